@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Invariants. A failed check is a bug in Ronde: it prints what was compared and where, and aborts.
+// Whatever a user can cause is a Status instead (status.h).
+#pragma once
+
+#include <source_location>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace ronde::base {
+
+[[noreturn]] void fail_check(const std::string& text, const std::source_location& where);
+
+inline void check(bool condition, const char* what,
+                  const std::source_location& where = std::source_location::current()) {
+  if (!condition) [[unlikely]] {
+    fail_check(what, where);
+  }
+}
+
+// Prints both operands: the value that was wrong is what one wants to know.
+template <typename A, typename B>
+void check_eq(const A& a, const B& b, const char* what,
+              const std::source_location& where = std::source_location::current()) {
+  if (!(a == b)) [[unlikely]] {
+    std::ostringstream text;
+    text << what << " (" << a << " against " << b << ")";
+    fail_check(text.str(), where);
+  }
+}
+
+}  // namespace ronde::base

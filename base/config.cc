@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of settings and its parser: see config.h.
+#include "base/config.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <sstream>
+
+namespace ronde::base {
+
+namespace {
+
+constexpr double kKibi = 1024.0;
+constexpr double kMebi = kKibi * kKibi;
+constexpr double kGibi = kKibi * kMebi;
+
+constexpr std::array<Setting, 11> kSettings{{
+    {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring", 0, 0, true,
+     "how collectives move bytes between ranks"},
+    {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
+     "a batch takes no further tensor beyond this many bytes"},
+    {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,
+     "bytes of one message of the ring; rounded up to a multiple of 64"},
+    {"RONDE_PLAN_CAPACITY", SettingKind::kInteger, "8192", "", 1, 1 << 20, true,
+     "tensors that the plan remembers; the least recently used one makes room"},
+    {"RONDE_LINGER_SECONDS", SettingKind::kSeconds, "0", "", 0, 1, true,
+     "how long a batch waits for more tensors when the data plane is idle"},
+    {"RONDE_SPIN_SECONDS", SettingKind::kSeconds, "0.0001", "", 0, 10, false,
+     "how long a waiting thread watches for progress before it sleeps"},
+    {"RONDE_START_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 0.001, 86400, false,
+     "deadline for all ranks to open their engines"},
+    {"RONDE_STALL_WARNING_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
+     "a tensor that some ranks have not submitted for this long is reported"},
+    {"RONDE_STALL_FAILURE_SECONDS", SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
+     "... and fails the job after this long"},
+    {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
+     "how long closing an engine waits for work that other ranks have not joined"},
+    {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
+     false, "the least important line that is printed on standard error"},
+}};
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> result;
+  std::istringstream stream{std::string(text)};
+  for (std::string word; stream >> word;) result.push_back(word);
+  return result;
+}
+
+std::string number_text(double value) {
+  std::ostringstream text;
+  text.precision(15);
+  text << value;
+  return text.str();
+}
+
+Status bad_value(const Setting& setting, std::string_view value) {
+  return Status::error(Code::kInvalidArgument, std::string(setting.name) + "=" +
+                                                   std::string(value) + " is not valid: use " +
+                                                   valid_values(setting));
+}
+
+Result<std::int64_t> parse_integer(const Setting& setting, std::string_view value) {
+  std::int64_t number = 0;
+  const auto end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end || static_cast<double>(number) < setting.minimum ||
+      static_cast<double>(number) > setting.maximum) {
+    return bad_value(setting, value);
+  }
+  return number;
+}
+
+Result<Nanoseconds> parse_seconds(const Setting& setting, std::string_view value) {
+  double number = 0;
+  const auto end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end || !std::isfinite(number) || number < setting.minimum ||
+      number > setting.maximum) {
+    return bad_value(setting, value);
+  }
+  return Nanoseconds(static_cast<std::int64_t>(std::llround(number * 1e9)));
+}
+
+Result<std::size_t> parse_choice(const Setting& setting, std::string_view value) {
+  const auto choices = words(setting.choices);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i] == value) return i;
+  }
+  return bad_value(setting, value);
+}
+
+// Where the value of each setting goes.
+Status assign(Config& config, const Setting& setting, const std::string& value) {
+  if (setting.kind == SettingKind::kChoice) {
+    const auto choice = parse_choice(setting, value);
+    RONDE_RETURN_IF_ERROR(choice.status());
+    if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
+    if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
+    return {};
+  }
+  if (setting.kind == SettingKind::kInteger) {
+    const auto number = parse_integer(setting, value);
+    RONDE_RETURN_IF_ERROR(number.status());
+    if (setting.name == "RONDE_BATCH_BYTES") config.batch_bytes = Bytes(*number);
+    if (setting.name == "RONDE_SEGMENT_BYTES") {
+      config.segment_bytes = Bytes(ceil_div(*number, 64) * 64);
+    }
+    if (setting.name == "RONDE_PLAN_CAPACITY") config.plan_capacity = *number;
+    return {};
+  }
+  const auto seconds = parse_seconds(setting, value);
+  RONDE_RETURN_IF_ERROR(seconds.status());
+  const std::map<std::string_view, Nanoseconds*> places{
+      {"RONDE_LINGER_SECONDS", &config.linger},
+      {"RONDE_SPIN_SECONDS", &config.spin},
+      {"RONDE_START_TIMEOUT_SECONDS", &config.start_timeout},
+      {"RONDE_STALL_WARNING_SECONDS", &config.stall_warning},
+      {"RONDE_STALL_FAILURE_SECONDS", &config.stall_failure},
+      {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout}};
+  const auto place = places.find(setting.name);
+  check(place != places.end(), "every setting has a place in Config");
+  *place->second = *seconds;
+  return {};
+}
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+std::string valid_values(const Setting& setting) {
+  switch (setting.kind) {
+    case SettingKind::kChoice:
+      return "one of: " + std::string(setting.choices);
+    case SettingKind::kInteger:
+      return "a whole number from " + number_text(setting.minimum) + " to " +
+             number_text(setting.maximum);
+    case SettingKind::kSeconds:
+      return "seconds from " + number_text(setting.minimum) + " to " + number_text(setting.maximum);
+  }
+  return "";
+}
+
+std::string Config::shared_text() const {
+  std::string text;
+  for (const std::string& line : shared_) text += line + "\n";
+  return text;
+}
+
+Result<Config> Config::from_environment(std::span<const std::string> environment,
+                                        std::vector<std::string>* unknown) {
+  std::map<std::string, std::string> given;
+  for (const std::string& line : environment) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || line.rfind("RONDE_", 0) != 0) continue;
+    given[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  Config config;
+  for (const Setting& setting : kSettings) {
+    const auto found = given.find(std::string(setting.name));
+    const std::string value =
+        found == given.end() ? std::string(setting.default_value) : found->second;
+    RONDE_RETURN_IF_ERROR(assign(config, setting, value));
+    if (setting.same_on_all_ranks)
+      config.shared_.push_back(std::string(setting.name) + "=" + value);
+    if (found != given.end()) given.erase(found);
+  }
+  if (unknown != nullptr) {
+    for (const auto& [name, value] : given) unknown->push_back(name);
+  }
+  if (config.stall_failure < config.stall_warning) {
+    return Status::error(Code::kInvalidArgument,
+                         "RONDE_STALL_FAILURE_SECONDS is smaller than RONDE_STALL_WARNING_SECONDS: "
+                         "make it at least as large");
+  }
+  return config;
+}
+
+std::vector<std::string> Config::process_environment() {
+  std::vector<std::string> lines;
+  for (char** line = environ; line != nullptr && *line != nullptr; ++line)
+    lines.emplace_back(*line);
+  return lines;
+}
+
+}  // namespace ronde::base

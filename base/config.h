@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every setting of Ronde, as one table (config.cc): the environment is checked against it, and the
+// launcher's options, --help and the documentation are made from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/numbers.h"
+#include "base/status.h"
+
+namespace ronde::base {
+
+enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds };
+
+struct Setting {
+  std::string_view name;  // "RONDE_ALGORITHM"
+  SettingKind kind;
+  std::string_view default_value;  // as it would be written in the environment
+  std::string_view choices;        // kChoice: the valid words, separated by blanks
+  double minimum;                  // kInteger, kSeconds: both ends are valid
+  double maximum;
+  bool same_on_all_ranks;  // a job whose ranks differ in it is refused at start
+  std::string_view help;   // one line
+};
+
+// All settings, in the order in which the documentation lists them.
+[[nodiscard]] std::span<const Setting> settings();
+
+// The values, parsed. Thread safety: a value.
+struct Config {
+  std::string algorithm;
+  LogLevel log_level = LogLevel::kWarning;
+  Bytes batch_bytes;
+  Bytes segment_bytes;
+  std::int64_t plan_capacity = 0;
+  Nanoseconds linger{};
+  Nanoseconds spin{};
+  Nanoseconds start_timeout{};
+  Nanoseconds stall_warning{};
+  Nanoseconds stall_failure{};
+  Nanoseconds shutdown_timeout{};
+
+  // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
+  [[nodiscard]] std::string shared_text() const;
+
+  // Reads lines "NAME=value" (other names are passed over). A bad value is one line that names the
+  // setting, the value and what is valid. Names that begin with RONDE_ and are not in the table go
+  // to `unknown`, if given: most likely a misspelling.
+  static Result<Config> from_environment(std::span<const std::string> environment,
+                                         std::vector<std::string>* unknown = nullptr);
+  // The environment of this process.
+  static std::vector<std::string> process_environment();
+
+ private:
+  std::vector<std::string> shared_;
+};
+
+// What is valid for a setting, in words: "one of: auto ring", "a whole number from 1 to 10".
+[[nodiscard]] std::string valid_values(const Setting& setting);
+
+}  // namespace ronde::base

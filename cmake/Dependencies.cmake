@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything that Ronde needs from the system, in one place; `./dev` installs the Debian packages.
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+if(RONDE_WITH_MPI)
+  if(RONDE_SANITIZE)
+    message(FATAL_ERROR "RONDE_SANITIZE=${RONDE_SANITIZE} needs RONDE_WITH_MPI=OFF: "
+                        "MPI itself trips the sanitizers. Use the presets asan and tsan.")
+  endif()
+  # The C API only: the C++ bindings of MPI are deprecated, and RondeTargets.cmake hides them.
+  find_package(MPI REQUIRED COMPONENTS C)
+endif()
+
+find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+
+if(RONDE_BUILD_EXAMPLES)
+  find_package(ZLIB REQUIRED)
+  set(BLA_VENDOR OpenBLAS)
+  find_package(BLAS REQUIRED)
+  # Debian keeps cblas.h per implementation, below the multiarch include folder.
+  find_path(RONDE_CBLAS_INCLUDE_DIR cblas.h REQUIRED
+            HINTS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
+            PATH_SUFFIXES openblas-pthread openblas)
+  mark_as_advanced(RONDE_CBLAS_INCLUDE_DIR)
+endif()

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# g++ 12 is the compiler Ronde is tested with. Where it is installed and nobody asked for another one
+# (CMAKE_CXX_COMPILER, CC or CXX), it is taken, so that every build of one tree uses the same compiler.
+# Runs before project().
+if(NOT DEFINED CMAKE_CXX_COMPILER AND NOT DEFINED CMAKE_C_COMPILER
+   AND NOT DEFINED ENV{CXX} AND NOT DEFINED ENV{CC})
+  find_program(RONDE_GXX12 g++-12)
+  find_program(RONDE_GCC12 gcc-12)
+  mark_as_advanced(RONDE_GXX12 RONDE_GCC12)
+  if(RONDE_GXX12 AND RONDE_GCC12)
+    set(CMAKE_CXX_COMPILER ${RONDE_GXX12})
+    set(CMAKE_C_COMPILER ${RONDE_GCC12})
+  endif()
+endif()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# How a target of Ronde is built: the flags, the layer libraries and the programs.
+
+# Flags of every target. `-ffp-contract=off` is part of the promise that results do not depend on the
+# compiler's mood: a fused multiply-add rounds once where two operations round twice.
+function(ronde_compile_options target)
+  set_target_properties(${target} PROPERTIES
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+    C_STANDARD 11 C_STANDARD_REQUIRED ON
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_options(${target} PRIVATE
+    -ffp-contract=off
+    -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+    $<$<BOOL:${RONDE_WERROR}>:-Werror>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # g++ 12 sees a phantom overlap in "text" + std::string (GCC bug 105651, mended in 13).
+    target_compile_options(${target} PRIVATE -Wno-restrict)
+  endif()
+  if(RONDE_SANITIZE)
+    # g++ 12 sees phantom uninitialised reads through the code that the sanitizers insert.
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${RONDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
+      -Wno-maybe-uninitialized)
+    target_link_options(${target} PRIVATE -fsanitize=${RONDE_SANITIZE})
+  endif()
+endfunction()
+
+# ronde_sources(<variable> <folder>): the sources below <folder> for this configuration.
+# A source mpi_x.cc has a twin no_mpi_x.cc behind the same header; exactly one of the two is built, so
+# that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
+function(ronde_sources variable folder)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/cuda/")
+  if(RONDE_WITH_MPI)
+    list(FILTER sources EXCLUDE REGEX "/no_mpi_[^/]*\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$")
+  endif()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# ronde_add_layer(<name> [LINKS <target>...]): the static library ronde_<name> of this folder's sources.
+# A layer of headers only (or not written yet) becomes an interface library.
+function(ronde_add_layer name)
+  cmake_parse_arguments(arg "" "" "LINKS" ${ARGN})
+  ronde_sources(sources ${CMAKE_CURRENT_SOURCE_DIR})
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  set(target ronde_${name})
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    ronde_compile_options(${target})
+    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${target} PUBLIC ${arg_LINKS} Threads::Threads)
+  else()
+    add_library(${target} INTERFACE)
+    target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${target} INTERFACE ${arg_LINKS} Threads::Threads)
+  endif()
+endfunction()
+
+# ronde_link_mpi(<target>): gives a layer MPI's C API, without MPI's deprecated C++ bindings.
+function(ronde_link_mpi target)
+  get_target_property(type ${target} TYPE)
+  if(NOT RONDE_WITH_MPI OR type STREQUAL "INTERFACE_LIBRARY")
+    return()
+  endif()
+  target_link_libraries(${target} PRIVATE MPI::MPI_C)
+  target_compile_definitions(${target} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+endfunction()
+
+# ronde_add_program(<name> SOURCES <file>... LINKS <target>...): a program in bin/.
+function(ronde_add_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  ronde_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS})
+endfunction()

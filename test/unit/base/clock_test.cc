@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time as a parameter.
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace ronde::base {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+TEST(Clock, TheSteadyClockGoesForward) {
+  const SteadyClock clock;
+  const Instant start = clock.now();
+  const Instant later = clock.now();
+  EXPECT_GE(later, start);
+  EXPECT_GE(clock.after(hours(1)), start + hours(1));
+}
+
+TEST(Clock, TheManualClockStandsStillUntilItIsTold) {
+  ManualClock clock;
+  const Instant start = clock.now();
+  EXPECT_EQ(clock.now(), start);
+  clock.advance(milliseconds(1500));
+  EXPECT_EQ(clock.now() - start, milliseconds(1500));
+  EXPECT_EQ(clock.after(milliseconds(1)), start + milliseconds(1501));
+}
+
+TEST(Clock, AfterDoesNotOverflow) {
+  ManualClock clock;
+  EXPECT_EQ(clock.after(kNever), kNever);
+  clock.advance(hours(1));
+  EXPECT_EQ(clock.after(kNever), kNever);
+  EXPECT_EQ(clock.after(kNever - hours(1)), kNever);
+  EXPECT_EQ(clock.after(kNever - hours(2)), kNever - hours(1));
+  EXPECT_EQ(clock.after(Nanoseconds(0)), clock.now());
+}
+
+}  // namespace
+}  // namespace ronde::base

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every setting: its default, what it takes, and what it says to what it does not take.
+#include "base/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ronde::base {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+using Lines = std::vector<std::string>;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Result<Config> read(const Lines& lines) { return Config::from_environment(lines); }
+
+const Setting& setting(std::string_view name) {
+  for (const Setting& row : settings()) {
+    if (row.name == name) return row;
+  }
+  ADD_FAILURE() << "no setting " << name;
+  return settings().front();
+}
+
+TEST(Config, Defaults) {
+  const auto config = read({});
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->algorithm, "auto");
+  EXPECT_EQ(config->log_level, LogLevel::kWarning);
+  EXPECT_EQ(config->batch_bytes, Bytes(64 << 20));
+  EXPECT_EQ(config->segment_bytes, Bytes(128 << 10));
+  EXPECT_EQ(config->plan_capacity, 8192);
+  EXPECT_EQ(config->linger, seconds(0));
+  EXPECT_EQ(config->spin, microseconds(100));
+  EXPECT_EQ(config->start_timeout, seconds(60));
+  EXPECT_EQ(config->stall_warning, seconds(30));
+  EXPECT_EQ(config->stall_failure, seconds(1800));
+  EXPECT_EQ(config->shutdown_timeout, seconds(30));
+}
+
+TEST(Config, EverySettingReachesItsField) {
+  const auto config = read(
+      {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
+       "RONDE_SEGMENT_BYTES=4096", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
+       "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
+       "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8"});
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->algorithm, "ring");
+  EXPECT_EQ(config->log_level, LogLevel::kDebug);
+  EXPECT_EQ(config->batch_bytes, Bytes(1000));
+  EXPECT_EQ(config->segment_bytes, Bytes(4096));
+  EXPECT_EQ(config->plan_capacity, 3);
+  EXPECT_EQ(config->linger, milliseconds(500));
+  EXPECT_EQ(config->spin, milliseconds(2));
+  EXPECT_EQ(config->start_timeout, seconds(5));
+  EXPECT_EQ(config->stall_warning, seconds(6));
+  EXPECT_EQ(config->stall_failure, seconds(7));
+  EXPECT_EQ(config->shutdown_timeout, seconds(8));
+}
+
+TEST(Config, EveryRowOfTheTableIsSound) {
+  std::set<std::string_view> names;
+  for (const Setting& row : settings()) {
+    EXPECT_EQ(row.name.rfind("RONDE_", 0), 0U) << row.name;
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_FALSE(row.help.empty()) << row.name;
+    EXPECT_EQ(row.help.find('\n'), std::string_view::npos) << row.name;
+    EXPECT_EQ(row.kind == SettingKind::kChoice, !row.choices.empty()) << row.name;
+    // The default of a row, said aloud, is what one gets in silence.
+    const auto said = read({std::string(row.name) + "=" + std::string(row.default_value)});
+    ASSERT_TRUE(said.ok()) << said.status().to_string();
+    EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
+  }
+  EXPECT_EQ(names.size(), 11U) << "a new setting needs its line in Defaults and EverySetting...";
+}
+
+// A value just outside, and text that is no value at all, for every row.
+TEST(Config, BadValuesNameTheSettingTheValueAndWhatIsValid) {
+  for (const Setting& row : settings()) {
+    Lines bad{"",
+              " ",
+              "nonsense",
+              "-1",
+              "1x",
+              "0x10",
+              " 1",
+              "1 ",
+              "+1",
+              "nan",
+              "inf",
+              "1e400",
+              "99999999999999999999"};
+    if (row.kind != SettingKind::kChoice) bad.push_back(std::to_string(row.maximum * 2));
+    if (row.kind == SettingKind::kInteger) {
+      bad.insert(bad.end(), {"1.5", "1e3", std::to_string(static_cast<long long>(row.maximum) + 1),
+                             std::to_string(static_cast<long long>(row.minimum) - 1)});
+    }
+    if (row.kind == SettingKind::kChoice) bad.insert(bad.end(), {std::string(row.choices), "AUTO"});
+    for (const std::string& value : bad) {
+      const auto config = read({std::string(row.name) + "=" + value});
+      ASSERT_FALSE(config.ok()) << row.name << "=" << value;
+      EXPECT_EQ(config.status().code(), Code::kInvalidArgument);
+      EXPECT_EQ(config.status().message(),
+                std::string(row.name) + "=" + value + " is not valid: use " + valid_values(row));
+    }
+  }
+}
+
+TEST(Config, BothEndsOfARangeAreValid) {
+  for (const Setting& row : settings()) {
+    if (row.kind != SettingKind::kInteger) continue;
+    for (const double end : {row.minimum, row.maximum}) {
+      const std::string value = std::to_string(static_cast<long long>(end));
+      EXPECT_TRUE(read({std::string(row.name) + "=" + value}).ok()) << row.name << "=" << value;
+    }
+  }
+  EXPECT_TRUE(read({"RONDE_LINGER_SECONDS=1"}).ok());
+  EXPECT_FALSE(read({"RONDE_LINGER_SECONDS=1.0000001"}).ok());
+  EXPECT_TRUE(read({"RONDE_START_TIMEOUT_SECONDS=0.001"}).ok());
+  EXPECT_FALSE(read({"RONDE_START_TIMEOUT_SECONDS=0.0009"}).ok());
+  EXPECT_TRUE(read({"RONDE_START_TIMEOUT_SECONDS=1e2"}).ok());
+}
+
+TEST(Config, EveryChoiceIsTaken) {
+  const Lines levels{"trace", "debug", "info", "warning", "error", "off"};
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const auto config = read({"RONDE_LOG_LEVEL=" + levels[i]});
+    ASSERT_TRUE(config.ok());
+    EXPECT_EQ(config->log_level, static_cast<LogLevel>(i));
+  }
+  EXPECT_TRUE(read({"RONDE_ALGORITHM=auto"}).ok());
+}
+
+TEST(Config, ValidValuesInWords) {
+  EXPECT_EQ(valid_values(setting("RONDE_ALGORITHM")), "one of: auto ring");
+  EXPECT_EQ(valid_values(setting("RONDE_BATCH_BYTES")), "a whole number from 1 to 68719476736");
+  EXPECT_EQ(valid_values(setting("RONDE_STALL_WARNING_SECONDS")), "seconds from 0.001 to 86400");
+}
+
+TEST(Config, SegmentsAreWholeLines) {
+  EXPECT_EQ(read({"RONDE_SEGMENT_BYTES=64"})->segment_bytes, Bytes(64));
+  EXPECT_EQ(read({"RONDE_SEGMENT_BYTES=65"})->segment_bytes, Bytes(128));
+}
+
+TEST(Config, UnknownNamesAreReported) {
+  Lines unknown;
+  const Lines lines{"RONDE_ALGORITM=ring", "PATH=/bin", "RONDE_ZZZ=",     "RONDE_ALGORITHM=ring",
+                    "XRONDE_A=1",          "ronde_b=1", "RONDE_NO_EQUALS"};
+  const auto config = Config::from_environment(lines, &unknown);
+  ASSERT_TRUE(config.ok());
+  EXPECT_THAT(unknown, ElementsAre("RONDE_ALGORITM", "RONDE_ZZZ"));
+  EXPECT_TRUE(Config::from_environment(lines).ok()) << "nobody has to ask";
+}
+
+TEST(Config, AFailureBeforeItsWarningIsRefused) {
+  const auto config = read({"RONDE_STALL_WARNING_SECONDS=10", "RONDE_STALL_FAILURE_SECONDS=9"});
+  ASSERT_FALSE(config.ok());
+  EXPECT_THAT(config.status().message(), HasSubstr("RONDE_STALL_FAILURE_SECONDS is smaller than"));
+  EXPECT_TRUE(read({"RONDE_STALL_WARNING_SECONDS=10", "RONDE_STALL_FAILURE_SECONDS=10"}).ok());
+}
+
+TEST(Config, SharedTextHasWhatAllRanksMustShareAndNothingElse) {
+  const std::string text = read({"RONDE_PLAN_CAPACITY=7", "RONDE_SPIN_SECONDS=1"})->shared_text();
+  for (const Setting& row : settings()) {
+    const std::string begin = std::string(row.name) + "=";
+    EXPECT_EQ(text.find(begin) != std::string::npos, row.same_on_all_ranks) << row.name;
+  }
+  EXPECT_THAT(text, HasSubstr("RONDE_PLAN_CAPACITY=7\n"));
+  EXPECT_NE(text, read({})->shared_text());
+  EXPECT_EQ(read({"RONDE_SPIN_SECONDS=1"})->shared_text(), read({})->shared_text());
+}
+
+TEST(Config, TheEnvironmentOfThisProcess) {
+  ASSERT_EQ(setenv("RONDE_TEST_OF_CONFIG", "a=b", 1), 0);
+  EXPECT_THAT(Config::process_environment(), Contains("RONDE_TEST_OF_CONFIG=a=b"));
+  ASSERT_EQ(unsetenv("RONDE_TEST_OF_CONFIG"), 0);
+  EXPECT_THAT(Config::process_environment(), Not(Contains(HasSubstr("RONDE_TEST_OF_CONFIG"))));
+}
+
+}  // namespace
+}  // namespace ronde::base
