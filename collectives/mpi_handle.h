@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the mpi_*.cc files share: the session's lock, and a communicator with the flag that ends all
+// calls. The only header that includes mpi.h.
+#pragma once
+
+#include <mpi.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <string>
+
+#include "base/mutex.h"
+#include "base/status.h"
+
+// MPI's constants are casts through void.
+// NOLINTBEGIN(bugprone-casting-through-void)
+namespace ronde::collectives {
+
+// Ronde asks MPI for MPI_THREAD_SERIALIZED: any thread may call, but one at a time, whichever
+// engine it belongs to. Every MPI call is made under this lock, but for the two that are always
+// allowed (MPI_Initialized, MPI_Finalized).
+base::Mutex& mpi_lock();
+
+// Whether MPI has been started; an error once it has been finalised.
+base::Result<bool> mpi_running();
+
+base::Status forked_child();
+
+// An engine's communicator, shared with its transports.
+struct MpiHandle {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  int largest_tag = 0;
+  pid_t owner = 0;  // a forked child inherits the object, but not MPI
+  std::atomic<bool> abandoned{false};
+
+  // Whether MPI may be called with this communicator, and if not, why.
+  [[nodiscard]] base::Status usable() const;
+};
+
+// MPI's error code in MPI's own words.
+base::Status mpi_error(int code, const std::string& doing,
+                       std::source_location where = std::source_location::current())
+    RONDE_REQUIRES(mpi_lock());
+
+}  // namespace ronde::collectives
+// NOLINTEND(bugprone-casting-through-void)

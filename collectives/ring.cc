@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/ring.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "collectives/request_slot.h"
+#include "collectives/ring_arithmetic.h"
+#include "collectives/ring_plan.h"
+
+namespace ronde::collectives {
+namespace {
+
+using fusion::ByteRange;
+
+// Enough that one segment is reduced while others are on the wire.
+constexpr std::int64_t kLanes = 4;
+static_assert(kLanes <= kTagsPerCollective);
+
+// Chunks are cut into segments, and segment k of every chunk makes its own way round the ring. A
+// lane carries segments k, k + lanes, k + 2 lanes, ... one after another through all turns, so that
+// it is one long row of turns; `position` counts them. Two buffers take turns by position: while
+// one is being sent, the next segment is received into the other.
+struct Lane {
+  std::int64_t index = 0;
+  std::int64_t segments = 0;
+  std::int64_t position = 0;          // the next turn to take
+  std::int64_t receive_position = 0;  // the next turn to post a receive for: at most one ahead
+  std::array<std::byte*, 2> buffers{};
+  std::array<RequestSlot, 2> receiving;
+  std::array<RequestSlot, 2> sending;
+};
+
+// Where a position of a lane lies: the turn, and the bytes of its chunk.
+struct Place {
+  RingTurn turn;
+  ByteRange range;
+};
+
+class Ring final : public Collective {
+ public:
+  Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
+       base::Bytes segment, int tag);
+
+  base::Result<StepResult> step() override;
+
+ private:
+  [[nodiscard]] base::Status start();
+  [[nodiscard]] std::int64_t end_of(const Lane& lane) const {
+    return lane.segments * plan_.turns();
+  }
+  [[nodiscard]] Place place(const Lane& lane, std::int64_t position) const;
+
+  // Each returns whether something happened.
+  base::Result<bool> advance(Lane& lane);
+  base::Result<bool> end_sends(Lane& lane);
+  base::Status post_receives(Lane& lane);
+  base::Result<bool> take_turn(Lane& lane);
+
+  [[nodiscard]] int tag_of(const Lane& lane) const { return tag_ + static_cast<int>(lane.index); }
+  [[nodiscard]] bool is_done(const Lane& lane) const {
+    return lane.position == end_of(lane) && !lane.sending[0].busy() && !lane.sending[1].busy();
+  }
+
+  Transport& transport_;
+  WorkspaceLease memory_;
+  RingPlan plan_;
+  RingArithmetic arithmetic_;
+  base::Bytes segment_;
+  int tag_;
+  bool started_ = false;
+  std::vector<Lane> lanes_;
+};
+
+Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
+           base::Bytes segment, int tag)
+    : transport_(transport),
+      memory_(workspace),
+      plan_(kind, transport.rank(), transport.size()),
+      arithmetic_(std::move(arithmetic)),
+      segment_(segment),
+      tag_(tag) {
+  base::check_eq(arithmetic_.view().chunks(), transport.size(), "ring: one chunk per rank");
+}
+
+base::Status Ring::start() {
+  base::Bytes largest;
+  for (int chunk = 0; chunk < arithmetic_.view().chunks(); ++chunk) {
+    largest = std::max(largest, arithmetic_.view().chunk_bytes(chunk));
+  }
+  segment_ = segment_length(segment_, largest);
+  const std::int64_t segments = base::ceil_div(largest.value(), segment_.value());
+  const std::int64_t lanes = std::min(kLanes, segments);
+  if (lanes == 0) return {};
+
+  RONDE_RETURN_IF_ERROR(memory_.acquire(transport_, base::Bytes(lanes * 2 * segment_.value())));
+  lanes_.resize(static_cast<std::size_t>(lanes));
+  std::byte* next = memory_.memory();
+  for (std::int64_t index = 0; index < lanes; ++index) {
+    Lane& lane = lanes_[static_cast<std::size_t>(index)];
+    lane.index = index;
+    lane.segments = base::ceil_div(segments - index, lanes);
+    for (std::byte*& buffer : lane.buffers) {
+      buffer = next;
+      next += segment_.value();
+    }
+  }
+  return {};
+}
+
+base::Result<StepResult> Ring::step() {
+  if (!started_) {
+    RONDE_RETURN_IF_ERROR(start());
+    started_ = true;
+  }
+  bool progress = false;
+  bool done = true;
+  for (Lane& lane : lanes_) {
+    const base::Result<bool> advanced = advance(lane);
+    RONDE_RETURN_IF_ERROR(advanced.status());
+    progress |= *advanced;
+    done &= is_done(lane);
+  }
+  if (done) {
+    memory_.nothing_points_here();
+    return StepResult::kDone;
+  }
+  return progress ? StepResult::kProgress : StepResult::kIdle;
+}
+
+base::Result<bool> Ring::advance(Lane& lane) {
+  const base::Result<bool> ended = end_sends(lane);
+  RONDE_RETURN_IF_ERROR(ended.status());
+  RONDE_RETURN_IF_ERROR(post_receives(lane));
+  const base::Result<bool> taken = take_turn(lane);
+  RONDE_RETURN_IF_ERROR(taken.status());
+  // The turn made room for the receive after the next: posted now, it can arrive while we are away.
+  if (*taken) RONDE_RETURN_IF_ERROR(post_receives(lane));
+  return *ended || *taken;
+}
+
+Place Ring::place(const Lane& lane, std::int64_t position) const {
+  const std::int64_t round = position / plan_.turns();
+  const RingTurn turn = plan_.turn(static_cast<int>(position % plan_.turns()));
+  const std::int64_t segment = lane.index + round * std::ssize(lanes_);
+  return {turn, segment_of(arithmetic_.view().chunk_bytes(turn.chunk), segment_, segment)};
+}
+
+base::Result<bool> Ring::end_sends(Lane& lane) {
+  bool any = false;
+  for (RequestSlot& slot : lane.sending) {
+    const base::Result<bool> ended = slot.ended(transport_);
+    RONDE_RETURN_IF_ERROR(ended.status());
+    any |= *ended;
+  }
+  return any;
+}
+
+// A receive may be posted one turn ahead, as soon as its buffer is free: position p uses the buffer
+// of p - 2, whose turn has been taken, but whose send may still be going on.
+base::Status Ring::post_receives(Lane& lane) {
+  const std::int64_t last = std::min(lane.position + 1, end_of(lane) - 1);
+  for (; lane.receive_position <= last; ++lane.receive_position) {
+    const Place at = place(lane, lane.receive_position);
+    if (!receives(at.turn.verb) || at.range.length() == 0) continue;
+    const auto buffer = static_cast<std::size_t>(lane.receive_position & 1);
+    if (lane.sending[buffer].busy()) break;
+    RONDE_RETURN_IF_ERROR(lane.receiving[buffer].receive(
+        transport_, plan_.previous(), tag_of(lane),
+        {lane.buffers[buffer], static_cast<std::size_t>(at.range.length())}));
+  }
+  return {};
+}
+
+// Takes at most one turn that has bytes, so that a step stays short; turns without bytes cost
+// nothing, and both neighbours know that they send no message.
+base::Result<bool> Ring::take_turn(Lane& lane) {
+  bool any = false;
+  for (; lane.position < end_of(lane); ++lane.position, any = true) {
+    const Place at = place(lane, lane.position);
+    if (at.range.length() == 0) continue;
+    const auto buffer = static_cast<std::size_t>(lane.position & 1);
+    if (lane.sending[buffer].busy()) return any;
+    if (receives(at.turn.verb)) {
+      if (lane.receive_position <= lane.position) return any;
+      const base::Result<bool> arrived = lane.receiving[buffer].ended(transport_);
+      RONDE_RETURN_IF_ERROR(arrived.status());
+      if (!*arrived) return any;
+    }
+    arithmetic_.run(at.turn, at.range, lane.buffers[buffer]);
+    if (sends(at.turn.verb)) {
+      RONDE_RETURN_IF_ERROR(lane.sending[buffer].send(
+          transport_, plan_.next(), tag_of(lane),
+          {lane.buffers[buffer], static_cast<std::size_t>(at.range.length())}));
+    }
+    ++lane.position;
+    return true;
+  }
+  return any;
+}
+
+}  // namespace
+
+std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& workspace,
+                                           fusion::FusedView view, const Reduction& reduction,
+                                           base::Bytes segment, int tag) {
+  return std::make_unique<Ring>(transport, workspace, RingKind::kAllreduce,
+                                RingArithmetic(std::move(view), reduction, transport.size()),
+                                segment, tag);
+}
+
+std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,
+                                           fusion::FusedView view, base::Bytes segment, int tag) {
+  return std::make_unique<Ring>(transport, workspace, RingKind::kAllgather,
+                                RingArithmetic(std::move(view)), segment, tag);
+}
+
+}  // namespace ronde::collectives

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring: an allreduce in 2(n-1) steps and 2(n-1)/n of the bytes, and the allgather that is its
+// second half. ring_plan.h tells the algorithm.
+#pragma once
+
+#include <memory>
+
+#include "base/numbers.h"
+#include "collectives/collective.h"
+#include "collectives/reduce_kernels.h"
+#include "collectives/transport.h"
+#include "collectives/workspace.h"
+#include "fusion/fused_view.h"
+
+namespace ronde::collectives {
+
+// The view has one chunk per rank, and every rank a view of the same lengths. Tensors may be in
+// place. A smaller segment costs more messages; a larger one leaves less to overlap and falls out
+// of the cache. The transport and the workspace must outlive the collective.
+std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& workspace,
+                                           fusion::FusedView view, const Reduction& reduction,
+                                           base::Bytes segment, int tag);
+
+// Chunk c of the view is the block of rank c; blocks may differ in length, and may be empty.
+std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,
+                                           fusion::FusedView view, base::Bytes segment, int tag);
+
+}  // namespace ronde::collectives

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedule of the ring: what a rank does with which chunk, turn by turn. Pure arithmetic, apart
+// from the bytes and the messages (ring.cc), so that it can be tested for every rank of every size.
+//
+// n ranks stand in a ring; each receives from the previous and sends to the next. The vector has n
+// chunks. Chunk c starts on rank c+1 and walks: every rank adds its contribution and passes it on,
+// until rank c, the last, has the whole sum. Then the sum walks on, and every rank keeps a copy.
+//
+//   n = 4, chunk 0:    rank 1 ──► rank 2 ──► rank 3 ──► rank 0 ──► rank 1 ──► rank 2 ──► rank 3
+//                      send       reduce     reduce     reduce     copy       copy       copy
+//   turn of the rank   0          1          2          3          4          5          6
+//
+// All n chunks walk at once, each one rank behind the next, so every rank always has one thing to
+// do: in turn t, rank r deals with chunk r-1-t (modulo n). That is 2(n-1) steps in which each rank
+// sends 1/n of the vector: 2(n-1)/n of its bytes in all, the least any allreduce can do. Chunk c is
+// summed in the order c+1, c+2, ..., c, which is the order rule across hosts.
+//
+// An allgather is the second half of the same walk: it begins in the turn in which each rank has
+// its own chunk whole.
+#pragma once
+
+#include <cstdint>
+
+#include "base/numbers.h"
+#include "fusion/chunks.h"
+
+namespace ronde::collectives {
+
+enum class RingKind { kAllreduce, kAllgather };
+
+// "Copy" is to the user's output; "reduce" adds the user's input.
+enum class RingVerb {
+  kSend,                   // my contribution sets out
+  kReceiveReduceSend,      // a partial sum comes by
+  kReceiveReduceCopySend,  // my own chunk comes home: now it is the whole sum
+  kReceiveCopySend,        // a whole sum comes by
+  kReceiveCopy,            // the last sum; the next rank already has it
+  kCopySend,               // allgather: my own block sets out
+  kReduceCopy,             // allreduce of one rank
+  kCopy,                   // allgather of one rank
+};
+
+[[nodiscard]] bool receives(RingVerb verb);
+[[nodiscard]] bool sends(RingVerb verb);
+
+struct RingTurn {
+  RingVerb verb;
+  int chunk;
+  friend bool operator==(const RingTurn&, const RingTurn&) = default;
+};
+
+// Thread safety: a value.
+class RingPlan {
+ public:
+  RingPlan(RingKind kind, int rank, int size);
+
+  [[nodiscard]] int turns() const;
+  [[nodiscard]] RingTurn turn(int index) const;
+  // The neighbours: whom this rank sends to, and whom it receives from.
+  [[nodiscard]] int next() const { return (rank_ + 1) % size_; }
+  [[nodiscard]] int previous() const { return (rank_ + size_ - 1) % size_; }
+
+ private:
+  RingKind kind_;
+  int rank_;
+  int size_;
+};
+
+// What is in flight at once: segment `index` of something of `bytes` bytes; empty beyond the end.
+[[nodiscard]] fusion::ByteRange segment_of(base::Bytes bytes, base::Bytes segment,
+                                           std::int64_t index);
+
+// The length of the segments that are used for parts of up to `largest` bytes when `wanted` is
+// asked for: whole lines, so that no element is split, and no more memory than needed.
+[[nodiscard]] base::Bytes segment_length(base::Bytes wanted, base::Bytes largest);
+
+}  // namespace ronde::collectives

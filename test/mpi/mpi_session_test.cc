@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining an MPI that the program has started, and ends: the tests run in the order in which they
+// stand here, from MPI_Init_thread to MPI_Finalize.
+#include "collectives/mpi_session.h"
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace ronde::collectives {
+namespace {
+
+using base::Code;
+
+class MpiSessionTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  }
+  void SetUp() override {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  [[nodiscard]] base::Instant deadline() const { return clock_.after(std::chrono::seconds(60)); }
+
+  base::SteadyClock clock_;
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
+  EXPECT_TRUE(*MpiSession::wanted());
+  // Even and odd ranks apart, each group upside down.
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank_ % 2, -rank_, &half);
+  int expected_rank = -1;
+  int expected_size = -1;
+  MPI_Comm_rank(half, &expected_rank);
+  MPI_Comm_size(half, &expected_size);
+  auto opened = MpiSession::open(&half, clock_, deadline());
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  EXPECT_EQ((*opened)->rank(), expected_rank);
+  EXPECT_EQ((*opened)->size(), expected_size);
+  EXPECT_EQ((*opened)->ranks_on_this_host().size(), static_cast<std::size_t>(expected_size));
+  // The program may free its own; Ronde has a duplicate.
+  MPI_Comm_free(&half);
+  const auto mine = std::vector<std::byte>(1, static_cast<std::byte>(rank_));
+  const auto all = (*opened)->allgather_bytes(mine, clock_, deadline());
+  ASSERT_TRUE(all.ok());
+  for (const auto& part : *all) EXPECT_EQ(std::to_integer<int>(part[0]) % 2, rank_ % 2);
+  EXPECT_TRUE((*opened)->close().ok());
+}
+
+TEST_F(MpiSessionTest, RefusesNoCommunicator) {
+  const MPI_Comm none = MPI_COMM_NULL;
+  const auto opened = MpiSession::open(&none, clock_, deadline());
+  EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(MpiSessionTest, AbandonedMeansNoMoreCalls) {
+  auto opened = MpiSession::open(nullptr, clock_, deadline());
+  ASSERT_TRUE(opened.ok());
+  const auto transport = (*opened)->transport();
+  std::vector<std::byte> byte(1);
+  const auto request = transport->receive(rank_, 0, byte);  // never answered
+  ASSERT_TRUE(request.ok());
+  (*opened)->abandon();
+  EXPECT_EQ(transport->test(*request).status().code(), Code::kTransport);
+  EXPECT_EQ(transport->send(rank_, 0, byte).status().code(), Code::kTransport);
+  EXPECT_EQ(transport->receive(rank_, 0, byte).status().code(), Code::kTransport);
+  EXPECT_EQ((*opened)->allgather_bytes(byte, clock_, deadline()).status().code(), Code::kTransport);
+  EXPECT_EQ((*opened)->close().code(), Code::kTransport);
+  EXPECT_EQ(transport->outstanding(), 1) << "its memory must stay";
+}
+
+TEST_F(MpiSessionTest, AForkedChildHasNoPart) {
+  auto opened = MpiSession::open(nullptr, clock_, deadline());
+  ASSERT_TRUE(opened.ok());
+  const auto transport = (*opened)->transport();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::vector<std::byte> byte(1);
+    const bool inert =
+        transport->send(0, 0, byte).status().code() == Code::kUnsupported &&
+        (*opened)->allgather_bytes(byte, clock_, deadline()).status().code() ==
+            Code::kUnsupported &&
+        (*opened)->close().code() == Code::kUnsupported &&
+        MpiSession::open(nullptr, clock_, deadline()).status().code() == Code::kUnsupported;
+    ::_exit(inert ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE((*opened)->close().ok());
+}
+
+TEST_F(MpiSessionTest, EnginesInThreadsShareTheSession) {
+  // Collectives start in one order on all ranks: one after another. The traffic is concurrent.
+  std::vector<std::unique_ptr<MpiCommunicator>> communicators;
+  for (int i = 0; i < 3; ++i) {
+    auto opened = MpiSession::open(nullptr, clock_, deadline());
+    ASSERT_TRUE(opened.ok());
+    communicators.push_back(std::move(*opened));
+  }
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        const std::vector<std::byte> mine(static_cast<std::size_t>(round % 7 + rank_),
+                                          static_cast<std::byte>(rank_));
+        const auto all = communicator->allgather_bytes(mine, clock_, deadline());
+        ASSERT_TRUE(all.ok()) << all.status().to_string();
+        for (std::size_t r = 0; r < all->size(); ++r) {
+          ASSERT_EQ((*all)[r].size(), static_cast<std::size_t>(round % 7) + r);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (auto& communicator : communicators) EXPECT_TRUE(communicator->close().ok());
+}
+
+TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
+  if (size_ == 1) return;  // there is no other rank to wait for
+  MPI_Comm world = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &world);
+  auto gathering = MpiSession::open(nullptr, clock_, deadline());
+  ASSERT_TRUE(gathering.ok());
+  if (rank_ == 0) {
+    const auto soon = clock_.after(std::chrono::milliseconds(100));
+    const auto opened = MpiSession::open(&world, clock_, soon);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.status().code(), Code::kDeadline);
+    EXPECT_NE(opened.status().message().find("RONDE_START_TIMEOUT_SECONDS"), std::string::npos);
+    const auto all = (*gathering)->allgather_bytes({}, clock_, soon);
+    EXPECT_EQ(all.status().code(), Code::kDeadline);
+    // Its request may still be written to, so there are no calls after it.
+    EXPECT_EQ((*gathering)->allgather_bytes({}, clock_, soon).status().code(), Code::kTransport);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank_ != 0) {
+    // Now they come, so that the pending calls of rank 0 end and MPI can be finalised.
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm_idup(world, &duplicate, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    EXPECT_TRUE((*gathering)->allgather_bytes({}, clock_, deadline()).ok());
+    (*gathering)->abandon();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST_F(MpiSessionTest, NothingIsOpenedAfterFinalize) {
+  MPI_Finalize();
+  const auto opened = MpiSession::open(nullptr, clock_, deadline());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.status().message().find("finalised already"), std::string::npos);
+  EXPECT_FALSE(MpiSession::wanted().ok());
+}
+
+}  // namespace
+}  // namespace ronde::collectives

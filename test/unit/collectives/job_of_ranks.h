@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// N ranks of a collective in one thread, over the in-memory transport: a test steps them in the
+// order it likes. The transports are watched: a buffer that is written while it is being sent, or
+// used before it has been received, fails the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/collective.h"
+#include "collectives/local_transport.h"
+#include "collectives/workspace.h"
+
+namespace ronde::collectives {
+
+// Thread safety: one thread at a time.
+class WatchedTransport final : public Transport {
+ public:
+  WatchedTransport(std::shared_ptr<LocalHub> hub, int rank) : inner_(std::move(hub), rank) {}
+
+  [[nodiscard]] int rank() const override { return inner_.rank(); }
+  [[nodiscard]] int size() const override { return inner_.size(); }
+  [[nodiscard]] bool needs_polling() const override { return inner_.needs_polling(); }
+  [[nodiscard]] int outstanding() const override { return inner_.outstanding(); }
+  [[nodiscard]] std::int64_t messages() const { return messages_; }
+  [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
+
+  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
+    base::Result<Request> request = inner_.send(peer, tag, data);
+    ++messages_;
+    bytes_sent_ += std::ssize(data);
+    if (request.ok()) sent_[*request] = {data, {data.begin(), data.end()}};
+    return request;
+  }
+  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
+    if (!data.empty()) std::memset(data.data(), 0xEE, data.size());
+    return inner_.receive(peer, tag, data);
+  }
+  base::Result<bool> test(Request request) override {
+    base::Result<bool> done = inner_.test(request);
+    if (done.ok() && !*done) return done;
+    const auto found = sent_.find(request);
+    if (found != sent_.end()) {
+      const Sent& sent = found->second;
+      EXPECT_TRUE(std::equal(sent.data.begin(), sent.data.end(), sent.copy.begin()))
+          << "rank " << rank() << " wrote to a buffer that was being sent";
+      sent_.erase(found);
+    }
+    return done;
+  }
+
+ private:
+  struct Sent {
+    std::span<const std::byte> data;
+    std::vector<std::byte> copy;
+  };
+  LocalTransport inner_;
+  std::int64_t messages_ = 0;
+  std::int64_t bytes_sent_ = 0;
+  std::map<Request, Sent> sent_;
+};
+
+// How one rank's collective ended.
+struct Outcome {
+  bool done = false;
+  base::Status status;
+};
+
+// Thread safety: one thread at a time.
+class JobOfRanks {
+ public:
+  explicit JobOfRanks(int size, FaultPlan plan = {})
+      : max_delay_(plan.max_delay), hub_(std::make_shared<LocalHub>(size, std::move(plan))) {
+    for (int rank = 0; rank < size; ++rank) {
+      workspaces_.push_back(std::make_unique<Workspace>());
+      transports_.push_back(std::make_unique<WatchedTransport>(hub_, rank));
+    }
+  }
+  ~JobOfRanks() { transports_.clear(); }  // before the workspaces
+  JobOfRanks(const JobOfRanks&) = delete;
+  JobOfRanks& operator=(const JobOfRanks&) = delete;
+
+  [[nodiscard]] int size() const { return hub_->size(); }
+  LocalHub& hub() { return *hub_; }
+  WatchedTransport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
+  Workspace& workspace(int rank) { return *workspaces_[static_cast<std::size_t>(rank)]; }
+
+  // Steps all ranks until each is done, has failed, or nothing happens any more. In turn, or with a
+  // seed in a random order, some ranks more often than others.
+  std::vector<Outcome> run(std::vector<std::unique_ptr<Collective>>& collectives,
+                           std::uint64_t seed = 0) {
+    std::mt19937_64 random(seed);
+    std::vector<Outcome> outcomes(collectives.size());
+    std::vector<std::size_t> order(collectives.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (int quiet_rounds = 0; quiet_rounds < 20 * (max_delay_ + 2);) {
+      bool progress = false;
+      bool open = false;
+      if (seed != 0) std::shuffle(order.begin(), order.end(), random);
+      for (const std::size_t rank : order) {
+        const std::uint64_t steps = seed == 0 ? 1 : random() % 3;
+        for (std::uint64_t i = 0; i < steps; ++i) {
+          progress |= step(collectives[rank], outcomes[rank]);
+        }
+        open |= !outcomes[rank].done && outcomes[rank].status.ok();
+      }
+      if (!open) break;
+      quiet_rounds = progress ? 0 : quiet_rounds + 1;
+    }
+    return outcomes;
+  }
+
+  // Runs to the end and expects that every rank succeeds and leaves nothing behind.
+  void expect_done(std::vector<std::unique_ptr<Collective>>& collectives, std::uint64_t seed = 0) {
+    const std::vector<Outcome> outcomes = run(collectives, seed);
+    for (int rank = 0; rank < size(); ++rank) {
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      ASSERT_TRUE(outcome.done) << "rank " << rank << ": "
+                                << (outcome.status.ok() ? "stuck" : outcome.status.to_string());
+      ASSERT_EQ(transport(rank).outstanding(), 0) << "rank " << rank;
+    }
+  }
+
+ private:
+  static bool step(const std::unique_ptr<Collective>& collective, Outcome& outcome) {
+    if (outcome.done || !outcome.status.ok()) return false;
+    const base::Result<StepResult> result = collective->step();
+    outcome.status = result.status();
+    if (!result.ok()) return true;
+    outcome.done = *result == StepResult::kDone;
+    return *result != StepResult::kIdle;
+  }
+
+  int max_delay_;
+  std::shared_ptr<LocalHub> hub_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::unique_ptr<WatchedTransport>> transports_;
+};
+
+}  // namespace ronde::collectives

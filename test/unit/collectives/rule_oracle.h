@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order rule once more, serially and as plainly as possible, sharing no code with what it
+// checks: elements are bit patterns, f32 arithmetic is done in f64 and rounded (exact for one
+// operation on f32 numbers), 16-bit types are rounded by scaling to a whole number.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/dtype.h"
+#include "collectives/reduce_kernels.h"
+
+namespace ronde::collectives::oracle {
+
+using base::DType;
+using base::ReduceOp;
+using Bytes = std::vector<std::byte>;
+
+inline std::uint64_t load(DType dtype, const std::byte* from, std::int64_t index) {
+  std::uint64_t bits = 0;  // little endian
+  const std::int64_t size = base::size_of(dtype);
+  std::memcpy(&bits, from + index * size, static_cast<std::size_t>(size));
+  return bits;
+}
+
+inline void store(DType dtype, std::byte* to, std::int64_t index, std::uint64_t bits) {
+  const std::int64_t size = base::size_of(dtype);
+  std::memcpy(to + index * size, &bits, static_cast<std::size_t>(size));
+}
+
+// A binary format with the sign in front: its value, by the definition.
+inline double decode_small(std::uint64_t bits, int exponent_bits, int mantissa_bits) {
+  const std::uint64_t mantissa = bits & ((1ULL << mantissa_bits) - 1);
+  const auto exponent = static_cast<int>((bits >> mantissa_bits) & ((1ULL << exponent_bits) - 1));
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const double sign = (bits >> (exponent_bits + mantissa_bits)) != 0 ? -1.0 : 1.0;
+  if (exponent == (1 << exponent_bits) - 1) {
+    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
+  }
+  const double fraction = std::ldexp(static_cast<double>(mantissa), -mantissa_bits);
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias);
+  return sign * std::ldexp(1.0 + fraction, exponent - bias);
+}
+
+inline std::uint64_t encode_small(double value, int exponent_bits, int mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const std::uint64_t infinity = ((1ULL << exponent_bits) - 1) << mantissa_bits;
+  const std::uint64_t sign = std::signbit(value) ? 1ULL << (exponent_bits + mantissa_bits) : 0;
+  if (std::isnan(value)) return sign | infinity | (1ULL << (mantissa_bits - 1));
+  const double magnitude = std::fabs(value);
+  if (std::isinf(magnitude)) return sign | infinity;
+  if (magnitude == 0) return sign;
+  const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+  // In units of the last place; nearbyint rounds ties to even.
+  const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  // A subnormal has exponent field 0, which is the smallest normal's place without the leading one.
+  const auto field = static_cast<std::uint64_t>(exponent + bias - 1);
+  const std::uint64_t bits = (field << mantissa_bits) + static_cast<std::uint64_t>(units);
+  return sign | std::min(bits, infinity);
+}
+
+inline double decode(DType dtype, std::uint64_t bits) {
+  switch (dtype) {
+    case DType::kF16:
+      return decode_small(bits, 5, 10);
+    case DType::kBf16:
+      return decode_small(bits, 8, 7);
+    case DType::kF32:
+      return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    default:
+      return std::bit_cast<double>(bits);
+  }
+}
+
+inline std::uint64_t encode(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kF16:
+      return encode_small(value, 5, 10);
+    case DType::kBf16:
+      return encode_small(value, 8, 7);
+    case DType::kF32:
+      return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    default:
+      return std::bit_cast<std::uint64_t>(value);
+  }
+}
+
+// To the type of the sum.
+inline double to_sum(DType dtype, double value) {
+  return dtype == DType::kF64 ? value : static_cast<double>(static_cast<float>(value));
+}
+
+inline double apply(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::kProduct:
+      return a * b;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax: {
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
+      const bool a_first = a < b || (a == b && std::signbit(a));
+      return (op == ReduceOp::kMin) == a_first ? a : b;
+    }
+    default:
+      return a + b;
+  }
+}
+
+// One element of a floating-point type; contributions in the order in which they are reduced.
+inline std::uint64_t reduce_floating(const Reduction& what,
+                                     const std::vector<std::uint64_t>& contributions) {
+  const DType dtype = what.dtype;
+  const auto ranks = static_cast<double>(contributions.size());
+  const double prescale = to_sum(dtype, what.prescale);
+  const double factor =
+      to_sum(dtype, what.op == ReduceOp::kAverage ? what.postscale / ranks : what.postscale);
+  const auto scaled = [&](std::uint64_t bits) {
+    return to_sum(dtype, decode(dtype, bits) * prescale);
+  };
+  if (contributions.size() == 1) {
+    return encode(dtype, to_sum(dtype, scaled(contributions[0]) * factor));
+  }
+  std::uint64_t sum = encode(dtype, scaled(contributions[0]));
+  for (std::size_t i = 1; i < contributions.size(); ++i) {
+    const double own = decode(dtype, encode(dtype, scaled(contributions[i])));
+    double next = to_sum(dtype, apply(what.op, decode(dtype, sum), own));
+    if (i + 1 == contributions.size()) next = to_sum(dtype, next * factor);
+    sum = encode(dtype, next);
+  }
+  return sum;
+}
+
+inline std::int64_t as_signed(DType dtype, std::uint64_t bits) {
+  const auto shift = static_cast<unsigned>(64 - 8 * base::size_of(dtype));
+  return static_cast<std::int64_t>(bits << shift) >> shift;
+}
+
+inline bool is_signed(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 ||
+         dtype == DType::kI64;
+}
+
+inline std::uint64_t reduce_integer(const Reduction& what,
+                                    const std::vector<std::uint64_t>& contributions) {
+  const auto less = [&](std::uint64_t a, std::uint64_t b) {
+    return is_signed(what.dtype) ? as_signed(what.dtype, a) < as_signed(what.dtype, b) : a < b;
+  };
+  const auto shift = static_cast<unsigned>(64 - 8 * base::size_of(what.dtype));
+  const auto wrap = [&](std::uint64_t x) { return x << shift >> shift; };
+  std::uint64_t result = contributions[0];
+  for (std::size_t i = 1; i < contributions.size(); ++i) {
+    const std::uint64_t own = contributions[i];
+    if (what.op == ReduceOp::kMin) {
+      result = less(own, result) ? own : result;
+    } else if (what.op == ReduceOp::kMax) {
+      result = less(result, own) ? own : result;
+    } else if (what.op == ReduceOp::kProduct) {
+      result = wrap(result * own);
+    } else {
+      result = wrap(result + own);
+    }
+  }
+  if (what.op != ReduceOp::kAverage) return result;
+  const auto ranks = static_cast<std::int64_t>(contributions.size());
+  if (is_signed(what.dtype)) {
+    return wrap(static_cast<std::uint64_t>(as_signed(what.dtype, result) / ranks));
+  }
+  return result / static_cast<std::uint64_t>(ranks);
+}
+
+inline std::uint64_t reduce_bool(const Reduction& what,
+                                 const std::vector<std::uint64_t>& contributions) {
+  std::size_t truths = 0;
+  for (const std::uint64_t bits : contributions) truths += bits != 0 ? 1 : 0;
+  const bool all = truths == contributions.size();
+  return (what.op == ReduceOp::kMin ? all : truths > 0) ? 1 : 0;
+}
+
+inline std::uint64_t reduce_element(const Reduction& what,
+                                    const std::vector<std::uint64_t>& contributions) {
+  if (what.dtype == DType::kBool) return reduce_bool(what, contributions);
+  if (base::is_floating(what.dtype)) return reduce_floating(what, contributions);
+  return reduce_integer(what, contributions);
+}
+
+// The allreduce of one tensor, of which inputs[r] is rank r's.
+inline Bytes allreduce(const Reduction& what, const std::vector<Bytes>& inputs) {
+  const auto ranks = static_cast<std::int64_t>(inputs.size());
+  const auto bytes = static_cast<std::int64_t>(inputs[0].size());
+  const std::int64_t lines = (bytes + 63) / 64;
+  Bytes result(inputs[0].size());
+  std::vector<std::uint64_t> contributions(inputs.size());
+  for (std::int64_t i = 0; i < bytes / base::size_of(what.dtype); ++i) {
+    const std::int64_t line = i * base::size_of(what.dtype) / 64;
+    const std::int64_t chunk = line * ranks / lines;
+    for (std::int64_t k = 0; k < ranks; ++k) {
+      const auto rank = static_cast<std::size_t>((chunk + 1 + k) % ranks);
+      contributions[static_cast<std::size_t>(k)] = load(what.dtype, inputs[rank].data(), i);
+    }
+    store(what.dtype, result.data(), i, reduce_element(what, contributions));
+  }
+  return result;
+}
+
+// Equal bits; of a NaN only that it is one.
+inline bool same(DType dtype, std::uint64_t a, std::uint64_t b) {
+  if (a == b) return true;
+  return base::is_floating(dtype) && std::isnan(decode(dtype, a)) && std::isnan(decode(dtype, b));
+}
+
+// The first element that differs; -1 when none does.
+inline std::int64_t first_difference(DType dtype, const Bytes& a, const Bytes& b) {
+  if (a.size() != b.size()) return 0;
+  const std::int64_t elements = static_cast<std::int64_t>(a.size()) / base::size_of(dtype);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    if (!same(dtype, load(dtype, a.data(), i), load(dtype, b.data(), i))) return i;
+  }
+  return -1;
+}
+
+}  // namespace ronde::collectives::oracle
