@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: see engine.h.
+#include "runtime/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "base/cores.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+constexpr std::size_t kLongestName = 4096;
+
+// Beyond the stall deadline, which ends every work, a waiter gives the verdict this long to arrive.
+constexpr base::Nanoseconds kVerdictMargin = std::chrono::seconds(10);
+
+// While ranks enter the board: nobody rings for that.
+constexpr auto kEnterPoll = std::chrono::microseconds(200);
+
+// How long an engine waits for the coordinator's good-bye once nothing is in flight.
+constexpr base::Nanoseconds kFarewell = std::chrono::seconds(5);
+
+AgentRunner::Options runner_options(const base::Config& config, const Job& job) {
+  AgentRunner::Options options;
+  options.spin = config.spin;
+  options.oversubscribed = job.local_size() > base::cores_for_ranks();
+  options.thread_name = "ronde-" + std::to_string(job.rank());
+  return options;
+}
+
+bool partly_overlap(const std::byte* input, const std::byte* output, base::Bytes bytes) {
+  if (input == output) return false;
+  const std::less<> before;
+  const auto size = bytes.value();
+  return before(input, output + size) && before(output, input + size);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
+                                             const std::vector<std::string>& environment,
+                                             std::shared_ptr<const base::Clock> clock) {
+  std::vector<std::string> unknown;
+  auto config = base::Config::from_environment(environment, &unknown);
+  RONDE_RETURN_IF_ERROR(config.status());
+  auto job = open_job(*config, *clock);
+  RONDE_RETURN_IF_ERROR(job.status());
+  std::shared_ptr<Engine> engine(new Engine(std::move(*config), std::move(clock), std::move(*job)));
+  if (engine->rank() == 0) {
+    for (const std::string& name : unknown) {
+      engine->log_.warning("the environment sets " + name + ", which is no setting of Ronde");
+    }
+  }
+  RONDE_RETURN_IF_ERROR(engine->enter());
+  return engine;
+}
+
+Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
+               std::unique_ptr<Job> job)
+    : config_(std::move(config)),
+      clock_(std::move(clock)),
+      pid_(::getpid()),
+      job_(std::move(job)),
+      rank_(job_->rank()),
+      size_(job_->size()),
+      local_rank_(job_->local_rank()),
+      local_size_(job_->local_size()),
+      log_(config_.log_level, rank_),
+      table_(rank_),
+      agent_(*job_, table_, config_, *clock_, log_,
+             {[this](Completion& completion) { runner_.complete(completion); },
+              [this](bool wake) { runner_.notify(wake); }}),
+      runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
+              runner_options(config_, *job_)) {}
+
+Engine::~Engine() {
+  if (open_ && ::getpid() == pid_) close().ignore();
+}
+
+Status Engine::enter() {
+  job_->board().enter();
+  RONDE_RETURN_IF_ERROR(wait_for_ranks(clock_->after(config_.start_timeout)));
+  RONDE_RETURN_IF_ERROR(watch_peers());
+  RONDE_RETURN_IF_ERROR(runner_.start());
+  open_ = true;
+  return {};
+}
+
+Status Engine::wait_for_ranks(base::Instant deadline) {
+  while (true) {
+    std::vector<std::int32_t> missing;
+    for (std::int32_t rank = 0; rank < local_size_; ++rank) {
+      if (job_->board().state(rank) == collectives::PresenceState::kAbsent) missing.push_back(rank);
+    }
+    if (missing.empty()) return {};
+    if (clock_->now() >= deadline) {
+      return Status::error(
+          Code::kDeadline,
+          ranks_phrase(missing) + " did not open an engine before RONDE_START_TIMEOUT_SECONDS");
+    }
+    std::this_thread::sleep_for(kEnterPoll);
+  }
+}
+
+Status Engine::watch_peers() {
+  auto peers = job_->watch_peers();
+  RONDE_RETURN_IF_ERROR(peers.status());
+  peers_ = std::move(*peers);
+  for (const PeerWatch& peer : peers_) {
+    agent_.watch(peer.pidfd.get(), peer.rank);
+    RONDE_RETURN_IF_ERROR(runner_.watch(peer.pidfd.get()));
+  }
+  return {};
+}
+
+Status Engine::usable() const {
+  if (::getpid() == pid_) return {};
+  return Status::error(
+      Code::kUnsupported,
+      "this engine was opened by the parent process: a forked child cannot use it");
+}
+
+Status Engine::check(const Submission& submission) const {
+  const Signature& is = submission.signature;
+  const auto wrong = [&](const std::string& what) {
+    return Status::error(Code::kInvalidArgument, "'" + submission.name + "': " + what);
+  };
+  if (submission.name.empty() || submission.name.size() > kLongestName) {
+    return Status::error(Code::kInvalidArgument,
+                         "a tensor's name has 1 to " + std::to_string(kLongestName) + " bytes");
+  }
+  if (is.operation == Operation::kBarrier) return {};
+  if (is.operation == Operation::kAllreduce) {
+    if (!base::is_defined(is.dtype, is.op)) {
+      return wrong(std::string(name_of(is.op)) + " is not defined for " +
+                   std::string(base::name_of(is.dtype)));
+    }
+    if (!base::is_floating(is.dtype) && (is.prescale != 1.0 || is.postscale != 1.0)) {
+      return wrong("integers cannot be scaled: leave prescale and postscale at 1");
+    }
+  }
+  if (is.operation == Operation::kBroadcast && (is.root < 0 || is.root >= size_)) {
+    return wrong("root " + std::to_string(is.root) + " is no rank of this job: use 0 to " +
+                 std::to_string(size_ - 1));
+  }
+  if (is.operation == Operation::kAllgather && is.shape.empty()) {
+    return wrong("a scalar cannot be gathered: give it a first dimension");
+  }
+  return check_shape(submission);
+}
+
+Status Engine::check_shape(const Submission& submission) const {
+  const Signature& is = submission.signature;
+  const std::string subject = "'" + submission.name + "': ";
+  const auto elements = base::elements_of(is.shape);
+  if (!elements.ok())
+    return Status::error(Code::kInvalidArgument, subject + elements.status().message());
+  const auto bytes = base::bytes_of(*elements, is.dtype);
+  if (!bytes.ok()) return Status::error(Code::kInvalidArgument, subject + bytes.status().message());
+  if (bytes->value() == 0) return {};
+  const bool needs_output = is.operation != Operation::kAllgather;
+  if (submission.input == nullptr || (needs_output && submission.output == nullptr)) {
+    return Status::error(Code::kInvalidArgument, subject + "the memory is a null pointer");
+  }
+  if (needs_output && partly_overlap(submission.input, submission.output, *bytes)) {
+    return Status::error(Code::kInvalidArgument,
+                         subject + "input and output overlap partly: make them equal or disjoint");
+  }
+  return {};
+}
+
+Result<Engine::WorkPtr> Engine::submit(Submission submission) {
+  RONDE_RETURN_IF_ERROR(usable());
+  submission.signature = normalized(std::move(submission.signature));
+  RONDE_RETURN_IF_ERROR(check(submission));
+  auto tensor = std::make_shared<LocalTensor>();
+  tensor->view.input = submission.input;
+  tensor->view.output = submission.output;
+  tensor->view.dtype = submission.signature.dtype;
+  if (submission.signature.operation != Operation::kBarrier) {
+    tensor->view.elements = base::elements_of(submission.signature.shape).value();
+  }
+  tensor->name = std::move(submission.name);
+  tensor->place = std::move(submission.place);
+  tensor->signature = std::move(submission.signature);
+  tensor->submitted = clock_->now();
+  tensor->work = std::make_shared<Work>();
+  const auto ticket = table_.insert(tensor);
+  RONDE_RETURN_IF_ERROR(ticket.status());
+  const Status announced = agent_.announce(*tensor, *ticket, !submission.will_wait);
+  // The others would wait for a tensor that they never hear of.
+  if (!announced.ok()) agent_.fail(announced, rank_);
+  return tensor->work;
+}
+
+bool Engine::wait(Work& work, base::Nanoseconds timeout) {
+  if (work.completion.done()) return true;
+  waiting_threads_.fetch_add(1, std::memory_order_acq_rel);
+  const bool done = runner_.wait(work.completion, clock_->after(timeout));
+  waiting_threads_.fetch_sub(1, std::memory_order_acq_rel);
+  return done;
+}
+
+Status Engine::wait(Work& work) {
+  if (work.completion.done()) return work.status;
+  RONDE_RETURN_IF_ERROR(usable());
+  if (wait(work, config_.stall_failure + kVerdictMargin)) return work.status;
+  return Status::error(
+      Code::kDeadline,
+      "a work did not end before RONDE_STALL_FAILURE_SECONDS; it is still in flight");
+}
+
+Status Engine::close() {
+  RONDE_RETURN_IF_ERROR(usable());
+  if (!std::exchange(open_, false)) return Status::error(Code::kClosed, "the engine is closed");
+  table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
+  const Status left = leave();
+  // Every work is done, so threads that waited for one are on their way out.
+  const base::Instant deadline = clock_->after(kFarewell);
+  while (waiting_threads_.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
+    std::this_thread::sleep_for(kEnterPoll);
+  }
+  runner_.stop();
+  agent_.close();
+  peers_.clear();
+  const Status closed = job_->close();
+  return left.ok() ? closed : left;
+}
+
+// Says good-bye to the coordinator: first that nothing more will be submitted, and once nothing is
+// in flight here, or the deadline has passed, that this rank waits for nothing either.
+Status Engine::leave() {
+  agent_.want_drained();
+  agent_.announce(ClosingAnnouncement{false}, true).ignore();
+  runner_.notify(false);
+  const bool drained = runner_.wait(agent_.drained(), clock_->after(config_.shutdown_timeout));
+  agent_.announce(ClosingAnnouncement{true}, true).ignore();
+  runner_.notify(false);
+  const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
+  const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
+  const base::Instant deadline = clock_->after(patience);
+  while (!agent_.coordinator_drained() && clock_->now() < deadline && !agent_.failed()) {
+    std::this_thread::sleep_for(kEnterPoll);
+  }
+  if (!departed && !agent_.failed()) {
+    // Without an answer the works must end all the same: the caller's memory goes away.
+    agent_.fail(Status::error(Code::kDeadline, "rank " + std::to_string(rank_) +
+                                                   " closes its engine, but rank 0, the "
+                                                   "coordinator, does not answer"),
+                0);
+    runner_.notify(true);
+    if (!runner_.wait(agent_.departed(), clock_->after(kFarewell))) {
+      return Status::error(Code::kDeadline, "the engine did not stop in time");
+    }
+  }
+  const auto [first, count] = agent_.failed_works();
+  if (count == 0) return {};
+  const std::string why = drained ? "" : " (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)";
+  return Status::error(first.code(), std::to_string(count) +
+                                         " operations failed while the engine closed" + why +
+                                         "; the first: " + first.message());
+}
+
+Statistics Engine::statistics() const {
+  Statistics result = agent_.statistics();
+  result.background_wakes = runner_.counters().background_wakeups;
+  return result;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one runtime in one process. Takes tensors from any thread, and completes their works.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "runtime/agent.h"
+#include "runtime/agent_runner.h"
+#include "runtime/job.h"
+#include "runtime/rank_agent.h"
+#include "runtime/tensor_table.h"
+#include "runtime/work.h"
+
+namespace ronde::runtime {
+
+// One tensor that is ready here, as the caller describes it.
+struct Submission {
+  std::string name;
+  std::string place;  // "file:line" of the caller; may be empty
+  Signature signature;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
+};
+
+// Thread safety: every function may be called from any thread, but close() only once, last.
+class Engine {
+ public:
+  using WorkPtr = std::shared_ptr<Work>;
+  using OpenJob =
+      std::function<base::Result<std::unique_ptr<Job>>(const base::Config&, const base::Clock&)>;
+
+  // Reads the settings from `environment` ("NAME=value" lines), joins the job and waits until every
+  // rank has done so.
+  static base::Result<std::shared_ptr<Engine>> open(const OpenJob& open_job,
+                                                    const std::vector<std::string>& environment,
+                                                    std::shared_ptr<const base::Clock> clock);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+  [[nodiscard]] std::int32_t size() const { return size_; }
+  [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
+  [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+
+  // Puts a tensor in flight. An error makes no work.
+  base::Result<WorkPtr> submit(Submission submission);
+
+  // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
+  bool wait(Work& work, base::Nanoseconds timeout);
+  // Waits as long as the engine's deadlines allow; the work's result.
+  base::Status wait(Work& work);
+
+  // Completes what can be completed and fails the rest. Not ok when works were failed.
+  base::Status close();
+
+  [[nodiscard]] Statistics statistics() const;
+
+ private:
+  Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
+
+  base::Status enter();
+  base::Status wait_for_ranks(base::Instant deadline);
+  base::Status watch_peers();
+  base::Status usable() const;
+  base::Status check(const Submission& submission) const;
+  base::Status check_shape(const Submission& submission) const;
+  base::Status leave();
+
+  const base::Config config_;
+  const std::shared_ptr<const base::Clock> clock_;
+  const pid_t pid_;  // in a forked child the engine is inert
+  std::unique_ptr<Job> job_;
+  const std::int32_t rank_;
+  const std::int32_t size_;
+  const std::int32_t local_rank_;
+  const std::int32_t local_size_;
+  base::Log log_;
+  TensorTable table_;
+  RankAgent agent_;
+  AgentRunner runner_;
+  std::vector<PeerWatch> peers_;
+  std::atomic<std::int32_t> waiting_threads_{0};
+  bool open_ = false;
+};
+
+}  // namespace ronde::runtime

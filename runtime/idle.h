@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a thread watches before it sleeps: with the CPU's pause, then with sched_yield, then not at
+// all.
+#pragma once
+
+#include <sched.h>
+
+#include "base/clock.h"
+
+namespace ronde::runtime {
+
+// Tells the CPU that this is a spin loop.
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Thread safety: belongs to one thread. Measures real time, whatever the engine's clock is: this is
+// about the CPU.
+class Idle {
+ public:
+  // Pauses for `spin`, then yields until `yield` more has gone by while the agent is busy. When
+  // there are more ranks than cores a pause only keeps the core from the rank that is waited for.
+  Idle(base::Nanoseconds spin, base::Nanoseconds yield, bool oversubscribed)
+      : spin_(spin), total_(spin + yield), oversubscribed_(oversubscribed) {}
+
+  // Waits a moment; false when it is time to sleep.
+  bool again(bool busy) {
+    if (++round_ == 1) begin_ = clock_.now();
+    const base::Nanoseconds gone = clock_.now() - begin_;
+    if (gone >= (busy ? total_ : spin_)) return false;
+    if (oversubscribed_ || gone >= spin_) {
+      ::sched_yield();
+      return true;
+    }
+    for (int i = 0; i < kPauses; ++i) cpu_relax();
+    return true;
+  }
+
+ private:
+  // Between two looks: a few dozen nanoseconds, about as much as a look costs.
+  static constexpr int kPauses = 2;
+
+  base::SteadyClock clock_;
+  base::Nanoseconds spin_;
+  base::Nanoseconds total_;
+  base::Instant begin_{0};
+  unsigned round_ = 0;
+  bool oversubscribed_;
+};
+
+}  // namespace ronde::runtime

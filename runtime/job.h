@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job an engine belongs to: who the ranks are, the board they share, and the transport between
+// them. Two kinds: processes started by mpirun (process_job.cc) and engines in one process
+// (local_job.h), which run the very same protocol.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "collectives/board.h"
+#include "collectives/file_descriptor.h"
+#include "collectives/transport.h"
+
+namespace ronde::runtime {
+
+// Another rank of this host, to be watched: the descriptor becomes readable when its process ends.
+struct PeerWatch {
+  std::int32_t rank = 0;
+  collectives::FileDescriptor pidfd;
+};
+
+// Thread safety: belongs to the engine; used by one thread at a time.
+class Job {
+ public:
+  virtual ~Job() = default;
+
+  [[nodiscard]] virtual std::int32_t rank() const = 0;
+  [[nodiscard]] virtual std::int32_t size() const = 0;
+  [[nodiscard]] virtual std::int32_t local_rank() const = 0;
+  [[nodiscard]] virtual std::int32_t local_size() const = 0;
+
+  // On the board of a one-host job, a rank's position is its rank.
+  [[nodiscard]] virtual collectives::Board& board() = 0;
+  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
+
+  // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
+  // share this process.
+  virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
+
+  // After a failure: the transport is not used again.
+  virtual void abandon() = 0;
+  // The orderly end; the transport has been destroyed.
+  virtual base::Status close() = 0;
+};
+
+// Refuses ranks that were started with settings that must be the same everywhere; texts[r] is rank
+// r's Config::shared_text(). The error names the setting and groups the ranks by value.
+base::Status check_shared_settings(const std::vector<std::string>& texts);
+
+// Joins the MPI job of this process, or makes a job of one where there is none.
+// communicator: points to the program's MPI_Comm, or nullptr.
+base::Result<std::unique_ptr<Job>> open_process_job(const void* communicator,
+                                                    const base::Config& config,
+                                                    const base::Clock& clock);
+
+// The geometry of every board: streams are sized so that the requests of a large model fit.
+[[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,
+                                                        const base::Config& config);
+
+}  // namespace ronde::runtime

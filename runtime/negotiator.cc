@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// The negotiation: see negotiator.h.
+#include "runtime/negotiator.h"
+
+#include <bit>
+#include <tuple>
+#include <utility>
+
+#include "fusion/batching.h"
+#include "runtime/disagreement.h"
+
+namespace ronde::runtime {
+
+namespace {
+
+// Tensors fuse only when one pass over memory can serve them: the same operation on the same type
+// with the same factors. 0 means: with nothing.
+std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& tensors) {
+  using Class = std::tuple<Operation, base::DType, base::ReduceOp, std::int32_t, std::int32_t,
+                           std::uint64_t, std::uint64_t>;
+  std::map<Class, std::uint64_t> known;
+  std::vector<std::uint64_t> keys;
+  keys.reserve(tensors.size());
+  for (const AgreedTensor* tensor : tensors) {
+    const Signature& is = tensor->signature;
+    if (is.operation != Operation::kAllreduce && is.operation != Operation::kBroadcast) {
+      keys.push_back(0);
+      continue;
+    }
+    const Class fused_with{is.operation,
+                           is.dtype,
+                           is.op,
+                           is.root,
+                           is.device,
+                           std::bit_cast<std::uint64_t>(is.prescale),
+                           std::bit_cast<std::uint64_t>(is.postscale)};
+    keys.push_back(known.emplace(fused_with, known.size() + 1).first->second);
+  }
+  return keys;
+}
+
+// A hundred looks at the least recently used entries are enough: a plan whose oldest hundred
+// entries are all in use is too small, and then names travel.
+constexpr int kEvictionTries = 100;
+
+}  // namespace
+
+Negotiator::Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals)
+    : ranks_(ranks),
+      capacity_(plan_capacity),
+      arrivals_(arrivals),
+      leaving_(static_cast<std::size_t>(ranks), Leaving::kNo) {}
+
+Negotiator::Entry& Negotiator::entry_at(std::int32_t entry) {
+  return entries_.at(static_cast<std::size_t>(entry));
+}
+
+void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& request) {
+  auto pending = pendings_.find(request.name);
+  if (pending == pendings_.end()) {
+    const auto known = entry_of_name_.find(request.name);
+    if (known != entry_of_name_.end()) {
+      pending = unbind(known->second);
+    } else {
+      pending = pendings_.emplace(request.name, Pending{}).first;
+      pending->second.said.resize(static_cast<std::size_t>(ranks_));
+    }
+  }
+  auto& said = pending->second.said.at(static_cast<std::size_t>(rank));
+  if (said.has_value()) {
+    fail(pending, base::Code::kInternal,
+         "'" + request.name + "': rank " + std::to_string(rank) +
+             " announced it twice; this is a bug in Ronde",
+         request.place, rank);
+    return;
+  }
+  said = Said{normalized(request.signature), request.place};
+  settle(pending);
+  if (anyone_leaving_) sweep();
+}
+
+void Negotiator::on_entry_ready(std::int32_t index) {
+  if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
+  Entry& entry = entry_at(index);
+  // A generation that was closed while its last rank was reporting has been dealt with.
+  if (entry.state != EntryState::kBound || entry.is_ready) return;
+  // Nor does its report speak for the generation that followed.
+  if (arrivals_.count(index) != static_cast<std::uint32_t>(ranks_)) return;
+  entry.is_ready = true;
+  ready_.push_back({index, true, entry.name, entry.tensor});
+}
+
+void Negotiator::on_closing(std::int32_t rank, bool forced) {
+  auto& leaving = leaving_.at(static_cast<std::size_t>(rank));
+  if (leaving == Leaving::kDeparted) return;
+  leaving = forced ? Leaving::kForced : Leaving::kClosing;
+  if (!anyone_leaving_) {
+    anyone_leaving_ = true;
+    // From here on the coordinator must know who is ready for what: nobody counts himself in any
+    // more, everybody sends full requests.
+    const std::list<std::int32_t> bound = use_order_;
+    for (const std::int32_t index : bound) {
+      if (!entry_at(index).is_ready) settle(unbind(index));
+    }
+    // What is ready goes by name, so that nobody counts himself in on its entry afterwards.
+    for (Ready& ready : ready_) {
+      if (ready.entry < 0) continue;
+      Entry& entry = entry_at(ready.entry);
+      arrivals_.close_generation(ready.entry, ++entry.generation);
+      use_order_.erase(entry.use);
+      entry_of_name_.erase(entry.name);
+      release_entry(ready.entry);
+      ready.entry = -1;
+      ready.planned = false;
+    }
+  }
+  sweep();
+}
+
+Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
+  Entry& entry = entry_at(index);
+  Pending pending;
+  pending.entry = index;
+  pending.said.resize(static_cast<std::size_t>(ranks_));
+  ++entry.generation;
+  pending.anonymous = arrivals_.close_generation(index, entry.generation);
+  pending.anonymous_tensor = entry.tensor;
+  pending.anonymous_place = entry.place;
+  entry.state = EntryState::kUnbound;
+  use_order_.erase(entry.use);
+  entry_of_name_.erase(entry.name);
+  return pendings_.emplace(entry.name, std::move(pending)).first;
+}
+
+// Nothing is missing any more: resolve. Nobody has said anything: forget it.
+void Negotiator::settle(Pendings::iterator pending) {
+  std::uint32_t accounted = pending->second.anonymous;
+  for (const auto& said : pending->second.said) accounted += said.has_value() ? 1U : 0U;
+  if (accounted == 0) {
+    release_entry(pending->second.entry);
+    pendings_.erase(pending);
+  } else if (accounted >= static_cast<std::uint32_t>(ranks_)) {
+    resolve(pending);
+  }
+}
+
+void Negotiator::resolve(Pendings::iterator position) {
+  const std::string& name = position->first;
+  Pending& pending = position->second;
+  std::vector<Statement> statements;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    const auto& said = pending.said[static_cast<std::size_t>(rank)];
+    if (said) {
+      statements.push_back({said->signature, said->place});
+      continue;
+    }
+    Signature signature = pending.anonymous_tensor.signature;
+    const auto& rows = pending.anonymous_tensor.first_dimensions;
+    if (!rows.empty()) signature.shape[0] = rows[static_cast<std::size_t>(rank)];
+    statements.push_back({std::move(signature), pending.anonymous_place});
+  }
+  const auto agreed = agree_on(name, statements);
+  if (!agreed.ok()) {
+    const base::Status& why = agreed.status();
+    fail(position, why.code(), why.message(), statements.front().place, -1);
+    return;
+  }
+  const std::int32_t entry =
+      anyone_leaving_ ? -1 : bind(name, pending.entry, *agreed, statements.front().place);
+  if (entry < 0) release_entry(pending.entry);
+  ready_.push_back({entry, false, name, *agreed});
+  if (entry >= 0) entry_at(entry).is_ready = true;
+  pendings_.erase(position);
+}
+
+void Negotiator::fail(Pendings::iterator pending, base::Code code, const std::string& text,
+                      const std::string& place, std::int32_t rank) {
+  decisions_.emplace_back(ErrorDecision{pending->first, code, text, place, rank});
+  release_entry(pending->second.entry);
+  pendings_.erase(pending);
+}
+
+std::int32_t Negotiator::bind(const std::string& name, std::int32_t index, AgreedTensor tensor,
+                              std::string place) {
+  if (index < 0) index = take_free_entry();
+  if (index < 0) return -1;
+  Entry& entry = entry_at(index);
+  entry.state = EntryState::kBound;
+  entry.name = name;
+  entry.place = std::move(place);
+  entry.tensor = std::move(tensor);
+  entry.use = use_order_.insert(use_order_.end(), index);
+  entry_of_name_[name] = index;
+  decisions_.emplace_back(BindDecision{index, entry.generation, name, entry.tensor});
+  return index;
+}
+
+// An entry whose arrival word is at (generation, 0) and for which no rank holds that generation.
+std::int32_t Negotiator::take_free_entry() {
+  std::int32_t index = -1;
+  if (!free_.empty()) {
+    index = free_.back();
+    free_.pop_back();
+  } else if (std::cmp_less(entries_.size(), capacity_)) {
+    index = base::narrow<std::int32_t>(entries_.size());
+    entries_.emplace_back();
+  } else {
+    int tries = 0;
+    for (auto next = use_order_.begin(); next != use_order_.end();) {
+      const std::int32_t candidate = *next++;
+      if (++tries > kEvictionTries) break;
+      if (entry_at(candidate).is_ready || arrivals_.count(candidate) != 0) continue;
+      const auto pending = unbind(candidate);
+      if (pending->second.anonymous != 0) {
+        // Ranks slipped in since the count was read: the entry is theirs.
+        settle(pending);
+        continue;
+      }
+      decisions_.emplace_back(EvictDecision{candidate});
+      pendings_.erase(pending);
+      index = candidate;
+      break;
+    }
+  }
+  if (index < 0) return -1;
+  Entry& entry = entry_at(index);
+  ++entry.generation;
+  arrivals_.close_generation(index, entry.generation);
+  return index;
+}
+
+void Negotiator::release_entry(std::int32_t index) {
+  if (index < 0) return;
+  entry_at(index).state = EntryState::kFree;
+  entry_at(index).is_ready = false;
+  decisions_.emplace_back(EvictDecision{index});
+  free_.push_back(index);
+}
+
+bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
+  if (pending.said[static_cast<std::size_t>(rank)]) return true;
+  return pending.anonymous > 0 && pending.entry >= 0 && arrivals_.has_arrived(rank, pending.entry);
+}
+
+void Negotiator::sweep() {
+  for (auto next = pendings_.begin(); next != pendings_.end();) {
+    const auto pending = next++;
+    for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+      const Leaving leaving = leaving_[static_cast<std::size_t>(rank)];
+      if (leaving == Leaving::kNo) continue;
+      const bool included = includes(pending->second, rank);
+      if (included && leaving == Leaving::kClosing) continue;
+      const char* how = included ? " closed its engine before every rank had submitted it"
+                                 : " closed its engine without submitting it";
+      fail(pending, base::Code::kClosed,
+           "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how, "",
+           rank);
+      break;
+    }
+  }
+  // What is left includes every rank that leaves: they go when it has gone.
+  if (!pendings_.empty() || !ready_.empty()) return;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    auto& leaving = leaving_[static_cast<std::size_t>(rank)];
+    if (leaving == Leaving::kNo || leaving == Leaving::kDeparted) continue;
+    leaving = Leaving::kDeparted;
+    decisions_.emplace_back(DepartedDecision{rank});
+  }
+}
+
+std::vector<Decision> Negotiator::take_decisions() { return std::exchange(decisions_, {}); }
+
+std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
+  if (ready_.empty()) return std::nullopt;
+  std::vector<const AgreedTensor*> tensors;
+  tensors.reserve(ready_.size());
+  for (const Ready& ready : ready_) tensors.push_back(&ready.tensor);
+  const std::vector<std::uint64_t> keys = fusion_keys(tensors);
+  std::vector<fusion::Candidate> candidates;
+  candidates.reserve(ready_.size());
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    candidates.push_back({i, keys[i], payload_of(*tensors[i]), tensors[i]->signature.priority});
+  }
+  BatchDecision batch;
+  batch.sequence = next_sequence_++;
+  std::vector<bool> taken(ready_.size(), false);
+  for (const std::size_t i : fusion::next_batch(candidates, limit)) {
+    Ready& ready = ready_[i];
+    taken[i] = true;
+    if (ready.entry < 0) {
+      batch.items.push_back({-1, std::move(ready.name), std::move(ready.tensor)});
+      continue;
+    }
+    // Before the batch is known to any rank, so that the next step's arrivals find a fresh count.
+    if (ready.planned) arrivals_.reset(ready.entry);
+    Entry& entry = entry_at(ready.entry);
+    entry.is_ready = false;
+    use_order_.splice(use_order_.end(), use_order_, entry.use);
+    batch.items.push_back({ready.entry, {}, {}});
+  }
+  std::vector<Ready> left;
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    if (!taken[i]) left.push_back(std::move(ready_[i]));
+  }
+  ready_ = std::move(left);
+  if (anyone_leaving_ && ready_.empty()) sweep();
+  return batch;
+}
+
+std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& name) const {
+  Waiting waiting;
+  const auto pending = pendings_.find(name);
+  const auto bound = entry_of_name_.find(name);
+  if (pending == pendings_.end() && bound == entry_of_name_.end()) return std::nullopt;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    const bool is_ready = pending != pendings_.end() ? includes(pending->second, rank)
+                                                     : arrivals_.has_arrived(rank, bound->second);
+    (is_ready ? waiting.ready : waiting.missing).push_back(rank);
+  }
+  if (waiting.ready.empty()) return std::nullopt;
+  return waiting;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The negotiation, as a pure object: announcements go in, decisions come out. It knows no clock, no
+// thread and no memory of others; the arrival words of the plan are behind an interface.
+//
+// A tensor becomes ready in one of two ways:
+//   planned   its name has an entry of the plan. Ranks count themselves in on the entry's arrival
+//             word; the last one reports the entry (on_entry_ready). No name moves.
+//   in full   at least one rank sent a full request: the tensor is new there, or it says something
+//             else than the plan. The entry's generation is closed, so that no rank can count
+//             itself in any more; those that had are `anonymous` in the pending record, the others
+//             send full requests. When all are accounted for, what they said is compared: they get
+//             an entry, or an error that every one of them receives.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/numbers.h"
+#include "runtime/messages.h"
+#include "runtime/signature.h"
+
+namespace ronde::runtime {
+
+// The arrival words of the plan: one per entry, each a generation and a count.
+class ArrivalWords {
+ public:
+  virtual ~ArrivalWords() = default;
+  // From now on nobody arrives at another generation than this one, whose count is 0. Returns how
+  // many ranks had arrived at the generation before.
+  virtual std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) = 0;
+  // Sets the count of a complete entry back to 0.
+  virtual void reset(std::int32_t entry) = 0;
+  virtual std::uint32_t count(std::int32_t entry) = 0;
+  // Whether this rank counted itself in; exact once the rank has stopped submitting, a hint before.
+  virtual bool has_arrived(std::int32_t rank, std::int32_t entry) = 0;
+};
+
+// Thread safety: none; it belongs to the coordinator's agent.
+class Negotiator {
+ public:
+  Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals);
+
+  void on_request(std::int32_t rank, const RequestAnnouncement& request);
+  void on_entry_ready(std::int32_t entry);
+  // Forced: the rank no longer waits for the tensors it has submitted.
+  void on_closing(std::int32_t rank, bool forced);
+
+  // What was decided since the last call, in the order of the job.
+  std::vector<Decision> take_decisions();
+
+  [[nodiscard]] bool has_ready() const { return !ready_.empty(); }
+  // The next batch of what is ready on every rank; nothing if nothing is. The decisions made before
+  // must be taken (and sent) first.
+  std::optional<BatchDecision> next_batch(base::Bytes limit);
+
+  // For the report of a stall: which ranks wait for this tensor, and which it waits for. Nothing if
+  // no rank waits.
+  struct Waiting {
+    std::vector<std::int32_t> ready;
+    std::vector<std::int32_t> missing;
+  };
+  [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
+
+ private:
+  enum class EntryState : std::uint8_t { kFree, kBound, kUnbound };
+  struct Entry {
+    EntryState state = EntryState::kFree;
+    std::uint32_t generation = 0;
+    bool is_ready = false;  // complete, and not yet in a batch
+    std::string name;
+    std::string place;
+    AgreedTensor tensor;
+    std::list<std::int32_t>::iterator use;
+  };
+  struct Said {
+    Signature signature;
+    std::string place;
+  };
+  struct Pending {
+    std::int32_t entry = -1;
+    std::vector<std::optional<Said>> said;
+    // Ranks that had counted themselves in on the entry when its generation was closed, and what
+    // they had agreed to then.
+    std::uint32_t anonymous = 0;
+    AgreedTensor anonymous_tensor;
+    std::string anonymous_place;
+  };
+  struct Ready {
+    std::int32_t entry = -1;
+    bool planned = false;  // the arrival word still holds the count
+    std::string name;
+    AgreedTensor tensor;
+  };
+  using Pendings = std::map<std::string, Pending>;
+
+  Entry& entry_at(std::int32_t entry);
+  // Stops arrivals at a bound entry; what had arrived becomes a pending record.
+  Pendings::iterator unbind(std::int32_t entry);
+  void settle(Pendings::iterator pending);
+  void resolve(Pendings::iterator pending);
+  void fail(Pendings::iterator pending, base::Code code, const std::string& text,
+            const std::string& place, std::int32_t rank);
+  [[nodiscard]] std::int32_t bind(const std::string& name, std::int32_t entry, AgreedTensor tensor,
+                                  std::string place);
+  [[nodiscard]] std::int32_t take_free_entry();
+  void release_entry(std::int32_t entry);
+  [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
+  // Fails what can never complete since a rank is closing; says good-bye to ranks that are done.
+  void sweep();
+
+  std::int32_t ranks_;
+  std::int64_t capacity_;
+  ArrivalWords& arrivals_;
+  std::vector<Entry> entries_;
+  std::vector<std::int32_t> free_;
+  std::list<std::int32_t> use_order_;  // bound entries, least recently used first
+  std::map<std::string, std::int32_t> entry_of_name_;
+  Pendings pendings_;
+  std::vector<Ready> ready_;
+  std::vector<Decision> decisions_;
+  std::uint64_t next_sequence_ = 1;
+  enum class Leaving : std::uint8_t { kNo, kClosing, kForced, kDeparted };
+  std::vector<Leaving> leaving_;
+  bool anyone_leaving_ = false;
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent of one rank: see rank_agent.h.
+#include "runtime/rank_agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <sstream>
+#include <utility>
+
+#include "collectives/floating_point_mode.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Instant;
+using base::kNever;
+using base::MutexLock;
+using base::Result;
+using base::Status;
+
+namespace {
+
+constexpr std::int32_t kCoordinator = 0;
+
+// How long the coordinator may take to end a job that a rank has reported as stalled for good.
+constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
+
+// Steps of one batch between two looks at the control plane.
+constexpr int kStepsPerLook = 64;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string batch_text(const ExecutableBatch& batch) {
+  const LocalTensor& first = *batch.tensors.front();
+  std::string text = "in batch " + std::to_string(batch.sequence) + ": " +
+                     std::string(name_of(first.signature.operation)) + " of '" + first.name + "'";
+  if (batch.tensors.size() > 1)
+    text += " and " + std::to_string(batch.tensors.size() - 1) + " more";
+  return text;
+}
+
+std::string seconds_text(base::Nanoseconds span) {
+  std::ostringstream text;
+  text.precision(3);
+  text << std::chrono::duration<double>(span).count() << " s";
+  return text.str();
+}
+
+}  // namespace
+
+RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
+                     const base::Clock& clock, const base::Log& log, Hooks hooks)
+    : job_(job),
+      board_(job.board()),
+      table_(table),
+      config_(config),
+      clock_(clock),
+      log_(log),
+      hooks_(std::move(hooks)),
+      announcements_(board_.announce_writer()),
+      decisions_(board_.decision_reader(kCoordinator)),
+      workspace_(std::make_unique<collectives::Workspace>()),
+      transport_(job.make_transport()),
+      executor_(*transport_, *workspace_, config.segment_bytes) {
+  if (board_.rank() == kCoordinator) coordinator_.emplace(board_, config, clock);
+}
+
+RankAgent::~RankAgent() = default;
+
+// ---- Agent ----
+
+int RankAgent::do_work() {
+  int work = 0;
+  if (!failed()) {
+    const collectives::ScopedFloatingPointMode mode;
+    work = look_and_step();
+  }
+  // After a failure nothing is ever left over.
+  more_.store(work > 0 && !failed(), std::memory_order_seq_cst);
+  return work;
+}
+
+int RankAgent::look_and_step() {
+  if (check_failure()) return 1;
+  const auto worked = step();
+  if (worked.ok()) return *worked;
+  fail(worked.status(), worked.status().rank().value_or(-1));
+  check_failure();
+  return 1;
+}
+
+bool RankAgent::needs_polling() {
+  return !failed() && transport_->needs_polling() && transport_->outstanding() > 0;
+}
+
+Instant RankAgent::next_deadline() {
+  if (failed()) return kNever;
+  // Submitting wakes nobody here, so a sleeper looks for late tensors from time to time.
+  Instant next = std::min(give_up_at_, clock_.after(config_.stall_warning / 4));
+  const Instant oldest_unreported = table_.oldest(0);
+  if (oldest_unreported != kNever) next = std::min(next, oldest_unreported + config_.stall_warning);
+  const Instant oldest = table_.oldest(1);
+  if (oldest != kNever) next = std::min(next, oldest + config_.stall_failure);
+  if (coordinator_) next = std::min(next, coordinator_->next_deadline());
+  return next;
+}
+
+// The process of another rank has ended.
+void RankAgent::on_event(int fd) {
+  for (const auto& [pidfd, rank] : watched_) {
+    if (pidfd != fd) continue;
+    const collectives::Presence presence = board_.presence(rank);
+    if (presence.state == collectives::PresenceState::kClosed) return;
+    board_.set_state(rank, collectives::PresenceState::kDead);
+    std::string text = "rank " + std::to_string(rank) + " (host " + host_name() + ", pid " +
+                       std::to_string(presence.pid) +
+                       ") died: its process ended without closing its engine";
+    if (!presence.doing.empty()) text += "; it was last " + presence.doing;
+    fail(Status::error(Code::kPeerFailed, text), rank);
+    return;
+  }
+}
+
+// ---- announcing ----
+
+Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool wake) {
+  if (ticket.entry >= 0) {
+    // Before counting in: once the last rank has, the batch may end at any moment.
+    board_.mark_arrived(ticket.entry, true);
+    const auto arrival =
+        board_.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board_.ranks()));
+    if (arrival != collectives::Arrival::kStale) {
+      planned_requests_.fetch_add(1, std::memory_order_relaxed);
+      control_bytes_.fetch_add(sizeof(std::uint64_t), std::memory_order_relaxed);
+      if (arrival == collectives::Arrival::kLast) {
+        board_.push_ready(ticket.entry);
+        ring_coordinator(wake);
+      }
+      return {};
+    }
+    board_.mark_arrived(ticket.entry, false);
+  }
+  full_requests_.fetch_add(1, std::memory_order_relaxed);
+  return announce(RequestAnnouncement{tensor.name, tensor.place, tensor.signature}, wake);
+}
+
+Status RankAgent::announce(const Announcement& announcement, bool wake) {
+  const std::vector<std::byte> bytes = encode(announcement);
+  control_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
+  {
+    const MutexLock lock(announce_mutex_);
+    RONDE_RETURN_IF_ERROR(announcements_.post(bytes));
+    backlog_.store(announcements_.backlog().value() > 0, std::memory_order_release);
+  }
+  ring_coordinator(wake);
+  return {};
+}
+
+void RankAgent::ring_coordinator(bool wake) {
+  if (coordinator_) {
+    hooks_.notify(wake);
+  } else {
+    board_.doorbell(kCoordinator).ring();
+  }
+}
+
+Status RankAgent::flush_announcements() {
+  if (!backlog_.load(std::memory_order_acquire)) return {};
+  const MutexLock lock(announce_mutex_);
+  const auto flushed = announcements_.flush();
+  RONDE_RETURN_IF_ERROR(flushed.status());
+  backlog_.store(!*flushed, std::memory_order_release);
+  if (announcements_.take_added()) board_.doorbell(kCoordinator).ring();
+  return {};
+}
+
+// ---- failing ----
+
+void RankAgent::fail(const Status& why, std::int32_t culprit) {
+  collectives::FailureRecord record;
+  record.culprit = culprit;
+  record.reporter = board_.rank();
+  record.code = why.code();
+  record.text = why.message();
+  record.place = why.place();
+  board_.fail(record);
+}
+
+bool RankAgent::check_failure() {
+  if (!board_.failed()) return false;
+  const auto record = board_.failure();
+  if (!record) return false;
+  const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
+  // First let go of the users' memory, then tell them.
+  executor_.abandon();
+  job_.abandon();
+  log_.error(why.message());
+  table_.shut(why);
+  failed_.store(true, std::memory_order_release);
+  for (const LocalTensorPtr& tensor : table_.remove_all(true)) end(tensor, why);
+  complete_once(departed_);
+  complete_once(drained_);
+  return true;
+}
+
+// ---- stepping ----
+
+Result<int> RankAgent::step() {
+  RONDE_RETURN_IF_ERROR(flush_announcements());
+  int work = 0;
+  if (coordinator_) {
+    const auto coordinated = coordinator_->step(!executor_.busy());
+    RONDE_RETURN_IF_ERROR(coordinated.status());
+    coordinator_drained_.store(coordinator_->drained(), std::memory_order_release);
+    work += *coordinated;
+  }
+  const auto read = read_decisions();
+  RONDE_RETURN_IF_ERROR(read.status());
+  const auto executed = execute();
+  RONDE_RETURN_IF_ERROR(executed.status());
+  check_stalls();
+  if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
+  return work + *read + *executed;
+}
+
+Result<int> RankAgent::read_decisions() {
+  int work = 0;
+  while (true) {
+    const auto bytes = decisions_.poll();
+    RONDE_RETURN_IF_ERROR(bytes.status());
+    if (!bytes->has_value()) return work;
+    control_bytes_.fetch_add((*bytes)->size(), std::memory_order_relaxed);
+    const auto decision = decode_decision(**bytes);
+    RONDE_RETURN_IF_ERROR(decision.status());
+    RONDE_RETURN_IF_ERROR(on_decision(*decision));
+    ++work;
+  }
+}
+
+Status RankAgent::on_decision(const Decision& decision) {
+  if (const auto* batch = std::get_if<BatchDecision>(&decision)) return on_batch(*batch);
+  if (const auto* bind = std::get_if<BindDecision>(&decision)) return table_.bind(*bind);
+  if (const auto* evict = std::get_if<EvictDecision>(&decision)) {
+    table_.evict(evict->entry);
+  } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
+    const LocalTensorPtr tensor = table_.remove_waiting(error->name);
+    if (tensor) end(tensor, Status::remote(error->code, error->text, error->place, error->rank));
+  } else if (const auto* notice = std::get_if<NoticeDecision>(&decision)) {
+    log_.warning(notice->text);
+  } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
+    on_departed(departed->rank);
+  }
+  return {};
+}
+
+Status RankAgent::on_batch(const BatchDecision& decision) {
+  if (decision.sequence != received_batches_ + 1 || decision.items.empty()) {
+    return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
+                                              " came after batch " +
+                                              std::to_string(received_batches_));
+  }
+  received_batches_ = decision.sequence;
+  ExecutableBatch batch;
+  batch.sequence = decision.sequence;
+  for (const BatchItem& item : decision.items) {
+    auto claimed = table_.claim(item);
+    RONDE_RETURN_IF_ERROR(claimed.status());
+    if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
+    batch.tensors.push_back(std::move(claimed->tensor));
+  }
+  board_.set_doing(batch_text(batch));
+  executor_.enqueue(std::move(batch));
+  return {};
+}
+
+// Nothing can be agreed without this rank: what is not in a batch yet never will be.
+void RankAgent::on_departed(std::int32_t rank) {
+  const Status why =
+      Status::remote(Code::kClosed,
+                     "rank " + std::to_string(rank) +
+                         " has closed its engine, so no operation can complete any more",
+                     "", rank);
+  table_.shut(why);
+  for (const LocalTensorPtr& tensor : table_.remove_all(false)) end(tensor, why);
+  if (rank == board_.rank() || rank == kCoordinator) complete_once(departed_);
+}
+
+Result<int> RankAgent::execute() {
+  int work = 0;
+  for (int i = 0; i < kStepsPerLook && executor_.busy(); ++i) {
+    const auto progress = executor_.step(finished_);
+    RONDE_RETURN_IF_ERROR(progress.status());
+    for (const ExecutableBatch& batch : finished_) finish(batch);
+    finished_.clear();
+    if (!*progress) break;
+    ++work;
+  }
+  return work;
+}
+
+void RankAgent::finish(const ExecutableBatch& batch) {
+  batches_.fetch_add(1, std::memory_order_relaxed);
+  tensors_.fetch_add(batch.tensors.size(), std::memory_order_relaxed);
+  for (const LocalTensorPtr& tensor : batch.tensors) {
+    payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->view.bytes().value()),
+                             std::memory_order_relaxed);
+    end(tensor, Status());
+  }
+}
+
+// The name is free again before the waiter hears of it, so that it may submit the next step at
+// once.
+void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
+  if (tensor->arrived_at >= 0) board_.mark_arrived(tensor->arrived_at, false);
+  table_.remove(*tensor);
+  if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
+    const MutexLock lock(failed_works_mutex_);
+    if (failed_works_++ == 0) first_failed_ = status;
+  }
+  const std::shared_ptr<Work> work = tensor->work;
+  work->status = status;
+  hooks_.complete(work->completion);
+}
+
+void RankAgent::complete_once(Completion& completion) {
+  if (!completion.done()) hooks_.complete(completion);
+}
+
+// ---- stalls ----
+
+void RankAgent::check_stalls() {
+  const Instant now = clock_.now();
+  if (now > config_.stall_warning) {
+    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_warning, 0)) {
+      on_overdue(tensor, false);
+    }
+  }
+  if (now > config_.stall_failure) {
+    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_failure, 1)) {
+      on_overdue(tensor, true);
+    }
+  }
+  if (now < give_up_at_) return;
+  give_up_at_ = kNever;
+  if (stalled_->ended) return;
+  fail(Status::error(Code::kDeadline,
+                     stall_text(*stalled_) + ", and rank 0, the coordinator, does not answer"),
+       kCoordinator);
+}
+
+void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
+  if (tensor->in_batch) {
+    // Everybody has submitted it: some rank does not move its data.
+    const std::string text = stall_text(*tensor);
+    if (!failed) {
+      log_.warning(text);
+    } else {
+      fail(Status::error(Code::kDeadline, text), -1);
+    }
+    return;
+  }
+  const base::Nanoseconds waited = clock_.now() - tensor->submitted;
+  const Status announced =
+      announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true);
+  if (!failed) return;
+  announced.ignore();  // then the grace below ends the job
+  stalled_ = tensor;
+  give_up_at_ = clock_.after(kVerdictGrace);
+}
+
+std::string RankAgent::stall_text(const LocalTensor& tensor) const {
+  std::string text = "'" + tensor.name + "' has waited for " +
+                     seconds_text(clock_.now() - tensor.submitted) +
+                     (tensor.in_batch ? " in a batch" : "");
+  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
+    const std::string doing = board_.presence(rank).doing;
+    text += "; rank " + std::to_string(rank) + " was last " + (doing.empty() ? "idle" : doing);
+  }
+  return text;
+}
+
+// ---- the end ----
+
+std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
+  const MutexLock lock(failed_works_mutex_);
+  return {first_failed_, failed_works_};
+}
+
+void RankAgent::close() {
+  executor_.abandon();
+  // After a failure MPI may still write into segments that it was given; nothing can be asked of it
+  // any more, so they are left to the end of the process.
+  if (transport_->outstanding() > 0) static_cast<void>(workspace_.release());
+  transport_.reset();
+  board_.set_state(collectives::PresenceState::kClosed);
+  if (!coordinator_) board_.doorbell(kCoordinator).ring();
+}
+
+Statistics RankAgent::statistics() const {
+  Statistics result;
+  result.batches = batches_.load(std::memory_order_relaxed);
+  result.tensors = tensors_.load(std::memory_order_relaxed);
+  result.payload_bytes = payload_bytes_.load(std::memory_order_relaxed);
+  result.control_bytes = control_bytes_.load(std::memory_order_relaxed);
+  result.full_requests = full_requests_.load(std::memory_order_relaxed);
+  result.planned_requests = planned_requests_.load(std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent of one rank: everything an engine does that nobody calls it for. Reads the decisions of
+// the coordinator, executes batches, ends works, notices failures and stalls; on rank 0 it steps
+// the coordinator too.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "collectives/board.h"
+#include "collectives/transport.h"
+#include "collectives/workspace.h"
+#include "runtime/agent.h"
+#include "runtime/coordinator.h"
+#include "runtime/executor.h"
+#include "runtime/job.h"
+#include "runtime/messages.h"
+#include "runtime/tensor_table.h"
+
+namespace ronde::runtime {
+
+// What an engine has done since it was opened.
+struct Statistics {
+  std::uint64_t batches = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t control_bytes = 0;
+  std::uint64_t full_requests = 0;
+  std::uint64_t planned_requests = 0;
+  std::uint64_t background_wakes = 0;
+};
+
+// Thread safety: the Agent functions as agent.h says; announce(), fail(), failed(),
+// failed_works() and statistics() from any thread.
+class RankAgent final : public Agent {
+ public:
+  struct Hooks {
+    // Ends a work's completion (AgentRunner::complete).
+    std::function<void(Completion&)> complete;
+    // This rank's own doorbell, from this process (AgentRunner::notify).
+    std::function<void(bool wake)> notify;
+  };
+
+  RankAgent(Job& job, TensorTable& table, const base::Config& config, const base::Clock& clock,
+            const base::Log& log, Hooks hooks);
+  ~RankAgent() override;
+
+  // ---- Agent ----
+  [[nodiscard]] int do_work() override;
+  [[nodiscard]] bool runnable() override { return more_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] bool busy() override { return executor_.busy(); }
+  [[nodiscard]] bool needs_polling() override;
+  [[nodiscard]] base::Instant next_deadline() override;
+  void on_event(int fd) override;
+
+  // Which rank ends when this descriptor becomes readable; before the runner watches any.
+  void watch(int pidfd, std::int32_t rank) { watched_.emplace_back(pidfd, rank); }
+
+  // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
+  // plan, or by a full request. wake = false: the caller's next call is wait().
+  base::Status announce(const LocalTensor& tensor, const Ticket& ticket, bool wake);
+  // Sends an announcement to the coordinator.
+  base::Status announce(const Announcement& announcement, bool wake);
+
+  // The job has failed: everybody hears of it.
+  void fail(const base::Status& why, std::int32_t culprit);
+
+  // Done when the coordinator has said good-bye to this rank, or will not any more.
+  [[nodiscard]] Completion& departed() { return departed_; }
+  // Done when nothing is in flight here (ended by do_work after drain_wanted()).
+  [[nodiscard]] Completion& drained() { return drained_; }
+  void want_drained() { drain_wanted_.store(true, std::memory_order_release); }
+  // Rank 0: everything the coordinator decided can be read by the others.
+  [[nodiscard]] bool coordinator_drained() const {
+    return coordinator_drained_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  // The first error that ended a work after want_drained(), and how many there were.
+  [[nodiscard]] std::pair<base::Status, std::uint64_t> failed_works() const;
+
+  [[nodiscard]] Statistics statistics() const;
+
+  // Lets go of the transport; the last call.
+  void close();
+
+ private:
+  int look_and_step();
+  bool check_failure();
+  base::Result<int> step();
+  base::Result<int> read_decisions();
+  base::Status on_decision(const Decision& decision);
+  base::Status on_batch(const BatchDecision& decision);
+  base::Result<int> execute();
+  void finish(const ExecutableBatch& batch);
+  void end(const LocalTensorPtr& tensor, const base::Status& status);
+  void check_stalls();
+  void on_overdue(const LocalTensorPtr& tensor, bool failed);
+  [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
+  void on_departed(std::int32_t rank);
+  void complete_once(Completion& completion);
+  void ring_coordinator(bool wake);
+  base::Status flush_announcements();
+
+  Job& job_;
+  collectives::Board board_;
+  TensorTable& table_;
+  const base::Config& config_;
+  const base::Clock& clock_;
+  const base::Log& log_;
+  Hooks hooks_;
+
+  base::Mutex announce_mutex_;
+  collectives::StreamWriter announcements_ RONDE_GUARDED_BY(announce_mutex_);
+  std::atomic<bool> backlog_{false};
+
+  collectives::StreamReader decisions_;
+  std::optional<Coordinator> coordinator_;
+  std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
+  std::unique_ptr<collectives::Transport> transport_;
+  Executor executor_;
+  std::vector<ExecutableBatch> finished_;
+  std::uint64_t received_batches_ = 0;
+
+  std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
+  Completion departed_;
+  Completion drained_;
+  std::atomic<bool> drain_wanted_{false};
+  std::atomic<bool> coordinator_drained_{true};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> more_{false};
+  // A tensor reported as failed by stalling; if the coordinator has not ended the job by then, this
+  // rank does.
+  LocalTensorPtr stalled_;
+  base::Instant give_up_at_ = base::kNever;
+
+  mutable base::Mutex failed_works_mutex_;
+  base::Status first_failed_ RONDE_GUARDED_BY(failed_works_mutex_);
+  std::uint64_t failed_works_ RONDE_GUARDED_BY(failed_works_mutex_) = 0;
+
+  std::atomic<std::uint64_t> batches_{0};
+  std::atomic<std::uint64_t> tensors_{0};
+  std::atomic<std::uint64_t> payload_bytes_{0};
+  std::atomic<std::uint64_t> control_bytes_{0};
+  std::atomic<std::uint64_t> full_requests_{0};
+  std::atomic<std::uint64_t> planned_requests_{0};
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is in flight on this rank, and what this rank knows of the plan. The one place where the
+// submitting threads and the agent meet.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "runtime/messages.h"
+#include "runtime/signature.h"
+#include "runtime/work.h"
+
+namespace ronde::runtime {
+
+// A tensor in flight on this rank. Immutable once it is in the table, but for what is marked.
+struct LocalTensor {
+  std::string name;
+  std::string place;  // "file:line" of the caller
+  Signature signature;
+  base::TensorView view;
+  base::Instant submitted{};
+  std::shared_ptr<Work> work;
+  // The entry at which this rank counted itself in (set by the submitting thread before it counts
+  // itself in, read by the agent once the batch is there).
+  std::int32_t arrived_at = -1;
+  // For the agent alone:
+  bool in_batch = false;
+  bool ended = false;
+};
+using LocalTensorPtr = std::shared_ptr<LocalTensor>;
+
+// Where to announce a tensor: at an entry of the plan, or, if entry is -1, by a full request.
+struct Ticket {
+  std::int32_t entry = -1;
+  std::uint32_t generation = 0;
+};
+
+// Thread safety: every function may be called from any thread; those below "for the agent" are
+// called by one thread at a time.
+class TensorTable {
+ public:
+  explicit TensorTable(std::int32_t rank) : rank_(rank) {}
+
+  // Puts a tensor in flight. An error if its name is in flight already, or if the table was shut.
+  base::Result<Ticket> insert(const LocalTensorPtr& tensor);
+
+  // From now on insert() gives this error. The first one stays.
+  void shut(const base::Status& why);
+
+  [[nodiscard]] bool empty() const;
+
+  // ---- for the agent ----
+  base::Status bind(const BindDecision& decision);
+  void evict(std::int32_t entry);
+  // The tensor in flight that a batch item means; marked as being in a batch. An error if it is not
+  // in flight here: then ranks have lost step.
+  struct Claimed {
+    LocalTensorPtr tensor;
+    AgreedTensor agreed;
+  };
+  base::Result<Claimed> claim(const BatchItem& item);
+  // Takes a tensor that is not in a batch out of the table; nothing if there is none of that name.
+  LocalTensorPtr remove_waiting(const std::string& name);
+  // Takes a tensor out of the table, so that its name may be used again.
+  void remove(const LocalTensor& tensor);
+  // All that is in flight, oldest first; with_batched = false: only what is in no batch.
+  std::vector<LocalTensorPtr> remove_all(bool with_batched);
+
+  // The tensors that have been in flight since before `limit`, each given out once per `stage` (0:
+  // warning, 1: failure).
+  std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t stage);
+  // When the oldest tensor of that stage was submitted; kNever if none is left.
+  base::Instant oldest(std::size_t stage);
+
+ private:
+  struct Entry {
+    bool bound = false;
+    std::uint32_t generation = 0;
+    std::string name;
+    AgreedTensor tensor;
+  };
+  void drop_ended(std::size_t stage) RONDE_REQUIRES(mutex_);
+  void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+
+  const std::int32_t rank_;
+  mutable base::Mutex mutex_;
+  std::unordered_map<std::string, LocalTensorPtr> in_flight_ RONDE_GUARDED_BY(mutex_);
+  std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
+  base::Status shut_ RONDE_GUARDED_BY(mutex_);
+  // Submission order, for the stall checks: one queue per stage.
+  std::deque<LocalTensorPtr> order_[2] RONDE_GUARDED_BY(mutex_);
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handle of one operation on one rank, shared by the caller and the engine.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+#include "runtime/agent.h"
+
+namespace ronde::runtime {
+
+// Thread safety: the engine writes status and output before it ends the completion; whoever saw
+// completion.done() may read them.
+struct Work {
+  Completion completion;
+  base::Status status;
+  // The result of an allgather, whose size only the runtime knows.
+  std::vector<std::byte> output;
+  base::Shape output_shape;
+};
+
+}  // namespace ronde::runtime

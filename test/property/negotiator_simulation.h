@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks and a coordinator, one action at a time: whoever drives it chooses the next action, so that
+// random and exhaustive schedules are the same code. The first broken promise is kept in problem().
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/numbers.h"
+#include "runtime/messages.h"
+#include "runtime/negotiator.h"
+#include "test/unit/runtime/fake_arrival_words.h"
+
+namespace ronde::runtime {
+
+// What the ranks do. says[n][k][r]: what rank r says the k-th time it submits tensor n.
+struct Workload {
+  std::int32_t ranks = 1;
+  std::int64_t capacity = 1;
+  base::Bytes limit{1 << 20};
+  std::vector<std::vector<std::vector<Signature>>> says;
+  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks say the same
+  std::set<std::int32_t> may_close;         // ranks that may close their engine at any time
+  std::set<std::int32_t> may_force;         // ... and those that may do so by force
+};
+
+struct Action {
+  enum class Kind { kSubmit, kHear, kReady, kBatch, kDeliver, kClose, kForce };
+  Kind kind;
+  std::int32_t rank = 0;
+  std::int32_t tensor = 0;
+};
+
+// Thread safety: none.
+class Simulation {
+ public:
+  explicit Simulation(const Workload& workload);
+
+  [[nodiscard]] std::vector<Action> possible() const;
+  void apply(const Action& action);
+  // True when a rank, told so by the driver, slips in while the negotiator evicts its entry.
+  void slip_in_on_eviction(bool slip) { slip_in_ = slip; }
+
+  // Call when nothing is possible any more but closing: every submission must have been answered.
+  void check_end();
+
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+  [[nodiscard]] const std::string& trace() const { return trace_; }
+  [[nodiscard]] const std::vector<Decision>& log() const { return log_; }
+  [[nodiscard]] std::int64_t requests() const { return requests_; }
+  // Equal keys have equal futures.
+  [[nodiscard]] std::string key() const;
+
+ private:
+  struct Planned {
+    std::uint32_t generation = 0;
+    std::string name;
+    AgreedTensor tensor;
+  };
+  struct Rank {
+    std::map<std::int32_t, Planned> plan;
+    std::map<std::string, std::size_t> in_flight;  // tensor -> which time
+    std::vector<std::size_t> submitted;            // by tensor
+    std::deque<std::vector<std::byte>> announcements;
+    std::size_t heard = 0;  // decisions delivered
+    // (tensor, which time) -> index of the decision that answered
+    std::map<std::pair<std::string, std::size_t>, std::size_t> answers;
+    bool closing = false;
+    bool forced = false;
+    bool departed = false;
+  };
+
+  void problem(const std::string& what);
+  void submit(std::int32_t rank, std::int32_t tensor);
+  bool arrive(std::int32_t rank, const std::string& name, const Signature& signature);
+  void hear(std::int32_t rank);
+  void batch();
+  void deliver(std::int32_t rank);
+  void answer(Rank& rank, const std::string& name, const AgreedTensor* tensor);
+  void flush();
+  void append(const Decision& decision);
+  void check_batch(const BatchDecision& batch);
+  [[nodiscard]] const Signature& said(const std::string& name, std::size_t time,
+                                      std::int32_t rank) const;
+  Rank& at(std::int32_t rank) { return ranks_.at(base::narrow<std::size_t>(rank)); }
+  [[nodiscard]] std::int32_t index_of(const Rank& rank) const {
+    return base::narrow<std::int32_t>(&rank - ranks_.data());
+  }
+
+  Workload workload_;
+  FakeArrivalWords words_;
+  Negotiator negotiator_;
+  std::vector<Rank> ranks_;
+  std::deque<std::int32_t> ready_queue_;
+  std::vector<Decision> log_;
+  std::map<std::int32_t, Planned> plan_;  // as the log has it
+  std::set<std::pair<std::string, std::size_t>> batched_;
+  std::set<std::int32_t> departed_;
+  std::uint64_t sequence_ = 0;
+  std::int64_t requests_ = 0;
+  bool slip_in_ = false;
+  std::string problem_;
+  std::string trace_;
+  std::string history_;  // what the coordinator did and when, in order
+};
+
+[[nodiscard]] inline std::string tensor_name(std::int32_t tensor) {
+  return "t" + std::to_string(tensor);
+}
+[[nodiscard]] inline std::size_t tensor_of(const std::string& name) {
+  return base::narrow<std::size_t>(std::stoi(name.substr(1)));
+}
+
+inline Simulation::Simulation(const Workload& workload)
+    : workload_(workload),
+      words_(workload.ranks),
+      negotiator_(workload.ranks, workload.capacity, words_),
+      ranks_(base::narrow<std::size_t>(workload.ranks)) {
+  for (Rank& rank : ranks_) rank.submitted.resize(workload_.says.size());
+  words_.before_close = [this](std::int32_t entry) {
+    if (!slip_in_ || words_.count(entry) != 0) return;
+    for (Rank& rank : ranks_) {
+      const auto planned = rank.plan.find(entry);
+      if (planned == rank.plan.end() || rank.closing) continue;
+      const std::string name = planned->second.name;
+      const std::size_t tensor = tensor_of(name);
+      if (rank.in_flight.contains(name)) continue;
+      if (rank.submitted[tensor] == workload_.says[tensor].size()) continue;
+      submit(index_of(rank), base::narrow<std::int32_t>(tensor));
+    }
+  };
+}
+
+inline std::vector<Action> Simulation::possible() const {
+  using Kind = Action::Kind;
+  std::vector<Action> actions;
+  for (std::int32_t r = 0; r < workload_.ranks; ++r) {
+    const Rank& rank = ranks_[base::narrow<std::size_t>(r)];
+    for (std::size_t n = 0; n < workload_.says.size() && !rank.closing; ++n) {
+      const auto tensor = base::narrow<std::int32_t>(n);
+      if (rank.submitted[n] == workload_.says[n].size()) continue;
+      if (!rank.in_flight.contains(tensor_name(tensor))) {
+        actions.push_back({Kind::kSubmit, r, tensor});
+      }
+    }
+    if (!rank.announcements.empty()) actions.push_back({Kind::kHear, r, 0});
+    if (rank.heard < log_.size() && !rank.departed) actions.push_back({Kind::kDeliver, r, 0});
+    if (!rank.closing && workload_.may_close.contains(r)) actions.push_back({Kind::kClose, r, 0});
+    if (!rank.forced && workload_.may_force.contains(r)) actions.push_back({Kind::kForce, r, 0});
+  }
+  if (!ready_queue_.empty()) actions.push_back({Kind::kReady});
+  if (negotiator_.has_ready()) actions.push_back({Kind::kBatch});
+  return actions;
+}
+
+inline void Simulation::apply(const Action& action) {
+  static constexpr const char* kNames[] = {"submit",  "hear",  "ready", "batch",
+                                           "deliver", "close", "force"};
+  trace_ += std::string(kNames[static_cast<std::size_t>(action.kind)]) + '(' +
+            std::to_string(action.rank) + ',' + std::to_string(action.tensor) + ") ";
+  switch (action.kind) {
+    case Action::Kind::kSubmit:
+      return submit(action.rank, action.tensor);
+    case Action::Kind::kHear:
+      return hear(action.rank);
+    case Action::Kind::kReady: {
+      const std::int32_t entry = ready_queue_.front();
+      ready_queue_.pop_front();
+      history_ += "ready" + std::to_string(entry) + '[' + words_.text() + "] ";
+      negotiator_.on_entry_ready(entry);
+      return flush();
+    }
+    case Action::Kind::kBatch:
+      return batch();
+    case Action::Kind::kDeliver:
+      return deliver(action.rank);
+    case Action::Kind::kClose:
+    case Action::Kind::kForce: {
+      Rank& rank = at(action.rank);
+      rank.closing = true;
+      rank.forced = action.kind == Action::Kind::kForce;
+      rank.announcements.push_back(encode(Announcement(ClosingAnnouncement{rank.forced})));
+      return;
+    }
+  }
+}
+
+inline void Simulation::problem(const std::string& what) {
+  if (problem_.empty()) problem_ = what;
+}
+
+inline const Signature& Simulation::said(const std::string& name, std::size_t time,
+                                         std::int32_t rank) const {
+  return workload_.says[tensor_of(name)][time][base::narrow<std::size_t>(rank)];
+}
+
+inline void Simulation::submit(std::int32_t r, std::int32_t tensor) {
+  Rank& rank = at(r);
+  const std::string name = tensor_name(tensor);
+  const std::size_t time = rank.submitted[base::narrow<std::size_t>(tensor)]++;
+  rank.in_flight[name] = time;
+  const Signature& signature = said(name, time, r);
+  if (arrive(r, name, signature)) return;
+  ++requests_;
+  rank.announcements.push_back(
+      encode(Announcement(RequestAnnouncement{name, "train.cc:" + std::to_string(r), signature})));
+}
+
+// True when the rank could count itself in: its plan has the name, and the plan says the same.
+inline bool Simulation::arrive(std::int32_t r, const std::string& name,
+                               const Signature& signature) {
+  for (const auto& [entry, planned] : at(r).plan) {
+    if (planned.name != name) continue;
+    Signature mine = planned.tensor.signature;
+    const auto& rows = planned.tensor.first_dimensions;
+    if (!rows.empty()) mine.shape[0] = rows[base::narrow<std::size_t>(r)];
+    if (!(mine == normalized(signature))) return false;
+    const auto arrival = words_.arrive(r, entry, planned.generation);
+    if (arrival == FakeArrivalWords::Arrival::kLast) ready_queue_.push_back(entry);
+    return arrival != FakeArrivalWords::Arrival::kStale;
+  }
+  return false;
+}
+
+inline void Simulation::hear(std::int32_t r) {
+  Rank& rank = at(r);
+  const auto announcement = decode_announcement(rank.announcements.front());
+  rank.announcements.pop_front();
+  if (!announcement.ok()) return problem(announcement.status().message());
+  history_ += "hear" + std::to_string(r) + '[' + words_.text() + "] ";
+  if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
+    history_ += request->name + ' ';
+    negotiator_.on_request(r, *request);
+  } else {
+    const bool forced = std::get<ClosingAnnouncement>(*announcement).forced;
+    history_ += forced ? "force " : "close ";
+    negotiator_.on_closing(r, forced);
+  }
+  flush();
+}
+
+inline void Simulation::batch() {
+  history_ += "batch[" + words_.text() + "] ";
+  const auto decided = negotiator_.next_batch(workload_.limit);
+  if (!decided) return problem("something is ready, but there is no batch");
+  check_batch(*decided);
+  append(*decided);
+  flush();
+}
+
+inline void Simulation::flush() {
+  for (const Decision& decision : negotiator_.take_decisions()) append(decision);
+}
+
+inline void Simulation::append(const Decision& decision) {
+  const auto again = decode_decision(encode(decision));
+  if (!again.ok()) return problem(again.status().message());
+  log_.push_back(*again);
+  if (const auto* bind = std::get_if<BindDecision>(&*again)) {
+    if (bind->entry >= workload_.capacity) problem("the plan is larger than its capacity");
+    plan_[bind->entry] = {bind->generation, bind->name, bind->tensor};
+  } else if (const auto* evict = std::get_if<EvictDecision>(&*again)) {
+    if (plan_.erase(evict->entry) == 0) problem("an entry is evicted that stands for nothing");
+  } else if (const auto* error = std::get_if<ErrorDecision>(&*again)) {
+    if (error->code == base::Code::kInternal) problem(error->text);
+  } else if (const auto* left = std::get_if<DepartedDecision>(&*again)) {
+    if (!departed_.insert(left->rank).second) problem("a rank departs twice");
+    if (!at(left->rank).closing) problem("a rank departs that is not closing");
+  }
+}
+
+inline void Simulation::check_batch(const BatchDecision& batch) {
+  if (batch.sequence != ++sequence_) problem("the sequence numbers of the batches have a gap");
+  if (batch.items.empty()) problem("a batch is empty");
+  if (!departed_.empty()) problem("a batch comes after a rank has departed");
+  base::Bytes bytes;
+  for (const BatchItem& item : batch.items) {
+    if (item.entry >= 0 && !plan_.contains(item.entry)) {
+      return problem("a batch names entry " + std::to_string(item.entry) + ", which is not bound");
+    }
+    const std::string& name = item.entry >= 0 ? plan_[item.entry].name : item.name;
+    bytes += payload_of(item.entry >= 0 ? plan_[item.entry].tensor : item.tensor);
+    std::set<std::size_t> times;
+    for (const Rank& rank : ranks_) {
+      const auto found = rank.in_flight.find(name);
+      if (found == rank.in_flight.end()) {
+        return problem(name + " is in a batch, but not ready on rank " +
+                       std::to_string(index_of(rank)));
+      }
+      times.insert(found->second);
+    }
+    if (times.size() != 1) return problem(name + " is batched across steps");
+    if (!batched_.insert({name, *times.begin()}).second) problem(name + " is batched twice");
+  }
+  if (batch.items.size() > 1 && bytes > workload_.limit) problem("a batch is above the limit");
+}
+
+inline void Simulation::deliver(std::int32_t r) {
+  Rank& rank = at(r);
+  const Decision& decision = log_[rank.heard];
+  if (const auto* bind = std::get_if<BindDecision>(&decision)) {
+    const auto old = rank.plan.find(bind->entry);
+    if (old != rank.plan.end() && old->second.name != bind->name) {
+      problem("an entry gets another name without an eviction");
+    }
+    rank.plan[bind->entry] = {bind->generation, bind->name, bind->tensor};
+  } else if (const auto* evict = std::get_if<EvictDecision>(&decision)) {
+    rank.plan.erase(evict->entry);
+  } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
+    if (rank.in_flight.contains(error->name)) answer(rank, error->name, nullptr);
+  } else if (const auto* batch = std::get_if<BatchDecision>(&decision)) {
+    for (const BatchItem& item : batch->items) {
+      const Planned planned = item.entry >= 0 ? rank.plan[item.entry] : Planned{};
+      answer(rank, item.entry >= 0 ? planned.name : item.name,
+             item.entry >= 0 ? &planned.tensor : &item.tensor);
+    }
+  } else if (const auto* left = std::get_if<DepartedDecision>(&decision)) {
+    rank.departed = rank.departed || left->rank == r;
+    if (rank.departed && !rank.in_flight.empty()) problem("a rank departs with tensors in flight");
+  }
+  ++rank.heard;
+}
+
+inline void Simulation::answer(Rank& rank, const std::string& name, const AgreedTensor* tensor) {
+  const auto found = rank.in_flight.find(name);
+  if (found == rank.in_flight.end()) return problem(name + " is executed, but not in flight");
+  if (tensor != nullptr) {
+    const std::int32_t r = index_of(rank);
+    Signature mine = tensor->signature;
+    const auto& rows = tensor->first_dimensions;
+    if (!rows.empty()) mine.shape[0] = rows[base::narrow<std::size_t>(r)];
+    if (!(mine == normalized(said(name, found->second, r)))) {
+      problem(name + " is executed as " + describe(mine) + ", which rank " + std::to_string(r) +
+              " did not say");
+    }
+  }
+  rank.answers[{name, found->second}] = rank.heard;
+  rank.in_flight.erase(found);
+}
+
+inline void Simulation::check_end() {
+  const bool anyone_closed = !workload_.may_close.empty() || !workload_.may_force.empty();
+  for (Rank& rank : ranks_) {
+    const std::string who = "rank " + std::to_string(index_of(rank));
+    if (!rank.in_flight.empty())
+      problem(who + " waits for ever for " + rank.in_flight.begin()->first);
+    if (rank.closing && !rank.departed) problem(who + " closed its engine and never departs");
+    for (const auto& [what, by] : rank.answers) {
+      const auto& [name, time] = what;
+      const bool executed = std::holds_alternative<BatchDecision>(log_[by]);
+      const bool disagree = workload_.disagree[tensor_of(name)][time];
+      if (executed && disagree) problem(name + " is executed although the ranks disagree");
+      if (!executed && !disagree && !anyone_closed) problem(name + " fails without a reason");
+      // Closing ranks miss what comes after them; what was agreed is agreed by all.
+      if (!executed && anyone_closed) continue;
+      for (const Rank& other : ranks_) {
+        const auto theirs = other.answers.find(what);
+        if (theirs == other.answers.end() || theirs->second != by) {
+          problem(name + " has another answer on rank " + std::to_string(index_of(other)));
+        }
+      }
+    }
+  }
+}
+
+inline std::string Simulation::key() const {
+  std::string text = history_ + '|' + words_.text();
+  for (const Rank& rank : ranks_) {
+    text += '|' + std::to_string(rank.heard) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "");
+    for (const auto& [name, time] : rank.in_flight) text += name + '.' + std::to_string(time) + ' ';
+    for (const std::size_t count : rank.submitted) text += std::to_string(count) + ' ';
+    for (const auto& bytes : rank.announcements) {
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+  }
+  for (const std::int32_t entry : ready_queue_) text += '#' + std::to_string(entry);
+  return text;
+}
+
+}  // namespace ronde::runtime

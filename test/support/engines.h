@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job of engines in this process, one thread per rank: what most tests of the runtime run on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "runtime/engine.h"
+#include "runtime/local_job.h"
+
+namespace ronde::testing {
+
+using EnginePtr = std::shared_ptr<runtime::Engine>;
+
+struct EngineOptions {
+  std::vector<std::string> environment;
+  collectives::FaultPlan faults;
+  std::shared_ptr<const base::Clock> clock = std::make_shared<base::SteadyClock>();
+};
+
+// Runs body(rank) in one thread per rank and joins them.
+inline void on_ranks(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Opens all engines of a job.
+inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
+  const auto job = runtime::LocalJob::create(ranks, options.faults);
+  EXPECT_TRUE(job.ok()) << job.status().message();
+  std::vector<EnginePtr> engines(static_cast<std::size_t>(ranks));
+  on_ranks(ranks, [&](int rank) {
+    const auto open = [&](const base::Config& config, const base::Clock& clock) {
+      return (*job)->join(rank, config, clock);
+    };
+    auto engine = runtime::Engine::open(open, options.environment, options.clock);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    engines[static_cast<std::size_t>(rank)] = std::move(*engine);
+  });
+  return engines;
+}
+
+// Opens a job, runs body(rank, engine) per rank, and closes every engine; the engines must close
+// well.
+inline void run_job(int ranks, const EngineOptions& options,
+                    const std::function<void(int, runtime::Engine&)>& body) {
+  const std::vector<EnginePtr> engines = open_engines(ranks, options);
+  on_ranks(ranks, [&](int rank) {
+    runtime::Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    body(rank, engine);
+    const base::Status closed = engine.close();
+    EXPECT_TRUE(closed.ok()) << "rank " << rank << ": " << closed.message();
+  });
+}
+
+inline void run_job(int ranks, const std::function<void(int, runtime::Engine&)>& body) {
+  run_job(ranks, EngineOptions{}, body);
+}
+
+// An in-place allreduce of a vector of float.
+inline runtime::Submission allreduce_of(const std::string& name, std::vector<float>& data,
+                                        base::ReduceOp op = base::ReduceOp::kSum) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.place = "test.cc:1";
+  submission.signature.operation = runtime::Operation::kAllreduce;
+  submission.signature.dtype = base::DType::kF32;
+  submission.signature.op = op;
+  submission.signature.shape = {static_cast<std::int64_t>(data.size())};
+  submission.input = reinterpret_cast<const std::byte*>(data.data());
+  submission.output = reinterpret_cast<std::byte*>(data.data());
+  return submission;
+}
+
+inline runtime::Submission broadcast_of(const std::string& name, std::vector<float>& data,
+                                        std::int32_t root) {
+  runtime::Submission submission = allreduce_of(name, data);
+  submission.signature.operation = runtime::Operation::kBroadcast;
+  submission.signature.root = root;
+  return submission;
+}
+
+inline runtime::Submission allgather_of(const std::string& name, const std::vector<float>& data) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.place = "test.cc:2";
+  submission.signature.operation = runtime::Operation::kAllgather;
+  submission.signature.dtype = base::DType::kF32;
+  submission.signature.shape = {static_cast<std::int64_t>(data.size())};
+  submission.input = reinterpret_cast<const std::byte*>(data.data());
+  return submission;
+}
+
+inline runtime::Submission barrier_of(const std::string& name) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.signature.operation = runtime::Operation::kBarrier;
+  return submission;
+}
+
+}  // namespace ronde::testing

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A state of a model (interleaving.h), and its form in bytes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "test/support/interleaving.h"
+
+namespace ronde::test {
+
+inline constexpr std::size_t kMaxBuffered = 6;
+inline constexpr std::size_t kMaxWords = 32;
+inline constexpr std::size_t kMaxThreads = 6;
+
+struct Buffered {
+  Value word;
+  Value value;
+  Value adds;
+};
+
+struct Buffer {
+  Value size = 0;
+  std::array<Buffered, kMaxBuffered> entries{};
+
+  [[nodiscard]] bool empty() const { return size == 0; }
+  [[nodiscard]] bool full() const { return size == kMaxBuffered; }
+  [[nodiscard]] const Buffered* begin() const { return entries.data(); }
+  [[nodiscard]] const Buffered* end() const { return entries.data() + size; }
+  void push(const Buffered& entry) { entries.at(size++) = entry; }
+  Buffered pop() {
+    const Buffered front = entries.front();
+    std::copy(begin() + 1, end(), entries.begin());
+    --size;
+    return front;
+  }
+};
+
+// Only as many as the model has are used.
+struct State {
+  std::array<Value, kMaxWords> words{};
+  std::array<std::uint32_t, kMaxThreads> nodes{};
+  std::array<Buffer, kMaxThreads> buffers{};
+};
+
+// Appends the used part of `state`: equal states have equal bytes.
+inline void encode(const State& state, std::size_t words, std::size_t threads, std::string& out) {
+  const auto put = [&out](std::uint32_t value) { out.push_back(static_cast<char>(value & 0xffU)); };
+  for (std::size_t i = 0; i < words; ++i) put(state.words[i]);
+  for (std::size_t i = 0; i < threads; ++i) {
+    for (unsigned shift = 0; shift < 24; shift += 8) put(state.nodes[i] >> shift);
+    put(state.buffers[i].size);
+    for (const Buffered& entry : state.buffers[i]) {
+      put(entry.word);
+      put(entry.value);
+      put(entry.adds);
+    }
+  }
+}
+
+inline State decode_state(std::string_view data, std::size_t words, std::size_t threads) {
+  std::size_t at = 0;
+  const auto take = [&] { return static_cast<Value>(data[at++]); };
+  State state;
+  for (std::size_t i = 0; i < words; ++i) state.words[i] = take();
+  for (std::size_t i = 0; i < threads; ++i) {
+    for (unsigned shift = 0; shift < 24; shift += 8) {
+      state.nodes[i] |= std::uint32_t{take()} << shift;
+    }
+    Buffer& buffer = state.buffers[i];
+    buffer.size = take();
+    for (std::size_t k = 0; k < buffer.size; ++k) {
+      buffer.entries[k].word = take();
+      buffer.entries[k].value = take();
+      buffer.entries[k].adds = take();
+    }
+  }
+  return state;
+}
+
+}  // namespace ronde::test
