@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The C ABI of Ronde: allreduce for data-parallel training.
+ *
+ * Every rank of a job opens an engine and submits tensors by name, in any order and from any
+ * thread. A background coordinator finds out which of them are ready on every rank, batches them,
+ * reduces them and completes the works. Structs begin with struct_size so that they can grow: fill
+ * them with their ..._init function, then set what you need.
+ *
+ * Errors: each call returns a ronde_status. Where `error` is not NULL and the call fails, *error
+ * receives an object that holds the whole text; release it with ronde_error_release. On success
+ * *error is not touched.
+ *
+ * Thread safety: an engine may be used from any number of threads at once, except that
+ * ronde_engine_close must be the last call on it. A work belongs to one thread at a time.
+ */
+#ifndef RONDE_RONDE_H
+#define RONDE_RONDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define RONDE_API __attribute__((visibility("default")))
+#else
+#define RONDE_API
+#endif
+
+#define RONDE_VERSION_MAJOR 0
+#define RONDE_VERSION_MINOR 1
+#define RONDE_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ronde_engine ronde_engine;
+typedef struct ronde_work ronde_work;
+typedef struct ronde_error ronde_error;
+typedef struct ronde_local_job ronde_local_job;
+
+typedef enum ronde_status {
+  RONDE_OK = 0,
+  RONDE_INVALID_ARGUMENT = 1, /* the call can never work as it is */
+  RONDE_MISMATCH = 2,         /* the ranks disagree about this tensor; the engine lives on */
+  RONDE_DUPLICATE_NAME = 3,   /* this name is already in flight on this rank */
+  RONDE_CLOSED = 4,           /* an engine of the job has been closed */
+  RONDE_PEER_FAILED = 5,      /* a rank died; every work fails from now on */
+  RONDE_DEADLINE = 6,         /* a deadline passed */
+  RONDE_UNSUPPORTED = 7,      /* not possible in this build or this job */
+  RONDE_OUT_OF_MEMORY = 8,
+  RONDE_SYSTEM = 9,     /* the operating system refused something */
+  RONDE_TRANSPORT = 10, /* MPI refused something */
+  RONDE_INTERNAL = 11   /* a bug in Ronde: please report it */
+} ronde_status;
+
+typedef enum ronde_dtype {
+  RONDE_U8 = 0,
+  RONDE_I8 = 1,
+  RONDE_U16 = 2,
+  RONDE_I16 = 3,
+  RONDE_U32 = 4,
+  RONDE_I32 = 5,
+  RONDE_U64 = 6,
+  RONDE_I64 = 7,
+  RONDE_F16 = 8,
+  RONDE_BF16 = 9,
+  RONDE_F32 = 10,
+  RONDE_F64 = 11,
+  RONDE_BOOL = 12 /* min and max only: "and" and "or" */
+} ronde_dtype;
+
+typedef enum ronde_op {
+  RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero */
+  RONDE_SUM = 1,     /* integers wrap around */
+  RONDE_MIN = 2,
+  RONDE_MAX = 3,
+  RONDE_PRODUCT = 4
+} ronde_op;
+
+/* flags of ronde_request */
+#define RONDE_FLAG_WILL_WAIT 1u /* the caller waits at once: do not wake the background thread */
+
+#define RONDE_DEVICE_CPU (-1)
+
+typedef struct ronde_engine_options {
+  size_t struct_size;
+  /* The job's ranks: a pointer to an MPI_Comm, or NULL for MPI_COMM_WORLD. The communicator is
+   * duplicated. If MPI has not been started Ronde starts it; without mpirun the job has one rank
+   * and uses no MPI. */
+  const void* mpi_communicator;
+  /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. */
+  ronde_local_job* local_job;
+  int32_t local_job_rank;
+  uint64_t flags; /* must be 0 */
+} ronde_engine_options;
+
+/* One tensor that is ready here. Operations that do not use a field ignore it. */
+typedef struct ronde_request {
+  size_t struct_size;
+  const char* name;  /* the same on all ranks; at most 4,096 bytes */
+  const void* input; /* dense, row-major; NULL: in place, that is `output` */
+  void* output;      /* as large as the input; NULL for an allgather (see ronde_work_output) */
+  const int64_t* shape;
+  int32_t dimensions; /* entries of shape; 0 is a scalar, one element */
+  ronde_dtype dtype;
+  ronde_op op;      /* allreduce */
+  int32_t root;     /* broadcast: the rank whose values everybody gets */
+  double prescale;  /* allreduce of floating types: multiplies every contribution; 1 */
+  double postscale; /* ... and the result; 1 */
+  int32_t device;   /* RONDE_DEVICE_CPU */
+  void* stream;
+  void* ready_event;
+  int32_t priority;    /* higher goes into a batch first; the coordinator follows rank 0 */
+  int64_t deadline_ns; /* 0: the stall deadline of the engine */
+  uint64_t flags;
+  const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
+  int32_t line;
+} ronde_request;
+
+/* What an engine has done since it was opened. */
+typedef struct ronde_statistics {
+  size_t struct_size;
+  uint64_t batches;          /* batches this rank has executed */
+  uint64_t tensors;          /* tensors in them */
+  uint64_t payload_bytes;    /* bytes of those tensors */
+  uint64_t control_bytes;    /* bytes of requests and decisions this rank has written and read */
+  uint64_t full_requests;    /* announcements by name */
+  uint64_t planned_requests; /* announcements by a bit of the plan */
+  uint64_t background_wakes; /* times the background thread left its sleep */
+} ronde_statistics;
+
+RONDE_API const char* ronde_version(void);
+RONDE_API const char* ronde_status_name(ronde_status status);
+
+/* ---- errors ---- */
+/* The whole text in one line. Valid until the error is released. */
+RONDE_API const char* ronde_error_message(const ronde_error* error);
+/* "file:line" where the error was first noticed; may be empty. */
+RONDE_API const char* ronde_error_place(const ronde_error* error);
+RONDE_API ronde_status ronde_error_status(const ronde_error* error);
+/* The rank at fault, or -1. */
+RONDE_API int32_t ronde_error_rank(const ronde_error* error);
+RONDE_API void ronde_error_release(ronde_error* error); /* NULL is fine */
+
+/* ---- jobs in one process ---- */
+RONDE_API ronde_status ronde_local_job_create(int32_t size, ronde_local_job** job,
+                                              ronde_error** error);
+/* The engines of the job may outlive this call. NULL is fine. */
+RONDE_API void ronde_local_job_release(ronde_local_job* job);
+
+/* ---- engines ---- */
+RONDE_API void ronde_engine_options_init(ronde_engine_options* options);
+/* Blocks until every rank of the job has opened its engine. `options` may be NULL. */
+RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,
+                                         ronde_error** error);
+/* Completes what can be completed, fails the rest, and releases the engine whatever it returns:
+ * not RONDE_OK when works were failed. NULL is fine. Works stay valid until they are released. */
+RONDE_API ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error);
+
+RONDE_API int32_t ronde_rank(const ronde_engine* engine);
+RONDE_API int32_t ronde_size(const ronde_engine* engine);
+RONDE_API int32_t ronde_local_rank(const ronde_engine* engine);
+RONDE_API int32_t ronde_local_size(const ronde_engine* engine);
+
+RONDE_API void ronde_statistics_init(ronde_statistics* statistics);
+RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
+                                               ronde_statistics* statistics, ronde_error** error);
+
+/* ---- operations ----
+ * The _async forms return a work; memory of the request belongs to the engine until the work is
+ * done. The other forms wait. An error of the call itself (RONDE_INVALID_ARGUMENT,
+ * RONDE_DUPLICATE_NAME, a failed engine) makes no work. */
+RONDE_API void ronde_request_init(ronde_request* request);
+
+RONDE_API ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
+                                             ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
+                                       ronde_error** error);
+RONDE_API ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,
+                                             ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
+                                       ronde_error** error);
+/* Concatenates along the first dimension, which may differ between ranks. The result belongs to
+ * the work. */
+RONDE_API ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
+                                             ronde_work** work, ronde_error** error);
+/* Waits; *work is done and holds the result. */
+RONDE_API ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request,
+                                       ronde_work** work, ronde_error** error);
+/* Only name, file, line and flags of the request are used. */
+RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
+                                           ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
+                                     ronde_error** error);
+
+/* ---- works ---- */
+/* Waits until the work is done; the waiting thread helps. After it has returned, memory of the
+ * request is not touched again. A work may be waited for more than once. Bounded by the stall
+ * deadline of the engine. */
+RONDE_API ronde_status ronde_work_wait(ronde_work* work, ronde_error** error);
+/* Waits at most timeout_ns nanoseconds; *done says whether the work is done. If it is, the result
+ * is that of ronde_work_wait, otherwise RONDE_OK. */
+RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
+                                           ronde_error** error);
+/* 1 when the work is done (completed or failed), else 0. Never blocks. */
+RONDE_API int32_t ronde_work_poll(const ronde_work* work);
+/* The result of a completed allgather: valid until the work is released. shape has `dimensions`
+ * entries. */
+RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
+                                         const int64_t** shape, int32_t* dimensions,
+                                         ronde_error** error);
+/* The work may still be in flight: it goes on, nobody hears of its result. NULL is fine. */
+RONDE_API void ronde_work_release(ronde_work* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RONDE_RONDE_H */

@@ -1,0 +1,19 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# check.sh <cc> <prefix> <library folder> <work folder>: an outside C project, found with pkg-config.
+# C99 and all warnings: the header must be good for the strictest user.
+set -eu
+cc=$1 prefix=$2 libdir=$3 work=$4
+here=$(dirname "$0")
+
+mkdir -p "$work"
+flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs ronde)
+case $flags in
+  *"$prefix"*) ;;
+  *) echo "pkg-config found another ronde than $prefix: $flags"; exit 1 ;;
+esac
+# The flags are a list of words.
+# shellcheck disable=SC2086
+"$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror "$here/job_of_one.c" -o "$work/job_of_one" $flags \
+  -Wl,-rpath,"$libdir"
+"$work/job_of_one"
