@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of mpirun: see command_line.h. Written for, and tested with, Open MPI 4.1.
+#include "launcher/command_line.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/config.h"
+
+namespace ronde::launcher {
+
+namespace {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+// More than this on one host is a slip of the finger, and would take the machine down with it.
+constexpr std::int64_t kMaxRanksOnOneHost = 1024;
+constexpr std::int64_t kMaxRanks = 1 << 20;
+
+Status bad(std::string message) {
+  return Status::error(Code::kInvalidArgument, std::move(message));
+}
+
+std::map<std::string, std::string> variables_of(const std::vector<std::string>& environment) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& line : environment) {
+    const std::size_t equals = line.find('=');
+    if (equals != std::string::npos) variables[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return variables;
+}
+
+// In an allocation of a batch system mpirun takes hosts and slots from there.
+bool in_allocation(const std::map<std::string, std::string>& variables) {
+  static constexpr std::array<const char*, 5> kMarks = {"SLURM_JOB_ID", "SLURM_JOBID",
+                                                        "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE"};
+  return std::any_of(kMarks.begin(), kMarks.end(),
+                     [&](const char* mark) { return variables.count(mark) != 0; });
+}
+
+using Exports = std::map<std::string, std::optional<std::string>>;
+
+// Every RONDE_* variable from here, then what the options say; the last one wins.
+Result<Exports> exports_of(const Options& options,
+                           const std::map<std::string, std::string>& variables) {
+  Exports exports;
+  for (const auto& [name, value] : variables) {
+    if (name.rfind("RONDE_", 0) == 0) exports[name] = std::nullopt;
+  }
+  for (const Export& variable : options.exports) {
+    if (!variable.value.has_value() && variables.count(variable.name) == 0) {
+      return bad("-x " + variable.name + ": there is no such variable here: write -x " +
+                 variable.name + "=VALUE");
+    }
+    exports[variable.name] = variable.value;
+  }
+  return exports;
+}
+
+// A bad setting would fail on every rank, N times; here it fails once, and before anything starts.
+Status check_settings(const Exports& exports, const std::map<std::string, std::string>& variables,
+                      std::vector<std::string>& messages) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : exports) {
+    lines.push_back(name + "=" + (value.has_value() ? *value : variables.at(name)));
+  }
+  std::vector<std::string> unknown;
+  RONDE_RETURN_IF_ERROR(base::Config::from_environment(lines, &unknown).status());
+  for (const std::string& name : unknown) {
+    messages.push_back(name + " is not a setting of Ronde: ronderun --help lists them");
+  }
+  return {};
+}
+
+Status check_numbers(const Options& options, bool here) {
+  const std::int64_t most = here ? kMaxRanksOnOneHost : kMaxRanks;
+  if (*options.ranks > most) {
+    return bad("-np " + std::to_string(*options.ranks) + " is more than the " +
+               std::to_string(most) + " ranks that " + (here ? "one host" : "a job") +
+               " can have: use fewer");
+  }
+  // mpirun gives a word ":" a meaning wherever it stands, and there is no way to quote it.
+  if (std::find(options.program.begin(), options.program.end(), ":") != options.program.end()) {
+    return bad(
+        "an argument \":\" cannot reach the program: mpirun takes it for the start of another "
+        "program; leave it out");
+  }
+  return {};
+}
+
+bool mentions_oversubscribe(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word.find("oversubscribe") != std::string::npos ||
+           word.find("OVERSUBSCRIBE") != std::string::npos;
+  });
+}
+
+}  // namespace
+
+Result<CommandLine> make_command_line(const Options& options, const Facts& facts) {
+  base::check(options.ranks.has_value() && !options.program.empty(), "options of a job");
+  const std::map<std::string, std::string> variables = variables_of(facts.environment);
+  const bool here = options.hosts.empty() && options.hostfile.empty() && !in_allocation(variables);
+  RONDE_RETURN_IF_ERROR(check_numbers(options, here));
+  const Result<Exports> exports = exports_of(options, variables);
+  RONDE_RETURN_IF_ERROR(exports.status());
+
+  CommandLine result;
+  RONDE_RETURN_IF_ERROR(check_settings(*exports, variables, result.messages));
+  std::vector<std::string>& argv = result.argv;
+  argv = {facts.mpirun, "-np", std::to_string(*options.ranks)};
+  const auto add = [&argv](std::initializer_list<std::string> words) {
+    argv.insert(argv.end(), words);
+  };
+  if (facts.is_root) add({"--allow-run-as-root"});
+  // mpirun's boxes of text would bury what the program said last. They are worth having when they
+  // are asked for, and when something other than the program is likely to fail: reaching other
+  // hosts, or an option of the user's.
+  result.mpirun_is_quiet = here && !options.verbose && options.mpi_args.empty();
+  if (result.mpirun_is_quiet) add({"--quiet"});
+  if (!options.hosts.empty()) add({"-H", options.hosts});
+  if (!options.hostfile.empty()) add({"--hostfile", options.hostfile});
+  add({"--bind-to", options.bind_to});
+  // mpirun counts whole cores where we count what may run at once, so it can have fewer slots than
+  // there are cores for us: then the option is needed, but nothing is short and nothing to be said.
+  if (here && !mentions_oversubscribe(options.mpi_args)) {
+    if (*options.ranks > std::min(facts.cores, facts.slots)) add({"--oversubscribe"});
+    if (*options.ranks > facts.cores) {
+      result.messages.push_back(std::to_string(*options.ranks) + " ranks on " +
+                                std::to_string(facts.cores) +
+                                (facts.cores == 1 ? " core" : " cores") +
+                                ": adding --oversubscribe, the ranks take turns");
+    }
+  }
+  for (const auto& [name, value] : *exports) {
+    add({"-x", value.has_value() ? name + "=" + *value : name});
+  }
+  argv.insert(argv.end(), options.mpi_args.begin(), options.mpi_args.end());
+  argv.insert(argv.end(), options.program.begin(), options.program.end());
+  return result;
+}
+
+std::string shell_quoted(std::span<const std::string> words) {
+  static constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_";
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char letter : word) {
+      if (letter == '\'') {
+        line += "'\\''";
+      } else {
+        line += letter;
+      }
+    }
+    line += '\'';
+  }
+  return line;
+}
+
+}  // namespace ronde::launcher

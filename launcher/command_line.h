@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what was asked and what this machine is like to the command line of mpirun. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "launcher/options.h"
+
+namespace ronde::launcher {
+
+// What the command line depends on besides the options. Thread safety: a value.
+struct Facts {
+  std::string mpirun = "mpirun";         // as it will be started
+  std::int64_t cores = 1;                // that this process may use: affinity and cgroup quota
+  std::int64_t slots = 1;                // ranks that mpirun would start here unasked
+  bool is_root = false;                  // mpirun refuses root unless told otherwise
+  std::vector<std::string> environment;  // lines "NAME=value"
+};
+
+// Thread safety: a value.
+struct CommandLine {
+  std::vector<std::string> argv;      // argv[0] is mpirun
+  std::vector<std::string> messages;  // for the user, one line each, before anything starts
+  bool mpirun_is_quiet = false;       // mpirun says nothing, so ronderun must say what went wrong
+};
+
+// Refuses what cannot work, settings of Ronde included, in one line.
+[[nodiscard]] base::Result<CommandLine> make_command_line(const Options& options,
+                                                          const Facts& facts);
+
+// Words as one line that a POSIX shell reads back as the same words.
+[[nodiscard]] std::string shell_quoted(std::span<const std::string> words);
+
+}  // namespace ronde::launcher

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cores, quotas and programs of this machine: see machine.h.
+#include "launcher/machine.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include "base/config.h"
+#include "base/cores.h"
+
+namespace ronde::launcher {
+
+namespace {
+
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// mpirun's slots are whole cores, however many hardware threads each has.
+std::int64_t whole_cores(const std::vector<int>& processors) {
+  std::set<std::string> siblings;
+  for (const int processor : processors) {
+    siblings.insert(first_line("/sys/devices/system/cpu/cpu" + std::to_string(processor) +
+                               "/topology/thread_siblings_list"));
+  }
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(siblings.size()));
+}
+
+}  // namespace
+
+Facts facts_of_this_machine() {
+  const std::vector<int> processors = base::allowed_processors();
+  Facts facts;
+  const auto allowed = static_cast<std::int64_t>(processors.size());
+  facts.cores = base::cores_of_cgroups(std::max<std::int64_t>(1, allowed));
+  facts.slots = whole_cores(processors);
+  facts.is_root = geteuid() == 0;
+  facts.environment = base::Config::process_environment();
+  return facts;
+}
+
+Program find_program(const std::string& name, const std::string& path) {
+  Program best;
+  const auto look_at = [&best](const std::string& candidate) {
+    struct stat info {};
+    if (stat(candidate.c_str(), &info) != 0) return false;
+    const bool runs = S_ISREG(info.st_mode) && access(candidate.c_str(), X_OK) == 0;
+    if (runs || best.found == Found::kNo) {
+      best = {runs ? Found::kYes : Found::kNotExecutable, candidate};
+    }
+    return runs;
+  };
+  if (name.find('/') != std::string::npos) {
+    look_at(name);
+    return best;
+  }
+  std::istringstream folders(path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (look_at((folder.empty() ? "." : folder) + "/" + name)) break;
+  }
+  return best;
+}
+
+}  // namespace ronde::launcher

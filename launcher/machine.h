@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ronderun has to know about the machine it runs on. Reads files, changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "launcher/command_line.h"
+
+namespace ronde::launcher {
+
+// The facts of this process on this machine; mpirun stays as the word "mpirun".
+[[nodiscard]] Facts facts_of_this_machine();
+
+enum class Found : std::uint8_t { kYes, kNo, kNotExecutable };
+
+struct Program {
+  Found found = Found::kNo;
+  std::string path;
+};
+
+// Looks a program up as a shell does: a name with a slash is a path, others are searched in the
+// folders of `path` (the text of PATH).
+[[nodiscard]] Program find_program(const std::string& name, const std::string& path);
+
+}  // namespace ronde::launcher

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// ronderun: starts the ranks of a job.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/command_line.h"
+#include "launcher/machine.h"
+#include "launcher/options.h"
+#include "launcher/process.h"
+
+namespace ronde::launcher {
+
+namespace {
+
+// Exit codes of ronderun's own failures; the last two are those of a shell.
+constexpr int kBadUsage = 2;
+constexpr int kNotExecutable = 126;
+constexpr int kNotFound = 127;
+
+// mpirun ends its ranks within about two seconds.
+constexpr std::chrono::seconds kGrace(10);
+
+void say(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+
+int refuse(int exit_code, const std::string& text) {
+  say(text);
+  return exit_code;
+}
+
+int not_found(const std::string& program, const std::string& path) {
+  const bool is_here = find_program("./" + program, path).found == Found::kYes;
+  return refuse(kNotFound, "there is no program " + program +
+                               (program.find('/') != std::string::npos ? ": is it built?"
+                                : is_here ? " in PATH: did you mean ./" + program + "?"
+                                          : " in PATH: give its path, as in ./" + program));
+}
+
+// Looks at what mpirun would stumble over, since its own words are long. 0: nothing.
+int check_files(const Options& options, Facts& facts) {
+  const char* variable = std::getenv("PATH");
+  const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
+  const Program mpirun = find_program("mpirun", path);
+  if (mpirun.found != Found::kYes) {
+    return refuse(kNotFound, "mpirun is not in PATH: install Open MPI (Debian: openmpi-bin)");
+  }
+  facts.mpirun = mpirun.path;
+  if (!options.hostfile.empty() && access(options.hostfile.c_str(), R_OK) != 0) {
+    return refuse(kBadUsage, "--hostfile " + options.hostfile + " cannot be read");
+  }
+  const std::string& name = options.program.front();
+  const Program program = find_program(name, path);
+  if (program.found == Found::kNo) return not_found(name, path);
+  if (program.found == Found::kNotExecutable) {
+    return refuse(kNotExecutable, program.path +
+                                      " is not an executable file: name the program, or "
+                                      "make it executable with chmod +x");
+  }
+  return 0;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const auto options = parse_options(arguments);
+  if (!options.ok()) return refuse(kBadUsage, options.status().message());
+  if (options->help) {
+    std::fputs(help_text().c_str(), stdout);
+    return 0;
+  }
+  if (options->version) {
+    std::puts("ronderun " RONDE_VERSION_TEXT);
+    return 0;
+  }
+  Facts facts = facts_of_this_machine();
+  const auto planned = make_command_line(*options, facts);  // settings first: they need no files
+  if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
+  for (const std::string& message : planned->messages) say(message);
+  if (options->dry_run) {
+    std::puts(shell_quoted(planned->argv).c_str());
+    return 0;
+  }
+  const int trouble = check_files(*options, facts);
+  if (trouble != 0) return trouble;
+  std::vector<std::string> argv = planned->argv;
+  argv.front() = facts.mpirun;
+  if (options->verbose) say(shell_quoted(argv));
+  const auto outcome = run_to_end(argv, base::SteadyClock(), kGrace);
+  if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
+  const std::string text = verdict(*outcome, planned->mpirun_is_quiet);
+  if (!text.empty()) say(text);
+  return outcome->exit_code;
+}
+
+}  // namespace
+
+}  // namespace ronde::launcher
+
+int main(int argc, char** argv) {
+  try {
+    return ronde::launcher::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (const std::exception& error) {  // the standard library's: no memory
+    std::fprintf(stderr, "ronderun: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}

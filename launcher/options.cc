@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of ronderun's options and its parser: see options.h.
+//
+// The parser is our own, because Boost.Program_options cannot stop at the first word that is not an
+// option: it would take the program's flags for ours. It also refuses "-np" beside "-n".
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <boost/program_options/parsers.hpp>
+#include <cctype>
+#include <charconv>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "base/config.h"
+
+namespace ronde::launcher {
+
+namespace {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+enum class Action : std::uint8_t {
+  kRanks,
+  kHosts,
+  kHostfile,
+  kExport,
+  kBindTo,
+  kMpiArgs,
+  kDryRun,
+  kVerbose,
+  kVersion,
+  kHelp,
+  kSetting,
+};
+
+struct Row {
+  Action action;
+  std::vector<std::string> names;
+  std::string value;  // what the option takes, as --help shows it; empty: nothing
+  std::string help;
+  std::string variable;  // kSetting: the variable it sets
+};
+
+std::string option_of(std::string_view variable) {
+  std::string option = "--";
+  for (const char letter : variable.substr(std::string_view("RONDE_").size())) {
+    option += letter == '_' ? '-' : static_cast<char>(std::tolower(letter));
+  }
+  return option;
+}
+
+std::vector<Row> own_rows() {
+  return {
+      {Action::kRanks, {"-np", "-n", "--np", "--num-proc"}, "N", "how many ranks to start", ""},
+      {Action::kExport,
+       {"-x"},
+       "NAME[=VALUE]",
+       "give every rank this variable; may be repeated",
+       ""},
+      {Action::kHosts, {"-H", "--hosts"}, "LIST", "hosts and their slots, as in a:2,b:2", ""},
+      {Action::kHostfile,
+       {"--hostfile"},
+       "FILE",
+       "hosts and their slots, as mpirun reads them",
+       ""},
+      {Action::kBindTo,
+       {"--bind-to"},
+       "WHAT",
+       "what mpirun binds a rank to: none (the default), hwthread, core, socket, numa, ...",
+       ""},
+      {Action::kMpiArgs, {"--mpi-args"}, "\"ARGS\"", "further options for mpirun, as they are", ""},
+      {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
+      {Action::kVerbose, {"--verbose"}, "", "print the command line, and let mpirun explain", ""},
+      {Action::kVersion, {"-v", "--version"}, "", "print the version and stop", ""},
+      {Action::kHelp, {"-h", "--help"}, "", "print this text and stop", ""},
+  };
+}
+
+std::vector<Row> setting_rows() {
+  std::vector<Row> rows;
+  for (const base::Setting& setting : base::settings()) {
+    rows.push_back({Action::kSetting,
+                    {option_of(setting.name)},
+                    setting.kind == base::SettingKind::kChoice    ? "WORD"
+                    : setting.kind == base::SettingKind::kInteger ? "N"
+                                                                  : "SECONDS",
+                    std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
+                        std::string(setting.default_value) + ")",
+                    std::string(setting.name)});
+  }
+  return rows;
+}
+
+std::vector<Row> all_rows() {
+  std::vector<Row> rows = own_rows();
+  for (Row& row : setting_rows()) rows.push_back(std::move(row));
+  return rows;
+}
+
+Status bad(std::string message) {
+  return Status::error(Code::kInvalidArgument, std::move(message));
+}
+
+// How many letters must change to turn one word into the other (Levenshtein).
+std::size_t distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  for (std::size_t j = 0; j <= to.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= from.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= to.size(); ++j) {
+      const std::size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+Status unknown_option(const std::vector<Row>& rows, const std::string& name) {
+  std::string nearest;
+  std::size_t best = 3;  // further away than two letters is another word, not a misspelling
+  for (const Row& row : rows) {
+    for (const std::string& candidate : row.names) {
+      const std::size_t letters = distance(name, candidate);
+      if (letters < best && candidate.size() > letters + 2) {
+        best = letters;
+        nearest = candidate;
+      }
+    }
+  }
+  return bad("unknown option " + name + ": " +
+             (nearest.empty() ? "ronderun --help lists the options; those of mpirun go in "
+                                "--mpi-args \"...\", those of the program after it"
+                              : "did you mean " + nearest + "?"));
+}
+
+Result<std::int64_t> parse_ranks(const std::string& name, const std::string& text) {
+  std::int64_t ranks = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
+  if (error != std::errc() || stop != end || ranks < 1) {
+    return bad(name + " " + text + " is not a number of ranks: use a whole number, 1 or more");
+  }
+  return ranks;
+}
+
+Result<Export> parse_export(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  Export result{text.substr(0, equals), std::nullopt};
+  if (equals != std::string::npos) result.value = text.substr(equals + 1);
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  if (result.name.empty() || std::isdigit(static_cast<unsigned char>(result.name[0])) != 0 ||
+      !std::all_of(result.name.begin(), result.name.end(), is_letter)) {
+    return bad("-x " + text + " does not name a variable: write -x NAME or -x NAME=VALUE");
+  }
+  return result;
+}
+
+Result<std::string> parse_binding(const std::string& text) {
+  static constexpr std::string_view kTargets[] = {"none",    "hwthread", "core",   "l1cache",
+                                                  "l2cache", "l3cache",  "socket", "numa",
+                                                  "board",   "cpu-list"};
+  const std::string target = text.substr(0, text.find(':'));  // a qualifier of mpirun may follow
+  if (std::find(std::begin(kTargets), std::end(kTargets), target) == std::end(kTargets)) {
+    std::string words;
+    for (const std::string_view word : kTargets) words += " " + std::string(word);
+    return bad("--bind-to " + text + " is not valid: use one of:" + words);
+  }
+  return text;
+}
+
+Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
+  try {
+    return boost::program_options::split_unix(text);
+  } catch (const std::exception& error) {  // of Boost's: a bad escape
+    return bad("--mpi-args " + text + " cannot be split into words: " + error.what());
+  }
+}
+
+Status apply_flag(Options& options, Action action) {
+  options.dry_run |= action == Action::kDryRun;
+  options.verbose |= action == Action::kVerbose;
+  options.version |= action == Action::kVersion;
+  options.help |= action == Action::kHelp;
+  return {};
+}
+
+// Puts a parsed value where it belongs.
+template <typename Value, typename Place>
+Status store(Result<Value> value, Place& place) {
+  RONDE_RETURN_IF_ERROR(value.status());
+  place = std::move(value).value();
+  return {};
+}
+
+Status apply(Options& options, const Row& row, const std::string& name, const std::string& value) {
+  switch (row.action) {
+    case Action::kRanks:
+      return store(parse_ranks(name, value), options.ranks);
+    case Action::kHosts:
+      if (value.empty()) return bad(name + " is empty: name at least one host, as in localhost:2");
+      options.hosts = value;
+      return {};
+    case Action::kHostfile:
+      if (value.empty()) return bad(name + " is empty: name the file");
+      options.hostfile = value;
+      return {};
+    case Action::kBindTo:
+      return store(parse_binding(value), options.bind_to);
+    case Action::kMpiArgs: {
+      std::vector<std::string> more;
+      RONDE_RETURN_IF_ERROR(store(parse_mpi_args(value), more));
+      options.mpi_args.insert(options.mpi_args.end(), more.begin(), more.end());
+      return {};
+    }
+    case Action::kExport: {
+      Export variable;
+      RONDE_RETURN_IF_ERROR(store(parse_export(value), variable));
+      options.exports.push_back(std::move(variable));
+      return {};
+    }
+    case Action::kSetting:
+      options.exports.push_back({row.variable, value});
+      return {};
+    case Action::kDryRun:
+    case Action::kVerbose:
+    case Action::kVersion:
+    case Action::kHelp:
+      return apply_flag(options, row.action);
+  }
+  return {};
+}
+
+Status check_complete(const Options& options) {
+  if (options.help || options.version) return {};
+  if (!options.ranks.has_value()) {
+    return bad("how many ranks? put -np N before the program, as in: ronderun -np 2 ./program");
+  }
+  if (options.program.empty() || options.program.front().empty()) {
+    return bad("no program to run: name it after the options, as in: ronderun -np 2 ./program");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::span<const std::string> arguments) {
+  const std::vector<Row> rows = all_rows();
+  Options options;
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') break;
+    const std::size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
+      return std::find(candidate.names.begin(), candidate.names.end(), name) !=
+             candidate.names.end();
+    });
+    if (row == rows.end()) return unknown_option(rows, name);
+    std::string value;
+    if (row->value.empty()) {
+      if (equals != std::string::npos) return bad(name + " takes no value: write " + name);
+    } else if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (++i < arguments.size()) {
+      value = arguments[i];
+    } else {
+      return bad(name + " needs a value: " + name + " " + row->value);
+    }
+    RONDE_RETURN_IF_ERROR(apply(options, *row, name, value));
+  }
+  options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  RONDE_RETURN_IF_ERROR(check_complete(options));
+  return options;
+}
+
+std::string help_text() {
+  constexpr std::size_t kColumn = 34;
+  const auto lines = [](const std::vector<Row>& rows) {
+    std::string text;
+    for (const Row& row : rows) {
+      std::string left = "  ";
+      for (const std::string& name : row.names) left += (left.size() > 2 ? ", " : "") + name;
+      if (!row.value.empty()) left += " " + row.value;
+      left += left.size() + 1 < kColumn ? std::string(kColumn - left.size(), ' ')
+                                        : "\n" + std::string(kColumn, ' ');
+      text += left + row.help + "\n";
+    }
+    return text;
+  };
+  return "usage: ronderun -np N [options] program [its arguments]\n"
+         "\n"
+         "Starts N ranks of a program with Open MPI's mpirun. The options end at the program's "
+         "name\n"
+         "(or at --); what follows belongs to the program. Every RONDE_* variable of the "
+         "environment\n"
+         "reaches every rank. Ctrl-C ends all ranks, a second one kills them. The exit code is "
+         "that\n"
+         "of the first rank that failed (128 + number for a signal).\n"
+         "\n" +
+         lines(own_rows()) +
+         "\nsettings of Ronde (each is also a variable, as RONDE_ALGORITHM is --algorithm):\n" +
+         lines(setting_rows());
+}
+
+}  // namespace ronde::launcher

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was asked of ronderun: its own options, and the program with the program's options. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace ronde::launcher {
+
+// A variable for every rank. Without a value, the rank gets the value it has here.
+struct Export {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+// Thread safety: a value.
+struct Options {
+  std::optional<std::int64_t> ranks;  // nothing only together with help or version
+  bool help = false;
+  bool version = false;
+  bool dry_run = false;
+  bool verbose = false;
+  std::string hosts;     // as mpirun's -H takes it; empty: this host
+  std::string hostfile;  // empty: none
+  std::string bind_to = "none";
+  std::vector<std::string> mpi_args;  // for mpirun, word by word
+  std::vector<Export> exports;        // from -x and from the options of the settings, in that order
+  std::vector<std::string> program;   // the program and its own arguments, untouched
+};
+
+// Options end at the first word that is not one, or at "--"; the rest belongs to the program.
+[[nodiscard]] base::Result<Options> parse_options(std::span<const std::string> arguments);
+
+// What --help prints.
+[[nodiscard]] std::string help_text();
+
+}  // namespace ronde::launcher

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signals, children and exit codes: see process.h.
+#include "launcher/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <vector>
+
+namespace ronde::launcher {
+
+namespace {
+
+using base::Instant;
+using base::Nanoseconds;
+using base::Result;
+using base::Status;
+
+constexpr int kSignalBase = 128;  // what a shell adds to the number of a signal
+
+// One request to stop can arrive twice at once: `timeout` signals its child and then the whole
+// group.
+constexpr Nanoseconds kSameRequest = std::chrono::milliseconds(200);
+// How often we look for children while killing: they reach us as their parents die.
+constexpr Nanoseconds kKillPause = std::chrono::milliseconds(5);
+constexpr Nanoseconds kKillDeadline = std::chrono::seconds(5);
+
+// The parent of a process, or 0 when it is gone.
+pid_t parent_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');  // a name may itself hold blanks and brackets
+  if (name_end == std::string::npos || name_end + 4 >= line.size()) return 0;
+  pid_t parent = 0;
+  std::from_chars(line.data() + name_end + 4, line.data() + line.size(), parent);
+  return parent;
+}
+
+std::set<pid_t> children() {
+  std::set<pid_t> result;
+  DIR* folder = opendir("/proc");
+  if (folder == nullptr) return result;
+  const pid_t self = getpid();
+  while (const dirent* entry = readdir(folder)) {
+    const std::string_view name = entry->d_name;
+    pid_t process = 0;
+    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
+    if (error != std::errc() || stop != name.data() + name.size()) continue;
+    if (parent_of(std::string(name)) == self) result.insert(process);
+  }
+  closedir(folder);
+  return result;
+}
+
+void say(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+
+// The terminal sends Ctrl-C to every process of its foreground group.
+bool owns_terminal() { return isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+// The signals we wait for, blocked as long as this lives.
+// Thread safety: none; for programs of one thread.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigemptyset(&waited_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
+      sigaddset(&waited_, signal);
+    }
+    // What nohup asks for.
+    struct sigaction action {};
+    if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) {
+      sigdelset(&waited_, SIGHUP);
+    }
+    // A parent may have left SIGCHLD ignored; then there would be no exit code to read.
+    std::signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_BLOCK, &waited_, &before_);
+  }
+  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  void unblock_in_child() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+  // The next signal, or 0 when `patience` is over.
+  int wait(Nanoseconds patience, bool* from_kernel) const {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(patience);
+    timespec time{};
+    time.tv_sec = static_cast<std::time_t>(seconds.count());
+    time.tv_nsec = static_cast<long>((patience - seconds).count());
+    siginfo_t info{};
+    const int signal = sigtimedwait(&waited_, &info, &time);
+    *from_kernel = info.si_code == SI_KERNEL;
+    return std::max(signal, 0);
+  }
+
+ private:
+  sigset_t waited_{};
+  sigset_t before_{};
+};
+
+// Runs in the forked child; returns only by failing, with an errno.
+int become(const std::vector<char*>& argv, const BlockedSignals& signals, bool own_group,
+           pid_t parent) {
+  if (own_group) setpgid(0, 0);
+  // If ronderun is killed outright, mpirun still ends its ranks.
+  if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno;
+  if (getppid() != parent) return ESRCH;
+  signals.unblock_in_child();
+  execvp(argv[0], argv.data());
+  return errno;
+}
+
+// One run of mpirun. Thread safety: none; for programs of one thread.
+class Job {
+ public:
+  Job(const base::Clock& clock, Nanoseconds grace) : clock_(clock), grace_(grace) {}
+
+  Status start(std::span<const std::string> argv) {
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Status::system("prctl", errno);
+    strangers_ = children();
+    own_group_ = !owns_terminal();
+    std::vector<char*> words;
+    for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    std::array<int, 2> pipe{};  // carries the errno of a failed exec; exec itself closes it
+    if (pipe2(pipe.data(), O_CLOEXEC) != 0) return Status::system("pipe", errno);
+    const pid_t parent = getpid();
+    mpirun_ = fork();
+    if (mpirun_ == 0) {
+      const int error = become(words, signals_, own_group_, parent);
+      const ssize_t written = write(pipe[1], &error, sizeof error);
+      _exit(written == sizeof error ? EXIT_FAILURE : EXIT_FAILURE + 1);
+    }
+    const int fork_error = mpirun_ < 0 ? errno : 0;
+    close(pipe[1]);
+    int exec_error = 0;
+    const ssize_t got = fork_error == 0 ? read(pipe[0], &exec_error, sizeof exec_error) : 0;
+    close(pipe[0]);
+    if (fork_error != 0) return Status::system("fork", fork_error);
+    if (got == sizeof exec_error) {
+      waitpid(mpirun_, nullptr, 0);
+      return Status::system("starting " + argv[0], exec_error);
+    }
+    return {};
+  }
+
+  Outcome wait() {
+    while (!ended_) {
+      bool from_kernel = false;
+      const int signal = signals_.wait(patience(), &from_kernel);
+      if (signal == SIGCHLD) {
+        reap();
+      } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+        kill(mpirun_, signal);
+      } else if (signal != 0) {
+        stop(signal, from_kernel);
+      } else if (stopping() && clock_.now() >= kill_at_) {
+        say("the ranks did not end in time: killing them");
+        kill_all();
+      }
+    }
+    if (outcome_.exit_code != 0 || stopping()) kill_all();
+    if (stopping()) outcome_.exit_code = kSignalBase + outcome_.interrupted;
+    return outcome_;
+  }
+
+ private:
+  [[nodiscard]] bool stopping() const { return outcome_.interrupted != 0; }
+
+  // A job may take for ever, its end may not.
+  [[nodiscard]] Nanoseconds patience() const {
+    if (!stopping()) return std::chrono::hours(1);
+    return std::max(kill_at_ - clock_.now(), Nanoseconds(0));
+  }
+
+  void stop(int signal, bool from_kernel) {
+    const Instant now = clock_.now();
+    if (!stopping()) {
+      outcome_.interrupted = signal;
+      stopped_at_ = now;
+      kill_at_ = clock_.after(grace_);
+      say(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
+      if (signal == SIGQUIT) {
+        kill_all();
+      } else if (own_group_ || signal != SIGINT || !from_kernel) {
+        // Otherwise the terminal has told mpirun as well, and a second SIGINT would make it give up
+        // on its ranks.
+        kill(mpirun_, SIGTERM);
+      }
+    } else if (now - stopped_at_ >= kSameRequest) {
+      say("killing all ranks");
+      kill_all();
+    }
+  }
+
+  // Collects whoever has ended; true when somebody had.
+  bool reap() {
+    bool any = false;
+    int status = 0;
+    for (pid_t process = 0; (process = waitpid(-1, &status, WNOHANG)) > 0;) {
+      any = true;
+      if (process != mpirun_) continue;
+      ended_ = true;
+      outcome_.exit_code = exit_code_of(status);
+    }
+    return any;
+  }
+
+  // Kills mpirun and everything that it leaves to us, generation after generation.
+  void kill_all() {
+    const Instant deadline = clock_.after(kKillDeadline);
+    if (!ended_) kill(mpirun_, SIGKILL);
+    while (clock_.now() < deadline) {
+      bool left = false;
+      for (const pid_t child : children()) {
+        if (strangers_.count(child) != 0) continue;
+        left = true;
+        kill(child, SIGKILL);
+      }
+      if (!reap() && !left) break;
+      const timespec pause{0, static_cast<long>(kKillPause.count())};
+      nanosleep(&pause, nullptr);
+    }
+    if (!ended_) {
+      say("mpirun (process " + std::to_string(mpirun_) + ") does not die: leaving it behind");
+      ended_ = true;
+    }
+  }
+
+  const base::Clock& clock_;
+  const Nanoseconds grace_;
+  const BlockedSignals signals_;
+  std::set<pid_t> strangers_;  // children we were born with: none of our business
+  pid_t mpirun_ = 0;
+  bool own_group_ = false;
+  bool ended_ = false;
+  Instant stopped_at_{};
+  Instant kill_at_{};
+  Outcome outcome_;
+};
+
+}  // namespace
+
+int exit_code_of(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return kSignalBase + WTERMSIG(wait_status);
+  return WEXITSTATUS(wait_status);
+}
+
+Result<Outcome> run_to_end(std::span<const std::string> argv, const base::Clock& clock,
+                           Nanoseconds grace) {
+  Job job(clock, grace);
+  RONDE_RETURN_IF_ERROR(job.start(argv));
+  return job.wait();
+}
+
+std::string verdict(const Outcome& outcome, bool mpirun_is_quiet) {
+  if (outcome.interrupted != 0) {
+    return std::string("the job was ended by SIG") + sigabbrev_np(outcome.interrupted);
+  }
+  if (outcome.exit_code == 0) return "";
+  const int signal = outcome.exit_code - kSignalBase;
+  const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
+  return (name != nullptr ? std::string("a rank was killed by SIG") + name + " (exit code " +
+                                std::to_string(outcome.exit_code) + ")"
+                          : "the job failed with exit code " + std::to_string(outcome.exit_code)) +
+         (mpirun_is_quiet ? "; --verbose shows what mpirun says about it" : "");
+}
+
+}  // namespace ronde::launcher

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ronderun with the real mpirun: exit codes, signals, what is left behind, what is printed.
+
+    ronderun_test.py <ronderun> [unittest's arguments]
+
+The ranks are small shell commands, so that nothing but the launcher is tested.
+"""
+
+import fcntl
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+RONDERUN = ""
+DEADLINE = 60  # seconds for anything; mpirun itself starts in about one
+
+# A rank that will not die of SIGTERM: how it prepares, and what it does then.
+STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
+
+
+def environment(**more):
+    """Without the switches that the test runner sets: ronderun must not need them."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("OMPI_", "RONDE_", "SLURM_", "PBS_", "LSB_"))}
+    return {**kept, **more}
+
+
+def ronderun(*arguments, stdin=subprocess.DEVNULL, cwd=None, **more):
+    return subprocess.run([RONDERUN, *arguments], env=environment(**more), stdin=stdin, text=True,
+                          cwd=cwd, capture_output=True, timeout=DEADLINE, check=False)
+
+
+def shell(script):
+    return ["bash", "-c", script]
+
+
+def processes_with(mark):
+    """Processes with this text in their environment: how the ranks of one test are recognised."""
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def children_of(parent):
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if process.name.isdigit():
+                after_name = (process / "stat").read_text().rpartition(")")[2]
+                if after_name.split()[1] == str(parent):
+                    found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {DEADLINE} s: {what}")
+        time.sleep(0.02)
+
+
+class ExitCodes(unittest.TestCase):
+    def check_code(self, expected, script, *options):
+        result = ronderun("-np", "2", *options, *shell(script))
+        self.assertEqual(result.returncode, expected, result.stderr)
+        return result
+
+    def test_success_says_nothing(self):
+        result = self.check_code(0, "exit 0")
+        self.assertEqual((result.stdout, result.stderr), ("", ""))
+
+    def test_first_rank_that_failed(self):
+        result = self.check_code(3, '[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 3; sleep 30; exit 5')
+        self.assertIn("exit code 3", result.stderr)
+
+    def test_killed_rank(self):
+        result = self.check_code(137, '[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $$; sleep 30')
+        self.assertIn("SIGKILL", result.stderr)
+
+    def test_crashed_rank(self):
+        self.check_code(139, '[ $OMPI_COMM_WORLD_RANK = 0 ] && kill -SEGV $$; sleep 30')
+
+    def test_large_code(self):
+        self.check_code(200, "exit 200")
+
+    def test_the_programs_words_come_before_one_line_of_ours(self):
+        result = self.check_code(
+            4, '[ $OMPI_COMM_WORLD_RANK = 1 ] || sleep 30; echo "the data is missing" >&2; exit 4')
+        lines = result.stderr.splitlines()
+        self.assertEqual(lines[0], "the data is missing")
+        self.assertEqual(len(lines), 2, result.stderr)
+
+    def test_verbose_lets_mpirun_explain(self):
+        result = self.check_code(4, "exit 4", "--verbose")
+        self.assertIn("ronderun: ", result.stderr)
+        self.assertIn("non-zero", result.stderr)
+
+
+class Arguments(unittest.TestCase):
+    def test_the_programs_flags_are_its_own(self):
+        result = ronderun("-np", "1", *shell('echo "$0" "$@"'), "--help", "-np", "7", "-x", "a b", "*",
+                          "--dry-run", "--", "")
+        self.assertEqual(result.stdout, "--help -np 7 -x a b * --dry-run -- \n")
+
+    def test_settings_and_variables_reach_every_rank(self):
+        result = ronderun("-np", "2", "--algorithm", "ring", "-x", 'ODD=a;b "c"\'d\'=e\\f$g', *shell(
+            'printf "%s|%s|%s\n" "$RONDE_ALGORITHM" "$RONDE_LOG_LEVEL" "$ODD"'), RONDE_LOG_LEVEL="info")
+        self.assertEqual(result.stdout, 'ring|info|a;b "c"\'d\'=e\\f$g\n' * 2, result.stderr)
+
+    def test_dry_run_starts_nothing_and_can_be_pasted(self):
+        result = ronderun("--dry-run", "-np", "1", *shell('echo "it\'s $0"'), "fine")
+        self.assertEqual(result.returncode, 0)
+        self.assertNotIn("it's fine", result.stdout)
+        pasted = subprocess.run(["sh", "-c", result.stdout], env=environment(), text=True,
+                                stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE,
+                                check=False)
+        self.assertEqual(pasted.stdout, "it's fine\n", pasted.stderr)
+
+    def test_more_ranks_than_cores(self):
+        ranks = len(os.sched_getaffinity(0)) + 1
+        result = ronderun("-np", str(ranks), *shell("echo here"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.split(), ["here"] * ranks)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn(f"{ranks} ranks on ", result.stderr)
+
+    def test_standard_input_reaches_rank_0(self):
+        with tempfile.TemporaryFile() as file:
+            file.write(b"hello\n")
+            file.seek(0)
+            result = ronderun("-np", "2", *shell("read line; echo $OMPI_COMM_WORLD_RANK:$line"),
+                              stdin=file)
+        self.assertEqual(sorted(result.stdout.split()), ["0:hello", "1:"])
+
+
+class Refusals(unittest.TestCase):
+    def check(self, code, words, *arguments, **more):
+        result = ronderun(*arguments, **more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_usage(self):
+        self.check(2, ["-np N"], "true")
+        self.check(2, ["--dry-run"], "--dryrun", "-np", "2", "true")
+        self.check(2, ["-np 0"], "-np", "0", "true")
+
+    def test_bad_setting_before_anything_starts(self):
+        self.check(2, ["RONDE_ALGORITHM", "zigzag", "ring"], "-np", "2", "--algorithm", "zigzag", "true")
+        self.check(2, ["RONDE_ALGORITHM", "zigzag"], "-np", "2", "true", RONDE_ALGORITHM="zigzag")
+
+    def test_no_program(self):
+        self.check(127, ["./not_there"], "-np", "2", "./not_there")
+
+    def test_program_without_its_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "a_program_of_mine")
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o755)
+            self.check(127, ["did you mean ./a_program_of_mine"], "-np", "2", "a_program_of_mine",
+                       cwd=folder)
+
+    def test_not_executable(self):
+        self.check(126, ["chmod"], "-np", "2", os.path.abspath(__file__) if not os.access(
+            __file__, os.X_OK) else "/etc/passwd")
+        self.check(126, ["/tmp"], "-np", "2", "/tmp")
+
+    def test_no_mpirun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(shutil.which("bash"), folder + "/bash")
+            self.check(127, ["openmpi-bin"], "-np", "2", "bash", PATH=folder)
+
+
+class Signals(unittest.TestCase):
+    def setUp(self):
+        self.mark = f"LAUNCHER_TEST=mark-{os.getpid()}-{self.id()}-"
+        self.runs = []
+
+    def tearDown(self):
+        for process in processes_with(self.mark):
+            os.kill(process, signal.SIGKILL)
+        for run in self.runs:
+            run.communicate(timeout=DEADLINE)
+
+    def start(self, prepare, work, ranks=2, **how):
+        """Starts ranks and waits until each has prepared itself."""
+        name, value = self.mark.split("=", 1)
+        run = subprocess.Popen([RONDERUN, "-np", str(ranks), *shell(f"{prepare}; echo ready; {work}")],
+                               env=environment(**{name: value}), text=True, **{
+                                   "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+                                   "stderr": subprocess.PIPE, "start_new_session": True, **how})
+        self.runs.append(run)
+        for _ in range(ranks):
+            self.assertEqual(run.stdout.readline(), "ready\n")
+        return run
+
+    def check_ends(self, run, code):
+        output, errors = run.communicate(timeout=DEADLINE)
+        self.assertEqual(run.returncode, code, errors)
+        self.assertEqual(processes_with(self.mark), [])
+        return output, errors
+
+    def test_sigterm(self):
+        run = self.start(":", "sleep 60")
+        run.terminate()
+        _, errors = self.check_ends(run, 143)
+        self.assertIn("SIGTERM", errors)
+
+    def test_sigint(self):
+        run = self.start(":", "sleep 60")
+        run.send_signal(signal.SIGINT)
+        self.check_ends(run, 130)
+
+    def start_tidy_ranks(self):
+        """Ranks that leave a file when asked to end, by themselves: mpirun signals their children too."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        tidy = f'trap ": >{folder.name}/$OMPI_COMM_WORLD_RANK; exit 0" TERM'
+        return self.start(tidy, "sleep 60 & wait"), lambda: sorted(os.listdir(folder.name))
+
+    def test_ranks_may_clean_up(self):
+        run, tidied = self.start_tidy_ranks()
+        run.terminate()
+        self.check_ends(run, 143)
+        self.assertEqual(tidied(), ["0", "1"])
+
+    def test_stubborn_ranks(self):
+        run = self.start(*STUBBORN)
+        run.terminate()
+        self.check_ends(run, 143)
+
+    def test_second_signal_kills(self):
+        run = self.start(*STUBBORN)
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+        started = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        _, errors = self.check_ends(run, 130)
+        self.assertIn("killing", errors)
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_one_request_that_arrives_twice_is_one(self):
+        # As from `timeout`: to ronderun, and to its group at once.
+        run, tidied = self.start_tidy_ranks()
+        run.terminate()
+        os.killpg(run.pid, signal.SIGTERM)
+        _, errors = self.check_ends(run, 143)
+        self.assertNotIn("killing", errors)
+        self.assertEqual(tidied(), ["0", "1"])
+
+    def test_ctrl_c_twice_on_a_terminal(self):
+        # The terminal signals mpirun as well; on a second Ctrl-C mpirun gives up on its ranks.
+        terminal, inside = pty.openpty()
+        try:
+            run = self.start(*STUBBORN, stdin=inside,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+            os.write(terminal, b"\x03")
+            time.sleep(0.4)
+            os.write(terminal, b"\x03")
+            self.check_ends(run, 130)
+        finally:
+            os.close(terminal)
+            os.close(inside)
+
+    def test_mpirun_killed(self):
+        run = self.start(*STUBBORN)
+        for process in children_of(run.pid):
+            os.kill(process, signal.SIGKILL)
+        self.check_ends(run, 137)
+
+    def test_ronderun_killed(self):
+        run = self.start(":", "sleep 60")
+        run.kill()
+        run.communicate(timeout=DEADLINE)
+        wait_until(lambda: not processes_with(self.mark), "the ranks ended")
+
+    def test_children_that_were_there_before_are_left_alone(self):
+        name, value = self.mark.split("=", 1)
+        run = subprocess.run(shell(f'sleep 61 & exec "{RONDERUN}" -np 1 bash -c "exit 9"'),
+                             env=environment(**{name: value}), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE,
+                             check=False)
+        self.assertEqual(run.returncode, 9)
+        self.assertEqual(len(processes_with(self.mark)), 1)
+
+
+if __name__ == "__main__":
+    RONDERUN = os.path.abspath(sys.argv[1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Golden command lines: what ronderun was asked, and the line that mpirun gets.
+#include "launcher/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ronde::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+Facts two_cores(Words environment = {}) {
+  Facts facts;
+  facts.cores = 2;
+  facts.slots = 2;
+  facts.environment = std::move(environment);
+  return facts;
+}
+
+base::Result<CommandLine> made(const Words& words, const Facts& facts) {
+  const auto options = parse_options(words);
+  EXPECT_TRUE(options.ok()) << options.status().message();
+  return make_command_line(*options, facts);
+}
+
+struct Golden {
+  const char* what;
+  Words words;
+  Facts facts;
+  std::string line;
+  Words messages;
+};
+
+Facts with(Facts facts, std::int64_t cores, std::int64_t slots, bool is_root = false) {
+  facts.cores = cores;
+  facts.slots = slots;
+  facts.is_root = is_root;
+  return facts;
+}
+
+std::vector<Golden> golden() {
+  return {
+      {"plain",
+       {"-np", "2", "./p", "--flag"},
+       two_cores(),
+       "mpirun -np 2 --quiet --bind-to none ./p --flag",
+       {}},
+      {"one rank", {"-np", "1", "./p"}, two_cores(), "mpirun -np 1 --quiet --bind-to none ./p", {}},
+      {"root",
+       {"-np", "2", "./p"},
+       with(two_cores(), 2, 2, true),
+       "mpirun -np 2 --allow-run-as-root --quiet --bind-to none ./p",
+       {}},
+      {"more ranks than cores",
+       {"-np", "3", "./p"},
+       two_cores(),
+       "mpirun -np 3 --quiet --bind-to none --oversubscribe ./p",
+       {"3 ranks on 2 cores: adding --oversubscribe, the ranks take turns"}},
+      {"one core",
+       {"-np", "2", "./p"},
+       with(two_cores(), 1, 1),
+       "mpirun -np 2 --quiet --bind-to none --oversubscribe ./p",
+       {"2 ranks on 1 core: adding --oversubscribe, the ranks take turns"}},
+      {"a quota below the slots",
+       {"-np", "2", "./p"},
+       with(two_cores(), 1, 8),
+       "mpirun -np 2 --quiet --bind-to none --oversubscribe ./p",
+       {"2 ranks on 1 core: adding --oversubscribe, the ranks take turns"}},
+      {"hardware threads: enough of them, but mpirun counts whole cores",
+       {"-np", "4", "./p"},
+       with(two_cores(), 4, 2),
+       "mpirun -np 4 --quiet --bind-to none --oversubscribe ./p",
+       {}},
+      {"the user has asked for it",
+       {"-np", "3", "--mpi-args", "--oversubscribe", "./p"},
+       two_cores(),
+       "mpirun -np 3 --bind-to none --oversubscribe ./p",
+       {}},
+      {"the user has forbidden it",
+       {"-np", "3", "--mpi-args", "--nooversubscribe", "./p"},
+       two_cores(),
+       "mpirun -np 3 --bind-to none --nooversubscribe ./p",
+       {}},
+      {"hosts have their own slots",
+       {"-np", "3", "-H", "a:2,b:2", "./p"},
+       two_cores(),
+       "mpirun -np 3 -H a:2,b:2 --bind-to none ./p",
+       {}},
+      {"a host file too",
+       {"-np", "2000", "--hostfile", "my hosts", "./p"},
+       two_cores(),
+       "mpirun -np 2000 --hostfile 'my hosts' --bind-to none ./p",
+       {}},
+      {"and so has a batch system",
+       {"-np", "3", "./p"},
+       two_cores({"SLURM_JOB_ID=7"}),
+       "mpirun -np 3 --bind-to none ./p",
+       {}},
+      {"binding",
+       {"-np", "2", "--bind-to", "core", "./p"},
+       two_cores(),
+       "mpirun -np 2 --quiet --bind-to core ./p",
+       {}},
+      {"verbose",
+       {"-np", "2", "--verbose", "./p"},
+       two_cores(),
+       "mpirun -np 2 --bind-to none ./p",
+       {}},
+      {"further options, last, so that they win",
+       {"-np", "2", "--mpi-args", "--mca btl 'self,vader'", "./p"},
+       two_cores(),
+       "mpirun -np 2 --bind-to none --mca btl self,vader ./p",
+       {}},
+      {"a setting",
+       {"-np", "2", "--algorithm", "ring", "./p"},
+       two_cores(),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITHM=ring ./p",
+       {}},
+      {"settings of the environment, by name; other variables stay",
+       {"-np", "2", "./p"},
+       two_cores({"RONDE_LOG_LEVEL=info", "HOME=/h", "RONDE_ALGORITHM=ring", "MY_RONDE_X=1"}),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITHM -x RONDE_LOG_LEVEL ./p",
+       {}},
+      {"the option wins over the environment",
+       {"-np", "2", "--algorithm", "ring", "./p"},
+       two_cores({"RONDE_ALGORITHM=auto"}),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITHM=ring ./p",
+       {}},
+      {"even over a bad one",
+       {"-np", "2", "--algorithm", "ring", "./p"},
+       two_cores({"RONDE_ALGORITHM=zigzag"}),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITHM=ring ./p",
+       {}},
+      {"the last of two wins",
+       {"-np", "2", "--algorithm", "ring", "-x", "RONDE_ALGORITHM=auto", "./p"},
+       two_cores(),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITHM=auto ./p",
+       {}},
+      {"variables",
+       {"-np", "2", "-x", "B=it's", "-x", "A", "./p"},
+       two_cores({"A=1"}),
+       "mpirun -np 2 --quiet --bind-to none -x A -x 'B=it'\\''s' ./p",
+       {}},
+      {"a misspelt setting is passed on, and said",
+       {"-np", "2", "./p"},
+       two_cores({"RONDE_ALGORITM=ring"}),
+       "mpirun -np 2 --quiet --bind-to none -x RONDE_ALGORITM ./p",
+       {"RONDE_ALGORITM is not a setting of Ronde: ronderun --help lists them"}},
+      {"the program's words are not touched",
+       {"-np", "2", "./p", "-x", "", "a b", "--", "-np", "$HOME"},
+       two_cores(),
+       "mpirun -np 2 --quiet --bind-to none ./p -x '' 'a b' -- -np '$HOME'",
+       {}},
+  };
+}
+
+TEST(CommandLineTest, Golden) {
+  for (const Golden& golden : golden()) {
+    const auto line = made(golden.words, golden.facts);
+    ASSERT_TRUE(line.ok()) << golden.what << ": " << line.status().message();
+    EXPECT_EQ(shell_quoted(line->argv), golden.line) << golden.what;
+    EXPECT_EQ(line->messages, golden.messages) << golden.what;
+    const bool quiet = golden.line.find("--quiet") != std::string::npos;
+    EXPECT_EQ(line->mpirun_is_quiet, quiet) << golden.what;
+  }
+}
+
+std::string refused(const Words& words, const Facts& facts) {
+  const auto line = made(words, facts);
+  EXPECT_FALSE(line.ok());
+  return line.status().message();
+}
+
+TEST(CommandLineTest, RefusesBadSettingsWithTheLineOfTheTable) {
+  EXPECT_THAT(refused({"-np", "2", "--algorithm", "zigzag", "./p"}, two_cores()),
+              HasSubstr("RONDE_ALGORITHM=zigzag is not valid: use one of: "));
+  EXPECT_THAT(refused({"-np", "2", "./p"}, two_cores({"RONDE_SEGMENT_BYTES=1k"})),
+              HasSubstr("RONDE_SEGMENT_BYTES=1k is not valid: use a whole number from "));
+  EXPECT_THAT(refused({"-np", "2", "-x", "RONDE_LOG_LEVEL=", "./p"}, two_cores()),
+              HasSubstr("RONDE_LOG_LEVEL= is not valid"));
+  EXPECT_THAT(
+      refused({"-np", "2", "--stall-warning-seconds", "9", "--stall-failure-seconds", "8", "./p"},
+              two_cores()),
+      HasSubstr("RONDE_STALL_FAILURE_SECONDS is smaller"));
+}
+
+TEST(CommandLineTest, RefusesAbsurdNumbersOfRanks) {
+  EXPECT_TRUE(made({"-np", "1024", "./p"}, two_cores()).ok());
+  EXPECT_THAT(refused({"-np", "1025", "./p"}, two_cores()), HasSubstr("more than the 1024 ranks"));
+  EXPECT_THAT(refused({"-np", "9000000", "-H", "a:9000000", "./p"}, two_cores()),
+              HasSubstr("ranks that a job can have"));
+}
+
+TEST(CommandLineTest, RefusesAVariableThatIsNotThere) {
+  EXPECT_THAT(refused({"-np", "2", "-x", "A", "./p"}, two_cores({"AA=1"})),
+              HasSubstr("-x A=VALUE"));
+}
+
+TEST(CommandLineTest, RefusesAWordThatMpirunWouldEat) {
+  EXPECT_THAT(refused({"-np", "2", "./p", "a", ":", "b"}, two_cores()), HasSubstr("\":\""));
+  EXPECT_TRUE(made({"-np", "2", "./p", "a:b"}, two_cores()).ok());
+}
+
+TEST(ShellQuotedTest, QuotesWhatAShellWouldRead) {
+  EXPECT_EQ(shell_quoted(Words{}), "");
+  EXPECT_EQ(shell_quoted(Words{"a", "", "b c", "d'e", "~", "*", "a=b", "\n"}),
+            "a '' 'b c' 'd'\\''e' '~' '*' a=b '\n'");
+}
+
+}  // namespace
+}  // namespace ronde::launcher
