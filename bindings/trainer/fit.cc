@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop: see fit.h.
+#include "bindings/trainer/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/errors.h"
+#include "bindings/trainer/loss.h"
+#include "bindings/trainer/sampler.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+// Losses are added up in double on the rank and summed over the ranks once per epoch: the mean of
+// an epoch depends on the number of ranks only through the order of additions.
+double mean_over_ranks(Engine& engine, double sum, std::size_t count) {
+  std::array<double, 1> total{sum};
+  engine.allreduce_blocking("fit/loss", std::span(total), ronde::sum);
+  return total[0] / static_cast<double>(count);
+}
+
+}  // namespace
+
+FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, const Dataset& data,
+              const FitOptions& options, Progress& progress) {
+  const GradientReady ready = [&optimizer](const Parameter& parameter) {
+    optimizer.gradient_ready(parameter);
+  };
+  Batch batch;
+  Matrix logit_gradient;
+  FitResult result;
+  optimizer.broadcast_state();
+  progress.start();
+  for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
+    const EpochSampler sampler(data.size(), options.global_batch, options.seed, epoch);
+    Position position{epoch, options.epochs, 0, data.size()};
+    double loss_sum = 0.0;
+    for (std::size_t k = 0; k < sampler.batches(); ++k) {
+      const std::size_t global_size = sampler.batch(k).size();
+      // A rank without samples still submits its gradients, which are zero.
+      batch.gather(data, sampler.batch(k, engine.rank(), engine.size()));
+      const Matrix& logits = model.forward(batch.images);
+      loss_sum += softmax_cross_entropy(logits, batch.labels, global_size, &logit_gradient).loss;
+      model.backward(batch.images, logit_gradient, ready);
+      optimizer.step();
+      position.images += global_size;
+      progress.batch_done(position);
+      ++result.steps;
+    }
+    result.train_loss = mean_over_ranks(engine, loss_sum, data.size());
+    result.images += data.size();
+    progress.epoch_done(position, result.train_loss);
+    if (!std::isfinite(result.train_loss)) {
+      throw AgreedError("the loss of epoch " + std::to_string(epoch + 1) +
+                            " is not a finite number: use a smaller learning rate or momentum",
+                        0);
+    }
+  }
+  result.seconds = progress.seconds();
+  return result;
+}
+
+double evaluate(Engine& engine, Model& model, const Dataset& data) {
+  constexpr std::size_t kBatch = 500;
+  const Range mine = part_of({0, data.size()}, engine.rank(), engine.size());
+  std::array<std::int64_t, 2> sums{0, static_cast<std::int64_t>(mine.size())};
+  Batch batch;
+  std::vector<std::uint32_t> samples;
+  for (std::size_t first = mine.first; first < mine.last; first += kBatch) {
+    samples.resize(std::min(kBatch, mine.last - first));
+    std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
+    batch.gather(data, samples);
+    const Matrix& logits = model.forward(batch.images);
+    sums[0] += softmax_cross_entropy(logits, batch.labels, 1, nullptr).correct;
+  }
+  engine.allreduce_blocking("evaluate/sums", std::span(sums), ronde::sum);
+  return static_cast<double>(sums[0]) / static_cast<double>(sums[1]);
+}
+
+}  // namespace ronde::trainer

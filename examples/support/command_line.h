@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of an example program: parsed with Boost.Program_options, checked here. Boost converts
+// "-1" to an unsigned number and "nan" to a floating one without a word; values stay text until
+// they are checked, so that each error names the flag, the value and what is valid.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ronde::examples {
+
+// The user started the program in a wrong way: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Thread safety: belongs to one thread.
+class CommandLine {
+ public:
+  CommandLine(std::string program, std::string summary);
+
+  void add_flag(const std::string& name, const std::string& default_value, const std::string& help);
+
+  // False: --help was given and has been answered. Throws UsageError.
+  [[nodiscard]] bool parse(int argc, const char* const* argv);
+
+  // The value of a flag; throw UsageError when it is not valid.
+  [[nodiscard]] std::string text(const std::string& name) const;
+  [[nodiscard]] std::string choice(const std::string& name,
+                                   const std::vector<std::string>& choices) const;
+  [[nodiscard]] std::uint64_t integer(const std::string& name, std::uint64_t least,
+                                      std::uint64_t most) const;
+  // A finite number for which `valid` holds; `range` says in words which those are.
+  [[nodiscard]] double real(const std::string& name, const std::function<bool(double)>& valid,
+                            const std::string& range) const;
+
+  // The program's name and all flags with their values, to compare them between ranks.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> flags() const;
+
+  [[nodiscard]] const std::string& program() const noexcept { return program_; }
+
+ private:
+  struct Flag {
+    std::string name;
+    std::string value;
+    std::string help;
+  };
+  [[noreturn]] void reject(const std::string& name, const std::string& valid) const;
+
+  std::string program_;
+  std::string summary_;
+  std::vector<Flag> flags_;
+};
+
+}  // namespace ronde::examples

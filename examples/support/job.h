@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an example program runs as one rank of a job: who prints an error, and how the process ends.
+#pragma once
+
+#include <functional>
+#include <ronde/ronde.hpp>
+#include <string>
+
+#include "bindings/trainer/agreement.h"
+
+namespace ronde::examples {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+// Runs `program`, which parses its flags and so forth, and turns an exception into a message and an
+// exit code: 2 for a UsageError, otherwise 1. For what fails before the ranks know each other.
+int run_program(const std::string& name, const std::function<void()>& program);
+
+// Runs the part of a program that works with the other ranks, on an engine of its own, after
+// comparing the flags of the ranks. An error ends the process right here, before anything is
+// destroyed: destructors could wait for a rank that is dead, and memory that is still being reduced
+// must stay where it is. Its message is this rank's last line.
+void run_rank(const std::string& name, const trainer::Flags& flags,
+              const std::function<void(Engine&)>& work);
+
+// Standard error, as far as it ends at a person's terminal (mpirun forwards it through a pipe).
+bool stderr_is_terminal();
+
+}  // namespace ronde::examples
