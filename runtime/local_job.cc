@@ -110,6 +110,7 @@ Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Confi
   joined_.notify_all();
   RONDE_RETURN_IF_ERROR(wait_for_all(config.start_timeout));
   std::vector<std::string> texts;
+  texts.reserve(settings_.size());
   for (const auto& settings : settings_) texts.push_back(*settings);
   RONDE_RETURN_IF_ERROR(check_shared_settings(texts));
   auto board = collectives::Board::attach(memory_, rank, event_fds_);

@@ -35,13 +35,11 @@ class Encoder {
   template <typename T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   void number(T value) {
-    const auto* begin = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), begin, begin + sizeof(T));
+    append(&value, sizeof(T));
   }
   void text(const std::string& value) {
     number(base::narrow<std::uint32_t>(value.size()));
-    const auto* begin = reinterpret_cast<const std::byte*>(value.data());
-    bytes_.insert(bytes_.end(), begin, begin + value.size());
+    append(value.data(), value.size());
   }
   void list(const std::vector<std::int64_t>& values) {
     number(base::narrow<std::uint32_t>(values.size()));
@@ -65,6 +63,12 @@ class Encoder {
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
+  void append(const void* from, std::size_t size) {
+    if (size == 0) return;
+    bytes_.resize(bytes_.size() + size);
+    std::memcpy(bytes_.data() + bytes_.size() - size, from, size);
+  }
+
   std::vector<std::byte> bytes_;
 };
 

@@ -397,7 +397,9 @@ void RankAgent::close() {
   executor_.abandon();
   // After a failure MPI may still write into segments that it was given; nothing can be asked of it
   // any more, so they are left to the end of the process.
-  if (transport_->outstanding() > 0) static_cast<void>(workspace_.release());
+  if (transport_->outstanding() > 0) {
+    [[maybe_unused]] auto* const kept = workspace_.release();
+  }
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!coordinator_) board_.doorbell(kCoordinator).ring();

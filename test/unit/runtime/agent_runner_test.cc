@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <deque>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ronde::runtime {
@@ -55,6 +55,13 @@ class ToyAgent final : public Agent {
       }
     }
     polling_ = polling;
+    if (clock.now() >= timer) {
+      timer = base::kNever;
+      timer_fired.store(true);
+    }
+    if (amount > 0 && timer_after_first != base::kNever) {
+      timer = clock.after(std::exchange(timer_after_first, base::kNever));
+    }
     inside_.store(false);
     return amount;
   }
@@ -70,7 +77,10 @@ class ToyAgent final : public Agent {
   std::array<Slot, kSlots> slots;
   std::atomic<int> event{-1};
   bool one_at_a_time = false;
+  base::SteadyClock clock;
   base::Instant timer = base::kNever;
+  base::Nanoseconds timer_after_first = base::kNever;  // after the first completion
+  std::atomic<bool> timer_fired{false};
 
  private:
   std::atomic<bool> inside_{false};
@@ -173,11 +183,21 @@ TEST_F(AgentRunnerTest, PollsWhatRingsNobody) {
 
 TEST_F(AgentRunnerTest, ATimerWakesTheBackgroundThread) {
   begin();
-  agent->timer = clock.after(milliseconds(20));
+  agent->timer = clock.after(milliseconds(50));
   ASSERT_TRUE(runner->start().ok());
-  const base::Instant timer = agent->timer;
-  ASSERT_TRUE(eventually([&] { return clock.now() >= timer && agent->looks() >= 2; }));
-  runner->stop();
+  EXPECT_TRUE(eventually([&] { return agent->timer_fired.load(); }));
+}
+
+// A timer that a driver set while the background thread slept without one.
+TEST_F(AgentRunnerTest, ATimerOfADriverWakesTheBackgroundThread) {
+  begin();
+  agent->timer_after_first = milliseconds(50);
+  ASSERT_TRUE(runner->start().ok());
+  ASSERT_TRUE(eventually([&] { return bell.armed(); }));
+  lay(0, 1);
+  runner->notify(false);
+  EXPECT_TRUE(runner->wait(agent->slots[0].completion, clock.after(seconds(30))));
+  EXPECT_TRUE(eventually([&] { return agent->timer_fired.load(); }));
 }
 
 TEST_F(AgentRunnerTest, AnIdleEngineSleeps) {
