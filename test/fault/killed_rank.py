@@ -68,6 +68,30 @@ def shared_memory():
     return set(os.listdir("/dev/shm"))
 
 
+def mapped_somewhere(name):
+    """Whether a process uses it: then it belongs to another job that runs at the same time."""
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/maps") as file:
+                if f"/dev/shm/{name}" in file.read():
+                    return True
+        except OSError:
+            pass
+    return False
+
+
+def left_behind(before):
+    # A job that is just starting creates its files before it maps them: look twice.
+    for _ in range(2):
+        left = {name for name in shared_memory() - before if not mapped_somewhere(name)}
+        if not left:
+            break
+        time.sleep(1)
+    return left & shared_memory()
+
+
 def main():
     mpirun, program, ranks, victim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     before = shared_memory()
@@ -105,7 +129,7 @@ def main():
            if re.match(r"train_fashion_mnist: rank \d+: |ronde\[rank \d+\]", line)]
     if own and culprit not in own[-1]:
         sys.exit(f"the last line of a rank is not the verdict: {own[-1]}")
-    left = shared_memory() - before
+    left = left_behind(before)
     if left:
         sys.exit(f"left in /dev/shm: {sorted(left)}")
 
