@@ -5,26 +5,27 @@
 // runs the same text in a model and visits every interleaving, delayed stores included.
 //
 // The words, and who may change them:
-//   role         free or held. Taken by a compare-and-swap; freed by the holder alone.
-//   armed        the doorbell's flag. 1: whoever rings must wake the background thread. Set by the
-//                thread that leaves, just after the role became free, and cleared by the one that
-//                takes it.
-//   rings, posts what came: rings of the doorbell, and posts of threads that drive the agent
-//   themselves. seen         rings + posts as the holder read them before it last looked at
-//   everything. sleep_until  when the background thread wakes up by itself. node.state   of one
-//   thread in wait(): running, parked (asleep, or about to be), granted, woken. A
-//                parked node is in the list; its state changes only under the mutex, so that "was
-//                it still there when it was granted?" has one answer. Outside it only the sleeper
-//                reads it.
-//   completion   pending, awaited (somebody may be asleep for it), done.
+// - role: free or held. Taken by a compare-and-swap; freed by the holder alone.
+// - armed: the doorbell's flag. 1: whoever rings must wake the background thread. Set by the thread
+//   that leaves, just after the role became free, and cleared by the one that takes it.
+// - rings and posts: what came; rings of the doorbell, posts of threads that drive the agent next.
+// - seen: rings + posts as the holder read them before it last looked at everything.
+// - sleep_until: when the background thread wakes up by itself.
+// - node.state of one thread in wait(): running, parked (asleep, or about to be), granted, woken. A
+//   parked node is in the list; its state changes only under the mutex, so that "was it still there
+//   when it was granted?" has one answer. Outside it only the sleeper reads it.
+// - completion: pending, awaited (somebody may be asleep for it), done.
 //
-// Why nobody sleeps for ever. All these words are seq_cst, and both sides write their own before
-// they read the other's:
-//   poster:  rings += 1;   then wake if armed          leaver:  role = free; armed = 1;  then rings
-//   != seen? post():  posts += 1;   then take the role          leaver:  role = free; then posts !=
-//   seen? sleeper: awaited (unless done); parked; sleep      complete(): done (was awaited? wake
-//   the parked) background: sleep_until = never; then take         leaver:  role = free;  then
-//   sleep_until too late?
+// Why nobody sleeps for ever. The words (but `seen`, a note of the holder to itself) are seq_cst,
+// and both sides write their own before they read the other's:
+// - poster:      rings += 1;            then wakes if armed
+//   leaver:      role = free; armed = 1; then rings != seen?
+// - post():      posts += 1;            then takes the role
+//   leaver:      role = free;           then posts != seen?
+// - sleeper:     awaited, unless done; then parks and sleeps
+//   complete():  done;                  then wakes the parked if it was awaited
+// - background:  sleep_until = never;   then takes the role
+//   leaver:      role = free;           then is sleep_until too late for the agent's timers?
 // A role that is held never rests on a sleeper: a driver that goes to sleep frees it, and a thread
 // that is granted it is woken. A bell that somebody disarmed is armed again: whoever was woken for
 // it took the role, or found it held by a thread that arms after it has left. So the role is held
@@ -50,15 +51,15 @@ struct RoleWords {
 };
 
 // Env provides:
-//   Time, Completion, Node (constructed from Env&, Completion&), Watch (constructed from Env&,
-//   Watcher; bool again(bool busy): false when it is time to sleep), Lock (a scoped lock of
-//   `mutex`) words().role, .posts, .seen, .sleep_until: atomics; state(Node&), word(Completion&):
-//   atomics rings(), arm(), disarm(), all seq_cst; wake_background(), whether armed or not
-//   do_work(), runnable(), busy(), due() (when the agent must be looked at next): the agent's
-//   expired(Time); sleep(Node&, Time) until its state is not kParked; wake(Node&)
-//   under the mutex: enlist(Node&), remove(Node&), parked_after(Node* or nullptr), the next in the
-//   list that is parked, or nullptr, the longest asleep first checkpoint(Place, int): nothing, for
-//   the model
+// - Time, Completion; Node, constructed from Env& and Completion&; Lock, a scoped lock of `mutex`;
+//   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
+// - words().role, .posts, .seen, .sleep_until, state(Node&), word(Completion&): atomics
+// - rings(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
+// - do_work(), runnable(), busy(), due(): the agent's; due() is when it must be looked at next
+// - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
+// - under the mutex: enlist(Node&), remove(Node&), parked_after(Node*): the next parked node of the
+//   list, the first after nullptr, or nullptr; the longest asleep comes first
+// - checkpoint(Place, int): nothing; for the model
 // Thread safety: any thread may call wait(), complete() and post(); the background thread alone
 // calls background_turn().
 template <typename Env>

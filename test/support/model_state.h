@@ -47,17 +47,24 @@ struct State {
   std::array<Buffer, kMaxThreads> buffers{};
 };
 
-// Appends the used part of `state`: equal states have equal bytes.
-inline void encode(const State& state, std::size_t words, std::size_t threads, std::string& out) {
-  const auto put = [&out](std::uint32_t value) { out.push_back(static_cast<char>(value & 0xffU)); };
-  for (std::size_t i = 0; i < words; ++i) put(state.words[i]);
+// The bytes of a state; equal states have equal bytes. A plain array: this is where the search
+// spends its time.
+struct StateBytes {
+  std::array<char, kMaxWords + kMaxThreads * (4 + 3 * kMaxBuffered)> data;
+  std::size_t size = 0;
+  void put(std::uint32_t value) { data[size++] = static_cast<char>(value & 0xffU); }
+};
+
+inline void encode(const State& state, std::size_t words, std::size_t threads, StateBytes& out) {
+  std::copy_n(state.words.begin(), words, out.data.begin());
+  out.size = words;
   for (std::size_t i = 0; i < threads; ++i) {
-    for (unsigned shift = 0; shift < 24; shift += 8) put(state.nodes[i] >> shift);
-    put(state.buffers[i].size);
+    for (unsigned shift = 0; shift < 24; shift += 8) out.put(state.nodes[i] >> shift);
+    out.put(state.buffers[i].size);
     for (const Buffered& entry : state.buffers[i]) {
-      put(entry.word);
-      put(entry.value);
-      put(entry.adds);
+      out.put(entry.word);
+      out.put(entry.value);
+      out.put(entry.adds);
     }
   }
 }

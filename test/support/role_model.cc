@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The toy agent, the other threads and the properties of the role protocol's model.
+#include "test/support/role_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/numbers.h"
+
+namespace ronde::test {
+
+namespace {
+
+using ToyRole = runtime::AgentRole<ModelEnv>;
+using runtime::RoleWords;
+
+// A checkpoint of the background thread's own loop, outside the protocol.
+constexpr Value kAsleep = 200;
+// Checkpoints of the toy agent, which is called from one place in each thread.
+constexpr Value kLooking = 100;
+// Checkpoints of the posters.
+constexpr Value kPosted = 220;
+
+constexpr Interleaving::Promise kOwned{.owned = true, .last = std::nullopt};
+
+}  // namespace
+
+ModelEnv::ModelEnv(ModelThread& thread, const RoleWorld& world, const RoleScenario& scenario,
+                   int waiter, Mutant mutant)
+    : thread_(thread),
+      world_(world),
+      scenario_(scenario),
+      waiter_(waiter),
+      mutant_(mutant),
+      words_{atomic(world.role, Part::kRole), atomic(world.posts, Part::kPosts),
+             atomic(world.seen, scenario.watches ? Part::kOther : Part::kPlain),
+             atomic(world.sleep_until, polls() ? Part::kSleepUntil : Part::kPlain)} {
+  for (const auto& each : scenario.waiters) {
+    nodes_.emplace_back(base::narrow<int>(nodes_.size()), each.work);
+  }
+}
+
+bool ModelEnv::polls() const { return std::ranges::count(scenario_.works, Source::kSilent) != 0; }
+
+void ModelEnv::arm() {
+  if (mutant_ == Mutant::kArmAfterRecheck || mutant_ == Mutant::kArmBeforeFree) return;
+  if (mutant_ == Mutant::kRelaxedLeave) {
+    thread_.store_later(world_.armed, 1);
+  } else {
+    thread_.store(world_.armed, 1);
+  }
+}
+
+void ModelEnv::wake_background() {
+  thread_.relaxed_exchange(world_.event, 1);  // a system call is no fence
+}
+
+bool ModelEnv::runnable() {
+  const bool more = scenario_.one_at_a_time && thread_.load(world_.left_over) != 0;
+  if (mutant_ == Mutant::kArmAfterRecheck) thread_.store(world_.armed, 1);
+  return more && mutant_ != Mutant::kNoRecheck;
+}
+
+ModelEnv::Time ModelEnv::due() {
+  return polls() && thread_.load(world_.polling) != 0 ? kSoon : kNever;
+}
+
+void ModelEnv::sleep(Node& node, Time deadline) {
+  const Value word = world_.node[base::narrow<std::size_t>(node.waiter)];
+  timed_out_ =
+      !thread_.wait_while(word, kParked, deadline == kNever ? TimeOut::kNever : TimeOut::kMay);
+}
+
+void ModelEnv::remove(Node& node) {
+  if (mutant_ == Mutant::kExpiredKeepsRole && timed_out_) {
+    thread_.store(world_.node[base::narrow<std::size_t>(node.waiter)], kRunning);
+  }
+}
+
+ModelEnv::Node* ModelEnv::parked_after(const Node* previous) {
+  const int first = previous == nullptr ? 0 : previous->waiter + 1;
+  for (std::size_t i = base::narrow<std::size_t>(first); i < nodes_.size(); ++i) {
+    if (thread_.load(world_.node[i]) == kParked) return &nodes_[i];
+  }
+  return nullptr;
+}
+
+int ModelEnv::do_work() {
+  thread_.require(thread_.relaxed_exchange(world_.inside, 1) == 0, "two threads drive the agent");
+  int amount = 0;
+  bool left_over = false;
+  if (scenario_.one_at_a_time) thread_.store_later(world_.left_over, 0);
+  for (std::size_t k = 0; k < scenario_.works.size(); ++k) {
+    thread_.checkpoint(
+        static_cast<Value>(kLooking + 4 * k + (amount > 0 ? 2U : 0U) + (left_over ? 1U : 0U)));
+    const Source source = scenario_.works[k];
+    if (source == Source::kNever || thread_.load(world_.taken[k]) == 2) continue;
+    if (source == Source::kSilent && thread_.load(world_.taken[k]) == 0) {
+      if (thread_.load(world_.submitted[k]) == 0) continue;
+      thread_.put(world_.taken[k], 1);
+      thread_.put(world_.polling, 1);
+      amount = 1;
+      continue;
+    }
+    if (thread_.load(world_.data[k]) == 0) continue;
+    if (scenario_.one_at_a_time && amount > 0) {
+      left_over = true;
+      continue;
+    }
+    thread_.put(world_.taken[k], 2);
+    if (source == Source::kSilent) thread_.put(world_.polling, 0);
+    Completion completion{base::narrow<int>(k)};
+    ToyRole(*this).complete(completion);
+    amount = 1;
+  }
+  if (left_over) thread_.store_later(world_.left_over, 1);
+  thread_.checkpoint(
+      static_cast<Value>(kLooking + 4 * scenario_.works.size() + (amount > 0 ? 1U : 0U)));
+  thread_.relaxed_exchange(world_.inside, 0);
+  return amount;
+}
+
+void ModelEnv::ring() {
+  if (mutant_ == Mutant::kRelaxedRing) {
+    thread_.add_later(world_.rings, 1);
+    if (thread_.load(world_.armed) == 0) return;
+    if (thread_.relaxed_exchange(world_.armed, 0) == 1) thread_.relaxed_exchange(world_.event, 1);
+    return;
+  }
+  thread_.add(world_.rings, 1);
+  if (thread_.load(world_.armed) == 0) return;
+  if (thread_.exchange(world_.armed, 0) == 1) thread_.relaxed_exchange(world_.event, 1);
+}
+
+void ModelEnv::sleep_background(Time until) {
+  if (mutant_ == Mutant::kLateSleepUntil) {
+    thread_.store(world_.sleep_until, static_cast<Value>(until));
+  }
+  thread_.wait_while(world_.event, 0, until == kNever ? TimeOut::kNever : TimeOut::kWill);
+  thread_.relaxed_exchange(world_.event, 0);
+  const auto at = std::ranges::find(scenario_.works, Source::kEvent);
+  if (at == scenario_.works.end() || thread_.relaxed_exchange(world_.readable, 0) == 0) return;
+  thread_.store_later(world_.data[base::narrow<std::size_t>(at - scenario_.works.begin())], 1);
+  if (mutant_ != Mutant::kQuietEvent) ToyRole(*this).post();
+}
+
+namespace {
+
+struct Model {
+  RoleScenario scenario;
+  Mutant mutant;
+  RoleWorld world;
+
+  void waiter(ModelThread& thread, std::size_t i) const;
+  void poster(ModelThread& thread, const std::vector<std::size_t>& works) const;
+  [[nodiscard]] std::optional<std::string> wrong_when_quiet(const ModelView& view) const;
+  [[nodiscard]] Source source_of(std::size_t waiter) const {
+    return scenario.works[base::narrow<std::size_t>(scenario.waiters[waiter].work)];
+  }
+};
+
+void Model::waiter(ModelThread& thread, std::size_t i) const {
+  const auto& self = scenario.waiters[i];
+  const auto work = base::narrow<std::size_t>(self.work);
+  ModelEnv env(thread, world, scenario, base::narrow<int>(i), mutant);
+  ToyRole role(env);
+  if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
+  if (source_of(i) == Source::kSilent) thread.store_later(world.submitted[work], 1);
+  if (source_of(i) == Source::kPost || source_of(i) == Source::kSilent) role.post();
+  ModelEnv::Completion completion{self.work};
+  const bool done = role.wait(completion, self.deadline ? ModelEnv::kSoon : ModelEnv::kNever);
+  thread.require(done || self.deadline, "a wait without a deadline came back without its work");
+  thread.require(!done || thread.load(world.completion[work]) == RoleWords::kDone,
+                 "a wait says done and its work is not");
+}
+
+void Model::poster(ModelThread& thread, const std::vector<std::size_t>& works) const {
+  ModelEnv env(thread, world, scenario, -1, mutant);
+  for (const std::size_t work : works) {
+    switch (scenario.works[work]) {
+      case Source::kRing:
+        thread.store_later(world.data[work], 1);
+        env.ring();
+        break;
+      case Source::kSilent:
+        thread.wait_while(world.polling, 0, TimeOut::kNever);
+        thread.store_later(world.data[work], 1);
+        break;
+      case Source::kEvent:
+        // The epoll wakes for it as it does for the eventfd: one word for both.
+        thread.store(world.readable, 1);
+        thread.relaxed_exchange(world.event, 1);
+        break;
+      case Source::kPost:
+      case Source::kNever:
+        break;
+    }
+    thread.checkpoint(static_cast<Value>(kPosted + work));
+  }
+}
+
+std::optional<std::string> Model::wrong_when_quiet(const ModelView& view) const {
+  const std::vector<Value>& words = view.words;
+  for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
+    // Thread 0 is the background thread, the waiters follow.
+    if (!view.finished[i + 1] && source_of(i) != Source::kNever) {
+      return "waiter " + std::to_string(i) + " sleeps for ever";
+    }
+  }
+  for (std::size_t k = 0; k < scenario.works.size(); ++k) {
+    if (words[world.data[k]] != 0 && words[world.completion[k]] != RoleWords::kDone) {
+      return "work " + std::to_string(k) + " is never looked at";
+    }
+  }
+  const auto came = static_cast<Value>(words[world.rings] + words[world.posts]);
+  if (mutant != Mutant::kNoRecheck && came != words[world.seen])
+    return "everybody sleeps and a ring is unseen";
+  if (words[world.role] != RoleWords::kFree) return "the role is held by nobody";
+  if (words[world.armed] == 0) return "everybody sleeps and the doorbell is not armed";
+  if (words[world.left_over] != 0) return "everybody sleeps and something is left over";
+  return std::nullopt;
+}
+
+void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& world) {
+  const auto count = [&](Source source) {
+    return static_cast<Value>(std::ranges::count(scenario.works, source));
+  };
+  const Value rings = count(Source::kRing);
+  const bool polls = count(Source::kSilent) != 0;
+  // Each waiter whose work is its own posts, and the background thread once for an event.
+  const auto own = [&](const RoleScenario::Waiter& waiter) {
+    const Source source = scenario.works[base::narrow<std::size_t>(waiter.work)];
+    return source == Source::kPost || source == Source::kSilent;
+  };
+  const auto posts =
+      static_cast<Value>(std::ranges::count_if(scenario.waiters, own) + count(Source::kEvent));
+  world.role = model.add_word("role", RoleWords::kFree);
+  world.posts = model.add_word("posts", 0, {.owned = false, .last = posts});
+  world.seen = model.add_word("seen", 0);
+  world.sleep_until =
+      model.add_word("sleep_until", ModelEnv::kNever, {.owned = !polls, .last = std::nullopt});
+  world.rings = model.add_word("rings", 0, {.owned = false, .last = rings});
+  world.armed = model.add_word("armed", 0);
+  world.event = model.add_word("eventfd", 0);
+  world.mutex = model.add_word("mutex", 0);
+  world.inside = model.add_word("inside", 0, kOwned);
+  world.left_over = model.add_word("left_over", 0);
+  world.polling = model.add_word("polling", 0);
+  world.readable = model.add_word("readable", 0);
+  for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
+    world.node.push_back(model.add_word("node" + std::to_string(i), RoleWords::kRunning, kOwned));
+  }
+  for (std::size_t k = 0; k < scenario.works.size(); ++k) {
+    const std::string number = std::to_string(k);
+    const Interleaving::Promise stays_done{.owned = false, .last = RoleWords::kDone};
+    const Interleaving::Promise stays_set{.owned = false, .last = Value{1}};
+    world.completion.push_back(
+        model.add_word("completion" + number, RoleWords::kPending, stays_done));
+    world.data.push_back(model.add_word("data" + number, 0, stays_set));
+    world.submitted.push_back(model.add_word("submitted" + number, 0, stays_set));
+    world.taken.push_back(model.add_word("taken" + number, 0, kOwned));
+  }
+}
+
+}  // namespace
+
+Interleaving::Report explore_role(const RoleScenario& scenario, Mutant mutant,
+                                  std::uint64_t limit) {
+  Interleaving model;
+  Model self{scenario, mutant, {}};
+  add_words(model, scenario, self.world);
+  model.add_thread(
+      "background",
+      [&self](ModelThread& thread) {
+        ModelEnv env(thread, self.world, self.scenario, -1, self.mutant);
+        ToyRole role(env);
+        for (;;) {
+          const ModelEnv::Time until = role.background_turn();
+          thread.checkpoint(static_cast<Value>(kAsleep + until));
+          env.sleep_background(until);
+        }
+      },
+      true);
+  for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
+    model.add_thread("waiter" + std::to_string(i),
+                     [&self, i](ModelThread& thread) { self.waiter(thread, i); });
+  }
+  std::vector<std::vector<std::size_t>> posters;
+  for (std::size_t k = 0; k < scenario.works.size(); ++k) {
+    if (scenario.works[k] == Source::kPost || scenario.works[k] == Source::kNever) continue;
+    if (posters.empty() || !scenario.one_poster) posters.emplace_back();
+    posters.back().push_back(k);
+  }
+  for (const std::vector<std::size_t>& works : posters) {
+    model.add_thread("poster" + std::to_string(works.front()),
+                     [&self, works](ModelThread& thread) { self.poster(thread, works); });
+  }
+  model.when_quiet([&self](const ModelView& view) { return self.wrong_when_quiet(view); });
+  return model.explore(limit);
+}
+
+}  // namespace ronde::test

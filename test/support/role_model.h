@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment in which the model checker runs the role protocol (runtime/agent_role.h), with a
+// toy agent: every word, the doorbell, the mutex and the sleeping are steps of the model. A mutant
+// is an environment that breaks one rule, to prove that the checker would see it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "runtime/agent_role.h"
+#include "test/support/interleaving.h"
+
+namespace ronde::test {
+
+enum class Mutant {
+  kNone,
+  kArmAfterRecheck,   // the doorbell is armed only after the leaver has looked again
+  kArmBeforeFree,     // the doorbell is armed while the role is still held
+  kRelaxedLeave,      // arm and role = free are not seq_cst
+  kRelaxedRing,       // the poster's two operations are not
+  kNoRecheck,         // the leaver does not look again
+  kExpiredKeepsRole,  // a granted waiter whose deadline has passed returns without leaving
+  kForgetsTimers,   // the leaver does not compare the agent's next look with the background's sleep
+  kNotAwaited,      // a sleeper does not say that it sleeps
+  kAwaitedBlindly,  // a sleeper says so without looking whether it is done
+  kTornTake,        // the role is taken by a load and a store
+  kLateSleepUntil,  // the background says how long it sleeps after it has failed to take the role
+  kQuietEvent,      // the background thread takes an event in and does not post
+};
+
+enum class Source {
+  kRing,    // another process lays data and rings
+  kPost,    // the waiter itself lays data and posts (no ring)
+  kSilent,  // once the agent has seen the submission, data come without a ring: it must poll
+  kEvent,   // another process makes a watched descriptor readable; the data come in on_event()
+  kNever,
+};
+
+struct RoleScenario {
+  std::string name;
+  std::vector<Source> works;
+  struct Waiter {
+    int work;
+    bool deadline;
+  };
+  std::vector<Waiter> waiters;
+  bool one_at_a_time = false;  // the agent stops after one work and is runnable() then
+  // With it a thread may watch before it sleeps, and `seen` becomes visible late; without, it
+  // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
+  bool watches = true;
+  // One thread lays the data of all the works and rings for each, one after the other.
+  bool one_poster = false;
+};
+
+// How gtest prints it.
+inline void PrintTo(const RoleScenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+// The numbers of the model's words.
+struct RoleWorld {
+  Value role, posts, seen, sleep_until, rings, armed, event, mutex, inside, left_over, polling,
+      readable;
+  std::vector<Value> node;                                // by waiter
+  std::vector<Value> completion, data, submitted, taken;  // by work
+};
+
+class ModelAtomic : private runtime::RoleWords {
+ public:
+  enum class Part { kOther, kRole, kPosts, kSleepUntil, kCompletion, kNode, kPlain };
+
+  ModelAtomic(ModelThread& thread, Value word, Value armed, Mutant mutant, Part part)
+      : thread_(&thread), word_(word), armed_(armed), mutant_(mutant), part_(part) {}
+
+  std::uint32_t load(std::memory_order) {
+    if (part_ == Part::kSleepUntil && mutant_ == Mutant::kForgetsTimers) return 0;
+    if (part_ == Part::kPosts && mutant_ == Mutant::kNoRecheck) return 0;
+    return thread_->load(word_);
+  }
+  void store(std::uint32_t value, std::memory_order order) {
+    if (part_ == Part::kSleepUntil && mutant_ == Mutant::kLateSleepUntil && value != 0) return;
+    if (part_ == Part::kRole && mutant_ == Mutant::kArmBeforeFree) thread_->store(armed_, 1);
+    const bool weak = part_ == Part::kRole && mutant_ == Mutant::kRelaxedLeave;
+    // A node is parked under the mutex, by its own thread.
+    if (part_ == Part::kPlain || (part_ == Part::kNode && value == kParked)) {
+      thread_->put(word_, static_cast<Value>(value));
+    } else if (order == std::memory_order_seq_cst && !weak) {
+      thread_->store(word_, static_cast<Value>(value));
+    } else {
+      thread_->store_later(word_, static_cast<Value>(value));
+    }
+  }
+  std::uint32_t exchange(std::uint32_t value, std::memory_order) {
+    return thread_->exchange(word_, static_cast<Value>(value));
+  }
+  std::uint32_t fetch_add(std::uint32_t value, std::memory_order) {
+    return thread_->add(word_, static_cast<Value>(value));
+  }
+  bool compare_exchange_strong(std::uint32_t& expected, std::uint32_t value, std::memory_order) {
+    if (part_ == Part::kRole && mutant_ == Mutant::kTornTake) {
+      if (const Value now = thread_->load(word_); now != expected) return false;
+      thread_->store(word_, static_cast<Value>(value));
+      return true;
+    }
+    if (part_ == Part::kCompletion && mutant_ == Mutant::kNotAwaited) return true;
+    if (part_ == Part::kCompletion && mutant_ == Mutant::kAwaitedBlindly) {
+      thread_->store(word_, static_cast<Value>(value));
+      return true;
+    }
+    auto old = static_cast<Value>(expected);
+    const bool same = thread_->compare_exchange(word_, old, static_cast<Value>(value));
+    expected = old;
+    return same;
+  }
+
+ private:
+  ModelThread* thread_;
+  Value word_;
+  Value armed_;  // for kArmBeforeFree
+  Mutant mutant_;
+  Part part_;
+};
+
+class ModelEnv : private runtime::RoleWords {
+ public:
+  using Time = std::uint32_t;
+  static constexpr Time kSoon = 0;
+  static constexpr Time kNever = 1;
+
+  struct Completion {
+    int work;
+  };
+  struct Node {
+    Node(ModelEnv& env, Completion&) : waiter(env.waiter_) {}
+    Node(int number, int target) : waiter(number), work(target) {}
+    [[nodiscard]] bool waits_for(const Completion& completion) const {
+      return work == completion.work;
+    }
+    int waiter;
+    int work = -1;
+  };
+  // Watching on or not is the scheduler's choice.
+  struct Watch {
+    Watch(ModelEnv& its_env, Watcher) : env(its_env) {}
+    bool again(bool) { return env.scenario_.watches && env.thread_.choose(2) == 1; }
+    ModelEnv& env;
+  };
+  struct Mutex {};
+  class Lock {
+   public:
+    explicit Lock(ModelEnv* env) : env_(env) { env_->thread_.lock(env_->world_.mutex); }
+    // The end of a replay unwinds through here: then it is no step of the protocol.
+    ~Lock() noexcept(false) {
+      if (std::uncaught_exceptions() == 0) env_->thread_.unlock(env_->world_.mutex);
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    ModelEnv* env_;
+  };
+  struct Words {
+    ModelAtomic role, posts, seen, sleep_until;
+  };
+
+  ModelEnv(ModelThread& thread, const RoleWorld& world, const RoleScenario& scenario, int waiter,
+           Mutant mutant);
+
+  Words& words() { return words_; }
+  ModelAtomic state(Node& node) {
+    return atomic(world_.node[static_cast<std::size_t>(node.waiter)], Part::kNode);
+  }
+  ModelAtomic word(Completion& completion) {
+    return atomic(world_.completion[static_cast<std::size_t>(completion.work)], Part::kCompletion);
+  }
+  std::uint32_t rings() { return mutant_ == Mutant::kNoRecheck ? 0 : thread_.load(world_.rings); }
+  void arm();
+  void disarm() { thread_.store(world_.armed, 0); }
+  void wake_background();
+  int do_work();
+  bool runnable();
+  bool busy() { return false; }
+  Time due();
+  [[nodiscard]] bool polls() const;
+  bool expired(Time deadline) { return deadline != kNever && thread_.choose(2) == 1; }
+  void sleep(Node& node, Time deadline);
+  void wake(Node&) {}
+  void enlist(Node&) {}
+  void remove(Node& node);
+  Node* parked_after(const Node* previous);
+  void checkpoint(Place place, int number) {
+    thread_.checkpoint(static_cast<Value>(static_cast<int>(place) * 4 + number));
+  }
+
+  // What the other threads do.
+  void ring();
+  void sleep_background(Time until);
+
+  ModelEnv* mutex = this;  // what Lock is made from
+
+ private:
+  using Part = ModelAtomic::Part;
+  ModelAtomic atomic(Value word, Part part = Part::kOther) {
+    return {thread_, word, world_.armed, mutant_, part};
+  }
+
+  ModelThread& thread_;
+  const RoleWorld& world_;
+  const RoleScenario& scenario_;
+  int waiter_;
+  Mutant mutant_;
+  Words words_;
+  std::vector<Node> nodes_;
+  bool timed_out_ = false;
+};
+
+// The model of `scenario`: background thread, waiters, posters.
+Interleaving::Report explore_role(const RoleScenario& scenario, Mutant mutant, std::uint64_t limit);
+
+}  // namespace ronde::test
