@@ -7,9 +7,8 @@
 // Data is guarded by the positions (acquire, release). Who rings whom:
 //  * the writer's owner rings the readers when take_added() says so;
 //  * a reader rings the writer when it made room and the writer had said that it waits. The writer
-//  sets
-//    `waiting` and then reads the cursors again, the reader moves its cursor and then reads
-//    `waiting`: all four seq_cst, so one of the two sees the other.
+//    sets its word and then reads the cursors again, the reader moves its cursor and then reads the
+//    word: all four seq_cst, so one of the two sees the other.
 #pragma once
 
 #include <atomic>

@@ -62,7 +62,17 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
       engine->log_.warning("the environment sets " + name + ", which is no setting of Ronde");
     }
   }
-  RONDE_RETURN_IF_ERROR(engine->enter());
+  const Status entered = engine->enter();
+  if (!entered.ok()) {
+    // The others must not go on with a rank that is not there.
+    engine->agent_.fail(entered, engine->rank_);
+    engine->job_->board().set_state(collectives::PresenceState::kDead);
+    engine->job_->abandon();
+    return entered;
+  }
+  engine->log_.info(
+      "rank " + std::to_string(engine->rank_) + " of " + std::to_string(engine->size_) +
+      ": collectives run the ring (RONDE_ALGORITHM=" + engine->config_.algorithm + ")");
   return engine;
 }
 
@@ -97,17 +107,33 @@ Status Engine::enter() {
   return {};
 }
 
+std::optional<Status> Engine::trouble_at_start() const {
+  if (const auto failure = job_->board().failure()) {
+    return Status::remote(failure->code, failure->text, failure->place, failure->culprit);
+  }
+  for (std::int32_t rank = 0; rank < local_size_; ++rank) {
+    const auto state = job_->board().state(rank);
+    if (state == collectives::PresenceState::kDead) {
+      return Status::error(Code::kPeerFailed, "rank " + std::to_string(rank) +
+                                                  " could not open its engine: look at its output");
+    }
+  }
+  return std::nullopt;
+}
+
 Status Engine::wait_for_ranks(base::Instant deadline) {
   while (true) {
+    if (const auto trouble = trouble_at_start()) return *trouble;
     std::vector<std::int32_t> missing;
     for (std::int32_t rank = 0; rank < local_size_; ++rank) {
       if (job_->board().state(rank) == collectives::PresenceState::kAbsent) missing.push_back(rank);
     }
     if (missing.empty()) return {};
     if (clock_->now() >= deadline) {
-      return Status::error(
-          Code::kDeadline,
-          ranks_phrase(missing) + " did not open an engine before RONDE_START_TIMEOUT_SECONDS");
+      return Status::error(Code::kDeadline,
+                           ranks_phrase(missing) +
+                               " did not open an engine in time: look at their output, or raise "
+                               "RONDE_START_TIMEOUT_SECONDS");
     }
     std::this_thread::sleep_for(kEnterPoll);
   }
@@ -196,6 +222,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   tensor->signature = std::move(submission.signature);
   tensor->submitted = clock_->now();
   tensor->work = std::make_shared<Work>();
+  tensor->work->name = tensor->name;
   const auto ticket = table_.insert(tensor);
   RONDE_RETURN_IF_ERROR(ticket.status());
   const Status announced = agent_.announce(*tensor, *ticket, !submission.will_wait);
@@ -204,8 +231,9 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   return tensor->work;
 }
 
-bool Engine::wait(Work& work, base::Nanoseconds timeout) {
+Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {
   if (work.completion.done()) return true;
+  RONDE_RETURN_IF_ERROR(usable());
   waiting_threads_.fetch_add(1, std::memory_order_acq_rel);
   const bool done = runner_.wait(work.completion, clock_->after(timeout));
   waiting_threads_.fetch_sub(1, std::memory_order_acq_rel);
@@ -213,12 +241,17 @@ bool Engine::wait(Work& work, base::Nanoseconds timeout) {
 }
 
 Status Engine::wait(Work& work) {
-  if (work.completion.done()) return work.status;
-  RONDE_RETURN_IF_ERROR(usable());
-  if (wait(work, config_.stall_failure + kVerdictMargin)) return work.status;
-  return Status::error(
-      Code::kDeadline,
-      "a work did not end before RONDE_STALL_FAILURE_SECONDS; it is still in flight");
+  auto done = wait(work, config_.stall_failure + kVerdictMargin);
+  RONDE_RETURN_IF_ERROR(done.status());
+  if (*done) return work.status;
+  // The stall checks should have ended it. The caller's memory must be free when this returns.
+  const Status late = Status::error(
+      Code::kDeadline, "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
+  agent_.fail(late, -1);
+  runner_.notify(true);
+  done = wait(work, kFarewell);
+  RONDE_RETURN_IF_ERROR(done.status());
+  return *done ? work.status : late;
 }
 
 Status Engine::close() {
@@ -234,6 +267,7 @@ Status Engine::close() {
   runner_.stop();
   agent_.close();
   peers_.clear();
+  if (agent_.failed()) return left;  // the transport has been given up already
   const Status closed = job_->close();
   return left.ok() ? closed : left;
 }
@@ -253,23 +287,36 @@ Status Engine::leave() {
   while (!agent_.coordinator_drained() && clock_->now() < deadline && !agent_.failed()) {
     std::this_thread::sleep_for(kEnterPoll);
   }
-  if (!departed && !agent_.failed()) {
-    // Without an answer the works must end all the same: the caller's memory goes away.
-    agent_.fail(Status::error(Code::kDeadline, "rank " + std::to_string(rank_) +
-                                                   " closes its engine, but rank 0, the "
-                                                   "coordinator, does not answer"),
-                0);
-    runner_.notify(true);
-    if (!runner_.wait(agent_.departed(), clock_->after(kFarewell))) {
-      return Status::error(Code::kDeadline, "the engine did not stop in time");
-    }
-  }
+  RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
+  const Status failure = agent_.failure();
+  if (!failure.ok()) return failure;
   const auto [first, count] = agent_.failed_works();
   if (count == 0) return {};
   const std::string why = drained ? "" : " (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)";
   return Status::error(first.code(), std::to_string(count) +
                                          " operations failed while the engine closed" + why +
                                          "; the first: " + first.message());
+}
+
+// Without an answer of the coordinator, or with a batch that does not move, the works must end all
+// the same: the caller's memory goes away. The peers in that batch hear of it.
+Status Engine::fail_what_is_left(bool departed) {
+  if ((departed && table_.empty()) || agent_.failed()) return {};
+  const std::string subject = "rank " + std::to_string(rank_) + " closes its engine, but ";
+  if (departed) {
+    agent_.fail(
+        Status::error(Code::kDeadline,
+                      subject + "a batch did not end (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)"),
+        rank_);
+  } else {
+    agent_.fail(
+        Status::error(Code::kDeadline, subject + "rank 0, the coordinator, does not answer"), 0);
+  }
+  runner_.notify(true);
+  if (runner_.wait(departed ? agent_.drained() : agent_.departed(), clock_->after(kFarewell))) {
+    return {};
+  }
+  return Status::error(Code::kDeadline, "the engine did not stop in time");
 }
 
 Statistics Engine::statistics() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,7 @@ class Engine {
   base::Result<WorkPtr> submit(Submission submission);
 
   // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
-  bool wait(Work& work, base::Nanoseconds timeout);
+  base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
   // Waits as long as the engine's deadlines allow; the work's result.
   base::Status wait(Work& work);
 
@@ -79,6 +80,8 @@ class Engine {
   base::Status check(const Submission& submission) const;
   base::Status check_shape(const Submission& submission) const;
   base::Status leave();
+  base::Status fail_what_is_left(bool departed);
+  [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
 
   const base::Config config_;
   const std::shared_ptr<const base::Clock> clock_;

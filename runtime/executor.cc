@@ -45,10 +45,12 @@ Result<std::vector<base::TensorView>> gathered_blocks(const ExecutableBatch& bat
   try {
     work.output.resize(payload_of(batch.agreed).size());
   } catch (const std::bad_alloc&) {
-    return Status::error(Code::kOutOfMemory, "'" + tensor.name + "': no memory for the gathered " +
-                                                 std::to_string(payload_of(batch.agreed).value()) +
-                                                 " bytes");
+    return Status::error(Code::kOutOfMemory,
+                         "'" + tensor.name + "': no memory for the gathered " +
+                             std::to_string(payload_of(batch.agreed).value()) +
+                             " bytes, and the others are waiting: check the first dimensions");
   }
+  work.output_dtype = batch.agreed.signature.dtype;
   work.output_shape = batch.agreed.signature.shape;
   work.output_shape[0] = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   std::vector<base::TensorView> blocks;

@@ -80,17 +80,21 @@ bool LocalJob::all_joined() const {
 Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!all_joined()) {
+    if (!failure_.ok()) return failure_;
     if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout) continue;
+    if (!failure_.ok()) return failure_;
     std::vector<std::int32_t> missing;
     for (std::int32_t rank = 0; rank < size_; ++rank) {
       if (!settings_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
     }
     if (missing.empty()) break;
-    return Status::error(Code::kDeadline, ranks_phrase(missing) +
-                                              " did not open an engine in time: open one in a "
-                                              "thread of its own for each rank");
+    joined_.notify_all();
+    return failure_ =
+               Status::error(Code::kDeadline, ranks_phrase(missing) +
+                                                  " did not open an engine in time: open one in a "
+                                                  "thread of its own for each rank");
   }
-  return {};
+  return failure_;
 }
 
 Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Config& config,

@@ -41,6 +41,8 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   base::Mutex mutex_;
   std::condition_variable_any joined_;
   std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);
+  base::Status failure_
+      RONDE_GUARDED_BY(mutex_);  // of the ranks' meeting: nobody can join after it
   std::shared_ptr<collectives::SharedMemory> memory_ RONDE_GUARDED_BY(mutex_);
   collectives::EventFds event_fds_ RONDE_GUARDED_BY(mutex_);
   std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);

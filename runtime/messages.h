@@ -66,7 +66,7 @@ struct ErrorDecision {
   std::int32_t rank = -1;
 };
 
-// A line for every rank that waits for this tensor.
+// A line for every rank about this tensor: those that wait for it, and those it waits for.
 struct NoticeDecision {
   std::string name;
   std::string text;

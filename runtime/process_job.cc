@@ -64,14 +64,16 @@ class ProcessJob final : public Job {
     PeerWatch watch{peer, collectives::FileDescriptor(base::narrow<int>(pidfd))};
     // The pid may have passed to another process before the descriptor held it.
     const auto started = collectives::process_start_time(presence.pid);
-    if (!started.ok() || *started != presence.start_time) return dead(peer, presence);
+    const bool known = started.ok() && presence.start_time != 0;
+    if (known && *started != presence.start_time) return dead(peer, presence);
     return watch;
   }
 
   static Status dead(std::int32_t peer, const collectives::Presence& presence) {
     return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer) + " (pid " +
                                                 std::to_string(presence.pid) +
-                                                ") died while the engines were opening")
+                                                ") died while the engines were opening, or runs in "
+                                                "another pid namespace")
         .with_rank(peer);
   }
 

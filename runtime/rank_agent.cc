@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <sstream>
 #include <utility>
 
 #include "collectives/floating_point_mode.h"
@@ -25,9 +24,6 @@ namespace {
 
 constexpr std::int32_t kCoordinator = 0;
 
-// How long the coordinator may take to end a job that a rank has reported as stalled for good.
-constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
-
 // Steps of one batch between two looks at the control plane.
 constexpr int kStepsPerLook = 64;
 
@@ -44,13 +40,6 @@ std::string batch_text(const ExecutableBatch& batch) {
   if (batch.tensors.size() > 1)
     text += " and " + std::to_string(batch.tensors.size() - 1) + " more";
   return text;
-}
-
-std::string seconds_text(base::Nanoseconds span) {
-  std::ostringstream text;
-  text.precision(3);
-  text << std::chrono::duration<double>(span).count() << " s";
-  return text.str();
 }
 
 }  // namespace
@@ -80,7 +69,15 @@ int RankAgent::do_work() {
   int work = 0;
   if (!failed()) {
     const collectives::ScopedFloatingPointMode mode;
-    work = look_and_step();
+    try {
+      work = look_and_step();
+    } catch (const std::exception&) {
+      // The one thing that throws in here is a lack of memory. The role must not be lost with it:
+      // the job ends, and what that frees lets the next look tell everybody.
+      executor_.abandon();
+      board_.fail({-1, board_.rank(), Code::kOutOfMemory, "out of memory", "", true});
+      work = 1;
+    }
   }
   // After a failure nothing is ever left over.
   more_.store(work > 0 && !failed(), std::memory_order_seq_cst);
@@ -97,7 +94,8 @@ int RankAgent::look_and_step() {
 }
 
 bool RankAgent::needs_polling() {
-  return !failed() && transport_->needs_polling() && transport_->outstanding() > 0;
+  return !failed() && transport_ != nullptr && transport_->needs_polling() &&
+         transport_->outstanding() > 0;
 }
 
 Instant RankAgent::next_deadline() {
@@ -130,7 +128,7 @@ void RankAgent::on_event(int fd) {
 
 // ---- announcing ----
 
-Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool wake) {
+Status RankAgent::announce(LocalTensor& tensor, const Ticket& ticket, bool wake) {
   if (ticket.entry >= 0) {
     // Before counting in: once the last rank has, the batch may end at any moment.
     board_.mark_arrived(ticket.entry, true);
@@ -146,6 +144,7 @@ Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool
       return {};
     }
     board_.mark_arrived(ticket.entry, false);
+    tensor.arrived_at.store(-1, std::memory_order_relaxed);
   }
   full_requests_.fetch_add(1, std::memory_order_relaxed);
   return announce(RequestAnnouncement{tensor.name, tensor.place, tensor.signature}, wake);
@@ -156,8 +155,11 @@ Status RankAgent::announce(const Announcement& announcement, bool wake) {
   control_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
   {
     const MutexLock lock(announce_mutex_);
+    // Before the coordinator can see that this rank waits for room: whoever is rung for it must
+    // look, and waits for the lock then.
+    backlog_.store(true, std::memory_order_seq_cst);
     RONDE_RETURN_IF_ERROR(announcements_.post(bytes));
-    backlog_.store(announcements_.backlog().value() > 0, std::memory_order_release);
+    backlog_.store(announcements_.backlog().value() > 0, std::memory_order_seq_cst);
   }
   ring_coordinator(wake);
   return {};
@@ -172,11 +174,11 @@ void RankAgent::ring_coordinator(bool wake) {
 }
 
 Status RankAgent::flush_announcements() {
-  if (!backlog_.load(std::memory_order_acquire)) return {};
+  if (!backlog_.load(std::memory_order_seq_cst)) return {};
   const MutexLock lock(announce_mutex_);
   const auto flushed = announcements_.flush();
   RONDE_RETURN_IF_ERROR(flushed.status());
-  backlog_.store(!*flushed, std::memory_order_release);
+  backlog_.store(!*flushed, std::memory_order_seq_cst);
   if (announcements_.take_added()) board_.doorbell(kCoordinator).ring();
   return {};
 }
@@ -202,6 +204,10 @@ bool RankAgent::check_failure() {
   executor_.abandon();
   job_.abandon();
   log_.error(why.message());
+  {
+    const MutexLock lock(failed_works_mutex_);
+    failure_ = why;
+  }
   table_.shut(why);
   failed_.store(true, std::memory_order_release);
   for (const LocalTensorPtr& tensor : table_.remove_all(true)) end(tensor, why);
@@ -296,7 +302,12 @@ Result<int> RankAgent::execute() {
   int work = 0;
   for (int i = 0; i < kStepsPerLook && executor_.busy(); ++i) {
     const auto progress = executor_.step(finished_);
-    RONDE_RETURN_IF_ERROR(progress.status());
+    if (!progress.ok()) {
+      return Status::error(
+          progress.status().code(),
+          "rank " + std::to_string(board_.rank()) + " failed " + batch_text(executor_.batch()),
+          progress.status());
+    }
     for (const ExecutableBatch& batch : finished_) finish(batch);
     finished_.clear();
     if (!*progress) break;
@@ -318,7 +329,8 @@ void RankAgent::finish(const ExecutableBatch& batch) {
 // The name is free again before the waiter hears of it, so that it may submit the next step at
 // once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
-  if (tensor->arrived_at >= 0) board_.mark_arrived(tensor->arrived_at, false);
+  const std::int32_t entry = tensor->arrived_at.load(std::memory_order_relaxed);
+  if (entry >= 0) board_.mark_arrived(entry, false);
   table_.remove(*tensor);
   if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
     const MutexLock lock(failed_works_mutex_);
@@ -331,59 +343,6 @@ void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
 
 void RankAgent::complete_once(Completion& completion) {
   if (!completion.done()) hooks_.complete(completion);
-}
-
-// ---- stalls ----
-
-void RankAgent::check_stalls() {
-  const Instant now = clock_.now();
-  if (now > config_.stall_warning) {
-    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_warning, 0)) {
-      on_overdue(tensor, false);
-    }
-  }
-  if (now > config_.stall_failure) {
-    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_failure, 1)) {
-      on_overdue(tensor, true);
-    }
-  }
-  if (now < give_up_at_) return;
-  give_up_at_ = kNever;
-  if (stalled_->ended) return;
-  fail(Status::error(Code::kDeadline,
-                     stall_text(*stalled_) + ", and rank 0, the coordinator, does not answer"),
-       kCoordinator);
-}
-
-void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
-  if (tensor->in_batch) {
-    // Everybody has submitted it: some rank does not move its data.
-    const std::string text = stall_text(*tensor);
-    if (!failed) {
-      log_.warning(text);
-    } else {
-      fail(Status::error(Code::kDeadline, text), -1);
-    }
-    return;
-  }
-  const base::Nanoseconds waited = clock_.now() - tensor->submitted;
-  const Status announced =
-      announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true);
-  if (!failed) return;
-  announced.ignore();  // then the grace below ends the job
-  stalled_ = tensor;
-  give_up_at_ = clock_.after(kVerdictGrace);
-}
-
-std::string RankAgent::stall_text(const LocalTensor& tensor) const {
-  std::string text = "'" + tensor.name + "' has waited for " +
-                     seconds_text(clock_.now() - tensor.submitted) +
-                     (tensor.in_batch ? " in a batch" : "");
-  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    const std::string doing = board_.presence(rank).doing;
-    text += "; rank " + std::to_string(rank) + " was last " + (doing.empty() ? "idle" : doing);
-  }
-  return text;
 }
 
 // ---- the end ----
@@ -403,6 +362,11 @@ void RankAgent::close() {
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!coordinator_) board_.doorbell(kCoordinator).ring();
+}
+
+Status RankAgent::failure() const {
+  const MutexLock lock(failed_works_mutex_);
+  return failure_;
 }
 
 Statistics RankAgent::statistics() const {

@@ -68,7 +68,7 @@ class RankAgent final : public Agent {
 
   // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
   // plan, or by a full request. wake = false: the caller's next call is wait().
-  base::Status announce(const LocalTensor& tensor, const Ticket& ticket, bool wake);
+  base::Status announce(LocalTensor& tensor, const Ticket& ticket, bool wake);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
 
@@ -91,6 +91,9 @@ class RankAgent final : public Agent {
 
   [[nodiscard]] Statistics statistics() const;
 
+  // Why the job has failed; ok while it has not.
+  [[nodiscard]] base::Status failure() const;
+
   // Lets go of the transport; the last call.
   void close();
 
@@ -106,6 +109,7 @@ class RankAgent final : public Agent {
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();
   void on_overdue(const LocalTensorPtr& tensor, bool failed);
+  void give_up();
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
   void on_departed(std::int32_t rank);
   void complete_once(Completion& completion);
@@ -139,12 +143,14 @@ class RankAgent final : public Agent {
   std::atomic<bool> coordinator_drained_{true};
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};
-  // A tensor reported as failed by stalling; if the coordinator has not ended the job by then, this
+  // Tensors reported as failed by stalling; if the coordinator has not ended the job by then, this
   // rank does.
-  LocalTensorPtr stalled_;
+  std::vector<LocalTensorPtr> stalled_;
   base::Instant give_up_at_ = base::kNever;
+  bool batch_overdue_ = false;  // the first of them was in a batch when the time was over
 
   mutable base::Mutex failed_works_mutex_;
+  base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);
   base::Status first_failed_ RONDE_GUARDED_BY(failed_works_mutex_);
   std::uint64_t failed_works_ RONDE_GUARDED_BY(failed_works_mutex_) = 0;
 

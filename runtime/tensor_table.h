@@ -3,6 +3,7 @@
 // submitting threads and the agent meet.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -29,9 +30,9 @@ struct LocalTensor {
   base::TensorView view;
   base::Instant submitted{};
   std::shared_ptr<Work> work;
-  // The entry at which this rank counted itself in (set by the submitting thread before it counts
-  // itself in, read by the agent once the batch is there).
-  std::int32_t arrived_at = -1;
+  // The entry at which this rank counts itself in; -1 if it sends a full request. Written by the
+  // submitting thread, read by the agent.
+  std::atomic<std::int32_t> arrived_at{-1};
   // For the agent alone:
   bool in_batch = false;
   bool ended = false;

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "runtime/agent.h"
@@ -14,11 +16,13 @@ namespace ronde::runtime {
 // Thread safety: the engine writes status and output before it ends the completion; whoever saw
 // completion.done() may read them.
 struct Work {
+  std::string name;  // of the tensor, for error texts
   Completion completion;
   base::Status status;
   // The result of an allgather, whose size only the runtime knows.
   std::vector<std::byte> output;
   base::Shape output_shape;
+  base::DType output_dtype = base::DType::kF32;
 };
 
 }  // namespace ronde::runtime

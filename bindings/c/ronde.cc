@@ -14,23 +14,22 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "bindings/c/request.h"
 #include "runtime/engine.h"
 #include "runtime/local_job.h"
 
 using ronde::base::Code;
 using ronde::base::Result;
 using ronde::base::Status;
+using ronde::bindings::null_argument;
+using ronde::bindings::read_struct;
+using ronde::bindings::translate;
 using ronde::runtime::Engine;
 using ronde::runtime::Operation;
-using ronde::runtime::Submission;
 
 // The two must not drift apart.
 static_assert(RONDE_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(RONDE_CLOSED == static_cast<int>(Code::kClosed));
-static_assert(RONDE_BOOL == static_cast<int>(ronde::base::DType::kBool));
-static_assert(RONDE_F32 == static_cast<int>(ronde::base::DType::kF32));
-static_assert(RONDE_AVERAGE == static_cast<int>(ronde::base::ReduceOp::kAverage));
-static_assert(RONDE_PRODUCT == static_cast<int>(ronde::base::ReduceOp::kProduct));
 
 struct ronde_error {
   ronde_status status;
@@ -55,120 +54,29 @@ struct ronde_work {
 
 namespace {
 
-ronde_status report(const Status& status, ronde_error** error) {
+// Without memory for the text the code alone must do.
+ronde_status report(const Status& status, ronde_error** error) noexcept {
   const auto code = static_cast<ronde_status>(status.code());
   if (status.ok() || error == nullptr) return code;
-  *error = new (std::nothrow)
-      ronde_error{code, status.message(), status.place(), status.rank().value_or(-1)};
+  try {
+    *error = new ronde_error{code, status.message(), status.place(), status.rank().value_or(-1)};
+  } catch (...) {
+    *error = nullptr;
+  }
   return code;
-}
-
-Status null_argument(const char* what) {
-  return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
-}
-
-// Structs only grow: one that is smaller than ours was made by an older program, and its missing
-// fields have the defaults; a larger one comes from a newer program, and what we do not know in it
-// must be zero.
-template <typename T>
-Result<T> read_struct(const T* given, void (*init)(T*), const char* what) {
-  if (given == nullptr) return null_argument(what);
-  const std::size_t size = given->struct_size;
-  if (size < sizeof(std::size_t)) {
-    return Status::error(Code::kInvalidArgument,
-                         std::string(what) + ": struct_size is not set: use " + what + "_init");
-  }
-  if (size > sizeof(T)) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-    for (std::size_t i = sizeof(T); i < size; ++i) {
-      if (bytes[i] != 0) {
-        return Status::error(Code::kUnsupported,
-                             std::string(what) + " uses a field that this libronde.so (" +
-                                 ronde_version() + ") does not know: use a newer one");
-      }
-    }
-  }
-  T copy;
-  init(&copy);
-  std::memcpy(&copy, given, std::min(size, sizeof(T)));
-  return copy;
-}
-
-// The last part of a path is enough to find the call, and the same on every rank.
-std::string place_of(const ronde_request& request) {
-  if (request.file == nullptr) return "";
-  const char* slash = std::strrchr(request.file, '/');
-  return std::string(slash == nullptr ? request.file : slash + 1) + ":" +
-         std::to_string(request.line);
-}
-
-Status check_unused(const ronde_request& request, const std::string& name) {
-  const auto unsupported = [&](const std::string& what) {
-    return Status::error(Code::kUnsupported, "'" + name + "': " + what);
-  };
-  if (request.device != RONDE_DEVICE_CPU) {
-    return unsupported("device " + std::to_string(request.device) +
-                       ": this version reduces host memory only; set device to RONDE_DEVICE_CPU");
-  }
-  if (request.stream != nullptr || request.ready_event != nullptr) {
-    return unsupported("streams and events belong to devices: leave them NULL");
-  }
-  if (request.deadline_ns != 0) {
-    return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
-  }
-  if ((request.flags & ~static_cast<uint64_t>(RONDE_FLAG_WILL_WAIT)) != 0) {
-    return unsupported("unknown flags");
-  }
-  return {};
-}
-
-Result<Submission> translate(Operation operation, const ronde_request* given) {
-  const auto read = read_struct(given, ronde_request_init, "ronde_request");
-  RONDE_RETURN_IF_ERROR(read.status());
-  const ronde_request& request = *read;
-  if (request.name == nullptr) return null_argument("name");
-  Submission submission;
-  submission.name = request.name;
-  RONDE_RETURN_IF_ERROR(check_unused(request, submission.name));
-  submission.place = place_of(request);
-  submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
-  auto& signature = submission.signature;
-  signature.operation = operation;
-  if (operation == Operation::kBarrier) return submission;
-
-  const auto wrong = [&](const std::string& what) {
-    return Status::error(Code::kInvalidArgument, "'" + submission.name + "': " + what);
-  };
-  const auto dtype = ronde::base::dtype_from_value(request.dtype);
-  if (!dtype) return wrong("dtype " + std::to_string(request.dtype) + " is no ronde_dtype");
-  const auto op = ronde::base::reduce_op_from_value(request.op);
-  if (!op) return wrong("op " + std::to_string(request.op) + " is no ronde_op");
-  if (request.dimensions < 0 || (request.dimensions > 0 && request.shape == nullptr)) {
-    return wrong("dimensions is " + std::to_string(request.dimensions) +
-                 ": give it the length of shape");
-  }
-  signature.dtype = *dtype;
-  signature.op = *op;
-  signature.root = request.root;
-  signature.priority = request.priority;
-  signature.prescale = request.prescale;
-  signature.postscale = request.postscale;
-  signature.shape.assign(request.shape, request.shape + request.dimensions);
-  const void* input = request.input == nullptr ? request.output : request.input;
-  submission.input = static_cast<const std::byte*>(input);
-  submission.output = static_cast<std::byte*>(request.output);
-  return submission;
 }
 
 // No exception may leave through the C ABI; what can be thrown inside is a lack of memory.
 template <typename F>
-ronde_status guarded(ronde_error** error, F&& body) {
+ronde_status guarded(ronde_error** error, F&& body) noexcept {
   try {
     return report(body(), error);
   } catch (const std::bad_alloc&) {
-    return report(Status::error(Code::kOutOfMemory, "out of memory"), error);
-  } catch (const std::exception& unexpected) {
-    return report(Status::error(Code::kInternal, unexpected.what()), error);
+    if (error != nullptr) *error = nullptr;
+    return RONDE_OUT_OF_MEMORY;
+  } catch (...) {
+    if (error != nullptr) *error = nullptr;
+    return RONDE_INTERNAL;
   }
 }
 
@@ -260,9 +168,11 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
       options = *read;
     }
     if (options.flags != 0) return Status::error(Code::kUnsupported, "unknown flags: use 0");
+    // Held here, so that the caller may release the job while the engine opens.
+    const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
-      return options.local_job != nullptr
-                 ? options.local_job->job->join(options.local_job_rank, config, clock)
+      return local != nullptr
+                 ? local->join(options.local_job_rank, config, clock)
                  : ronde::runtime::open_process_job(options.mpi_communicator, config, clock);
     };
     auto opened = Engine::open(open_job, ronde::base::Config::process_environment(),
@@ -281,10 +191,18 @@ ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error) {
   return guarded(error, [&] { return owner->engine->close(); });
 }
 
-int32_t ronde_rank(const ronde_engine* engine) { return engine->engine->rank(); }
-int32_t ronde_size(const ronde_engine* engine) { return engine->engine->size(); }
-int32_t ronde_local_rank(const ronde_engine* engine) { return engine->engine->local_rank(); }
-int32_t ronde_local_size(const ronde_engine* engine) { return engine->engine->local_size(); }
+int32_t ronde_rank(const ronde_engine* engine) {
+  return engine == nullptr ? -1 : engine->engine->rank();
+}
+int32_t ronde_size(const ronde_engine* engine) {
+  return engine == nullptr ? -1 : engine->engine->size();
+}
+int32_t ronde_local_rank(const ronde_engine* engine) {
+  return engine == nullptr ? -1 : engine->engine->local_rank();
+}
+int32_t ronde_local_size(const ronde_engine* engine) {
+  return engine == nullptr ? -1 : engine->engine->local_size();
+}
 
 void ronde_statistics_init(ronde_statistics* statistics) {
   *statistics = ronde_statistics{};
@@ -386,8 +304,10 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
     if (work == nullptr) return null_argument("work");
     if (done == nullptr) return null_argument("done");
     const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
-    *done = work->engine->wait(*work->work, timeout) ? 1 : 0;
-    return *done == 1 ? work->work->status : Status();
+    const auto waited = work->engine->wait(*work->work, timeout);
+    RONDE_RETURN_IF_ERROR(waited.status());
+    *done = *waited ? 1 : 0;
+    return *waited ? work->work->status : Status();
   });
 }
 
@@ -396,11 +316,11 @@ int32_t ronde_work_poll(const ronde_work* work) {
 }
 
 ronde_status ronde_work_output(const ronde_work* work, const void** data, const int64_t** shape,
-                               int32_t* dimensions, ronde_error** error) {
+                               int32_t* dimensions, int32_t* dtype, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (work == nullptr) return null_argument("work");
-    if (data == nullptr || shape == nullptr || dimensions == nullptr) {
-      return null_argument("data, shape or dimensions");
+    if (data == nullptr || shape == nullptr || dimensions == nullptr || dtype == nullptr) {
+      return null_argument("data, shape, dimensions or dtype");
     }
     if (!work->work->completion.done()) {
       return Status::error(Code::kInvalidArgument, "the work is not done: wait for it first");
@@ -414,6 +334,7 @@ ronde_status ronde_work_output(const ronde_work* work, const void** data, const 
     *data = work->work->output.data();
     *shape = work->work->output_shape.data();
     *dimensions = ronde::base::narrow<int32_t>(work->work->output_shape.size());
+    *dtype = static_cast<int32_t>(work->work->output_dtype);
     return {};
   });
 }

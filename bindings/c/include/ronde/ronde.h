@@ -87,7 +87,9 @@ typedef struct ronde_engine_options {
   size_t struct_size;
   /* The job's ranks: a pointer to an MPI_Comm, or NULL for MPI_COMM_WORLD. The communicator is
    * duplicated. If MPI has not been started Ronde starts it; without mpirun the job has one rank
-   * and uses no MPI. */
+   * and uses no MPI. A program that has started MPI itself needs MPI_THREAD_SERIALIZED or above;
+   * below MPI_THREAD_MULTIPLE it must not call MPI while works are in flight, since the background
+   * thread may be in MPI then. */
   const void* mpi_communicator;
   /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. */
   ronde_local_job* local_job;
@@ -103,12 +105,12 @@ typedef struct ronde_request {
   void* output;      /* as large as the input; NULL for an allgather (see ronde_work_output) */
   const int64_t* shape;
   int32_t dimensions; /* entries of shape; 0 is a scalar, one element */
-  ronde_dtype dtype;
-  ronde_op op;      /* allreduce */
-  int32_t root;     /* broadcast: the rank whose values everybody gets */
-  double prescale;  /* allreduce of floating types: multiplies every contribution; 1 */
-  double postscale; /* ... and the result; 1 */
-  int32_t device;   /* RONDE_DEVICE_CPU */
+  int32_t dtype;      /* a ronde_dtype */
+  int32_t op;         /* allreduce: a ronde_op */
+  int32_t root;       /* broadcast: the rank whose values everybody gets */
+  double prescale;    /* allreduce of floating types: multiplies every contribution; 1 */
+  double postscale;   /* ... and the result; 1 */
+  int32_t device;     /* RONDE_DEVICE_CPU */
   void* stream;
   void* ready_event;
   int32_t priority;    /* higher goes into a batch first; the coordinator follows rank 0 */
@@ -116,6 +118,7 @@ typedef struct ronde_request {
   uint64_t flags;
   const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
   int32_t line;
+  int32_t reserved; /* must be 0 */
 } ronde_request;
 
 /* What an engine has done since it was opened. */
@@ -158,6 +161,7 @@ RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ro
  * not RONDE_OK when works were failed. NULL is fine. Works stay valid until they are released. */
 RONDE_API ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error);
 
+/* -1 when engine is NULL. */
 RONDE_API int32_t ronde_rank(const ronde_engine* engine);
 RONDE_API int32_t ronde_size(const ronde_engine* engine);
 RONDE_API int32_t ronde_local_rank(const ronde_engine* engine);
@@ -206,9 +210,9 @@ RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns,
 /* 1 when the work is done (completed or failed), else 0. Never blocks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
 /* The result of a completed allgather: valid until the work is released. shape has `dimensions`
- * entries. */
+ * entries; *dtype is a ronde_dtype. */
 RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
-                                         const int64_t** shape, int32_t* dimensions,
+                                         const int64_t** shape, int32_t* dimensions, int32_t* dtype,
                                          ronde_error** error);
 /* The work may still be in flight: it goes on, nobody hears of its result. NULL is fine. */
 RONDE_API void ronde_work_release(ronde_work* work);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C++ facade of Ronde: header-only, over the C ABI of ronde.h. Errors are exceptions here.
 //
-//   ronde::Engine engine;                                  // joins the MPI job; alone: a job of
-//   one ronde::Work work = engine.allreduce("fc1/weight", std::span(gradient), ronde::average);
-//   work.wait();                                           // throws ronde::Error
+//   ronde::Engine engine;    // joins the MPI job; alone it is a job of one
+//   ronde::Work work = engine.allreduce("fc1/weight", std::span(gradient), ronde::average);
+//   work.wait();             // throws ronde::Error
 //
 // Thread safety: an Engine may be used from any number of threads at once (not its destructor); a
 // Work by one thread at a time.
@@ -11,6 +11,7 @@
 
 #include <ronde/ronde.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -148,32 +149,33 @@ class Work {
   // Waits at most `timeout`; true when the operation is done. Throws Error if it failed.
   template <typename Rep, typename Period>
   [[nodiscard]] bool wait_for(std::chrono::duration<Rep, Period> timeout) {
+    using Nanoseconds = std::chrono::duration<double, std::nano>;
+    constexpr double kLongest = 1e18;  // some thirty years: beyond that a count of int64 overflows
+    const double nanoseconds = std::min(Nanoseconds(timeout).count(), kLongest);
     detail::ErrorSlot error;
     std::int32_t done = 0;
-    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
-    error.throw_if(ronde_work_wait_for(get(), nanoseconds, &done, &error));
+    error.throw_if(
+        ronde_work_wait_for(get(), static_cast<std::int64_t>(nanoseconds), &done, &error));
     return done != 0;
   }
   // True when the operation is done, completed or failed. Never blocks.
   [[nodiscard]] bool poll() const { return ronde_work_poll(get()) != 0; }
 
-  // The result of an allgather that is done: valid as long as this Work.
+  // The result of an allgather that is done: valid as long as this Work. T is the type that was
+  // gathered.
   template <typename T>
   [[nodiscard]] std::span<const T> output() const {
-    const void* data = nullptr;
-    const std::int64_t* shape = nullptr;
-    std::int32_t dimensions = 0;
-    output(data, shape, dimensions);
+    const Output result = find_output();
+    if (result.dtype != detail::dtype_of<T>()) {
+      throw std::logic_error("ronde::Work::output: the gathered elements have another type");
+    }
     std::size_t count = 1;
-    for (std::int32_t i = 0; i < dimensions; ++i) count *= static_cast<std::size_t>(shape[i]);
-    return {static_cast<const T*>(data), count};
+    for (const std::int64_t dimension : result.shape) count *= static_cast<std::size_t>(dimension);
+    return {static_cast<const T*>(result.data), count};
   }
   [[nodiscard]] std::vector<std::int64_t> output_shape() const {
-    const void* data = nullptr;
-    const std::int64_t* shape = nullptr;
-    std::int32_t dimensions = 0;
-    output(data, shape, dimensions);
-    return {shape, shape + dimensions};
+    const Output result = find_output();
+    return {result.shape.begin(), result.shape.end()};
   }
 
   [[nodiscard]] bool valid() const noexcept { return work_ != nullptr; }
@@ -183,9 +185,19 @@ class Work {
     if (work_ == nullptr) throw std::logic_error("ronde::Work is empty");
     return work_.get();
   }
-  void output(const void*& data, const std::int64_t*& shape, std::int32_t& dimensions) const {
+  struct Output {
+    const void* data;
+    std::span<const std::int64_t> shape;
+    std::int32_t dtype;
+  };
+  [[nodiscard]] Output find_output() const {
+    const void* data = nullptr;
+    const std::int64_t* shape = nullptr;
+    std::int32_t dimensions = 0;
+    std::int32_t dtype = 0;
     detail::ErrorSlot error;
-    error.throw_if(ronde_work_output(get(), &data, &shape, &dimensions, &error));
+    error.throw_if(ronde_work_output(get(), &data, &shape, &dimensions, &dtype, &error));
+    return {data, {shape, static_cast<std::size_t>(dimensions)}, dtype};
   }
   std::unique_ptr<ronde_work, detail::WorkDeleter> work_;
 };
@@ -339,7 +351,7 @@ class Engine {
     Vector& operator=(const Vector&) = delete;
 
     Vector& reduced(Op op, const AllreduceOptions& options) {
-      request.op = static_cast<ronde_op>(op);
+      request.op = static_cast<std::int32_t>(op);
       request.prescale = options.prescale;
       request.postscale = options.postscale;
       request.priority = options.priority;
@@ -406,6 +418,16 @@ class GradientAverager {
   using Id = std::size_t;
 
   explicit GradientAverager(Engine& engine, Op op = average) : engine_(engine), op_(op) {}
+  GradientAverager(const GradientAverager&) = delete;
+  GradientAverager& operator=(const GradientAverager&) = delete;
+  // Waits for what is in flight, since the gradients' memory may go away next (an exception between
+  // ready() and wait(), say).
+  ~GradientAverager() {
+    try {
+      wait();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    }
+  }
 
   // The gradient's memory must stay where it is for as long as the averager is used.
   template <typename T, std::size_t N>

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of the C ABI: see request.h.
+#include "bindings/c/request.h"
+
+namespace ronde::bindings {
+
+using base::Code;
+using base::Result;
+using base::Status;
+using runtime::Operation;
+using runtime::Submission;
+
+// The two must not drift apart.
+static_assert(RONDE_BOOL == static_cast<int>(base::DType::kBool));
+static_assert(RONDE_F32 == static_cast<int>(base::DType::kF32));
+static_assert(RONDE_AVERAGE == static_cast<int>(base::ReduceOp::kAverage));
+static_assert(RONDE_PRODUCT == static_cast<int>(base::ReduceOp::kProduct));
+
+Status null_argument(const char* what) {
+  return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
+}
+
+namespace {
+
+// The last part of a path is enough to find the call, and the same on every rank.
+std::string place_of(const ronde_request& request) {
+  if (request.file == nullptr) return "";
+  const char* slash = std::strrchr(request.file, '/');
+  return std::string(slash == nullptr ? request.file : slash + 1) + ":" +
+         std::to_string(request.line);
+}
+
+Status check_unused(const ronde_request& request, const std::string& name) {
+  const auto unsupported = [&](const std::string& what) {
+    return Status::error(Code::kUnsupported, "'" + name + "': " + what);
+  };
+  if (request.device != RONDE_DEVICE_CPU) {
+    return unsupported("device " + std::to_string(request.device) +
+                       ": this version reduces host memory only; set device to RONDE_DEVICE_CPU");
+  }
+  if (request.stream != nullptr || request.ready_event != nullptr) {
+    return unsupported("streams and events belong to devices: leave them NULL");
+  }
+  if (request.deadline_ns != 0) {
+    return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
+  }
+  if ((request.flags & ~static_cast<uint64_t>(RONDE_FLAG_WILL_WAIT)) != 0) {
+    return unsupported("unknown flags");
+  }
+  if (request.reserved != 0) return unsupported("reserved must be 0");
+  return {};
+}
+
+}  // namespace
+
+Result<Submission> translate(Operation operation, const ronde_request* given) {
+  const auto read = read_struct(given, ronde_request_init, "ronde_request");
+  RONDE_RETURN_IF_ERROR(read.status());
+  const ronde_request& request = *read;
+  if (request.name == nullptr) return null_argument("name");
+  Submission submission;
+  submission.name = request.name;
+  RONDE_RETURN_IF_ERROR(check_unused(request, submission.name));
+  submission.place = place_of(request);
+  submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
+  auto& signature = submission.signature;
+  signature.operation = operation;
+  if (operation == Operation::kBarrier) return submission;
+
+  const auto wrong = [&](const std::string& what) {
+    return Status::error(Code::kInvalidArgument, "'" + submission.name + "': " + what);
+  };
+  const auto dtype = base::dtype_from_value(request.dtype);
+  if (!dtype) return wrong("dtype " + std::to_string(request.dtype) + " is no ronde_dtype");
+  const auto op = base::reduce_op_from_value(request.op);
+  if (!op) return wrong("op " + std::to_string(request.op) + " is no ronde_op");
+  if (request.dimensions < 0 || (request.dimensions > 0 && request.shape == nullptr)) {
+    return wrong("dimensions is " + std::to_string(request.dimensions) +
+                 ": give it the length of shape");
+  }
+  signature.dtype = *dtype;
+  signature.op = *op;
+  signature.root = request.root;
+  signature.priority = request.priority;
+  signature.prescale = request.prescale;
+  signature.postscale = request.postscale;
+  signature.shape.assign(request.shape, request.shape + request.dimensions);
+  const void* input = request.input == nullptr ? request.output : request.input;
+  submission.input = static_cast<const std::byte*>(input);
+  submission.output = static_cast<std::byte*>(request.output);
+  return submission;
+}
+
+}  // namespace ronde::bindings

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structs of the C ABI, checked and translated into what the runtime takes.
+#pragma once
+
+#include <ronde/ronde.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/status.h"
+#include "runtime/engine.h"
+
+namespace ronde::bindings {
+
+base::Status null_argument(const char* what);
+
+// Structs only grow: one that is smaller than ours was made by an older program, and its missing
+// fields have the defaults; a larger one comes from a newer program, and what we do not know in it
+// must be zero.
+template <typename T>
+base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) {
+  if (given == nullptr) return null_argument(what);
+  const std::size_t size = given->struct_size;
+  if (size < sizeof(std::size_t)) {
+    return base::Status::error(
+        base::Code::kInvalidArgument,
+        std::string(what) + ": struct_size is not set: use " + what + "_init");
+  }
+  if (size > sizeof(T)) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+    for (std::size_t i = sizeof(T); i < size; ++i) {
+      if (bytes[i] != 0) {
+        return base::Status::error(base::Code::kUnsupported,
+                                   std::string(what) + " uses a field that this libronde.so (" +
+                                       ronde_version() + ") does not know: use a newer one");
+      }
+    }
+  }
+  T copy;
+  init(&copy);
+  std::memcpy(&copy, given, std::min(size, sizeof(T)));
+  return copy;
+}
+
+// An error says what is wrong with which field.
+base::Result<runtime::Submission> translate(runtime::Operation operation,
+                                            const ronde_request* request);
+
+}  // namespace ronde::bindings

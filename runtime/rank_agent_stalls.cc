@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stall checks of a rank's agent: what is late is reported, and fails the job in the end.
+#include <chrono>
+#include <sstream>
+
+#include "runtime/rank_agent.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Instant;
+using base::kNever;
+using base::Status;
+
+namespace {
+
+constexpr std::int32_t kCoordinator = 0;
+
+// How long the coordinator may take to end a job that a rank has reported as stalled for good.
+constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
+
+std::string seconds_text(base::Nanoseconds span) {
+  std::ostringstream text;
+  text.precision(3);
+  text << std::chrono::duration<double>(span).count() << " s";
+  return text.str();
+}
+
+}  // namespace
+
+void RankAgent::check_stalls() {
+  const Instant now = clock_.now();
+  if (now > config_.stall_warning) {
+    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_warning, 0)) {
+      on_overdue(tensor, false);
+    }
+  }
+  if (now > config_.stall_failure) {
+    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_failure, 1)) {
+      on_overdue(tensor, true);
+    }
+  }
+  if (now >= give_up_at_) give_up();
+}
+
+// The coordinator has had its time to end the job. What is in a batch meanwhile was late, but
+// moves: it gets the whole deadline once more.
+void RankAgent::give_up() {
+  give_up_at_ = kNever;
+  std::erase_if(stalled_, [](const LocalTensorPtr& tensor) { return tensor->ended; });
+  if (stalled_.empty()) return;
+  const LocalTensor& first = *stalled_.front();
+  if (first.in_batch && !batch_overdue_) {
+    batch_overdue_ = true;
+    give_up_at_ = clock_.after(config_.stall_failure);
+    return;
+  }
+  std::string text = stall_text(first);
+  if (!first.in_batch) text += ", and rank 0, the coordinator, does not answer";
+  fail(Status::error(Code::kDeadline, text), first.in_batch ? -1 : kCoordinator);
+}
+
+void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
+  if (tensor->in_batch) {
+    // Everybody has submitted it: some rank does not move its data.
+    const std::string text = stall_text(*tensor);
+    if (!failed) {
+      log_.warning(text);
+    } else {
+      fail(Status::error(Code::kDeadline, text), -1);
+    }
+    return;
+  }
+  const base::Nanoseconds waited = clock_.now() - tensor->submitted;
+  const Status announced =
+      announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true);
+  if (!failed) return;
+  announced.ignore();  // then the grace below ends the job
+  stalled_.push_back(tensor);
+  if (give_up_at_ != kNever) return;
+  batch_overdue_ = false;
+  give_up_at_ = clock_.after(kVerdictGrace);
+}
+
+std::string RankAgent::stall_text(const LocalTensor& tensor) const {
+  std::string text = "'" + tensor.name + "' has waited for " +
+                     seconds_text(clock_.now() - tensor.submitted) +
+                     (tensor.in_batch ? " in a batch" : "");
+  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
+    const std::string doing = board_.presence(rank).doing;
+    text += "; rank " + std::to_string(rank) + " was last " + (doing.empty() ? "idle" : doing);
+  }
+  return text;
+}
+
+}  // namespace ronde::runtime
