@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/watchdog.h"
 #include "collectives/mpi_handle.h"
 #include "collectives/mpi_transport.h"
 
@@ -72,9 +73,18 @@ const char* level_name(int level) {
   }
 }
 
-Status start_mpi() RONDE_REQUIRES(mpi_lock()) {
+// MPI waits for ever for a rank that ends, or goes on, without starting MPI: nothing but the end of
+// the process gets out of that.
+Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
   int provided = MPI_THREAD_SINGLE;
-  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  int error = MPI_SUCCESS;
+  {
+    const base::Watchdog watchdog(
+        patience,
+        "MPI did not start in time (RONDE_START_TIMEOUT_SECONDS): a rank of the job has ended, or "
+        "has not opened an engine; look at the output of all ranks. This process ends");
+    error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  }
   if (error != MPI_SUCCESS) return mpi_error(error, "starting MPI");
   session().started.store(true);
   if (std::atexit(finalize_at_exit) != 0) {
@@ -336,7 +346,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
     if (!session().owner.compare_exchange_strong(nobody, ::getpid()) && nobody != ::getpid()) {
       return forked_child();
     }
-    RONDE_RETURN_IF_ERROR(*started ? check_thread_level() : start_mpi());
+    RONDE_RETURN_IF_ERROR(*started ? check_thread_level() : start_mpi(deadline - clock.now()));
     source = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator)
                                      : MPI_Comm{MPI_COMM_WORLD};
     if (source == MPI_COMM_NULL) {

@@ -59,7 +59,8 @@ class MpiSession {
 
   // Duplicates a communicator; all of its ranks must take part before the deadline.
   // communicator: points to the program's MPI_Comm; nullptr is MPI_COMM_WORLD.
-  // Starts MPI if nobody has, in this thread; then MPI is finalised at exit.
+  // Starts MPI if nobody has, in this thread; then MPI is finalised at exit. If that does not
+  // return before the deadline, the process ends: MPI cannot be interrupted (base/watchdog.h).
   static base::Result<std::unique_ptr<MpiCommunicator>> open(const void* communicator,
                                                              const base::Clock& clock,
                                                              base::Instant deadline);

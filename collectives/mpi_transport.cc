@@ -27,6 +27,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int size() const override { return handle_->size; }
   [[nodiscard]] bool needs_polling() const override { return true; }
   [[nodiscard]] int outstanding() const override { return outstanding_; }
+  [[nodiscard]] bool writes_after_its_end() const override { return outstanding() > 0; }
 
   Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
     return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {

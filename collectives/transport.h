@@ -38,6 +38,10 @@ class Transport {
 
   // Requests that test() has not reported yet.
   [[nodiscard]] virtual int outstanding() const = 0;
+
+  // Whether somebody may still write into memory of outstanding requests when this object is gone:
+  // then that memory must stay until the process ends. MPI does, after a failure.
+  [[nodiscard]] virtual bool writes_after_its_end() const { return false; }
 };
 
 }  // namespace ronde::collectives

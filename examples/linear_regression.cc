@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learns y = 2 x + 10 from noisy samples; every rank draws samples of its own. The smallest
 // training loop on Ronde, with the layers of bindings/trainer but a loss written out here.
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 
 #include "bindings/trainer/agreement.h"
 #include "bindings/trainer/distributed_optimizer.h"
+#include "bindings/trainer/errors.h"
 #include "bindings/trainer/model.h"
 #include "bindings/trainer/progress.h"
 #include "bindings/trainer/random.h"
@@ -103,6 +105,10 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::Model& mode
 
   const std::string hash = model.parameter_hash();
   trainer::require_same_parameters(engine, hash);
+  if (!std::isfinite(weight) || !std::isfinite(bias)) {
+    throw trainer::AgreedError(
+        "the line is not finite any more: use a smaller learning rate or momentum", 0);
+  }
   if (engine.rank() != 0) return;
   std::printf("ranks=%d weight=%.6f bias=%.6f seconds=%.3f param_hash=%s\n", engine.size(), weight,
               bias, seconds, hash.c_str());

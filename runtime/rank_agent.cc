@@ -356,7 +356,7 @@ void RankAgent::close() {
   executor_.abandon();
   // After a failure MPI may still write into segments that it was given; nothing can be asked of it
   // any more, so they are left to the end of the process.
-  if (transport_->outstanding() > 0) {
+  if (transport_->writes_after_its_end()) {
     [[maybe_unused]] auto* const kept = workspace_.release();
   }
   transport_.reset();

@@ -111,6 +111,8 @@ class RankAgent final : public Agent {
   void on_overdue(const LocalTensorPtr& tensor, bool failed);
   void give_up();
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
+  // The first rank whose process stands still, or -1.
+  [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
   void complete_once(Completion& completion);
   void ring_coordinator(bool wake);
@@ -135,6 +137,7 @@ class RankAgent final : public Agent {
   Executor executor_;
   std::vector<ExecutableBatch> finished_;
   std::uint64_t received_batches_ = 0;
+  std::uint64_t warned_batch_ = 0;
 
   std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
   Completion departed_;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stall checks of a rank's agent: what is late is reported, and fails the job in the end.
 #include <chrono>
+#include <fstream>
+#include <map>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "runtime/rank_agent.h"
 
@@ -24,6 +28,17 @@ std::string seconds_text(base::Nanoseconds span) {
   text.precision(3);
   text << std::chrono::duration<double>(span).count() << " s";
   return text.str();
+}
+
+// Whether a process stands still by SIGSTOP or under a debugger.
+bool is_stopped(std::int32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
+  const char state = text[name_end + 2];
+  return state == 'T' || state == 't';
 }
 
 }  // namespace
@@ -57,17 +72,20 @@ void RankAgent::give_up() {
   }
   std::string text = stall_text(first);
   if (!first.in_batch) text += ", and rank 0, the coordinator, does not answer";
-  fail(Status::error(Code::kDeadline, text), first.in_batch ? -1 : kCoordinator);
+  fail(Status::error(Code::kDeadline, text), first.in_batch ? stopped_rank() : kCoordinator);
 }
 
 void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   if (tensor->in_batch) {
     // Everybody has submitted it: some rank does not move its data.
-    const std::string text = stall_text(*tensor);
-    if (!failed) {
-      log_.warning(text);
-    } else {
-      fail(Status::error(Code::kDeadline, text), -1);
+    if (failed) {
+      fail(Status::error(
+               Code::kDeadline,
+               stall_text(*tensor) + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS"),
+           stopped_rank());
+    } else if (warned_batch_ != received_batches_) {
+      warned_batch_ = received_batches_;  // one line for all tensors of a batch
+      log_.warning(stall_text(*tensor));
     }
     return;
   }
@@ -82,15 +100,32 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   give_up_at_ = clock_.after(kVerdictGrace);
 }
 
+// "'x' has waited for 30 s in a batch; ranks 1-3 were last in batch 7: ...; rank 0 (pid 42) is
+// stopped"
 std::string RankAgent::stall_text(const LocalTensor& tensor) const {
   std::string text = "'" + tensor.name + "' has waited for " +
                      seconds_text(clock_.now() - tensor.submitted) +
                      (tensor.in_batch ? " in a batch" : "");
+  std::map<std::string, std::vector<std::int32_t>> ranks_doing;
+  std::string stopped;
   for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    const std::string doing = board_.presence(rank).doing;
-    text += "; rank " + std::to_string(rank) + " was last " + (doing.empty() ? "idle" : doing);
+    const collectives::Presence presence = board_.presence(rank);
+    ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
+    if (!is_stopped(presence.pid)) continue;
+    stopped += "; rank " + std::to_string(rank) + " (pid " + std::to_string(presence.pid) +
+               ") is stopped: continue it or end the job";
   }
-  return text;
+  for (const auto& [doing, ranks] : ranks_doing) {
+    text += "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + doing;
+  }
+  return text + stopped;
+}
+
+std::int32_t RankAgent::stopped_rank() const {
+  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
+    if (is_stopped(board_.presence(rank).pid)) return rank;
+  }
+  return -1;
 }
 
 }  // namespace ronde::runtime

@@ -73,9 +73,18 @@ void Batch::gather(const Dataset& data, std::span<const std::uint32_t> samples) 
 FashionMnist load_fashion_mnist(const std::string& directory) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored)) {
-    throw DataError("data directory " + directory + " does not exist" + kRemedy);
+    const bool exists = std::filesystem::exists(directory, ignored);
+    throw DataError("data directory " + directory +
+                    (exists ? " is no directory" : " does not exist") + kRemedy);
   }
-  return {load_part(directory, "train"), load_part(directory, "t10k")};
+  FashionMnist data{load_part(directory, "train"), load_part(directory, "t10k")};
+  if (data.train.labels.size() < data.test.labels.size()) {
+    throw DataError("data directory " + directory + ": the train files have " +
+                    std::to_string(data.train.labels.size()) + " images and the t10k files " +
+                    std::to_string(data.test.labels.size()) +
+                    ", expected fewer for the test: have they changed places?");
+  }
+  return data;
 }
 
 }  // namespace ronde::trainer

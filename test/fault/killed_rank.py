@@ -92,23 +92,36 @@ def left_behind(before):
     return left & shared_memory()
 
 
+def start_training(mpirun, program, ranks, environment=None):
+    return subprocess.Popen(
+        [mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), program,
+         "--epochs", "1000", "--global-batch", "120"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=environment)
+
+
+def wait_until_training(job, rank, program):
+    """The process of a rank, once it is in mid-epoch: when it has used some seconds of processor time,
+    the data is long read."""
+    started = time.monotonic()
+    pid = None
+    while pid is None or cpu_seconds(pid) < 2.0:
+        if job.poll() is not None or time.monotonic() - started > 60:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+            print(job.communicate(timeout=5)[0])
+            sys.exit("the job did not get going")
+        pid = find_rank(job.pid, rank, program)
+        time.sleep(0.05)
+    return pid
+
+
 def main():
     mpirun, program, ranks, victim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     before = shared_memory()
-    job = subprocess.Popen(
-        [mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), program,
-         "--epochs", "1000", "--global-batch", "120"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    job = start_training(mpirun, program, ranks)
+    pid = wait_until_training(job, victim, program)
     try:
-        # In mid-epoch: when the victim has used a second of processor time, the data is long read.
-        started = time.monotonic()
-        pid = None
-        while pid is None or cpu_seconds(pid) < 2.0:
-            if job.poll() is not None or time.monotonic() - started > 60:
-                print(job.communicate(timeout=5)[0])
-                sys.exit("the job did not get going")
-            pid = find_rank(job.pid, victim, program)
-            time.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
         killed = time.monotonic()
         output = job.communicate(timeout=DEADLINE)[0]

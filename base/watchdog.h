@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deadline for a call that cannot be interrupted: if it does not return in time, the process ends
+// with one line that says why. For the start of MPI, which waits for ever when a rank never comes.
+#pragma once
+
+#include <condition_variable>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace ronde::base {
+
+// Armed from construction to destruction. Thread safety: belongs to the thread that makes the call.
+class Watchdog {
+ public:
+  // After `span` of real time: writes `text` to standard error and ends the process with exit code
+  // 1, without running destructors or exit handlers.
+  Watchdog(Nanoseconds span, std::string text);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void watch(Nanoseconds span, const std::string& text);
+
+  Mutex mutex_;
+  std::condition_variable_any ended_;
+  bool done_ RONDE_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace ronde::base

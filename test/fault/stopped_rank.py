@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Stops one rank of a training job with SIGSTOP. The job must end at the stall deadline with a line that
+names the rank that stands still.
+
+usage: stopped_rank.py MPIRUN PROGRAM RANKS VICTIM
+"""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import killed_rank
+
+STALL_FAILURE = 3.0
+DEADLINE = 5 * STALL_FAILURE
+
+
+def main():
+    mpirun, program, ranks, victim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    environment = dict(os.environ, RONDE_STALL_WARNING_SECONDS="1",
+                       RONDE_STALL_FAILURE_SECONDS=str(STALL_FAILURE))
+    job = killed_rank.start_training(mpirun, program, ranks, environment)
+    pid = killed_rank.wait_until_training(job, victim, program)
+    os.kill(pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    try:
+        output = job.communicate(timeout=DEADLINE)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        print(job.communicate()[0])
+        sys.exit(f"the job still ran {DEADLINE:.0f} s after rank {victim} was stopped")
+    finally:
+        try:
+            os.kill(pid, signal.SIGKILL)  # mpirun's SIGTERM does not reach what is stopped
+        except ProcessLookupError:
+            pass
+    print(output)
+    print(f"ended {time.monotonic() - stopped:.1f} s after the stop, exit code {job.returncode}")
+    if job.returncode == 0:
+        sys.exit("the job ended with success")
+    culprit = f"rank {victim} (pid {pid}) is stopped"
+    if culprit not in output:
+        sys.exit(f"no line says: {culprit}")
+
+
+if __name__ == "__main__":
+    main()
