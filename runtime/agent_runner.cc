@@ -94,7 +94,7 @@ class Environment : private RoleWords {
     bool again(bool busy) {
       const bool wanted =
           who_ == Watcher::kBackground && env_.bystanders_.load(std::memory_order_relaxed) != 0;
-      return !wanted && idle_.again(busy);
+      return !wanted && idle_.again(busy || who_ != Watcher::kBackground);
     }
 
    private:
@@ -173,8 +173,14 @@ class Environment : private RoleWords {
 
  private:
   [[nodiscard]] Idle idle_of(Watcher who) const {
-    if (who != Watcher::kBackground) {
-      return {options_.spin, options_.yield, options_.oversubscribed};
+    switch (who) {
+      case Watcher::kDriver:
+        return {options_.spin, options_.waiter_yield, options_.oversubscribed};
+      case Watcher::kBystander:
+        // The thread that drives may need this very core.
+        return {options_.spin, options_.waiter_yield, true};
+      case Watcher::kBackground:
+        break;
     }
     return {options_.background_watch, options_.yield, true};
   }

@@ -22,9 +22,11 @@ namespace ronde::runtime {
 class AgentRunner {
  public:
   struct Options {
-    // How long a waiter watches with the CPU's pause before it yields or sleeps.
-    base::Nanoseconds spin = std::chrono::microseconds(20);
-    // How much longer it goes on with sched_yield while the agent is busy().
+    // How long a waiter watches with the CPU's pause before it yields.
+    base::Nanoseconds spin = std::chrono::microseconds(10);
+    // How much longer it goes on with sched_yield before it sleeps: whoever has work gets the core.
+    base::Nanoseconds waiter_yield = std::chrono::milliseconds(1);
+    // How much longer the background thread goes on with sched_yield while the agent is busy().
     base::Nanoseconds yield = std::chrono::microseconds(100);
     // How long the background thread watches before it sleeps; it never spins for long, since the
     // cores are the user's. While the agent is busy() it watches for `yield`.

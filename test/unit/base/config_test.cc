@@ -44,7 +44,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->segment_bytes, Bytes(128 << 10));
   EXPECT_EQ(config->plan_capacity, 8192);
   EXPECT_EQ(config->linger, seconds(0));
-  EXPECT_EQ(config->spin, microseconds(100));
+  EXPECT_EQ(config->spin, microseconds(50));
   EXPECT_EQ(config->start_timeout, seconds(60));
   EXPECT_EQ(config->stall_warning, seconds(30));
   EXPECT_EQ(config->stall_failure, seconds(1800));
