@@ -288,7 +288,7 @@ Status Engine::leave() {
     std::this_thread::sleep_for(kEnterPoll);
   }
   RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
-  const Status failure = agent_.failure();
+  Status failure = agent_.failure();
   if (!failure.ok()) return failure;
   const auto [first, count] = agent_.failed_works();
   if (count == 0) return {};

@@ -7,6 +7,8 @@
 //
 // Thread safety: an Engine may be used from any number of threads at once (not its destructor); a
 // Work by one thread at a time.
+//
+// One file on purpose, longer than others here: a program includes it, or copies it, as it is.
 #pragma once
 
 #include <ronde/ronde.h>
