@@ -245,8 +245,8 @@ Status Engine::wait(Work& work) {
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return work.status;
   // The stall checks should have ended it. The caller's memory must be free when this returns.
-  const Status late = Status::error(
-      Code::kDeadline, "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
+  Status late = Status::error(Code::kDeadline,
+                              "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
   agent_.fail(late, -1);
   runner_.notify(true);
   done = wait(work, kFarewell);
@@ -258,7 +258,7 @@ Status Engine::close() {
   RONDE_RETURN_IF_ERROR(usable());
   if (!std::exchange(open_, false)) return Status::error(Code::kClosed, "the engine is closed");
   table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
-  const Status left = leave();
+  Status left = leave();
   // Every work is done, so threads that waited for one are on their way out.
   const base::Instant deadline = clock_->after(kFarewell);
   while (waiting_threads_.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
@@ -268,7 +268,7 @@ Status Engine::close() {
   agent_.close();
   peers_.clear();
   if (agent_.failed()) return left;  // the transport has been given up already
-  const Status closed = job_->close();
+  Status closed = job_->close();
   return left.ok() ? closed : left;
 }
 

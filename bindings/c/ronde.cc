@@ -19,7 +19,6 @@
 #include "runtime/local_job.h"
 
 using ronde::base::Code;
-using ronde::base::Result;
 using ronde::base::Status;
 using ronde::bindings::null_argument;
 using ronde::bindings::read_struct;
