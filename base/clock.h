@@ -2,6 +2,8 @@
 // Time as a parameter, so that a test can let half an hour pass in a microsecond.
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,6 +22,10 @@ class Clock {
   virtual ~Clock() = default;
   [[nodiscard]] virtual Instant now() const = 0;
 
+  // Cheaper, and up to kCoarse behind now(): to see that it is far too early for something.
+  [[nodiscard]] virtual Instant about_now() const { return now(); }
+  static constexpr Nanoseconds kCoarse = std::chrono::milliseconds(20);
+
   // now + span, without overflow.
   [[nodiscard]] Instant after(Nanoseconds span) const {
     const Instant start = now();
@@ -32,6 +38,13 @@ class SteadyClock final : public Clock {
   [[nodiscard]] Instant now() const override {
     return std::chrono::duration_cast<Nanoseconds>(
         std::chrono::steady_clock::now().time_since_epoch());
+  }
+  [[nodiscard]] Instant about_now() const override {
+    // Of the same beginning as steady_clock, which is CLOCK_MONOTONIC; a tick of the kernel is at
+    // most 10 ms.
+    timespec time{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
   }
 };
 

@@ -19,13 +19,20 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 11> kSettings{{
+constexpr std::array<Setting, 14> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring", 0, 0, true,
      "how collectives move bytes between ranks"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
      "a batch takes no further tensor beyond this many bytes"},
     {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,
      "bytes of one message of the ring; rounded up to a multiple of 64"},
+    {"RONDE_PIECE_BYTES", SettingKind::kInteger, "0", "", 0, kGibi, true,
+     "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe"},
+    {"RONDE_STORES", SettingKind::kChoice, "auto", "auto temporal streaming", 0, 0, true,
+     "whether bytes go onto the board through the caches or around them; auto picks by a probe"},
+    {"RONDE_BUFFER_BYTES", SettingKind::kInteger, "17179869184", "", 0, 1024 * kGibi, true,
+     "the most memory that ronde::Buffer can give out on a rank; it costs nothing until it is "
+     "used"},
     {"RONDE_PLAN_CAPACITY", SettingKind::kInteger, "8192", "", 1, 1 << 20, true,
      "tensors that the plan remembers; the least recently used one makes room"},
     {"RONDE_LINGER_SECONDS", SettingKind::kSeconds, "0", "", 0, 1, true,
@@ -100,6 +107,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     const auto choice = parse_choice(setting, value);
     RONDE_RETURN_IF_ERROR(choice.status());
     if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
+    if (setting.name == "RONDE_STORES") config.stores = value;
     if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
     return {};
   }
@@ -110,6 +118,10 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     if (setting.name == "RONDE_SEGMENT_BYTES") {
       config.segment_bytes = Bytes(ceil_div(*number, 64) * 64);
     }
+    if (setting.name == "RONDE_PIECE_BYTES") {
+      config.piece_bytes = Bytes(ceil_div(*number, 64) * 64);
+    }
+    if (setting.name == "RONDE_BUFFER_BYTES") config.buffer_bytes = Bytes(*number);
     if (setting.name == "RONDE_PLAN_CAPACITY") config.plan_capacity = *number;
     return {};
   }

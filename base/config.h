@@ -38,6 +38,9 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
   Bytes batch_bytes;
   Bytes segment_bytes;
+  Bytes piece_bytes;  // 0: picked by a probe
+  Bytes buffer_bytes;
+  std::string stores;
   std::int64_t plan_capacity = 0;
   Nanoseconds linger{};
   Nanoseconds spin{};

@@ -34,6 +34,9 @@ enum class ReduceOp : std::uint8_t {
   kMin = 2,
   kMax = 3,
   kProduct = 4,
+  kBitAnd = 5,
+  kBitOr = 6,
+  kBitXor = 7,
 };
 
 enum class DTypeKind : std::uint8_t { kInteger, kFloating, kBoolean };
@@ -66,12 +69,15 @@ struct ReduceOpRow {
   std::string_view name;
 };
 
-inline constexpr std::array<ReduceOpRow, 5> kReduceOps{{
+inline constexpr std::array<ReduceOpRow, 8> kReduceOps{{
     {ReduceOp::kAverage, "average"},
     {ReduceOp::kSum, "sum"},
     {ReduceOp::kMin, "min"},
     {ReduceOp::kMax, "max"},
     {ReduceOp::kProduct, "product"},
+    {ReduceOp::kBitAnd, "band"},
+    {ReduceOp::kBitOr, "bor"},
+    {ReduceOp::kBitXor, "bxor"},
 }};
 
 [[nodiscard]] constexpr const DTypeRow& row(DType dtype) {
@@ -96,10 +102,44 @@ inline constexpr std::array<ReduceOpRow, 5> kReduceOps{{
   return static_cast<ReduceOp>(value);
 }
 
-// Which operations are defined: everything on numbers; a bool has no sum, average or product
-// (min is "and", max is "or").
+[[nodiscard]] constexpr bool is_bitwise(ReduceOp op) {
+  return op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+}
+
+// Which operations are defined: arithmetic on numbers, bitwise ones on integers and bools. A bool
+// has no sum, average or product; its min is "and", its max "or", and its bits are one: bitwise
+// operations see 0 or 1.
 [[nodiscard]] constexpr bool is_defined(DType dtype, ReduceOp op) {
-  return row(dtype).kind != DTypeKind::kBoolean || op == ReduceOp::kMin || op == ReduceOp::kMax;
+  switch (row(dtype).kind) {
+    case DTypeKind::kInteger:
+      return true;
+    case DTypeKind::kFloating:
+      return !is_bitwise(op);
+    case DTypeKind::kBoolean:
+      return is_bitwise(op) || op == ReduceOp::kMin || op == ReduceOp::kMax;
+  }
+  return false;
+}
+
+// What the elements of an f32 tensor are on their way between ranks.
+enum class Compression : std::uint8_t {
+  kNone = 0,
+  kBf16 = 1,
+  kF16 = 2,
+};
+
+[[nodiscard]] constexpr std::string_view name_of(Compression compression) {
+  constexpr std::array<std::string_view, 3> kNames{"none", "bf16", "f16"};
+  return kNames[static_cast<std::size_t>(compression)];
+}
+// The dtype that travels, for tensors of `dtype`.
+[[nodiscard]] constexpr DType wire_dtype(DType dtype, Compression compression) {
+  if (compression == Compression::kNone) return dtype;
+  return compression == Compression::kBf16 ? DType::kBf16 : DType::kF16;
+}
+[[nodiscard]] constexpr std::optional<Compression> compression_from_value(std::int64_t value) {
+  if (value < 0 || value > 2) return std::nullopt;
+  return static_cast<Compression>(value);
 }
 
 }  // namespace ronde::base

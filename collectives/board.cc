@@ -24,6 +24,10 @@ constexpr std::int32_t kMostRanks = 4096;
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 24;
 constexpr std::int64_t kSmallestRing = 64;
 constexpr std::int64_t kLargestRing = std::int64_t{1} << 30;
+// A multiple of this: then every buffer begins on a line.
+constexpr std::int64_t kSlotGrain = 64;
+constexpr std::int64_t kArenaGrain = 4096;  // a page
+constexpr std::int64_t kLargestArena = std::int64_t{1} << 40;
 
 Status check_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return {};
@@ -58,7 +62,21 @@ Status Board::check_geometry(const BoardGeometry& geometry) {
   RONDE_RETURN_IF_ERROR(check_range("plan entries", geometry.entries, 0, kMostEntries));
   RONDE_RETURN_IF_ERROR(
       check_range("announcement bytes", geometry.announce_bytes, kSmallestRing, kLargestRing));
-  return check_range("decision bytes", geometry.decision_bytes, kSmallestRing, kLargestRing);
+  RONDE_RETURN_IF_ERROR(
+      check_range("decision bytes", geometry.decision_bytes, kSmallestRing, kLargestRing));
+  RONDE_RETURN_IF_ERROR(
+      check_range("slot bytes", geometry.slot_bytes, kSlotGrain * geometry.ranks, kLargestRing));
+  RONDE_RETURN_IF_ERROR(check_range("arena bytes", geometry.arena_bytes, 0, kLargestArena));
+  if (geometry.arena_bytes % kArenaGrain != 0) {
+    return Status::error(Code::kInvalidArgument, "arenas of " +
+                                                     std::to_string(geometry.arena_bytes) +
+                                                     " bytes are not possible: use a multiple of " +
+                                                     std::to_string(kArenaGrain));
+  }
+  if (geometry.slot_bytes % kSlotGrain == 0) return {};
+  return Status::error(Code::kInvalidArgument, "slots of " + std::to_string(geometry.slot_bytes) +
+                                                   " bytes are not possible: use a multiple of " +
+                                                   std::to_string(kSlotGrain));
 }
 
 Bytes Board::size_of(const BoardGeometry& geometry) {
@@ -79,6 +97,8 @@ Status Board::format(SharedMemory& memory, const BoardGeometry& geometry) {
   new (sections.failure) FailureWords;
   new (sections.ready) ReadyWords;
   new (sections.decision_writer) StreamWriterWords;
+  new (sections.tuning) TuningWords;
+  construct(sections.slot_words);
   construct(sections.ready_slots);
   construct(sections.doorbells);
   construct(sections.presence);
@@ -235,6 +255,25 @@ std::optional<std::int64_t> Board::pop_ready() const {
   slot.store(0, std::memory_order_release);
   sections_->ready->head.store(at + 1, std::memory_order_relaxed);
   return std::int64_t{value} - 1;
+}
+
+void Board::publish_tuning(const SlotTuning& tuning) const {
+  sections_->tuning->tuning = tuning;
+  sections_->tuning->published.store(1, std::memory_order_release);
+}
+
+std::optional<SlotTuning> Board::tuning() const {
+  if (sections_->tuning->published.load(std::memory_order_acquire) == 0) return std::nullopt;
+  return sections_->tuning->tuning;
+}
+
+SlotWords* Board::slot_words() const { return sections_->slot_words.data(); }
+
+std::byte* Board::slot_buffers() const { return sections_->slot_buffers.data(); }
+
+std::span<std::byte> Board::arena(std::int32_t rank) const {
+  const auto bytes = static_cast<std::size_t>(geometry_.arena_bytes);
+  return sections_->arenas.subspan(index_of_rank(rank) * bytes, bytes);
 }
 
 }  // namespace ronde::collectives

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board: the shared memory of one host. It carries control: who is there, what became ready,
-// what was decided, and the first failure. It knows nothing of names, negotiation or works:
-// messages are opaque bytes, entries are numbers. Layout, in order (board_layout.h has the
-// offsets):
+// The board: the shared memory of one host. It carries control (who is there, what became
+// ready, what was decided, and the first failure) and data, in slots. It knows nothing of names,
+// negotiation or works: messages are opaque bytes, entries are numbers. Layout, in order
+// (board_layout.h has the offsets):
 //
 //   header          magic, version, geometry
 //   failure         the first failure of any rank
@@ -13,7 +13,10 @@
 //   decisions       one byte stream from the coordinator to all ranks
 //   arrival         one word per plan entry: generation and count
 //   arrived         one byte per rank and entry, for stall reports
-//   (slots of data follow here, when collectives use the board)
+//   tuning          how windows of data are cut: picked by a probe when the engines open
+//   slot counters   per rank: which windows of data it has filled and is done with (slots.h)
+//   slots           per rank: two buffers of data
+//   arenas          per rank: memory that ronde::Buffer gives out (arena.h); nothing until used
 //
 // Ranks here are positions on this host, from 0; rank 0 is the leader.
 #pragma once
@@ -28,6 +31,7 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/byte_stream.h"
+#include "collectives/copy_kernels.h"
 #include "collectives/doorbell.h"
 #include "collectives/shared_memory.h"
 
@@ -38,6 +42,8 @@ struct BoardGeometry {
   std::int64_t announce_bytes = 256 << 10;  // ring of each rank's stream to the coordinator
   std::int64_t decision_bytes = 1 << 20;    // ring of the coordinator's stream to all
   std::int64_t entries = 0;                 // capacity of the plan
+  std::int64_t slot_bytes = 512 << 10;      // of each of a rank's two slot buffers
+  std::int64_t arena_bytes = 0;             // of a rank's arena; whole pages
 
   friend bool operator==(const BoardGeometry&, const BoardGeometry&) = default;
 };
@@ -80,6 +86,15 @@ struct ArrivalCount {
 };
 
 struct BoardSections;  // board_layout.h
+struct SlotWords;
+
+// How windows are cut; every choice gives the same bits.
+struct SlotTuning {
+  std::int64_t piece_bytes = 64 << 10;
+  StoreKind store = StoreKind::kTemporal;
+
+  friend bool operator==(const SlotTuning&, const SlotTuning&) = default;
+};
 
 // A rank's access to the board. Copies see the same board and keep its memory mapped.
 // Thread safety: every function may be called from any thread, except that set_doing() and each
@@ -140,6 +155,16 @@ class Board {
   // once until it is reset, so there is always room.
   void push_ready(std::int64_t entry) const;
   [[nodiscard]] std::optional<std::int64_t> pop_ready() const;
+
+  // The leader publishes how windows are cut, once, before any collective; everybody reads it.
+  void publish_tuning(const SlotTuning& tuning) const;
+  // Nothing until it was published.
+  [[nodiscard]] std::optional<SlotTuning> tuning() const;
+  // For slots.h: the counters by rank, and the buffers, two after each other for each rank.
+  [[nodiscard]] SlotWords* slot_words() const;
+  [[nodiscard]] std::byte* slot_buffers() const;
+  // The arena of a rank, as this process sees it: empty if the geometry has none.
+  [[nodiscard]] std::span<std::byte> arena(std::int32_t rank) const;
 
   // The first failure wins: false when there was one before. Rings everybody.
   bool fail(const FailureRecord& record) const;

@@ -10,6 +10,9 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kCacheLinePair - 1) / kCacheLinePair * kCacheLinePair;
 }
 
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 // Hands out one section after another, each on its own cache lines.
 class Placer {
  public:
@@ -27,6 +30,8 @@ class Placer {
     if (memory_ == nullptr) return {};
     return {reinterpret_cast<T*>(memory_ + at), count};
   }
+  // The next section begins on a page of this size.
+  void next_page(std::size_t page) { used_ = (used_ + page - 1) / page * page; }
   [[nodiscard]] std::size_t used() const { return used_; }
 
  private:
@@ -58,6 +63,15 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.arrival = place.many<std::atomic<std::uint64_t>>(entries);
   sections.arrived_row = round_up(entries);
   sections.arrived = place.many<std::atomic<std::uint8_t>>(ranks * sections.arrived_row);
+  sections.tuning = place.one<TuningWords>();
+  sections.slot_words = place.many<SlotWords>(ranks);
+  place.next_page(kPage);
+  sections.slot_buffers =
+      place.many<std::byte>(ranks * 2 * static_cast<std::size_t>(geometry.slot_bytes));
+  if (geometry.arena_bytes > 0) {
+    place.next_page(kHugePage);
+    sections.arenas = place.many<std::byte>(ranks * static_cast<std::size_t>(geometry.arena_bytes));
+  }
   sections.total = place.used();
   return sections;
 }

@@ -11,11 +11,12 @@
 #include <span>
 
 #include "collectives/board.h"
+#include "collectives/slots.h"
 
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 1;
+inline constexpr std::uint32_t kBoardVersion = 3;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -56,6 +57,20 @@ struct alignas(kCacheLinePair) PresenceWords {
   std::array<std::atomic<std::uint64_t>, kDoingBytes / sizeof(std::uint64_t)> doing{};
 };
 
+struct alignas(kCacheLinePair) TuningWords {
+  std::atomic<std::uint32_t> published{0};
+  SlotTuning tuning;  // written before it is published
+};
+
+// Of one rank: what it writes, and on a line of its own what others read after every post.
+struct alignas(kCacheLinePair) SlotWords {
+  std::atomic<std::uint64_t> counter{0};
+  std::array<std::array<std::byte, Slots::kInlineBytes>, 2> inline_bytes{};
+  alignas(kCacheLinePair) std::atomic<std::uint32_t> wants_rings{0};
+};
+static_assert(sizeof(std::atomic<std::uint64_t>) + 2 * Slots::kInlineBytes <= 64,
+              "the counter and what travels beside it share a cache line");
+
 // The board's parts, in memory.
 struct BoardSections {
   BoardHeader* header = nullptr;
@@ -73,6 +88,10 @@ struct BoardSections {
   std::span<std::atomic<std::uint64_t>> arrival;  // by entry: generation << 32 | count
   std::span<std::atomic<std::uint8_t>> arrived;   // by rank, then entry; a row is padded
   std::size_t arrived_row = 0;
+  TuningWords* tuning = nullptr;
+  std::span<SlotWords> slot_words;    // by rank
+  std::span<std::byte> slot_buffers;  // by rank, two each; on pages of their own
+  std::span<std::byte> arenas;        // by rank; last, since most of it is never touched
   std::size_t total = 0;
 };
 

@@ -7,25 +7,19 @@
 
 #include "base/check.h"
 #include "collectives/request_slot.h"
-#include "collectives/ring_plan.h"
+#include "collectives/segment_lanes.h"
 
 namespace ronde::collectives {
 namespace {
 
 using fusion::ByteRange;
 
-// Segments in flight at once, each in a buffer and with a tag of its own.
-constexpr std::int64_t kLanes = 4;
-static_assert(kLanes <= kTagsPerCollective);
-
-// Takes segments k, k + lanes, k + 2 lanes, ... one after another through: fill, forward, drain.
-struct Lane {
+// Takes its segments one after another through: fill, forward, drain.
+struct Lane : SegmentLane<1> {
   enum class Phase { kFill, kReceiving, kDrain, kDone };
 
-  std::int64_t index = 0;
-  std::int64_t segment = 0;  // the one that the lane is busy with
+  std::int64_t round = 0;  // counts its segments
   Phase phase = Phase::kFill;
-  std::byte* buffer = nullptr;
   RequestSlot receiving;
   std::vector<RequestSlot> sending;  // one per child
 };
@@ -38,7 +32,6 @@ class Broadcast final : public Collective {
   base::Result<StepResult> step() override;
 
  private:
-  [[nodiscard]] base::Status start();
   // Takes a lane at most once through its phases. Returns whether something happened.
   base::Result<bool> advance(Lane& lane);
   base::Status fill(Lane& lane);
@@ -47,69 +40,39 @@ class Broadcast final : public Collective {
   base::Result<bool> drain(Lane& lane);
 
   [[nodiscard]] ByteRange range(const Lane& lane) const {
-    return segment_of(view_.bytes(), segment_, lane.segment);
+    return segment_of(view_.bytes(), segment_, lane.of.segment(lane.round));
   }
   [[nodiscard]] std::span<std::byte> bytes(const Lane& lane) const {
-    return {lane.buffer, static_cast<std::size_t>(range(lane).length())};
+    return {lane.buffers[0], static_cast<std::size_t>(range(lane).length())};
   }
-  [[nodiscard]] int tag_of(const Lane& lane) const { return tag_ + static_cast<int>(lane.index); }
 
   Transport& transport_;
-  WorkspaceLease memory_;
   fusion::FusedView view_;
   base::Bytes segment_;
   std::int64_t segments_;
   BroadcastTree tree_;
   int tag_;
-  bool started_ = false;
-  std::vector<Lane> lanes_;
+  SegmentLanes<Lane> lanes_;
 };
 
 Broadcast::Broadcast(Transport& transport, Workspace& workspace, fusion::FusedView view, int root,
                      base::Bytes segment, int tag)
     : transport_(transport),
-      memory_(workspace),
       view_(std::move(view)),
       segment_(segment_length(segment, view_.bytes())),
       segments_(base::ceil_div(view_.bytes().value(), segment_.value())),
       tree_(broadcast_tree(transport.rank(), transport.size(), root, segments_)),
-      tag_(tag) {
+      tag_(tag),
+      lanes_(workspace) {
   base::check_eq(view_.chunks(), 1, "broadcast: the view has one chunk");
 }
 
-base::Status Broadcast::start() {
-  const std::int64_t lanes = std::min(kLanes, segments_);
-  if (lanes == 0) return {};
-  RONDE_RETURN_IF_ERROR(memory_.acquire(transport_, base::Bytes(lanes * segment_.value())));
-  lanes_.resize(static_cast<std::size_t>(lanes));
-  for (std::int64_t index = 0; index < lanes; ++index) {
-    Lane& lane = lanes_[static_cast<std::size_t>(index)];
-    lane.index = index;
-    lane.segment = index;
-    lane.buffer = memory_.memory() + index * segment_.value();
-    lane.sending.resize(tree_.children.size());
-  }
-  return {};
-}
-
 base::Result<StepResult> Broadcast::step() {
-  if (!started_) {
-    RONDE_RETURN_IF_ERROR(start());
-    started_ = true;
+  if (!lanes_.is_open()) {
+    RONDE_RETURN_IF_ERROR(lanes_.open(transport_, segments_, segment_));
   }
-  bool progress = false;
-  bool done = true;
-  for (Lane& lane : lanes_) {
-    const base::Result<bool> advanced = advance(lane);
-    RONDE_RETURN_IF_ERROR(advanced.status());
-    progress |= *advanced;
-    done &= lane.phase == Lane::Phase::kDone;
-  }
-  if (done) {
-    memory_.nothing_points_here();
-    return StepResult::kDone;
-  }
-  return progress ? StepResult::kProgress : StepResult::kIdle;
+  return lanes_.step([this](Lane& lane) { return advance(lane); },
+                     [](const Lane& lane) { return lane.phase == Lane::Phase::kDone; });
 }
 
 base::Result<bool> Broadcast::advance(Lane& lane) {
@@ -132,9 +95,10 @@ base::Result<bool> Broadcast::advance(Lane& lane) {
 }
 
 base::Status Broadcast::fill(Lane& lane) {
+  lane.sending.resize(tree_.children.size());
   if (tree_.parent) {
     lane.phase = Lane::Phase::kReceiving;
-    return lane.receiving.receive(transport_, *tree_.parent, tag_of(lane), bytes(lane));
+    return lane.receiving.receive(transport_, *tree_.parent, lane.tag(tag_), bytes(lane));
   }
   view_.copy_in(0, range(lane).begin, bytes(lane));
   view_.copy_across(0, range(lane).begin, range(lane).length());
@@ -154,7 +118,7 @@ base::Result<bool> Broadcast::finish_receiving(Lane& lane) {
 base::Status Broadcast::forward(Lane& lane) {
   for (std::size_t child = 0; child < tree_.children.size(); ++child) {
     RONDE_RETURN_IF_ERROR(
-        lane.sending[child].send(transport_, tree_.children[child], tag_of(lane), bytes(lane)));
+        lane.sending[child].send(transport_, tree_.children[child], lane.tag(tag_), bytes(lane)));
   }
   lane.phase = Lane::Phase::kDrain;
   return {};
@@ -170,8 +134,8 @@ base::Result<bool> Broadcast::drain(Lane& lane) {
     busy |= slot.busy();
   }
   if (busy) return any;
-  lane.segment += std::ssize(lanes_);
-  lane.phase = lane.segment < segments_ ? Lane::Phase::kFill : Lane::Phase::kDone;
+  ++lane.round;
+  lane.phase = lane.round < lane.of.segments ? Lane::Phase::kFill : Lane::Phase::kDone;
   return true;
 }
 

@@ -92,6 +92,7 @@ Result<bool> StreamWriter::flush() {
     if (*free == 0) {
       if (announced) return false;  // looked again after saying that we wait: really full
       words_->waiting.store(1, std::memory_order_seq_cst);
+      waits_ = true;
       announced = true;
       continue;
     }
@@ -100,7 +101,8 @@ Result<bool> StreamWriter::flush() {
   }
   backlog_.clear();
   backlog_begin_ = 0;
-  words_->waiting.store(0, std::memory_order_seq_cst);
+  // Mostly nobody was told, and a store would cost the readers a cache line.
+  if (std::exchange(waits_, false)) words_->waiting.store(0, std::memory_order_seq_cst);
   return true;
 }
 

@@ -66,6 +66,7 @@ class StreamWriter {
   std::vector<std::byte> backlog_;
   std::size_t backlog_begin_ = 0;  // what lies before it has been written
   bool added_ = false;
+  bool waits_ = false;  // the readers were told so, and not that it is over
 };
 
 // Thread safety: used by one thread at a time; readable() may be called from any thread.

@@ -56,7 +56,8 @@ class Doorbell {
     if (words_ != nullptr) words_->armed.store(1, std::memory_order_seq_cst);
   }
   void disarm() const {
-    if (words_ != nullptr) words_->armed.store(0, std::memory_order_seq_cst);
+    // The load first: mostly it is disarmed, and a store would cost the next ringer a cache line.
+    if (armed()) words_->armed.store(0, std::memory_order_seq_cst);
   }
   [[nodiscard]] bool armed() const {
     return words_ != nullptr && words_->armed.load(std::memory_order_seq_cst) == 1;

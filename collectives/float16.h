@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two 16-bit floating-point types as bit patterns, and their conversions to and from f32. Round
-// to nearest, ties to even; a NaN stays a NaN. Without branches and inlined, so that loops
-// vectorise.
+// to nearest, ties to even; a NaN stays a NaN.
+//
+// The conversions of bits are written once for one number and for a vector of numbers: U, I and F
+// are uint32_t, int32_t and float, or compiler vectors of those. They are compiled for several
+// instruction sets, so nothing here may become a function that a linker shares: all is inlined, and
+// nothing of the standard library is called (__builtin_bit_cast instead of std::bit_cast).
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 namespace ronde::collectives {
@@ -19,69 +22,82 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-[[gnu::always_inline]] inline float to_f32(BFloat16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16U);
+// Bits of bf16, in the lower half of 32, to bits of f32.
+template <class U>
+[[gnu::always_inline]] inline U bits_of_bf16_widened(U bf16) {
+  return bf16 << 16;
 }
 
-// All ones or all zeros. Compilers may turn a choice between two numbers into a branch, and then
-// cannot vectorise when floating-point arithmetic is behind it; masks keep the arithmetic
-// unconditional.
-inline std::uint32_t mask_if(bool condition) { return 0U - static_cast<std::uint32_t>(condition); }
-inline std::uint32_t choose(std::uint32_t mask, std::uint32_t then, std::uint32_t otherwise) {
-  return (then & mask) | (otherwise & ~mask);
-}
-// a < b for numbers below 2^31: comparing as signed is what vector units can do.
-inline bool below(std::uint32_t a, std::uint32_t b) {
-  return static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b);
+// And back: f32 to bf16 in the upper half of 32 bits; what lies below is to be thrown away.
+template <class U, class F>
+[[gnu::always_inline]] inline U bits_of_f32_as_bf16_above(F value) {
+  const U bits = __builtin_bit_cast(U, value);
+  const U rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  // Rounding could carry a NaN into infinity or beyond.
+  const U nan = U{} + 0x7fc00000U;
+  return value != value ? nan : rounded;
 }
 
-[[gnu::always_inline]] inline float to_f32(Float16 value) {
+// Bits of f16, in the lower half of 32, to bits of f32.
+template <class I, class F, class U>
+[[gnu::always_inline]] inline U bits_of_f16_widened(U f16) {
   constexpr std::uint32_t kExponent = 0x7c00U << 13U;
   constexpr std::uint32_t kRebias = (127U - 15U) << 23U;
   constexpr std::uint32_t kOne = (127U - 14U) << 23U;  // 2^-14
-  const std::uint32_t wide = value.bits;
-  const std::uint32_t sign = (wide & 0x8000U) << 16U;
-  const std::uint32_t magnitude = (wide & 0x7fffU) << 13U;
-  const std::uint32_t exponent = magnitude & kExponent;
+  const U sign = (f16 & 0x8000U) << 16;
+  const U magnitude = (f16 & 0x7fffU) << 13;
+  const U exponent = magnitude & kExponent;
   // A normal number needs its exponent moved; infinity and NaN need it moved to the very top.
-  const std::uint32_t normal = magnitude + kRebias + (kRebias & mask_if(exponent == kExponent));
+  const U moved = magnitude + kRebias;
+  const U normal = exponent == kExponent ? moved + kRebias : moved;
   // A subnormal is mantissa * 2^-24: let the hardware normalise, by writing the mantissa below a
   // one at 2^-14 and taking that one away again. Exact.
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(
-      std::bit_cast<float>(magnitude + kOne) - std::bit_cast<float>(kOne));
-  return std::bit_cast<float>(choose(mask_if(exponent == 0), subnormal, normal) | sign);
+  const F one = __builtin_bit_cast(F, U{} + kOne);
+  const U subnormal = __builtin_bit_cast(U, __builtin_bit_cast(F, magnitude + kOne) - one);
+  return (exponent == 0U ? subnormal : normal) | sign;
+}
+
+// And back. Numbers are compared as signed, which is what vector units can do; all are below 2^31.
+template <class I, class F, class U>
+[[gnu::always_inline]] inline U bits_of_f32_as_f16(U bits) {
+  constexpr std::int32_t kInfinity = 255 << 23;
+  constexpr std::int32_t kTooLarge = (127 + 16) << 23;        // 65536
+  constexpr std::int32_t kSmallestNormal = (127 - 14) << 23;  // 2^-14
+  constexpr std::uint32_t kHalf = (127U - 1U) << 23U;         // 0.5
+  const U sign = bits & 0x80000000U;
+  const U magnitude = bits ^ sign;
+  const I size = __builtin_bit_cast(I, magnitude);
+  // Below 2^-14 the last place is 2^-24, which is the last place of f32 numbers just above 0.5:
+  // adding 0.5 makes the hardware round there, with ties to even, subnormals and zero included.
+  const F half = __builtin_bit_cast(F, U{} + kHalf);
+  const U subnormal = __builtin_bit_cast(U, __builtin_bit_cast(F, magnitude) + half) - kHalf;
+  // Rounds the 13 bits that go; a carry runs into the exponent and, at the top, into infinity.
+  const U odd = (magnitude >> 13) & 1U;
+  const U normal = (magnitude - ((127U - 15U) << 23U) + 0xfffU + odd) >> 13;
+  const U infinity = U{} + 0x7c00U;
+  const U special = size > kInfinity ? infinity | 0x0200U : infinity;
+  const U rounded = size < kSmallestNormal ? subnormal : normal;
+  return (size < kTooLarge ? rounded : special) | (sign >> 16);
+}
+
+// One number at a time.
+
+[[gnu::always_inline]] inline float to_f32(BFloat16 value) {
+  return __builtin_bit_cast(float, bits_of_bf16_widened<std::uint32_t>(value.bits));
+}
+
+[[gnu::always_inline]] inline float to_f32(Float16 value) {
+  return __builtin_bit_cast(float,
+                            bits_of_f16_widened<std::int32_t, float, std::uint32_t>(value.bits));
 }
 
 [[gnu::always_inline]] inline BFloat16 to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
-  // Rounding could carry a NaN into infinity or beyond; the quiet bit keeps it one.
-  const std::uint32_t nan = (bits >> 16U) | 0x0040U;
-  const std::uint32_t is_nan = mask_if(below(0x7f800000U, bits & 0x7fffffffU));
-  return {static_cast<std::uint16_t>(choose(is_nan, nan, rounded))};
+  return {static_cast<std::uint16_t>(bits_of_f32_as_bf16_above<std::uint32_t>(value) >> 16)};
 }
 
 [[gnu::always_inline]] inline Float16 to_f16(float value) {
-  constexpr std::uint32_t kInfinity = 255U << 23U;
-  constexpr std::uint32_t kTooLarge = (127U + 16U) << 23U;        // 65536
-  constexpr std::uint32_t kSmallestNormal = (127U - 14U) << 23U;  // 2^-14
-  constexpr std::uint32_t kHalf = (127U - 1U) << 23U;             // 0.5
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits & 0x80000000U;
-  const std::uint32_t magnitude = bits ^ sign;
-  // Below 2^-14 the last place is 2^-24, which is the last place of f32 numbers just above 0.5:
-  // adding 0.5 makes the hardware round there, with ties to even, subnormals and zero included.
-  const std::uint32_t subnormal =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kHalf)) -
-      kHalf;
-  // Rounds the 13 bits that go; a carry runs into the exponent and, at the top, into infinity.
-  const std::uint32_t odd = (magnitude >> 13U) & 1U;
-  const std::uint32_t normal = (magnitude - ((127U - 15U) << 23U) + 0xfffU + odd) >> 13U;
-  const std::uint32_t special = 0x7c00U | (0x0200U & mask_if(below(kInfinity, magnitude)));
-  const std::uint32_t rounded =
-      choose(mask_if(below(magnitude, kSmallestNormal)), subnormal, normal);
-  const std::uint32_t result = choose(mask_if(below(magnitude, kTooLarge)), rounded, special);
-  return {static_cast<std::uint16_t>(result | (sign >> 16U))};
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
+  return {static_cast<std::uint16_t>(bits_of_f32_as_f16<std::int32_t, float>(bits))};
 }
 
 }  // namespace ronde::collectives

@@ -2,23 +2,42 @@
 // The arithmetic of a reduction, on contiguous memory: one table over dtype and operation. The
 // algorithms move bytes and call these; nothing else in Ronde knows what a sum is.
 //
+// What each operation does, element by element:
+//
+//   sum, product   Floating point: in f32 for f16, bf16 and f32, in f64 for f64, in the order that
+//                  the order rule gives; f16 and bf16 are rounded to nearest, ties to even, and
+//                  overflow to infinity. Integers wrap around.
+//   average        Floating point: the sum times a factor, which is postscale / ranks, computed in
+//                  f64 and rounded to the type of the sum. Integers: the sum, wrapped around,
+//                  divided by the number of ranks, truncating towards zero.
+//   min, max       -0 is below +0. A NaN in any contribution makes the result a NaN.
+//   band bor bxor  Bitwise "and", "or" and "exclusive or" of integers; not defined for floating
+//                  point.
+//   bool           Every byte but 0 is true, and a result is 0 or 1. min and band are "all", max
+//                  and bor are "any", bxor is "an odd number"; it has no sum, product or average.
+//
+// A NaN stays a NaN; its payload and sign are not promised. Subnormals are kept. A prescale
+// multiplies each contribution before, and a postscale the result after, the operation, in the type
+// of the sum; integers and bools refuse both. Nothing else is rounded: the same bits come out of
+// every instruction set.
+//
 // With x' = the prescaled contribution of a rank, in the order of the ranks a, b, c, ..., z:
 //
-//   first      a'                       a contribution sets out on its way
-//   combine    (a' + b')                a hop
+//   of_host    (a' + b' + ... + z') * factor    the ranks of a host
+//   first      a'                               a contribution sets out on its way round a ring
+//   combine    (a' + b')                        a hop
 //   last_hop   ((a' + ... + y') + z') * factor
-//   only       a' * factor              a job of one
+//   only       a' * factor                      a job of one
 //
-// Rounding is part of the result. The arithmetic is f32 for f16, bf16 and f32, and f64 for f64.
-// Each of the four kernels rounds what it stores to the dtype, so 16-bit types round at every hop;
-// a prescaled 16-bit contribution is rounded before it is added, since it is the sum of a host that
-// has one rank. Integers wrap around; their average divides the sum, truncating towards zero. A NaN
-// in any contribution makes min and max NaN, and -0 is below +0. In a bool everything but 0 is
-// true.
+// Each kernel rounds what it stores to the dtype, and of_host nothing before that. So 16-bit types
+// round at every hop; there a prescaled contribution is rounded before it is added, since it is the
+// sum of a host that has one rank.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "base/dtype.h"
 
@@ -30,6 +49,8 @@ struct Reduction {
   base::ReduceOp op = base::ReduceOp::kSum;
   double prescale = 1.0;   // on each contribution
   double postscale = 1.0;  // on the result
+  // Of f32 only: contributions and the result are rounded to 16 bits, as they travel.
+  base::Compression compression = base::Compression::kNone;
 };
 
 // The numbers that the kernels multiply or divide with.
@@ -47,13 +68,46 @@ struct ReduceKernels {
   using InPlace = void (*)(std::byte* accumulator, std::int64_t elements, const Scaling& scaling);
   using WithOwn = void (*)(std::byte* accumulator, const std::byte* own, std::int64_t elements,
                            const Scaling& scaling);
+  // Pointers and counts, not spans: members of std::span compiled for one instruction set must not
+  // be shared with code for another.
+  using OfHost = void (*)(const std::byte* const* sources, std::int64_t source_count,
+                          std::byte* const* destinations, std::int64_t destination_count,
+                          std::int64_t elements, const Scaling& scaling);
+
   InPlace first = nullptr;
   WithOwn combine = nullptr;
   WithOwn last_hop = nullptr;
   InPlace only = nullptr;
+  OfHost host = nullptr;  // of_host in raw form
+
+  // The sum of a host, in one place: elements of several contributions, in rank order, prescaled,
+  // reduced in the arithmetic's type, multiplied by the factor (integers: divided) and rounded
+  // once, stored to every destination. A destination may be exactly one of the sources; otherwise
+  // nothing overlaps. At least one source and one destination.
+  void of_host(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
+               std::int64_t elements, const Scaling& scaling) const {
+    host(sources.data(), static_cast<std::int64_t>(sources.size()), destinations.data(),
+         static_cast<std::int64_t>(destinations.size()), elements, scaling);
+  }
 };
 
-// The kernels of an operation that is defined for the dtype (base::is_defined).
+// What the kernels are compiled for; each includes those before it.
+enum class InstructionSet : std::uint8_t {
+  kPlain = 0,   // what every processor of the architecture has
+  kAvx2 = 1,    // with F16C
+  kAvx512 = 2,  // F, BW, VL, DQ
+};
+[[nodiscard]] std::string_view name_of(InstructionSet set);
+
+// The best that this processor and its operating system offer.
+[[nodiscard]] InstructionSet best_instruction_set();
+
+// The kernels of an operation that is defined for the dtype (base::is_defined), for the best
+// instruction set.
 [[nodiscard]] const ReduceKernels& kernels_for(base::DType dtype, base::ReduceOp op);
+
+// For a given one, not above the best: every choice gives the same bits.
+[[nodiscard]] const ReduceKernels& kernels_for(InstructionSet set, base::DType dtype,
+                                               base::ReduceOp op);
 
 }  // namespace ronde::collectives

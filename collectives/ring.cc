@@ -4,32 +4,25 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "collectives/request_slot.h"
 #include "collectives/ring_arithmetic.h"
 #include "collectives/ring_plan.h"
+#include "collectives/segment_lanes.h"
 
 namespace ronde::collectives {
 namespace {
 
 using fusion::ByteRange;
 
-// Enough that one segment is reduced while others are on the wire.
-constexpr std::int64_t kLanes = 4;
-static_assert(kLanes <= kTagsPerCollective);
-
 // Chunks are cut into segments, and segment k of every chunk makes its own way round the ring. A
-// lane carries segments k, k + lanes, k + 2 lanes, ... one after another through all turns, so that
-// it is one long row of turns; `position` counts them. Two buffers take turns by position: while
-// one is being sent, the next segment is received into the other.
-struct Lane {
-  std::int64_t index = 0;
-  std::int64_t segments = 0;
+// lane carries its segments one after another through all turns, so that it is one long row of
+// turns; `position` counts them. Two buffers take turns by position: while one is being sent, the
+// next segment is received into the other.
+struct Lane : SegmentLane<2> {
   std::int64_t position = 0;          // the next turn to take
   std::int64_t receive_position = 0;  // the next turn to post a receive for: at most one ahead
-  std::array<std::byte*, 2> buffers{};
   std::array<RequestSlot, 2> receiving;
   std::array<RequestSlot, 2> sending;
 };
@@ -48,11 +41,13 @@ class Ring final : public Collective {
   base::Result<StepResult> step() override;
 
  private:
-  [[nodiscard]] base::Status start();
   [[nodiscard]] std::int64_t end_of(const Lane& lane) const {
-    return lane.segments * plan_.turns();
+    return lane.of.segments * plan_.turns();
   }
   [[nodiscard]] Place place(const Lane& lane, std::int64_t position) const;
+  // The part of a buffer that carries a range.
+  [[nodiscard]] std::span<std::byte> message(const Lane& lane, std::size_t buffer,
+                                             const ByteRange& range) const;
 
   // Each returns whether something happened.
   base::Result<bool> advance(Lane& lane);
@@ -60,75 +55,46 @@ class Ring final : public Collective {
   base::Status post_receives(Lane& lane);
   base::Result<bool> take_turn(Lane& lane);
 
-  [[nodiscard]] int tag_of(const Lane& lane) const { return tag_ + static_cast<int>(lane.index); }
   [[nodiscard]] bool is_done(const Lane& lane) const {
     return lane.position == end_of(lane) && !lane.sending[0].busy() && !lane.sending[1].busy();
   }
 
   Transport& transport_;
-  WorkspaceLease memory_;
   RingPlan plan_;
   RingArithmetic arithmetic_;
-  base::Bytes segment_;
+  base::Bytes segment_;  // of the view
+  std::int64_t segments_;
   int tag_;
-  bool started_ = false;
-  std::vector<Lane> lanes_;
+  SegmentLanes<Lane> lanes_;
 };
+
+base::Bytes largest_chunk(const fusion::FusedView& view) {
+  base::Bytes largest;
+  for (int chunk = 0; chunk < view.chunks(); ++chunk) {
+    largest = std::max(largest, view.chunk_bytes(chunk));
+  }
+  return largest;
+}
 
 Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
            base::Bytes segment, int tag)
     : transport_(transport),
-      memory_(workspace),
       plan_(kind, transport.rank(), transport.size()),
       arithmetic_(std::move(arithmetic)),
-      segment_(segment),
-      tag_(tag) {
+      tag_(tag),
+      lanes_(workspace) {
   base::check_eq(arithmetic_.view().chunks(), transport.size(), "ring: one chunk per rank");
-}
-
-base::Status Ring::start() {
-  base::Bytes largest;
-  for (int chunk = 0; chunk < arithmetic_.view().chunks(); ++chunk) {
-    largest = std::max(largest, arithmetic_.view().chunk_bytes(chunk));
-  }
-  segment_ = segment_length(segment_, largest);
-  const std::int64_t segments = base::ceil_div(largest.value(), segment_.value());
-  const std::int64_t lanes = std::min(kLanes, segments);
-  if (lanes == 0) return {};
-
-  RONDE_RETURN_IF_ERROR(memory_.acquire(transport_, base::Bytes(lanes * 2 * segment_.value())));
-  lanes_.resize(static_cast<std::size_t>(lanes));
-  std::byte* next = memory_.memory();
-  for (std::int64_t index = 0; index < lanes; ++index) {
-    Lane& lane = lanes_[static_cast<std::size_t>(index)];
-    lane.index = index;
-    lane.segments = base::ceil_div(segments - index, lanes);
-    for (std::byte*& buffer : lane.buffers) {
-      buffer = next;
-      next += segment_.value();
-    }
-  }
-  return {};
+  const base::Bytes largest = largest_chunk(arithmetic_.view());
+  segment_ = segment_length(arithmetic_.in_view(std::min(segment, largest)), largest);
+  segments_ = base::ceil_div(largest.value(), segment_.value());
 }
 
 base::Result<StepResult> Ring::step() {
-  if (!started_) {
-    RONDE_RETURN_IF_ERROR(start());
-    started_ = true;
+  if (!lanes_.is_open()) {
+    RONDE_RETURN_IF_ERROR(lanes_.open(transport_, segments_, arithmetic_.on_wire(segment_)));
   }
-  bool progress = false;
-  bool done = true;
-  for (Lane& lane : lanes_) {
-    const base::Result<bool> advanced = advance(lane);
-    RONDE_RETURN_IF_ERROR(advanced.status());
-    progress |= *advanced;
-    done &= is_done(lane);
-  }
-  if (done) {
-    memory_.nothing_points_here();
-    return StepResult::kDone;
-  }
-  return progress ? StepResult::kProgress : StepResult::kIdle;
+  return lanes_.step([this](Lane& lane) { return advance(lane); },
+                     [this](const Lane& lane) { return is_done(lane); });
 }
 
 base::Result<bool> Ring::advance(Lane& lane) {
@@ -143,10 +109,14 @@ base::Result<bool> Ring::advance(Lane& lane) {
 }
 
 Place Ring::place(const Lane& lane, std::int64_t position) const {
-  const std::int64_t round = position / plan_.turns();
   const RingTurn turn = plan_.turn(static_cast<int>(position % plan_.turns()));
-  const std::int64_t segment = lane.index + round * std::ssize(lanes_);
+  const std::int64_t segment = lane.of.segment(position / plan_.turns());
   return {turn, segment_of(arithmetic_.view().chunk_bytes(turn.chunk), segment_, segment)};
+}
+
+std::span<std::byte> Ring::message(const Lane& lane, std::size_t buffer,
+                                   const ByteRange& range) const {
+  return {lane.buffers[buffer], arithmetic_.on_wire(base::Bytes(range.length())).size()};
 }
 
 base::Result<bool> Ring::end_sends(Lane& lane) {
@@ -169,8 +139,7 @@ base::Status Ring::post_receives(Lane& lane) {
     const auto buffer = static_cast<std::size_t>(lane.receive_position & 1);
     if (lane.sending[buffer].busy()) break;
     RONDE_RETURN_IF_ERROR(lane.receiving[buffer].receive(
-        transport_, plan_.previous(), tag_of(lane),
-        {lane.buffers[buffer], static_cast<std::size_t>(at.range.length())}));
+        transport_, plan_.previous(), lane.tag(tag_), message(lane, buffer, at.range)));
   }
   return {};
 }
@@ -192,9 +161,8 @@ base::Result<bool> Ring::take_turn(Lane& lane) {
     }
     arithmetic_.run(at.turn, at.range, lane.buffers[buffer]);
     if (sends(at.turn.verb)) {
-      RONDE_RETURN_IF_ERROR(lane.sending[buffer].send(
-          transport_, plan_.next(), tag_of(lane),
-          {lane.buffers[buffer], static_cast<std::size_t>(at.range.length())}));
+      RONDE_RETURN_IF_ERROR(lane.sending[buffer].send(transport_, plan_.next(), lane.tag(tag_),
+                                                      message(lane, buffer, at.range)));
     }
     ++lane.position;
     return true;
@@ -210,6 +178,15 @@ std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& work
   return std::make_unique<Ring>(transport, workspace, RingKind::kAllreduce,
                                 RingArithmetic(std::move(view), reduction, transport.size()),
                                 segment, tag);
+}
+
+std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace& workspace,
+                                                fusion::FusedView blocks_view,
+                                                const Reduction& reduction, base::Bytes segment,
+                                                int first_tag) {
+  return std::make_unique<Ring>(transport, workspace, RingKind::kReduceScatter,
+                                RingArithmetic(std::move(blocks_view), reduction, transport.size()),
+                                segment, first_tag);
 }
 
 std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,

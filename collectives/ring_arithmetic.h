@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a turn of the ring does to bytes: between one engine buffer and the user's tensors. No
 // messages.
+//
+// The buffer holds what travels. That is the dtype of the view, or 16 bits for each of its f32
+// elements: then contributions are narrowed as they are read and results widened as they are
+// written, and everything in between is a ring of 16-bit numbers.
 #pragma once
 
 #include <cstddef>
 #include <utility>
 
+#include "base/numbers.h"
 #include "collectives/reduce_kernels.h"
 #include "collectives/ring_plan.h"
+#include "collectives/window_plan.h"
+#include "collectives/wire_copy.h"
+#include "fusion/chunks.h"
 #include "fusion/fused_view.h"
 
 namespace ronde::collectives {
@@ -16,24 +24,41 @@ namespace ronde::collectives {
 class RingArithmetic {
  public:
   // For an allgather, which has no arithmetic.
-  explicit RingArithmetic(fusion::FusedView view) : view_(std::move(view)) {}
+  explicit RingArithmetic(fusion::FusedView view);
   RingArithmetic(fusion::FusedView view, const Reduction& reduction, int ranks);
 
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
+
+  // What bytes of the view take in a buffer, and the other way round.
+  [[nodiscard]] base::Bytes on_wire(base::Bytes of_view) const {
+    return base::Bytes(of_view.value() / element_ * wire_element_);
+  }
+  [[nodiscard]] base::Bytes in_view(base::Bytes of_wire) const {
+    return base::Bytes(of_wire.value() * (element_ / wire_element_));
+  }
 
   // Does `turn` for bytes `range` of its chunk. What was received is in `buffer`; what is to be
   // sent is there afterwards.
   void run(const RingTurn& turn, const fusion::ByteRange& range, std::byte* buffer) const;
 
  private:
+  [[nodiscard]] WireCopy wire_copy() const { return {view_, wire_}; }
+  [[nodiscard]] ElementRange elements_of(const fusion::ByteRange& range) const {
+    return {range.begin / element_, range.end / element_};
+  }
   void copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const;
   void copy_out(int chunk, const fusion::ByteRange& range, const std::byte* buffer) const;
   void reduce(ReduceKernels::WithOwn kernel, int chunk, const fusion::ByteRange& range,
               std::byte* buffer) const;
+  void reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* buffer, const std::byte* input,
+                       std::int64_t elements) const;
   void scale(ReduceKernels::InPlace kernel, const fusion::ByteRange& range,
              std::byte* buffer) const;
 
   fusion::FusedView view_;
+  base::DType wire_;
+  std::int64_t element_;  // bytes
+  std::int64_t wire_element_;
   ReduceKernels kernels_;
   Scaling scaling_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/ring_plan.h"
 
-#include <algorithm>
+#include "base/check.h"
 
 namespace ronde::collectives {
 
@@ -9,6 +9,7 @@ bool receives(RingVerb verb) {
   switch (verb) {
     case RingVerb::kReceiveReduceSend:
     case RingVerb::kReceiveReduceCopySend:
+    case RingVerb::kReceiveReduceCopy:
     case RingVerb::kReceiveCopySend:
     case RingVerb::kReceiveCopy:
       return true;
@@ -29,6 +30,7 @@ bool sends(RingVerb verb) {
     case RingVerb::kReceiveCopySend:
     case RingVerb::kCopySend:
       return true;
+    case RingVerb::kReceiveReduceCopy:
     case RingVerb::kReceiveCopy:
     case RingVerb::kReduceCopy:
     case RingVerb::kCopy:
@@ -44,36 +46,26 @@ RingPlan::RingPlan(RingKind kind, int rank, int size) : kind_(kind), rank_(rank)
 int RingPlan::turns() const { return kind_ == RingKind::kAllreduce ? 2 * (size_ - 1) + 1 : size_; }
 
 RingTurn RingPlan::turn(int index) const {
-  const bool allreduce = kind_ == RingKind::kAllreduce;
-  if (size_ == 1) return {allreduce ? RingVerb::kReduceCopy : RingVerb::kCopy, 0};
+  const bool gathers_only = kind_ == RingKind::kAllgather;
+  if (size_ == 1) return {gathers_only ? RingVerb::kCopy : RingVerb::kReduceCopy, 0};
 
-  // The turn in which a rank has its own chunk whole; an allgather starts there.
+  // The turn in which a rank has its own chunk whole: a reduce-scatter ends there, an allgather
+  // starts there.
   const int home = size_ - 1;
-  const int t = allreduce ? index : home + index;
+  const int t = gathers_only ? home + index : index;
   const int last = 2 * home;
-  base::check(index >= 0 && t <= last, "RingPlan: no such turn");
+  base::check(index >= 0 && index < turns(), "RingPlan: no such turn");
   const int chunk = (rank_ - 1 - t + 2 * size_) % size_;
 
-  if (t == home) return {allreduce ? RingVerb::kReceiveReduceCopySend : RingVerb::kCopySend, chunk};
+  if (t == home) {
+    if (gathers_only) return {RingVerb::kCopySend, chunk};
+    const bool goes_on = kind_ == RingKind::kAllreduce;
+    return {goes_on ? RingVerb::kReceiveReduceCopySend : RingVerb::kReceiveReduceCopy, chunk};
+  }
   if (t == 0) return {RingVerb::kSend, chunk};
   if (t < home) return {RingVerb::kReceiveReduceSend, chunk};
   if (t < last) return {RingVerb::kReceiveCopySend, chunk};
   return {RingVerb::kReceiveCopy, chunk};
-}
-
-fusion::ByteRange segment_of(base::Bytes bytes, base::Bytes segment, std::int64_t index) {
-  // Compared by division: index * segment may be far beyond what fits.
-  if (index >= base::ceil_div(bytes.value(), segment.value()))
-    return {bytes.value(), bytes.value()};
-  const std::int64_t begin = index * segment.value();
-  return {begin, begin + std::min(segment.value(), bytes.value() - begin)};
-}
-
-base::Bytes segment_length(base::Bytes wanted, base::Bytes largest) {
-  const std::int64_t lines =
-      std::max<std::int64_t>(1, std::min(base::ceil_div(wanted.value(), fusion::kLineBytes),
-                                         base::ceil_div(largest.value(), fusion::kLineBytes)));
-  return base::Bytes(lines * fusion::kLineBytes);
 }
 
 }  // namespace ronde::collectives

@@ -15,28 +15,24 @@
 // sends 1/n of the vector: 2(n-1)/n of its bytes in all, the least any allreduce can do. Chunk c is
 // summed in the order c+1, c+2, ..., c, which is the order rule across hosts.
 //
-// An allgather is the second half of the same walk: it begins in the turn in which each rank has
-// its own chunk whole.
+// A reduce-scatter is the first half of the same walk: it ends in the turn in which each rank gets
+// its own chunk whole. An allgather is the second half, and begins there.
 #pragma once
-
-#include <cstdint>
-
-#include "base/numbers.h"
-#include "fusion/chunks.h"
 
 namespace ronde::collectives {
 
-enum class RingKind { kAllreduce, kAllgather };
+enum class RingKind { kAllreduce, kReduceScatter, kAllgather };
 
 // "Copy" is to the user's output; "reduce" adds the user's input.
 enum class RingVerb {
   kSend,                   // my contribution sets out
   kReceiveReduceSend,      // a partial sum comes by
   kReceiveReduceCopySend,  // my own chunk comes home: now it is the whole sum
+  kReceiveReduceCopy,      // reduce-scatter: my own chunk comes home, and goes no further
   kReceiveCopySend,        // a whole sum comes by
   kReceiveCopy,            // the last sum; the next rank already has it
   kCopySend,               // allgather: my own block sets out
-  kReduceCopy,             // allreduce of one rank
+  kReduceCopy,             // allreduce or reduce-scatter of one rank
   kCopy,                   // allgather of one rank
 };
 
@@ -65,13 +61,5 @@ class RingPlan {
   int rank_;
   int size_;
 };
-
-// What is in flight at once: segment `index` of something of `bytes` bytes; empty beyond the end.
-[[nodiscard]] fusion::ByteRange segment_of(base::Bytes bytes, base::Bytes segment,
-                                           std::int64_t index);
-
-// The length of the segments that are used for parts of up to `largest` bytes when `wanted` is
-// asked for: whole lines, so that no element is split, and no more memory than needed.
-[[nodiscard]] base::Bytes segment_length(base::Bytes wanted, base::Bytes largest);
 
 }  // namespace ronde::collectives

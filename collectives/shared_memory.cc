@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <string>
 
 namespace ronde::collectives {
@@ -19,8 +18,6 @@ using base::Bytes;
 using base::Code;
 using base::Result;
 using base::Status;
-
-constexpr std::align_val_t kPage{4096};
 
 std::string size_text(Bytes bytes) { return std::to_string(bytes.value()) + " bytes"; }
 
@@ -46,13 +43,8 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfd(Bytes bytes) {
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create_heap(Bytes bytes) {
   RONDE_RETURN_IF_ERROR(check_size(bytes));
-  void* memory = ::operator new(bytes.size(), kPage, std::nothrow);
-  if (memory == nullptr) {
-    return Status::error(Code::kOutOfMemory, "no memory for a board of " + size_text(bytes));
-  }
-  std::memset(memory, 0, bytes.size());
-  return std::shared_ptr<SharedMemory>(
-      new SharedMemory(FileDescriptor(), std::span(static_cast<std::byte*>(memory), bytes.size())));
+  // Not operator new: fresh pages are zero without being touched.
+  return map(FileDescriptor(), bytes);
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd, Bytes bytes) {
@@ -75,20 +67,19 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd, By
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor fd, Bytes bytes) {
-  void* memory = ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* memory =
+      ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd.get(), 0);
   if (memory == MAP_FAILED) {
-    return Status::system("could not map shared memory of " + size_text(bytes), errno);
+    return Status::system("could not map shared memory of " + size_text(bytes) +
+                              " (most of it is address space for ronde::Buffer: a lower "
+                              "RONDE_BUFFER_BYTES needs less)",
+                          errno);
   }
   return std::shared_ptr<SharedMemory>(
       new SharedMemory(std::move(fd), std::span(static_cast<std::byte*>(memory), bytes.size())));
 }
 
-SharedMemory::~SharedMemory() {
-  if (fd_.valid()) {
-    ::munmap(bytes_.data(), bytes_.size());
-  } else {
-    ::operator delete(bytes_.data(), kPage);
-  }
-}
+SharedMemory::~SharedMemory() { ::munmap(bytes_.data(), bytes_.size()); }
 
 }  // namespace ronde::collectives

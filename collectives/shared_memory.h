@@ -2,6 +2,7 @@
 // Memory that the ranks of a host share. Two backings carry the same bytes: a memfd (one process
 // per rank; it has no name, so nothing is left behind after a kill, and the size of /dev/shm is no
 // limit) and the heap (many engines in one process, where the thread sanitizer sees every access).
+// Pages of either cost nothing until they are touched, so a board may be much larger than memory.
 #pragma once
 
 #include <cstddef>

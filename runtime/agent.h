@@ -32,6 +32,13 @@ class Agent {
   // sleeping. Called by the holder.
   [[nodiscard]] virtual bool busy() = 0;
 
+  // Until it is told otherwise, whatever lets work in flight here go on must ring this rank's
+  // doorbell (true), or need not (false). Peers that move data by counters ring only those who
+  // asked, so a holder asks before it stops watching a busy() agent, and then looks once more: what
+  // a peer did before it saw the wish is found by that look. Called by the holder, true and false
+  // by turns.
+  virtual void want_rings(bool wanted) = 0;
+
   // True while something is outstanding that rings nobody (an MPI request): the next look must come
   // within a millisecond. Called by the holder.
   [[nodiscard]] virtual bool needs_polling() = 0;

@@ -7,7 +7,8 @@
 // The words, and who may change them:
 // - role: free or held. Taken by a compare-and-swap; freed by the holder alone.
 // - armed: the doorbell's flag. 1: whoever rings must wake the background thread. Set by the thread
-//   that leaves, just after the role became free, and cleared by the one that takes it.
+//   that leaves, just after the role became free, and cleared by the one that takes it or is about
+//   to (hush).
 // - rings and posts: what came; rings of the doorbell, posts of threads that drive the agent next.
 // - seen: rings + posts as the holder read them before it last looked at everything.
 // - sleep_until: when the background thread wakes up by itself.
@@ -15,6 +16,8 @@
 //   parked node is in the list; its state changes only under the mutex, so that "was it still there
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
 // - completion: pending, awaited (somebody may be asleep for it), done.
+// - asked: whether peers that move work in flight along must ring. A note of the holder to itself;
+//   what the peers read is the agent's business (Agent::want_rings).
 //
 // Why nobody sleeps for ever. The words (but `seen`, a note of the holder to itself) are seq_cst,
 // and both sides write their own before they read the other's:
@@ -24,6 +27,8 @@
 //   leaver:      role = free;           then posts != seen?
 // - sleeper:     awaited, unless done; then parks and sleeps
 //   complete():  done;                  then wakes the parked if it was awaited
+// - peer:        moves a counter;       then rings if it is asked to
+//   holder:      asks for rings;        then looks once more, and only then sleeps or leaves
 // - background:  sleep_until = never;   then takes the role
 //   leaver:      role = free;           then is sleep_until too late for the agent's timers?
 // A role that is held never rests on a sleeper: a driver that goes to sleep frees it, and a thread
@@ -54,8 +59,9 @@ struct RoleWords {
 // - Time, Completion; Node, constructed from Env& and Completion&; Lock, a scoped lock of `mutex`;
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, state(Node&), word(Completion&): atomics
-// - rings(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
+// - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
 // - do_work(), runnable(), busy(), due(): the agent's; due() is when it must be looked at next
+// - want_rings(bool): the agent's, and asked(): what it was told last
 // - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
 // - under the mutex: enlist(Node&), remove(Node&), parked_after(Node*): the next parked node of the
 //   list, the first after nullptr, or nullptr; the longest asleep comes first
@@ -69,6 +75,10 @@ class AgentRole : private RoleWords {
   using Completion = typename Env::Completion;
 
   explicit AgentRole(Env& env) : env_(env) {}
+
+  // The calling thread goes into wait() next: until then nobody who rings need wake the background
+  // thread. wait() makes up for it, whatever it finds.
+  void hush() { env_.disarm(); }
 
   // There is new work, and the calling thread goes into wait() next.
   void post() { env_.words().posts.fetch_add(1, std::memory_order_seq_cst); }
@@ -94,8 +104,7 @@ class AgentRole : private RoleWords {
 
   bool wait(Completion& completion, Time deadline) {
     if (done(completion)) {
-      // A caller of post() that then waits for something else must not leave its work unnoticed.
-      if (fresh()) env_.wake_background();
+      pass_by();
       return true;
     }
     Node node(env_, completion);
@@ -149,7 +158,7 @@ class AgentRole : private RoleWords {
         do {
           while (look() > 0) env_.checkpoint(Place::kBackground, 0);
           env_.checkpoint(Place::kBackground, 1);
-        } while (watch.again(env_.busy()));
+        } while (watch.again(env_.busy()) || listen());
       }
       const Time due = env_.due();
       env_.words().sleep_until.store(due, std::memory_order_seq_cst);
@@ -192,15 +201,29 @@ class AgentRole : private RoleWords {
   int look() {
     const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
     env_.words().seen.store(came, std::memory_order_relaxed);
-    return env_.do_work();
+    const int amount = env_.do_work();
+    // It goes on, and is watched: a ring would only cost the peers time.
+    if (amount > 0 && env_.asked()) env_.want_rings(false);
+    return amount;
   }
 
-  // Something came since the holder last looked, or is left over. Asked by a thread that has just
-  // freed the role: if another took it meanwhile the answer may be too new, and is then not needed.
-  bool fresh() {
-    const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
-    return came != env_.words().seen.load(std::memory_order_relaxed) || env_.runnable();
+  // Holder that is about to stop watching. True if work is in flight that could have gone on
+  // without a ring until now: then one more look is due.
+  bool listen() {
+    if (env_.asked() || !env_.busy()) return false;
+    env_.want_rings(true);
+    return true;
   }
+
+  // Something came since the holder last looked.
+  bool rung() {
+    const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
+    return came != env_.words().seen.load(std::memory_order_relaxed);
+  }
+
+  // The same, or something is left over. Asked by a thread that has just freed the role: if another
+  // took it meanwhile the answer may be too new, and is then not needed.
+  bool fresh() { return rung() || env_.runnable(); }
 
   // Holder: works until `completion` is done or the deadline has passed (true), or until it is time
   // to sleep (false). Looks at least once.
@@ -212,7 +235,7 @@ class AgentRole : private RoleWords {
         const int amount = look();
         if (done(completion) || env_.expired(deadline)) return true;
         if (amount > 0) break;  // watch from the start again
-        if (!watch.again(env_.busy())) return false;
+        if (!watch.again(env_.busy()) && !listen()) return false;
       }
     }
   }
@@ -228,9 +251,21 @@ class AgentRole : private RoleWords {
     }
   }
 
+  // Of a thread that need not wait after all. A caller of hush() must not leave the bell silent,
+  // nor a caller of post() its work unnoticed; whoever holds the role arms and looks when it
+  // leaves.
+  void pass_by() {
+    if (!env_.armed() && env_.words().role.load(std::memory_order_seq_cst) == kFree) env_.arm();
+    if (fresh()) env_.wake_background();
+  }
+
   // Holder whose own work is done or out of time: another thread that waits goes on, or nobody.
   void leave() {
     env_.checkpoint(Place::kLeave, 0);
+    // Other work may be in flight. Once nobody watches it, rings bring the background thread; but
+    // if it moves even now, that takes over at once. And where somebody rang for what was seen
+    // before he did, a look is cheaper than waking it.
+    const bool moves = (listen() || rung()) && look() > 0;
     const Time due = env_.due();
     {
       Lock lock(env_.mutex);
@@ -240,7 +275,7 @@ class AgentRole : private RoleWords {
       }
       release();
     }
-    if (fresh() || due < sleep_until()) env_.wake_background();
+    if (moves || fresh() || due < sleep_until()) env_.wake_background();
   }
 
   // Holder that goes to sleep: frees the role and parks. Not to another waiter, which would hand it

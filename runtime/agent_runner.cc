@@ -112,6 +112,7 @@ class Environment : private RoleWords {
   std::atomic<std::uint32_t>& word(Completion& completion) { return completion.word(); }
 
   [[nodiscard]] std::uint64_t rings() const { return bell_.rings(); }
+  [[nodiscard]] bool armed() const { return bell_.armed(); }
   void arm() { bell_.arm(); }
   void disarm() { bell_.disarm(); }
   void wake_background() { bell_.wake(); }
@@ -119,13 +120,19 @@ class Environment : private RoleWords {
   int do_work() { return agent_.do_work(); }
   bool runnable() { return agent_.runnable(); }
   bool busy() { return agent_.busy(); }
+  void want_rings(bool wanted) {
+    asked_ = wanted;
+    agent_.want_rings(wanted);
+  }
+  [[nodiscard]] bool asked() const { return asked_; }
   Time due() {
     const base::Instant timer = agent_.next_deadline();
     return agent_.needs_polling() ? std::min(timer, clock_.after(kPollInterval)) : timer;
   }
 
   [[nodiscard]] bool expired(Time deadline) const {
-    return deadline != kNever && clock_.now() >= deadline;
+    if (deadline == kNever || clock_.about_now() < deadline - base::Clock::kCoarse) return false;
+    return clock_.now() >= deadline;
   }
   void sleep(Node& node, Time deadline) {
     sleeps.fetch_add(1, std::memory_order_relaxed);
@@ -191,6 +198,7 @@ class Environment : private RoleWords {
   const AgentRunner::Options options_;
   Words words_;
   std::atomic<int> bystanders_{0};
+  bool asked_ = false;  // of the role
   Node* first_ RONDE_GUARDED_BY(mutex) = nullptr;
   Node* last_ RONDE_GUARDED_BY(mutex) = nullptr;
 };
@@ -293,6 +301,8 @@ base::Status AgentRunner::unwatch(int fd) {
   if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, fd, nullptr) == 0) return {};
   return base::Status::system("could not stop watching descriptor " + std::to_string(fd), errno);
 }
+
+void AgentRunner::will_wait() { state_->role.hush(); }
 
 void AgentRunner::notify(bool wake_background) {
   if (wake_background) {

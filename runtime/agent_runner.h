@@ -63,6 +63,11 @@ class AgentRunner {
   // Forgets `fd`; call it before closing it. An event that was picked up already may still come.
   base::Status unwatch(int fd);
 
+  // The caller is about to make new work known and goes into wait() right after: what others answer
+  // meanwhile need not wake the background thread. A caller that breaks the promise leaves this
+  // rank deaf until the next wait() or timer.
+  void will_wait();
+
   // There is new work for the agent in this process. With wake_background = false the caller
   // promises that its very next call is wait() for that work: then nobody is woken, and no system
   // call made.

@@ -128,8 +128,8 @@ Result<int> Coordinator::publish(bool data_plane_idle) {
     ++work;
   }
   if (data_plane_idle && negotiator_.has_ready() && !lingers()) {
-    const auto batch = negotiator_.next_batch(config_.batch_bytes);
-    RONDE_RETURN_IF_ERROR(post(*batch));
+    auto batch = negotiator_.next_batch(config_.batch_bytes);
+    RONDE_RETURN_IF_ERROR(post(std::move(*batch)));
     ++work;
     for (const Decision& decision : negotiator_.take_decisions()) {
       RONDE_RETURN_IF_ERROR(post(decision));
@@ -139,8 +139,15 @@ Result<int> Coordinator::publish(bool data_plane_idle) {
   const auto flushed = decisions_.flush();
   RONDE_RETURN_IF_ERROR(flushed.status());
   drained_ = *flushed;
-  if (decisions_.take_added()) board_.ring_all();
+  if (decisions_.take_added()) ring_the_others();
   return work;
+}
+
+// This rank reads what was decided in the same look.
+void Coordinator::ring_the_others() {
+  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
+    if (rank != board_.rank()) board_.doorbell(rank).ring();
+  }
 }
 
 bool Coordinator::lingers() {

@@ -28,6 +28,10 @@ class Coordinator {
 
   // When a lingering batch is due; kNever without one.
   [[nodiscard]] base::Instant next_deadline() const;
+  // A step() with the data plane idle would publish a batch: what is ready waits for nothing else.
+  [[nodiscard]] bool waits_for_idle() const {
+    return negotiator_.has_ready() && linger_until_ == base::kNever;
+  }
   // Everything that was decided has reached the board.
   [[nodiscard]] bool drained() const { return drained_; }
 
@@ -51,6 +55,7 @@ class Coordinator {
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);
   void detach_departed();
+  void ring_the_others();
   [[nodiscard]] bool lingers();
 
   collectives::Board board_;

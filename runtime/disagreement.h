@@ -20,6 +20,9 @@ struct Statement {
 // they said:
 //   'fc1/weight': the ranks disagree: ranks 0-2 said allreduce(sum, f32, [128, 784]) at
 //   train.cc:40, rank 3 said allreduce(sum, f32, [128, 785]) at train.cc:40. Make the calls agree
+// and, of a group, the member:
+//   'group of fc1/weight': the ranks disagree about tensor 2 of the group: ranks 0-2 said
+//   'fc1/bias' [128], rank 3 said nothing: its group has 1 tensor. Make the calls agree
 base::Result<AgreedTensor> agree_on(const std::string& name,
                                     const std::vector<Statement>& statements);
 

@@ -2,15 +2,16 @@
 // The engine: see engine.h.
 #include "runtime/engine.h"
 
-#include <unistd.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <thread>
 #include <utility>
 
 #include "base/cores.h"
+#include "collectives/host_allreduce.h"
+#include "runtime/submission.h"
 
 namespace ronde::runtime {
 
@@ -19,8 +20,6 @@ using base::Result;
 using base::Status;
 
 namespace {
-
-constexpr std::size_t kLongestName = 4096;
 
 // Beyond the stall deadline, which ends every work, a waiter gives the verdict this long to arrive.
 constexpr base::Nanoseconds kVerdictMargin = std::chrono::seconds(10);
@@ -37,13 +36,6 @@ AgentRunner::Options runner_options(const base::Config& config, const Job& job) 
   options.oversubscribed = job.local_size() > base::cores_for_ranks();
   options.thread_name = "ronde-" + std::to_string(job.rank());
   return options;
-}
-
-bool partly_overlap(const std::byte* input, const std::byte* output, base::Bytes bytes) {
-  if (input == output) return false;
-  const std::less<> before;
-  const auto size = bytes.value();
-  return before(input, output + size) && before(output, input + size);
 }
 
 }  // namespace
@@ -70,9 +62,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     engine->job_->abandon();
     return entered;
   }
-  engine->log_.info(
-      "rank " + std::to_string(engine->rank_) + " of " + std::to_string(engine->size_) +
-      ": collectives run the ring (RONDE_ALGORITHM=" + engine->config_.algorithm + ")");
+  engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
+                    std::to_string(engine->size_) + ": data moves over " +
+                    engine->agent_.data_plane());
   return engine;
 }
 
@@ -80,12 +72,14 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
                std::unique_ptr<Job> job)
     : config_(std::move(config)),
       clock_(std::move(clock)),
-      pid_(::getpid()),
       job_(std::move(job)),
       rank_(job_->rank()),
       size_(job_->size()),
       local_rank_(job_->local_rank()),
       local_size_(job_->local_size()),
+      memory_(std::make_shared<BoardMemory>(job_->board())),
+      small_bytes_(
+          collectives::small_vector_bytes(local_size_, job_->board().geometry().slot_bytes)),
       log_(config_.log_level, rank_),
       table_(rank_),
       agent_(*job_, table_, config_, *clock_, log_,
@@ -95,13 +89,14 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
               runner_options(config_, *job_)) {}
 
 Engine::~Engine() {
-  if (open_ && ::getpid() == pid_) close().ignore();
+  if (open_ && process_.is_mine()) close().ignore();
 }
 
 Status Engine::enter() {
   job_->board().enter();
   RONDE_RETURN_IF_ERROR(wait_for_ranks(clock_->after(config_.start_timeout)));
   RONDE_RETURN_IF_ERROR(watch_peers());
+  RONDE_RETURN_IF_ERROR(tune(clock_->after(config_.start_timeout)));
   RONDE_RETURN_IF_ERROR(runner_.start());
   open_ = true;
   return {};
@@ -139,6 +134,31 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
   }
 }
 
+// Nobody watches the other processes for this rank yet, so it looks itself while it waits.
+Status Engine::tune(base::Instant deadline) {
+  constexpr int kWaitsPerLook = 256;
+  int waits = 0;
+  return agent_.tune([&]() -> Status {
+    std::this_thread::yield();
+    if (++waits % kWaitsPerLook != 0) return {};
+    if (const auto trouble = trouble_at_start()) return *trouble;
+    if (clock_->now() >= deadline) {
+      return Status::error(Code::kDeadline,
+                           "the ranks of this host did not finish the probe of the board in time: "
+                           "look at their output, or raise RONDE_START_TIMEOUT_SECONDS");
+    }
+    for (const PeerWatch& peer : peers_) {
+      pollfd watched{peer.pidfd.get(), POLLIN, 0};
+      if (::poll(&watched, 1, 0) > 0) {
+        return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer.rank) +
+                                                    " died while the engines were opening")
+            .with_rank(peer.rank);
+      }
+    }
+    return {};
+  });
+}
+
 Status Engine::watch_peers() {
   auto peers = job_->watch_peers();
   RONDE_RETURN_IF_ERROR(peers.status());
@@ -151,84 +171,36 @@ Status Engine::watch_peers() {
 }
 
 Status Engine::usable() const {
-  if (::getpid() == pid_) return {};
+  if (process_.is_mine()) return {};
   return Status::error(
       Code::kUnsupported,
       "this engine was opened by the parent process: a forked child cannot use it");
 }
 
-Status Engine::check(const Submission& submission) const {
-  const Signature& is = submission.signature;
-  const auto wrong = [&](const std::string& what) {
-    return Status::error(Code::kInvalidArgument, "'" + submission.name + "': " + what);
-  };
-  if (submission.name.empty() || submission.name.size() > kLongestName) {
-    return Status::error(Code::kInvalidArgument,
-                         "a tensor's name has 1 to " + std::to_string(kLongestName) + " bytes");
-  }
-  if (is.operation == Operation::kBarrier) return {};
-  if (is.operation == Operation::kAllreduce) {
-    if (!base::is_defined(is.dtype, is.op)) {
-      return wrong(std::string(name_of(is.op)) + " is not defined for " +
-                   std::string(base::name_of(is.dtype)));
-    }
-    if (!base::is_floating(is.dtype) && (is.prescale != 1.0 || is.postscale != 1.0)) {
-      return wrong("integers cannot be scaled: leave prescale and postscale at 1");
-    }
-  }
-  if (is.operation == Operation::kBroadcast && (is.root < 0 || is.root >= size_)) {
-    return wrong("root " + std::to_string(is.root) + " is no rank of this job: use 0 to " +
-                 std::to_string(size_ - 1));
-  }
-  if (is.operation == Operation::kAllgather && is.shape.empty()) {
-    return wrong("a scalar cannot be gathered: give it a first dimension");
-  }
-  return check_shape(submission);
-}
-
-Status Engine::check_shape(const Submission& submission) const {
-  const Signature& is = submission.signature;
-  const std::string subject = "'" + submission.name + "': ";
-  const auto elements = base::elements_of(is.shape);
-  if (!elements.ok())
-    return Status::error(Code::kInvalidArgument, subject + elements.status().message());
-  const auto bytes = base::bytes_of(*elements, is.dtype);
-  if (!bytes.ok()) return Status::error(Code::kInvalidArgument, subject + bytes.status().message());
-  if (bytes->value() == 0) return {};
-  const bool needs_output = is.operation != Operation::kAllgather;
-  if (submission.input == nullptr || (needs_output && submission.output == nullptr)) {
-    return Status::error(Code::kInvalidArgument, subject + "the memory is a null pointer");
-  }
-  if (needs_output && partly_overlap(submission.input, submission.output, *bytes)) {
-    return Status::error(Code::kInvalidArgument,
-                         subject + "input and output overlap partly: make them equal or disjoint");
-  }
-  return {};
-}
-
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
-  submission.signature = normalized(std::move(submission.signature));
-  RONDE_RETURN_IF_ERROR(check(submission));
-  auto tensor = std::make_shared<LocalTensor>();
-  tensor->view.input = submission.input;
-  tensor->view.output = submission.output;
-  tensor->view.dtype = submission.signature.dtype;
-  if (submission.signature.operation != Operation::kBarrier) {
-    tensor->view.elements = base::elements_of(submission.signature.shape).value();
-  }
-  tensor->name = std::move(submission.name);
-  tensor->place = std::move(submission.place);
-  tensor->signature = std::move(submission.signature);
+  const bool will_wait = submission.will_wait;
+  const auto checked = check_submission(std::move(submission), rank_, size_);
+  RONDE_RETURN_IF_ERROR(checked.status());
+  const LocalTensorPtr& tensor = *checked;
+  tensor->signature.on_board =
+      may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();
   tensor->work = std::make_shared<Work>();
   tensor->work->name = tensor->name;
   const auto ticket = table_.insert(tensor);
   RONDE_RETURN_IF_ERROR(ticket.status());
-  const Status announced = agent_.announce(*tensor, *ticket, !submission.will_wait);
+  if (will_wait) runner_.will_wait();
+  const Status announced = agent_.announce(*tensor, *ticket, !will_wait);
   // The others would wait for a tensor that they never hear of.
   if (!announced.ok()) agent_.fail(announced, rank_);
   return tensor->work;
+}
+
+Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
+  RONDE_RETURN_IF_ERROR(usable());
+  RONDE_RETURN_IF_ERROR(agent_.failure());
+  return BoardBuffer::allocate(memory_, bytes);
 }
 
 Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {

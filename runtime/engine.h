@@ -2,8 +2,6 @@
 // The engine: one runtime in one process. Takes tensors from any thread, and completes their works.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -14,27 +12,20 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/fork_mark.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/agent.h"
 #include "runtime/agent_runner.h"
+#include "runtime/board_buffer.h"
 #include "runtime/job.h"
 #include "runtime/rank_agent.h"
+#include "runtime/submission.h"
 #include "runtime/tensor_table.h"
 #include "runtime/work.h"
 
 namespace ronde::runtime {
-
-// One tensor that is ready here, as the caller describes it.
-struct Submission {
-  std::string name;
-  std::string place;  // "file:line" of the caller; may be empty
-  Signature signature;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
-};
 
 // Thread safety: every function may be called from any thread, but close() only once, last.
 class Engine {
@@ -60,6 +51,11 @@ class Engine {
   // Puts a tensor in flight. An error makes no work.
   base::Result<WorkPtr> submit(Submission submission);
 
+  // Memory on the board: tensors that live there on every rank are reduced in place. It may outlive
+  // the engine. None is given out once the engine has failed, since the others may still write into
+  // what was released.
+  base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
+
   // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
   base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
   // Waits as long as the engine's deadlines allow; the work's result.
@@ -76,21 +72,22 @@ class Engine {
   base::Status enter();
   base::Status wait_for_ranks(base::Instant deadline);
   base::Status watch_peers();
+  base::Status tune(base::Instant deadline);
   base::Status usable() const;
-  base::Status check(const Submission& submission) const;
-  base::Status check_shape(const Submission& submission) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
 
   const base::Config config_;
   const std::shared_ptr<const base::Clock> clock_;
-  const pid_t pid_;  // in a forked child the engine is inert
+  const base::ForkMark process_;  // in a forked child the engine is inert
   std::unique_ptr<Job> job_;
   const std::int32_t rank_;
   const std::int32_t size_;
   const std::int32_t local_rank_;
   const std::int32_t local_size_;
+  const std::shared_ptr<BoardMemory> memory_;
+  const base::Bytes small_bytes_;  // up to here a tensor on the board is like any other
   base::Log log_;
   TensorTable table_;
   RankAgent agent_;

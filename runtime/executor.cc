@@ -5,10 +5,7 @@
 #include <new>
 #include <numeric>
 
-#include "collectives/barrier.h"
-#include "collectives/broadcast.h"
-#include "collectives/ring.h"
-#include "fusion/fused_view.h"
+#include "runtime/idle.h"
 
 namespace ronde::runtime {
 
@@ -18,19 +15,12 @@ using base::Status;
 
 namespace {
 
-// A collective may use this many tags. Batches that follow each other use different ones, since a
-// rank may be one batch ahead of another.
-constexpr int kTagsPerBatch = 16;
-constexpr std::uint64_t kTagBlocks = 1024;
-
-int first_tag(std::uint64_t sequence) {
-  return base::narrow<int>(sequence % kTagBlocks) * kTagsPerBatch;
-}
-
 std::vector<base::TensorView> views(const ExecutableBatch& batch) {
   std::vector<base::TensorView> result;
   result.reserve(batch.tensors.size());
-  for (const LocalTensorPtr& tensor : batch.tensors) result.push_back(tensor->view);
+  for (const LocalTensorPtr& tensor : batch.tensors) {
+    result.insert(result.end(), tensor->views.begin(), tensor->views.end());
+  }
   return result;
 }
 
@@ -43,7 +33,7 @@ Result<std::vector<base::TensorView>> gathered_blocks(const ExecutableBatch& bat
   row_shape[0] = 1;
   const std::int64_t row_elements = base::elements_of(row_shape).value().value();
   try {
-    work.output.resize(payload_of(batch.agreed).size());
+    work.output.allocate(payload_of(batch.agreed).size());
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kOutOfMemory,
                          "'" + tensor.name + "': no memory for the gathered " +
@@ -60,40 +50,95 @@ Result<std::vector<base::TensorView>> gathered_blocks(const ExecutableBatch& bat
     block.elements = base::Elements(rows[r] * row_elements);
     block.dtype = batch.agreed.signature.dtype;
     block.output = next;
-    if (std::cmp_equal(r, rank)) block.input = tensor.view.input;
+    if (std::cmp_equal(r, rank)) block.input = tensor.views.front().input;
     next += block.bytes().value();
     blocks.push_back(block);
   }
   return blocks;
 }
 
+// The memory for the rows that an all-to-all brings.
+Result<std::span<std::byte>> received_rows(const LocalTensor& tensor,
+                                           std::span<const std::int64_t> received,
+                                           std::int64_t row_bytes) {
+  Work& work = *tensor.work;
+  const std::int64_t rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  const base::Bytes bytes(rows * row_bytes);
+  try {
+    work.output.allocate(bytes.size());
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory,
+                         "'" + tensor.name + "': no memory for the " +
+                             std::to_string(bytes.value()) +
+                             " bytes that the other ranks send, and they are waiting: send less");
+  }
+  work.output_dtype = tensor.signature.dtype;
+  work.output_shape = tensor.signature.shape;
+  work.output_shape[0] = rows;
+  work.received_splits.assign(received.begin(), received.end());
+  return std::span<std::byte>(work.output.data(), work.output.size());
+}
+
+collectives::Reduction reduction_of(const Signature& is) {
+  return {is.dtype, is.op, is.prescale, is.postscale, is.compression};
+}
+
 }  // namespace
 
-Executor::Executor(collectives::Transport& transport, collectives::Workspace& workspace,
-                   base::Bytes segment)
-    : transport_(transport), workspace_(workspace), segment_(segment) {}
+Executor::Executor(std::unique_ptr<DataPlane> plane, std::int32_t rank, std::int32_t size,
+                   int watch)
+    : plane_(std::move(plane)), rank_(rank), size_(size), watch_(watch) {}
 
-Result<std::unique_ptr<collectives::Collective>> Executor::make(ExecutableBatch& batch) {
+Result<DataPlane::CollectivePtr> Executor::make(const ExecutableBatch& batch) {
   const Signature& is = batch.agreed.signature;
-  const int tag = first_tag(batch.sequence);
   switch (is.operation) {
     case Operation::kAllreduce:
-      return collectives::ring_allreduce(
-          transport_, workspace_, fusion::FusedView(views(batch), transport_.size()),
-          {is.dtype, is.op, is.prescale, is.postscale}, segment_, tag);
+      return plane_->allreduce(views(batch), reduction_of(is), is.on_board, batch.sequence);
     case Operation::kBroadcast:
-      return collectives::broadcast(transport_, workspace_, fusion::FusedView(views(batch), 1),
-                                    is.root, segment_, tag);
+      return plane_->broadcast(views(batch), is.root, batch.sequence);
     case Operation::kAllgather: {
-      auto blocks = gathered_blocks(batch, transport_.rank());
+      const auto blocks = gathered_blocks(batch, rank_);
       RONDE_RETURN_IF_ERROR(blocks.status());
-      return collectives::ring_allgather(
-          transport_, workspace_, fusion::FusedView::of_chunks(is.dtype, *blocks), segment_, tag);
+      return plane_->allgather(is.dtype, *blocks, batch.sequence);
     }
     case Operation::kBarrier:
-      return collectives::barrier(transport_, tag);
+      return plane_->barrier(batch.sequence);
+    case Operation::kReduceScatter:
+      return make_reduce_scatter(batch);
+    case Operation::kAllToAll:
+      return make_all_to_all(batch);
   }
   return Status::error(Code::kInternal, "a batch with an unknown operation");
+}
+
+DataPlane::CollectivePtr Executor::make_reduce_scatter(const ExecutableBatch& batch) {
+  const Signature& is = batch.agreed.signature;
+  const base::TensorView& whole = batch.tensors.front()->views.front();
+  const std::int64_t row = row_elements(is.shape).value();
+  std::vector<base::TensorView> blocks;
+  const std::byte* next = whole.input;
+  for (std::int32_t rank = 0; rank < size_; ++rank) {
+    base::TensorView block;
+    block.elements = base::Elements(rows_of_rank(is, rank, size_) * row);
+    block.dtype = is.dtype;
+    block.input = next;
+    if (rank == rank_) block.output = whole.output;
+    next += block.bytes().value();
+    blocks.push_back(block);
+  }
+  return plane_->reduce_scatter(blocks, reduction_of(is), batch.sequence);
+}
+
+DataPlane::CollectivePtr Executor::make_all_to_all(const ExecutableBatch& batch) {
+  const LocalTensorPtr& tensor = batch.tensors.front();
+  const Signature& is = tensor->signature;
+  const std::int64_t row_bytes = row_elements(is.shape).value() * base::size_of(is.dtype);
+  return plane_->all_to_all(
+      {tensor->views.front().input, tensor->splits, base::Bytes(row_bytes)},
+      [tensor, row_bytes](std::span<const std::int64_t> received) {
+        return received_rows(*tensor, received, row_bytes);
+      },
+      batch.sequence);
 }
 
 Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
@@ -103,7 +148,12 @@ Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
     RONDE_RETURN_IF_ERROR(made.status());
     current_ = std::move(*made);
   }
-  const auto result = current_->step();
+  auto result = current_->step();
+  // Where the others are about to post, a look here is much cheaper than one at everything.
+  for (int i = 0; i < watch_ && result.ok() && *result == collectives::StepResult::kIdle; ++i) {
+    cpu_relax();
+    result = current_->step();
+  }
   RONDE_RETURN_IF_ERROR(result.status());
   if (*result != collectives::StepResult::kDone) {
     return *result == collectives::StepResult::kProgress;

@@ -29,10 +29,12 @@ class Idle {
 
   // Waits a moment; false when it is time to sleep.
   bool again(bool busy) {
-    if (++round_ == 1) begin_ = clock_.now();
-    const base::Nanoseconds gone = clock_.now() - begin_;
-    if (gone >= (busy ? total_ : spin_)) return false;
-    if (oversubscribed_ || gone >= spin_) {
+    if (round_++ == 0) begin_ = clock_.now();
+    const bool spins = !oversubscribed_ && gone_ < spin_;
+    // A look and a few pauses are short, and the clock is not free: read it now and then.
+    if (!spins || round_ % kRoundsPerReading == 0) gone_ = clock_.now() - begin_;
+    if (gone_ >= (busy ? total_ : spin_)) return false;
+    if (oversubscribed_ || gone_ >= spin_) {
       ::sched_yield();
       return true;
     }
@@ -43,11 +45,13 @@ class Idle {
  private:
   // Between two looks: a few dozen nanoseconds, about as much as a look costs.
   static constexpr int kPauses = 2;
+  static constexpr unsigned kRoundsPerReading = 8;
 
   base::SteadyClock clock_;
   base::Nanoseconds spin_;
   base::Nanoseconds total_;
   base::Instant begin_{0};
+  base::Nanoseconds gone_{0};
   unsigned round_ = 0;
   bool oversubscribed_;
 };

@@ -37,6 +37,9 @@ class Job {
   [[nodiscard]] virtual collectives::Board& board() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
 
+  // Whether the time of a probe at the start is well spent: not for engines in one process.
+  [[nodiscard]] virtual bool probes() const = 0;
+
   // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
   // share this process.
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;

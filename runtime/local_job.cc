@@ -2,6 +2,7 @@
 // A job of engines in one process: see local_job.h.
 #include "runtime/local_job.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "runtime/signature.h"
@@ -17,6 +18,9 @@ namespace {
 
 // More engines than this in one process are a mistake, not a test.
 constexpr std::int32_t kMostLocalRanks = 64;
+
+// Many jobs of many ranks live in one test.
+constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 
 class LocalMember final : public Job {
  public:
@@ -34,6 +38,7 @@ class LocalMember final : public Job {
         hub_, board_.rank(), [board = board_](int to) { board.doorbell(to).ring(); });
   }
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
+  [[nodiscard]] bool probes() const override { return false; }
   void abandon() override {}
   Status close() override { return {}; }
 
@@ -62,7 +67,8 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size,
 }
 
 Status LocalJob::make_board(const base::Config& config) {
-  const auto geometry = board_geometry(size_, config);
+  auto geometry = board_geometry(size_, config);
+  geometry.arena_bytes = std::min(geometry.arena_bytes, kMostLocalArena);
   auto memory = collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry));
   RONDE_RETURN_IF_ERROR(memory.status());
   RONDE_RETURN_IF_ERROR(collectives::Board::format(**memory, geometry));

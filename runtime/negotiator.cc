@@ -17,7 +17,7 @@ namespace {
 // with the same factors. 0 means: with nothing.
 std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& tensors) {
   using Class = std::tuple<Operation, base::DType, base::ReduceOp, std::int32_t, std::int32_t,
-                           std::uint64_t, std::uint64_t>;
+                           std::uint64_t, std::uint64_t, base::Compression, bool>;
   std::map<Class, std::uint64_t> known;
   std::vector<std::uint64_t> keys;
   keys.reserve(tensors.size());
@@ -33,7 +33,9 @@ std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& t
                            is.root,
                            is.device,
                            std::bit_cast<std::uint64_t>(is.prescale),
-                           std::bit_cast<std::uint64_t>(is.postscale)};
+                           std::bit_cast<std::uint64_t>(is.postscale),
+                           is.compression,
+                           is.on_board};
     keys.push_back(known.emplace(fused_with, known.size() + 1).first->second);
   }
   return keys;
@@ -270,8 +272,9 @@ void Negotiator::sweep() {
 
 std::vector<Decision> Negotiator::take_decisions() { return std::exchange(decisions_, {}); }
 
-std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
-  if (ready_.empty()) return std::nullopt;
+// Which of what is ready goes next, together.
+std::vector<std::size_t> Negotiator::choose(base::Bytes limit) const {
+  if (ready_.size() == 1) return {0};
   std::vector<const AgreedTensor*> tensors;
   tensors.reserve(ready_.size());
   for (const Ready& ready : ready_) tensors.push_back(&ready.tensor);
@@ -281,10 +284,15 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     candidates.push_back({i, keys[i], payload_of(*tensors[i]), tensors[i]->signature.priority});
   }
+  return fusion::next_batch(candidates, limit);
+}
+
+std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
+  if (ready_.empty()) return std::nullopt;
   BatchDecision batch;
   batch.sequence = next_sequence_++;
   std::vector<bool> taken(ready_.size(), false);
-  for (const std::size_t i : fusion::next_batch(candidates, limit)) {
+  for (const std::size_t i : choose(limit)) {
     Ready& ready = ready_[i];
     taken[i] = true;
     if (ready.entry < 0) {

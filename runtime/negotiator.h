@@ -109,6 +109,7 @@ class Negotiator {
   [[nodiscard]] std::int32_t take_free_entry();
   void release_entry(std::int32_t entry);
   [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
+  [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
   // Fails what can never complete since a rank is closing; says good-bye to ranks that are done.
   void sweep();
 

@@ -36,6 +36,7 @@ class ProcessJob final : public Job {
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return communicator_->transport();
   }
+  [[nodiscard]] bool probes() const override { return true; }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/cores.h"
 #include "collectives/floating_point_mode.h"
 
 namespace ronde::runtime {
@@ -27,19 +28,23 @@ constexpr std::int32_t kCoordinator = 0;
 // Steps of one batch between two looks at the control plane.
 constexpr int kStepsPerLook = 64;
 
+// Looks at a batch that cannot go on before the rest is looked at: about a microsecond.
+constexpr int kWatch = 16;
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
   return name.data();
 }
 
-std::string batch_text(const ExecutableBatch& batch) {
+// Into a string that is used again: every batch has one.
+void describe(const ExecutableBatch& batch, std::string& text) {
   const LocalTensor& first = *batch.tensors.front();
-  std::string text = "in batch " + std::to_string(batch.sequence) + ": " +
-                     std::string(name_of(first.signature.operation)) + " of '" + first.name + "'";
-  if (batch.tensors.size() > 1)
-    text += " and " + std::to_string(batch.tensors.size() - 1) + " more";
-  return text;
+  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
+  text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
+  if (batch.tensors.size() > 1) {
+    text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
+  }
 }
 
 }  // namespace
@@ -57,16 +62,25 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       decisions_(board_.decision_reader(kCoordinator)),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.make_transport()),
-      executor_(*transport_, *workspace_, config.segment_bytes) {
+      executor_(make_plane(), job.rank(), job.size(),
+                job.local_size() > base::cores_for_ranks() ? 0 : kWatch) {
   if (board_.rank() == kCoordinator) coordinator_.emplace(board_, config, clock);
 }
 
 RankAgent::~RankAgent() = default;
 
+std::unique_ptr<DataPlane> RankAgent::make_plane() {
+  if (config_.algorithm == "ring") {
+    return make_ring_plane(*transport_, *workspace_, config_.segment_bytes);
+  }
+  return make_host_plane(board_, job_.probes());
+}
+
 // ---- Agent ----
 
 int RankAgent::do_work() {
   int work = 0;
+  left_over_ = true;  // unless step() comes to its end
   if (!failed()) {
     const collectives::ScopedFloatingPointMode mode;
     try {
@@ -80,7 +94,8 @@ int RankAgent::do_work() {
     }
   }
   // After a failure nothing is ever left over.
-  more_.store(work > 0 && !failed(), std::memory_order_seq_cst);
+  const bool more = left_over_ && !failed();
+  if (more != more_.load(std::memory_order_relaxed)) more_.store(more, std::memory_order_seq_cst);
   return work;
 }
 
@@ -101,11 +116,10 @@ bool RankAgent::needs_polling() {
 Instant RankAgent::next_deadline() {
   if (failed()) return kNever;
   // Submitting wakes nobody here, so a sleeper looks for late tensors from time to time.
-  Instant next = std::min(give_up_at_, clock_.after(config_.stall_warning / 4));
-  const Instant oldest_unreported = table_.oldest(0);
-  if (oldest_unreported != kNever) next = std::min(next, oldest_unreported + config_.stall_warning);
-  const Instant oldest = table_.oldest(1);
-  if (oldest != kNever) next = std::min(next, oldest + config_.stall_failure);
+  const Instant now = clock_.about_now();
+  const base::Nanoseconds patience = config_.stall_warning / 4;
+  Instant next = patience >= kNever - now ? kNever : now + patience;
+  next = std::min(next, next_stall());
   if (coordinator_) next = std::min(next, coordinator_->next_deadline());
   return next;
 }
@@ -233,6 +247,9 @@ Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(executed.status());
   check_stalls();
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
+  // Nobody rings for these: a batch that was left in the middle of its stride, and what the
+  // coordinator held back until the last batch had ended.
+  left_over_ = strides_ || (coordinator_ && !executor_.busy() && coordinator_->waits_for_idle());
   return work + *read + *executed;
 }
 
@@ -281,7 +298,8 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
     if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
     batch.tensors.push_back(std::move(claimed->tensor));
   }
-  board_.set_doing(batch_text(batch));
+  describe(batch, doing_);
+  board_.set_doing(doing_);
   executor_.enqueue(std::move(batch));
   return {};
 }
@@ -300,27 +318,34 @@ void RankAgent::on_departed(std::int32_t rank) {
 
 Result<int> RankAgent::execute() {
   int work = 0;
-  for (int i = 0; i < kStepsPerLook && executor_.busy(); ++i) {
+  strides_ = false;
+  // Not beyond the end of a batch: whoever waits for it should hear of it, and the coordinator has
+  // another one, perhaps.
+  bool ended = false;
+  for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
     const auto progress = executor_.step(finished_);
     if (!progress.ok()) {
-      return Status::error(
-          progress.status().code(),
-          "rank " + std::to_string(board_.rank()) + " failed " + batch_text(executor_.batch()),
-          progress.status());
+      describe(executor_.batch(), doing_);
+      return Status::error(progress.status().code(),
+                           "rank " + std::to_string(board_.rank()) + " failed " + doing_,
+                           progress.status());
     }
+    ended = !finished_.empty();
     for (const ExecutableBatch& batch : finished_) finish(batch);
     finished_.clear();
-    if (!*progress) break;
+    if (!*progress) return work;
     ++work;
   }
+  strides_ = executor_.busy();
   return work;
 }
 
 void RankAgent::finish(const ExecutableBatch& batch) {
   batches_.fetch_add(1, std::memory_order_relaxed);
-  tensors_.fetch_add(batch.tensors.size(), std::memory_order_relaxed);
   for (const LocalTensorPtr& tensor : batch.tensors) {
-    payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->view.bytes().value()),
+    // Those of a group count one by one; a barrier has no memory, and counts as one.
+    tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
+    payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
                              std::memory_order_relaxed);
     end(tensor, Status());
   }

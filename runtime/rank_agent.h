@@ -59,6 +59,7 @@ class RankAgent final : public Agent {
   [[nodiscard]] int do_work() override;
   [[nodiscard]] bool runnable() override { return more_.load(std::memory_order_seq_cst); }
   [[nodiscard]] bool busy() override { return executor_.busy(); }
+  void want_rings(bool wanted) override { executor_.want_rings(wanted); }
   [[nodiscard]] bool needs_polling() override;
   [[nodiscard]] base::Instant next_deadline() override;
   void on_event(int fd) override;
@@ -94,10 +95,18 @@ class RankAgent final : public Agent {
   // Why the job has failed; ok while it has not.
   [[nodiscard]] base::Status failure() const;
 
+  // Once, before the runner starts, on every rank: finds out how this machine likes its data moved.
+  base::Status tune(const std::function<base::Status()>& idle) {
+    return executor_.tune(config_, idle);
+  }
+  // Which algorithm moves the data and why, in one line.
+  [[nodiscard]] std::string data_plane() const { return executor_.description(); }
+
   // Lets go of the transport; the last call.
   void close();
 
  private:
+  std::unique_ptr<DataPlane> make_plane();
   int look_and_step();
   bool check_failure();
   base::Result<int> step();
@@ -108,6 +117,7 @@ class RankAgent final : public Agent {
   void finish(const ExecutableBatch& batch);
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();
+  [[nodiscard]] base::Instant next_stall();
   void on_overdue(const LocalTensorPtr& tensor, bool failed);
   void give_up();
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
@@ -138,6 +148,7 @@ class RankAgent final : public Agent {
   std::vector<ExecutableBatch> finished_;
   std::uint64_t received_batches_ = 0;
   std::uint64_t warned_batch_ = 0;
+  std::string doing_;  // the text of the last batch
 
   std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
   Completion departed_;
@@ -146,11 +157,15 @@ class RankAgent final : public Agent {
   std::atomic<bool> coordinator_drained_{true};
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};
+  // Of the last look: more_ before it is published, and whether the executor could have gone on.
+  bool left_over_ = false;
+  bool strides_ = false;
   // Tensors reported as failed by stalling; if the coordinator has not ended the job by then, this
   // rank does.
   std::vector<LocalTensorPtr> stalled_;
   base::Instant give_up_at_ = base::kNever;
-  bool batch_overdue_ = false;  // the first of them was in a batch when the time was over
+  base::Instant next_stall_check_{};  // nothing can be late before
+  bool batch_overdue_ = false;        // the first of them was in a batch when the time was over
 
   mutable base::Mutex failed_works_mutex_;
   base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);

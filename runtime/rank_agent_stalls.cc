@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stall checks of a rank's agent: what is late is reported, and fails the job in the end.
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -44,7 +45,9 @@ bool is_stopped(std::int32_t pid) {
 }  // namespace
 
 void RankAgent::check_stalls() {
+  if (clock_.about_now() + base::Clock::kCoarse < next_stall_check_) return;
   const Instant now = clock_.now();
+  if (now < next_stall_check_) return;
   if (now > config_.stall_warning) {
     for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_warning, 0)) {
       on_overdue(tensor, false);
@@ -56,6 +59,18 @@ void RankAgent::check_stalls() {
     }
   }
   if (now >= give_up_at_) give_up();
+  // What is submitted from now on cannot be late before that.
+  next_stall_check_ = std::min(clock_.after(config_.stall_warning), next_stall());
+}
+
+// When the first tensor in flight is late, or the coordinator with a verdict.
+Instant RankAgent::next_stall() {
+  Instant next = give_up_at_;
+  const Instant oldest_unreported = table_.oldest(0);
+  if (oldest_unreported != kNever) next = std::min(next, oldest_unreported + config_.stall_warning);
+  const Instant oldest = table_.oldest(1);
+  if (oldest != kNever) next = std::min(next, oldest + config_.stall_failure);
+  return next;
 }
 
 // The coordinator has had its time to end the job. What is in a batch meanwhile was late, but

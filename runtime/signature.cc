@@ -2,6 +2,7 @@
 // What ranks say about tensors, compared and put into words: see signature.h.
 #include "runtime/signature.h"
 
+#include <algorithm>
 #include <bit>
 #include <sstream>
 
@@ -21,6 +22,21 @@ std::string number(double value) {
   return text.str();
 }
 
+std::string shape_text(const Signature& signature) {
+  if (!signature.members.empty()) {
+    return tensors_text(signature.members.size()) + ", " + std::to_string(signature.shape.front()) +
+           " elements";
+  }
+  if (signature.operation != Operation::kAllToAll || signature.shape.empty()) {
+    return base::to_string(signature.shape);
+  }
+  std::string text = "[*";
+  for (std::size_t i = 1; i < signature.shape.size(); ++i) {
+    text += ", " + std::to_string(signature.shape[i]);
+  }
+  return text + "]";
+}
+
 }  // namespace
 
 std::string_view name_of(Operation operation) {
@@ -33,6 +49,10 @@ std::string_view name_of(Operation operation) {
       return "allgather";
     case Operation::kBarrier:
       return "barrier";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAllToAll:
+      return "all_to_all";
   }
   return "unknown operation";
 }
@@ -40,7 +60,17 @@ std::string_view name_of(Operation operation) {
 bool operator==(const Signature& a, const Signature& b) {
   return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.device == b.device && same_bits(a.prescale, b.prescale) &&
-         same_bits(a.postscale, b.postscale) && a.shape == b.shape;
+         same_bits(a.postscale, b.postscale) && a.compression == b.compression &&
+         a.shape == b.shape && a.splits == b.splits && a.members == b.members;
+}
+
+bool has_rows(Operation operation) {
+  return operation == Operation::kAllgather || operation == Operation::kReduceScatter ||
+         operation == Operation::kAllToAll;
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
 }
 
 Signature normalized(Signature signature) {
@@ -49,17 +79,20 @@ Signature normalized(Signature signature) {
     plain.operation = Operation::kBarrier;
     return plain;
   }
-  if (signature.operation != Operation::kAllreduce) {
+  if (!reduces(signature.operation)) {
     signature.op = base::ReduceOp::kAverage;
     signature.prescale = 1.0;
     signature.postscale = 1.0;
+    signature.compression = base::Compression::kNone;
   }
+  if (signature.operation != Operation::kAllreduce) signature.on_board = false;
+  if (signature.operation != Operation::kReduceScatter) signature.splits.clear();
   if (signature.operation != Operation::kBroadcast) signature.root = 0;
   return signature;
 }
 
 bool agree(const Signature& a, const Signature& b) {
-  if (a.operation != Operation::kAllgather || b.operation != Operation::kAllgather) return a == b;
+  if (a.operation != Operation::kAllgather && a.operation != Operation::kAllToAll) return a == b;
   if (a.shape.empty() || b.shape.empty()) return a == b;
   Signature same_rows = b;
   same_rows.shape[0] = a.shape[0];
@@ -69,15 +102,19 @@ bool agree(const Signature& a, const Signature& b) {
 std::string describe(const Signature& signature) {
   std::string text(name_of(signature.operation));
   if (signature.operation == Operation::kBarrier) return text;
+  if (!signature.members.empty()) text = "grouped " + text;
   text += '(';
-  if (signature.operation == Operation::kAllreduce)
-    text += std::string(name_of(signature.op)) + ", ";
+  if (reduces(signature.operation)) text += std::string(name_of(signature.op)) + ", ";
   if (signature.operation == Operation::kBroadcast) {
     text += "root " + std::to_string(signature.root) + ", ";
   }
-  text += std::string(base::name_of(signature.dtype)) + ", " + base::to_string(signature.shape);
+  text += std::string(base::name_of(signature.dtype)) + ", " + shape_text(signature);
+  if (!signature.splits.empty()) text += ", splits " + base::to_string(signature.splits);
   if (signature.prescale != 1.0) text += ", prescale " + number(signature.prescale);
   if (signature.postscale != 1.0) text += ", postscale " + number(signature.postscale);
+  if (signature.compression != base::Compression::kNone) {
+    text += ", compression " + std::string(base::name_of(signature.compression));
+  }
   if (signature.device >= 0) text += ", device " + std::to_string(signature.device);
   return text + ')';
 }
@@ -94,6 +131,32 @@ base::Bytes payload_of(const AgreedTensor& tensor) {
     shape[0] = rows.value();
   }
   return base::bytes_of(base::elements_of(shape).value(), signature.dtype).value();
+}
+
+std::int64_t rows_of_rank(const Signature& signature, std::int32_t rank, std::int32_t size) {
+  if (!signature.splits.empty()) return signature.splits.at(base::narrow<std::size_t>(rank));
+  const std::int64_t rows = signature.shape.front();
+  return rows / size + (rank < rows % size ? 1 : 0);
+}
+
+std::int64_t rows_before_rank(const Signature& signature, std::int32_t rank, std::int32_t size) {
+  if (signature.splits.empty()) {
+    const std::int64_t rows = signature.shape.front();
+    return rows / size * rank + std::min<std::int64_t>(rank, rows % size);
+  }
+  std::int64_t before = 0;
+  for (std::int32_t r = 0; r < rank; ++r) before += rows_of_rank(signature, r, size);
+  return before;
+}
+
+base::Elements row_elements(const base::Shape& shape) {
+  base::Shape row = shape;
+  row.front() = 1;
+  return base::elements_of(row).value();
+}
+
+std::string tensors_text(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
 }
 
 std::string rank_list(const std::vector<std::int32_t>& ranks) {

@@ -15,9 +15,12 @@ using base::Status;
 
 namespace {
 
-// Whether this rank says what the plan remembers of it.
+// Whether this rank says what the plan remembers of it. A tensor that is reduced in place must lie
+// on the board; one that is not may lie anywhere, so that a rank that moves onto the board alone
+// does not have to say so in every step.
 bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
-  if (agreed.first_dimensions.empty()) return agreed.signature == mine;
+  if (agreed.signature.on_board && !mine.on_board) return false;
+  if (agreed.first_dimensions.empty()) return agree(agreed.signature, mine);
   Signature remembered = agreed.signature;
   remembered.shape[0] = agreed.first_dimensions[static_cast<std::size_t>(rank)];
   return remembered == mine;
@@ -25,16 +28,53 @@ bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t ran
 
 }  // namespace
 
+base::Bytes LocalTensor::bytes() const {
+  base::Bytes sum;
+  for (const base::TensorView& view : views) sum += view.bytes();
+  return sum;
+}
+
+Status TensorTable::occupy(const std::string& name, const LocalTensorPtr& tensor) {
+  const auto [position, fresh] = in_flight_.emplace(name, tensor);
+  if (fresh) return {};
+  const LocalTensor& before = *position->second;
+  if (&before == tensor.get()) {
+    return Status::error(Code::kDuplicateName,
+                         "'" + name + "' is twice in one group: give each tensor its own name");
+  }
+  return Status::error(Code::kDuplicateName,
+                       "'" + name + "' is already in flight on this rank" +
+                           (before.name == name ? "" : " in '" + before.name + "'") +
+                           (before.place.empty() ? "" : ", submitted at " + before.place) +
+                           ": wait for it, or use another name");
+}
+
+// Gives back every name that this tensor has, and no other's.
+void TensorTable::vacate(const LocalTensor& tensor) {
+  const auto leave = [&](const std::string& name) RONDE_REQUIRES(mutex_) {
+    const auto found = in_flight_.find(name);
+    if (found != in_flight_.end() && found->second.get() == &tensor) in_flight_.erase(found);
+  };
+  for (const GroupMember& member : tensor.signature.members) leave(member.name);
+  leave(tensor.name);
+}
+
+LocalTensorPtr TensorTable::find(const std::string& name) {
+  const auto found = in_flight_.find(name);
+  if (found == in_flight_.end() || found->second->name != name) return nullptr;
+  return found->second;
+}
+
 Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
   const MutexLock lock(mutex_);
   if (!shut_.ok()) return shut_;
-  const auto [position, fresh] = in_flight_.emplace(tensor->name, tensor);
-  if (!fresh) {
-    const std::string& before = position->second->place;
-    return Status::error(Code::kDuplicateName,
-                         "'" + tensor->name + "' is already in flight on this rank" +
-                             (before.empty() ? "" : ", submitted at " + before) +
-                             ": wait for it, or use another name");
+  Status occupied = occupy(tensor->name, tensor);
+  for (const GroupMember& member : tensor->signature.members) {
+    if (occupied.ok()) occupied = occupy(member.name, tensor);
+  }
+  if (!occupied.ok()) {
+    vacate(*tensor);
+    return occupied;
   }
   for (auto& order : order_) order.push_back(tensor);
   const auto known = entry_of_name_.find(tensor->name);
@@ -92,20 +132,19 @@ Result<TensorTable::Claimed> TensorTable::claim(const BatchItem& item) {
     name = &entries_[index].name;
     agreed = &entries_[index].tensor;
   }
-  const auto found = in_flight_.find(*name);
-  if (found == in_flight_.end() || found->second->in_batch) {
+  LocalTensorPtr tensor = find(*name);
+  if (tensor == nullptr || tensor->in_batch) {
     return Status::error(Code::kInternal,
                          "a batch holds '" + *name + "', which does not wait on this rank");
   }
-  found->second->in_batch = true;
-  return Claimed{found->second, *agreed};
+  tensor->in_batch = true;
+  return Claimed{std::move(tensor), *agreed};
 }
 
 LocalTensorPtr TensorTable::remove_waiting(const std::string& name) {
   const MutexLock lock(mutex_);
-  const auto found = in_flight_.find(name);
-  if (found == in_flight_.end() || found->second->in_batch) return nullptr;
-  LocalTensorPtr tensor = found->second;
+  LocalTensorPtr tensor = find(name);
+  if (tensor == nullptr || tensor->in_batch) return nullptr;
   erase(*tensor);
   return tensor;
 }
@@ -116,10 +155,10 @@ void TensorTable::remove(const LocalTensor& tensor) {
 }
 
 void TensorTable::erase(const LocalTensor& tensor) {
-  const auto found = in_flight_.find(tensor.name);
-  if (found == in_flight_.end() || found->second.get() != &tensor) return;
-  found->second->ended = true;
-  in_flight_.erase(found);
+  const LocalTensorPtr found = find(tensor.name);
+  if (found.get() != &tensor) return;
+  found->ended = true;
+  vacate(tensor);
   for (std::size_t stage = 0; stage < 2; ++stage) drop_ended(stage);
 }
 
@@ -132,6 +171,7 @@ std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
   const MutexLock lock(mutex_);
   std::vector<LocalTensorPtr> removed;
   for (const auto& [name, tensor] : in_flight_) {
+    if (tensor->name != name) continue;  // a member: its group comes under its own name
     if (with_batched || !tensor->in_batch) removed.push_back(tensor);
   }
   for (const LocalTensorPtr& tensor : removed) erase(*tensor);

@@ -27,7 +27,10 @@ struct LocalTensor {
   std::string name;
   std::string place;  // "file:line" of the caller
   Signature signature;
-  base::TensorView view;
+  // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
+  // of its input; its output holds the rows of this rank only (rows_of_rank).
+  std::vector<base::TensorView> views;
+  std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
   std::shared_ptr<Work> work;
   // The entry at which this rank counts itself in; -1 if it sends a full request. Written by the
@@ -36,6 +39,9 @@ struct LocalTensor {
   // For the agent alone:
   bool in_batch = false;
   bool ended = false;
+
+  // What this rank submitted.
+  [[nodiscard]] base::Bytes bytes() const;
 };
 using LocalTensorPtr = std::shared_ptr<LocalTensor>;
 
@@ -51,7 +57,8 @@ class TensorTable {
  public:
   explicit TensorTable(std::int32_t rank) : rank_(rank) {}
 
-  // Puts a tensor in flight. An error if its name is in flight already, or if the table was shut.
+  // Puts a tensor, or a whole group, in flight. An error if its name, or that of a member, is in
+  // flight already, alone or in a group, or if the table was shut; then nothing is in flight.
   base::Result<Ticket> insert(const LocalTensorPtr& tensor);
 
   // From now on insert() gives this error. The first one stays.
@@ -91,9 +98,15 @@ class TensorTable {
   };
   void drop_ended(std::size_t stage) RONDE_REQUIRES(mutex_);
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  // The tensor or group of that name; not a member of a group.
+  LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
+  base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
+  void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
 
   const std::int32_t rank_;
   mutable base::Mutex mutex_;
+  // By every name that may not be used again now: a group is here under its own name and under
+  // those of its members.
   std::unordered_map<std::string, LocalTensorPtr> in_flight_ RONDE_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,16 +15,36 @@
 
 namespace ronde::runtime {
 
+// Memory for a result. It is not set to zeros first: a page that nobody wrote yet costs nothing,
+// and every byte is written by the operation.
+//
+// Thread safety: none.
+class OutputBuffer {
+ public:
+  // Throws std::bad_alloc.
+  void allocate(std::size_t size) {
+    bytes_ = std::make_unique_for_overwrite<std::byte[]>(size);
+    size_ = size;
+  }
+  [[nodiscard]] std::byte* data() const { return bytes_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_ = 0;
+};
+
 // Thread safety: the engine writes status and output before it ends the completion; whoever saw
 // completion.done() may read them.
 struct Work {
   std::string name;  // of the tensor, for error texts
   Completion completion;
   base::Status status;
-  // The result of an allgather, whose size only the runtime knows.
-  std::vector<std::byte> output;
+  // The result of an allgather or an all-to-all, whose size only the runtime knows.
+  OutputBuffer output;
   base::Shape output_shape;
   base::DType output_dtype = base::DType::kF32;
+  std::vector<std::int64_t> received_splits;  // all-to-all: the rows that came from each rank
 };
 
 }  // namespace ronde::runtime

@@ -2,6 +2,12 @@
 // Requests of the C ABI: see request.h.
 #include "bindings/c/request.h"
 
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "runtime/submission.h"
+
 namespace ronde::bindings {
 
 using base::Code;
@@ -15,6 +21,10 @@ static_assert(RONDE_BOOL == static_cast<int>(base::DType::kBool));
 static_assert(RONDE_F32 == static_cast<int>(base::DType::kF32));
 static_assert(RONDE_AVERAGE == static_cast<int>(base::ReduceOp::kAverage));
 static_assert(RONDE_PRODUCT == static_cast<int>(base::ReduceOp::kProduct));
+static_assert(RONDE_BXOR == static_cast<int>(base::ReduceOp::kBitXor));
+static_assert(RONDE_COMPRESSION_F16 == static_cast<int>(base::Compression::kF16));
+// No padding at the end: there a younger field would hide in a struct of the same size.
+static_assert(sizeof(ronde_request) == offsetof(ronde_request, splits) + sizeof(void*));
 
 Status null_argument(const char* what) {
   return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
@@ -84,11 +94,53 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   signature.priority = request.priority;
   signature.prescale = request.prescale;
   signature.postscale = request.postscale;
-  signature.shape.assign(request.shape, request.shape + request.dimensions);
-  const void* input = request.input == nullptr ? request.output : request.input;
+  const auto compression = base::compression_from_value(request.compression);
+  if (!compression) {
+    return wrong("compression " + std::to_string(request.compression) + " is no ronde_compression");
+  }
+  signature.compression = *compression;
+  if (request.split_count < 0 || (request.split_count > 0) != (request.splits != nullptr)) {
+    return wrong("split_count is " + std::to_string(request.split_count) +
+                 ": give it the length of splits, or 0 with splits NULL");
+  }
+  if (request.splits != nullptr) {
+    submission.splits.assign(request.splits, request.splits + request.split_count);
+  }
+  if (request.shape != nullptr) {
+    signature.shape.assign(request.shape, request.shape + request.dimensions);
+  }
+  // In place a reduce-scatter's output is not where its input begins, so it cannot stand for it.
+  const bool in_place = request.input == nullptr && operation != Operation::kReduceScatter;
+  const void* input = in_place ? request.output : request.input;
   submission.input = static_cast<const std::byte*>(input);
   submission.output = static_cast<std::byte*>(request.output);
   return submission;
+}
+
+Result<Submission> translate_group(Operation operation, const ronde_request* requests,
+                                   int32_t count) {
+  if (requests == nullptr) return null_argument("requests");
+  if (count < 1) {
+    return Status::error(Code::kInvalidArgument,
+                         "a group of " + std::to_string(count) + " requests: give it at least one");
+  }
+  // The caller's structs may be smaller or larger than ours.
+  const std::size_t stride = requests->struct_size;
+  const auto* next = reinterpret_cast<const std::byte*>(requests);
+  std::vector<Submission> tensors;
+  for (int32_t i = 0; i < count; ++i) {
+    const auto* request = reinterpret_cast<const ronde_request*>(next);
+    if (request->struct_size != stride || stride % alignof(ronde_request) != 0) {
+      return Status::error(Code::kInvalidArgument, "requests[" + std::to_string(i) +
+                                                       "] has another struct_size than the "
+                                                       "first: fill each with ronde_request_init");
+    }
+    auto tensor = translate(operation, request);
+    RONDE_RETURN_IF_ERROR(tensor.status());
+    tensors.push_back(std::move(*tensor));
+    next += stride;
+  }
+  return runtime::group_of(std::move(tensors));
 }
 
 }  // namespace ronde::bindings

@@ -47,4 +47,8 @@ base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) 
 base::Result<runtime::Submission> translate(runtime::Operation operation,
                                             const ronde_request* request);
 
+// A group of `count` requests, one after another in memory.
+base::Result<runtime::Submission> translate_group(runtime::Operation operation,
+                                                  const ronde_request* requests, int32_t count);
+
 }  // namespace ronde::bindings

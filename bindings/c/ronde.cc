@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI over the runtime's engine: checks what comes in, translates errors, holds the handles.
+// The C ABI over the runtime's engine: errors, engines, buffers and works. The operations are in
+// operations.cc.
 #include <ronde/ronde.h>
 #include <unistd.h>
 
@@ -7,107 +8,35 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
+#include "bindings/c/handles.h"
 #include "bindings/c/request.h"
 #include "runtime/engine.h"
 #include "runtime/local_job.h"
 
 using ronde::base::Code;
 using ronde::base::Status;
+using ronde::bindings::guarded;
 using ronde::bindings::null_argument;
 using ronde::bindings::read_struct;
-using ronde::bindings::translate;
 using ronde::runtime::Engine;
-using ronde::runtime::Operation;
 
 // The two must not drift apart.
 static_assert(RONDE_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(RONDE_CLOSED == static_cast<int>(Code::kClosed));
 
-struct ronde_error {
-  ronde_status status;
-  std::string message;
-  std::string place;
-  int32_t rank;
-};
-
-struct ronde_local_job {
-  std::shared_ptr<ronde::runtime::LocalJob> job;
-};
-
-struct ronde_engine {
-  std::shared_ptr<Engine> engine;
-  pid_t pid;
-};
-
-struct ronde_work {
-  std::shared_ptr<Engine> engine;
-  Engine::WorkPtr work;
-};
-
 namespace {
 
-// Without memory for the text the code alone must do.
-ronde_status report(const Status& status, ronde_error** error) noexcept {
-  const auto code = static_cast<ronde_status>(status.code());
-  if (status.ok() || error == nullptr) return code;
-  try {
-    *error = new ronde_error{code, status.message(), status.place(), status.rank().value_or(-1)};
-  } catch (...) {
-    *error = nullptr;
+Status done_well(const ronde_work& work) {
+  if (!work.work->completion.done()) {
+    return Status::error(Code::kInvalidArgument, "the work is not done: wait for it first");
   }
-  return code;
-}
-
-// No exception may leave through the C ABI; what can be thrown inside is a lack of memory.
-template <typename F>
-ronde_status guarded(ronde_error** error, F&& body) noexcept {
-  try {
-    return report(body(), error);
-  } catch (const std::bad_alloc&) {
-    if (error != nullptr) *error = nullptr;
-    return RONDE_OUT_OF_MEMORY;
-  } catch (...) {
-    if (error != nullptr) *error = nullptr;
-    return RONDE_INTERNAL;
-  }
-}
-
-Status submit(ronde_engine* engine, Operation operation, const ronde_request* request,
-              ronde_work** work, bool will_wait) {
-  if (engine == nullptr) return null_argument("engine");
-  if (work == nullptr) return null_argument("work");
-  auto submission = translate(operation, request);
-  RONDE_RETURN_IF_ERROR(submission.status());
-  submission->will_wait = submission->will_wait || will_wait;
-  auto handle = std::make_unique<ronde_work>();
-  auto submitted = engine->engine->submit(std::move(*submission));
-  RONDE_RETURN_IF_ERROR(submitted.status());
-  handle->engine = engine->engine;
-  handle->work = std::move(*submitted);
-  *work = handle.release();
-  return {};
-}
-
-ronde_status submit_async(ronde_engine* engine, Operation operation, const ronde_request* request,
-                          ronde_work** work, ronde_error** error) {
-  return guarded(error, [&] { return submit(engine, operation, request, work, false); });
-}
-
-Status submit_and_wait(ronde_engine* engine, Operation operation, const ronde_request* request,
-                       ronde_work** work) {
-  ronde_work* handle = nullptr;
-  RONDE_RETURN_IF_ERROR(submit(engine, operation, request, &handle, true));
-  std::unique_ptr<ronde_work> owner(handle);
-  RONDE_RETURN_IF_ERROR(owner->engine->wait(*owner->work));
-  if (work != nullptr) *work = owner.release();
-  return {};
+  return work.work->status;
 }
 
 }  // namespace
@@ -230,63 +159,27 @@ ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistic
   });
 }
 
-// ---- operations ----
+// ---- memory on the board ----
 
-void ronde_request_init(ronde_request* request) {
-  *request = ronde_request{};
-  request->struct_size = sizeof(*request);
-  request->dtype = RONDE_F32;
-  request->op = RONDE_AVERAGE;
-  request->prescale = 1.0;
-  request->postscale = 1.0;
-  request->device = RONDE_DEVICE_CPU;
-}
-
-ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
-                                   ronde_work** work, ronde_error** error) {
-  return submit_async(engine, Operation::kAllreduce, request, work, error);
-}
-
-ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
-                             ronde_error** error) {
-  return guarded(error,
-                 [&] { return submit_and_wait(engine, Operation::kAllreduce, request, nullptr); });
-}
-
-ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,
-                                   ronde_work** work, ronde_error** error) {
-  return submit_async(engine, Operation::kBroadcast, request, work, error);
-}
-
-ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
-                             ronde_error** error) {
-  return guarded(error,
-                 [&] { return submit_and_wait(engine, Operation::kBroadcast, request, nullptr); });
-}
-
-ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
-                                   ronde_work** work, ronde_error** error) {
-  return submit_async(engine, Operation::kAllgather, request, work, error);
-}
-
-ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request, ronde_work** work,
-                             ronde_error** error) {
+ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes, ronde_buffer** buffer,
+                                   ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (work == nullptr) return null_argument("work");
-    return submit_and_wait(engine, Operation::kAllgather, request, work);
+    if (engine == nullptr) return null_argument("engine");
+    if (buffer == nullptr) return null_argument("buffer");
+    const auto size = ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer");
+    RONDE_RETURN_IF_ERROR(size.status());
+    auto allocated = engine->engine->allocate(ronde::base::Bytes(*size));
+    RONDE_RETURN_IF_ERROR(allocated.status());
+    *buffer = new ronde_buffer{std::move(*allocated)};
+    return {};
   });
 }
 
-ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
-                                 ronde_work** work, ronde_error** error) {
-  return submit_async(engine, Operation::kBarrier, request, work, error);
+void* ronde_buffer_memory(const ronde_buffer* buffer) {
+  return buffer == nullptr ? nullptr : buffer->buffer->bytes().data();
 }
 
-ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
-                           ronde_error** error) {
-  return guarded(error,
-                 [&] { return submit_and_wait(engine, Operation::kBarrier, request, nullptr); });
-}
+void ronde_buffer_release(ronde_buffer* buffer) { delete buffer; }
 
 // ---- works ----
 
@@ -321,19 +214,32 @@ ronde_status ronde_work_output(const ronde_work* work, const void** data, const 
     if (data == nullptr || shape == nullptr || dimensions == nullptr || dtype == nullptr) {
       return null_argument("data, shape, dimensions or dtype");
     }
-    if (!work->work->completion.done()) {
-      return Status::error(Code::kInvalidArgument, "the work is not done: wait for it first");
-    }
-    RONDE_RETURN_IF_ERROR(work->work->status);
+    RONDE_RETURN_IF_ERROR(done_well(*work));
     if (work->work->output_shape.empty()) {
       return Status::error(Code::kInvalidArgument,
-                           "only an allgather has an output of its own; others write to the "
-                           "request's output");
+                           "only an allgather and an all-to-all have an output of their own; "
+                           "others write to the request's output");
     }
     *data = work->work->output.data();
     *shape = work->work->output_shape.data();
     *dimensions = ronde::base::narrow<int32_t>(work->work->output_shape.size());
     *dtype = static_cast<int32_t>(work->work->output_dtype);
+    return {};
+  });
+}
+
+ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
+                                        int32_t* count, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (work == nullptr) return null_argument("work");
+    if (splits == nullptr || count == nullptr) return null_argument("splits or count");
+    RONDE_RETURN_IF_ERROR(done_well(*work));
+    const auto& received = work->work->received_splits;
+    if (received.empty()) {
+      return Status::error(Code::kInvalidArgument, "only an all-to-all has received splits");
+    }
+    *splits = received.data();
+    *count = ronde::base::narrow<int32_t>(received.size());
     return {};
   });
 }

@@ -177,7 +177,7 @@ TEST_P(EngineProperty, LateMessagesChangeNothing) {
   testing::EngineOptions options;
   options.faults.max_delay = 5;
   options.faults.seed = 11;
-  options.environment = {"RONDE_SEGMENT_BYTES=512"};
+  options.environment = {"RONDE_ALGORITHM=ring", "RONDE_SEGMENT_BYTES=512"};
   run_job(ranks, options, [&](int rank, Engine& engine) {
     Trainer trainer(engine, rank, ranks, tensors, static_cast<std::uint32_t>(rank));
     for (int step = 0; step < 5; ++step) trainer.step(step, 0, 1);
@@ -189,6 +189,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineProperty, ::testing::Values(1, 2, 3, 5, 8)
 TEST(EngineFaultTest, ABrokenLinkFailsEveryRankWithTheSameText) {
   testing::EngineOptions options;
   options.faults.cuts = {{0, 1, 3}};
+  options.environment = {"RONDE_ALGORITHM=ring"};
   const auto engines = testing::open_engines(3, options);
   std::vector<std::string> texts(3);
   testing::on_ranks(3, [&](int rank) {

@@ -27,14 +27,20 @@ bool chance(Random& random, double probability) {
 struct Mix {
   double shape_changes = 0;  // on all ranks
   double disagreements = 0;  // on one rank
-  bool allgathers = false;
+  bool rows = false;         // operations with rows, and groups
 };
+
+void change_shape(Signature& signature) {
+  signature.shape.back() += 1;
+  if (!signature.members.empty()) signature.members.back().shape[0] += 1;
+}
 
 // Makes one rank say something else, in one of the ways that ranks can disagree.
 void spoil(Random& random, Signature& signature) {
   switch (draw(random, 0, 6)) {
     case 0:
-      signature.shape.push_back(2);
+      if (signature.members.empty()) signature.shape.push_back(2);
+      if (!signature.members.empty()) signature.members[0].name += "x";
       break;
     case 1:
       signature.dtype = base::DType::kF64;
@@ -43,7 +49,10 @@ void spoil(Random& random, Signature& signature) {
       signature.op = base::ReduceOp::kMax;
       signature.root = 1;
       // Each operation looks at one of these.
-      if (signature.operation == Operation::kAllgather) signature.shape.push_back(7);
+      if (signature.operation == Operation::kAllgather ||
+          signature.operation == Operation::kAllToAll) {
+        signature.shape.push_back(7);
+      }
       break;
     case 3:
       signature.operation = Operation::kBarrier;
@@ -54,10 +63,30 @@ void spoil(Random& random, Signature& signature) {
       break;
     case 5:
       signature.postscale = 2.0;
-      signature.shape.back() += 1;
+      change_shape(signature);
       break;
     default:
       signature.device = 1;
+  }
+}
+
+// One of the operations that are not just a vector. Tensor n is not like the others.
+void become_special(Random& random, std::int64_t n, Signature& signature) {
+  switch (draw(random, 0, 3)) {
+    case 0:
+      signature.operation = Operation::kAllgather;
+      break;
+    case 1:
+      signature.operation = Operation::kAllToAll;
+      break;
+    case 2:
+      signature.operation = Operation::kReduceScatter;
+      if (chance(random, 0.5)) signature.splits = {signature.shape[0]};
+      break;
+    default:
+      signature.operation = Operation::kAllreduce;
+      signature.shape = {7};
+      signature.members = {{"first" + std::to_string(n), {4}}, {"second", {3}}};
   }
 }
 
@@ -74,18 +103,20 @@ Workload random_workload(Random& random, std::int64_t names, std::int64_t times,
     base.shape = {draw(random, 1, 4), 3};
     base.priority = base::narrow<std::int32_t>(draw(random, 0, 2));
     if (chance(random, 0.2)) base.operation = Operation::kBroadcast;
-    if (mix.allgathers && chance(random, 0.3)) base.operation = Operation::kAllgather;
+    if (mix.rows && chance(random, 0.5)) become_special(random, n, base);
     workload.says.emplace_back();
     workload.disagree.emplace_back();
     std::vector<std::int64_t> rows;  // of an allgather, by rank
     for (std::int64_t k = 0; k < times; ++k) {
-      if (chance(random, mix.shape_changes)) base.shape[1] += 1;
-      if (k == 0 || chance(random, mix.shape_changes)) {
+      const bool exchanges = base.operation == Operation::kAllToAll;
+      if (chance(random, mix.shape_changes)) change_shape(base);
+      // An all-to-all has other rows each time, and is planned all the same.
+      if (k == 0 || exchanges || chance(random, mix.shape_changes)) {
         rows.clear();
         for (std::int32_t r = 0; r < workload.ranks; ++r) rows.push_back(draw(random, 0, 4));
       }
       std::size_t rank = 0;
-      const bool gathers = base.operation == Operation::kAllgather;
+      const bool gathers = exchanges || base.operation == Operation::kAllgather;
       std::vector<Signature> said(static_cast<std::size_t>(workload.ranks), base);
       for (Signature& signature : said) {
         signature.shape[0] = gathers ? rows[rank++] : base.shape[0];

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promise that training can be repeated: the bits of a result are a function of the tensor and
-// of the number of ranks, never of what it was fused with, the size of segments, timing, the order
-// of arrival, or the floating-point mode the user has left behind.
+// The promise that training can be repeated, for the ring, where every rank counts as a host: the
+// bits of a result are a function of the tensor and of the number of ranks, never of what it was
+// fused with, the size of segments, timing, the order of arrival, or the floating-point mode the
+// user has left behind. (host_order_rule_test.cc: for one host, and through the whole runtime.)
 #include <gtest/gtest.h>
 
 #include <cfenv>
-#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "collectives/floating_point_mode.h"
 #include "collectives/ring.h"
+#include "test/property/random_magnitudes.h"
 #include "test/unit/collectives/job_of_ranks.h"
-#include "test/unit/collectives/rule_oracle.h"
+#include "test/unit/collectives/ring_oracle.h"
 
 namespace ronde::collectives {
 namespace {
@@ -28,28 +29,13 @@ using Random = std::mt19937_64;
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Magnitudes over a wide range, so that every other order of summation gives other bits; some so
-// small that their sums are subnormal.
-Memory random_magnitudes(DType dtype, std::int64_t elements, Random& random) {
-  const int smallest = dtype == DType::kF64 ? -1060 : dtype == DType::kF16 ? -22 : -140;
-  std::uniform_real_distribution<double> mantissa(-2.0, 2.0);
-  std::uniform_int_distribution<int> ordinary(-8, 8);
-  Memory memory(at(elements * base::size_of(dtype)));
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const int exponent = random() % 8 == 0 ? smallest + ordinary(random) / 4 : ordinary(random);
-    const double value = std::ldexp(mantissa(random), exponent);
-    oracle::store(dtype, memory.data(), i, oracle::encode(dtype, value));
-  }
-  return memory;
-}
-
 // A tensor of all ranks: inputs[r] is rank r's.
 using Tensor = std::vector<Memory>;
 
 Tensor random_tensor(DType dtype, int ranks, std::int64_t elements, Random& random) {
   Tensor tensor;
   for (int rank = 0; rank < ranks; ++rank) {
-    tensor.push_back(random_magnitudes(dtype, elements, random));
+    tensor.push_back(oracle::random_magnitudes(dtype, elements, random));
   }
   return tensor;
 }
@@ -118,7 +104,10 @@ TEST_P(OrderRuleTest, BitsDependOnTheTensorAndTheRanksAlone) {
     if (round % 4 == 2) what.postscale = 1.7;
     const auto elements = static_cast<std::int64_t>(1 + random() % 1500);
     const Tensor subject = random_tensor(dtype, ranks, elements, random);
-    const Memory expected = oracle::allreduce(what, subject);
+    if (dtype == DType::kF32 && round % 3 == 1) {
+      what.compression = round % 2 == 0 ? base::Compression::kF16 : base::Compression::kBf16;
+    }
+    const Memory expected = oracle::ring_tensor(what, subject);
     for (int way = 0; way < 6; ++way) {
       // The subject among strangers, at a random place of the batch.
       std::vector<Tensor> batch;

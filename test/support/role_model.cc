@@ -16,10 +16,13 @@ using runtime::RoleWords;
 
 // A checkpoint of the background thread's own loop, outside the protocol.
 constexpr Value kAsleep = 200;
-// Checkpoints of the toy agent, which is called from one place in each thread.
+// Checkpoints of the toy agent, which is called from one place in each thread, and from one more by
+// those who leave.
 constexpr Value kLooking = 100;
+constexpr Value kLookingAtLeave = 150;
 // Checkpoints of the posters.
 constexpr Value kPosted = 220;
+constexpr Value kCounted = 230;
 
 constexpr Interleaving::Promise kOwned{.owned = true, .last = std::nullopt};
 
@@ -48,6 +51,12 @@ void ModelEnv::arm() {
     thread_.store_later(world_.armed, 1);
   } else {
     thread_.store(world_.armed, 1);
+  }
+}
+
+void ModelEnv::disarm() {
+  if (mutant_ == Mutant::kStaysDeaf || thread_.load(world_.armed) != 0) {
+    thread_.store(world_.armed, 0);
   }
 }
 
@@ -85,37 +94,86 @@ ModelEnv::Node* ModelEnv::parked_after(const Node* previous) {
   return nullptr;
 }
 
+bool ModelEnv::counts() const { return std::ranges::count(scenario_.works, Source::kCounter) != 0; }
+
+bool ModelEnv::busy() {
+  if (!counts()) return false;
+  if (mutant_ == Mutant::kUnheardLeave && place_ == Place::kLeave) return false;
+  if (mutant_ == Mutant::kUnheardSleep && place_ == Place::kBackground) return false;
+  return thread_.load(world_.in_flight) != 0;
+}
+
+void ModelEnv::want_rings(bool wanted) {
+  thread_.put(world_.asked, wanted ? 1 : 0);
+  if (!wanted) return thread_.store_later(world_.wants, 0);
+  if (mutant_ == Mutant::kNoSecondLook) thread_.put(world_.skip_look, 1);
+  if (mutant_ == Mutant::kAskAfterLook) return;
+  if (mutant_ == Mutant::kRelaxedAsk) return thread_.store_later(world_.wants, 1);
+  thread_.store(world_.wants, 1);
+}
+
+// One step of one work: 0 if it waits, 1 if it went on, 2 if it ended.
+int ModelEnv::look_at(std::size_t k) {
+  const Source source = scenario_.works[k];
+  const Value taken = thread_.load(world_.taken[k]);
+  const auto last = static_cast<Value>(source == Source::kCounter ? scenario_.moves + 1 : 2);
+  if (source == Source::kNever || taken == last) return 0;
+  if ((source == Source::kSilent || source == Source::kCounter) && taken == 0) {
+    if (thread_.load(world_.submitted[k]) == 0) return 0;
+    thread_.put(world_.taken[k], 1);
+    if (source == Source::kSilent) thread_.put(world_.polling, 1);
+    if (source == Source::kCounter) {
+      thread_.put(world_.in_flight, static_cast<Value>(thread_.load(world_.in_flight) + 1));
+    }
+    return 1;
+  }
+  if (source == Source::kCounter) {
+    if (thread_.load(world_.data[k]) < taken) return 0;
+    thread_.put(world_.taken[k], static_cast<Value>(taken + 1));
+    if (taken + 1 < last) return 1;
+    thread_.put(world_.in_flight, static_cast<Value>(thread_.load(world_.in_flight) - 1));
+    return 2;
+  }
+  if (thread_.load(world_.data[k]) == 0) return 0;
+  thread_.put(world_.taken[k], last);
+  if (source == Source::kSilent) thread_.put(world_.polling, 0);
+  return 2;
+}
+
 int ModelEnv::do_work() {
   thread_.require(thread_.relaxed_exchange(world_.inside, 1) == 0, "two threads drive the agent");
+  const Value places = place_ == Place::kLeave ? kLookingAtLeave : kLooking;
   int amount = 0;
+  if (mutant_ == Mutant::kNoSecondLook && thread_.load(world_.skip_look) != 0) {
+    thread_.put(world_.skip_look, 0);
+    thread_.relaxed_exchange(world_.inside, 0);
+    return 0;
+  }
   bool left_over = false;
   if (scenario_.one_at_a_time) thread_.store_later(world_.left_over, 0);
   for (std::size_t k = 0; k < scenario_.works.size(); ++k) {
     thread_.checkpoint(
-        static_cast<Value>(kLooking + 4 * k + (amount > 0 ? 2U : 0U) + (left_over ? 1U : 0U)));
-    const Source source = scenario_.works[k];
-    if (source == Source::kNever || thread_.load(world_.taken[k]) == 2) continue;
-    if (source == Source::kSilent && thread_.load(world_.taken[k]) == 0) {
-      if (thread_.load(world_.submitted[k]) == 0) continue;
-      thread_.put(world_.taken[k], 1);
-      thread_.put(world_.polling, 1);
-      amount = 1;
-      continue;
-    }
-    if (thread_.load(world_.data[k]) == 0) continue;
+        static_cast<Value>(places + 4 * k + (amount > 0 ? 2U : 0U) + (left_over ? 1U : 0U)));
     if (scenario_.one_at_a_time && amount > 0) {
-      left_over = true;
+      const bool ended = thread_.load(world_.taken[k]) == 2;
+      left_over = left_over || (!ended && thread_.load(world_.data[k]) != 0);
       continue;
     }
-    thread_.put(world_.taken[k], 2);
-    if (source == Source::kSilent) thread_.put(world_.polling, 0);
-    Completion completion{base::narrow<int>(k)};
-    ToyRole(*this).complete(completion);
-    amount = 1;
+    const int went = look_at(k);
+    if (went == 2) {
+      Completion completion{base::narrow<int>(k)};
+      ToyRole(*this).complete(completion);
+    }
+    if (went > 0) amount = 1;
   }
   if (left_over) thread_.store_later(world_.left_over, 1);
   thread_.checkpoint(
-      static_cast<Value>(kLooking + 4 * scenario_.works.size() + (amount > 0 ? 1U : 0U)));
+      static_cast<Value>(places + 4 * scenario_.works.size() + (amount > 0 ? 1U : 0U)));
+  if (mutant_ == Mutant::kAskAfterLook && asked()) thread_.store(world_.wants, 1);
+  if (mutant_ == Mutant::kLeaverForgets && place_ == Place::kLeave && amount > 0) {
+    want_rings(false);
+    amount = 0;
+  }
   thread_.relaxed_exchange(world_.inside, 0);
   return amount;
 }
@@ -130,6 +188,19 @@ void ModelEnv::ring() {
   thread_.add(world_.rings, 1);
   if (thread_.load(world_.armed) == 0) return;
   if (thread_.exchange(world_.armed, 0) == 1) thread_.relaxed_exchange(world_.event, 1);
+}
+
+// A peer moves its counter: post() of collectives/slots.h.
+void ModelEnv::count(std::size_t work) {
+  for (Value value = 1; value <= scenario_.moves; ++value) {
+    if (mutant_ == Mutant::kRelaxedCount) {
+      thread_.store_later(world_.data[work], value);
+    } else {
+      thread_.store(world_.data[work], value);
+    }
+    if (thread_.load(world_.wants) != 0) ring();
+    thread_.checkpoint(static_cast<Value>(kCounted + 2 * work + value));
+  }
 }
 
 void ModelEnv::sleep_background(Time until) {
@@ -164,9 +235,11 @@ void Model::waiter(ModelThread& thread, std::size_t i) const {
   const auto work = base::narrow<std::size_t>(self.work);
   ModelEnv env(thread, world, scenario, base::narrow<int>(i), mutant);
   ToyRole role(env);
+  if (i == 0) role.hush();  // not all, for the sake of the number of states
   if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
-  if (source_of(i) == Source::kSilent) thread.store_later(world.submitted[work], 1);
-  if (source_of(i) == Source::kPost || source_of(i) == Source::kSilent) role.post();
+  const bool submits = source_of(i) == Source::kSilent || source_of(i) == Source::kCounter;
+  if (submits) thread.store_later(world.submitted[work], 1);
+  if (submits || source_of(i) == Source::kPost) role.post();
   ModelEnv::Completion completion{self.work};
   const bool done = role.wait(completion, self.deadline ? ModelEnv::kSoon : ModelEnv::kNever);
   thread.require(done || self.deadline, "a wait without a deadline came back without its work");
@@ -190,6 +263,9 @@ void Model::poster(ModelThread& thread, const std::vector<std::size_t>& works) c
         // The epoll wakes for it as it does for the eventfd: one word for both.
         thread.store(world.readable, 1);
         thread.relaxed_exchange(world.event, 1);
+        break;
+      case Source::kCounter:
+        env.count(work);
         break;
       case Source::kPost:
       case Source::kNever:
@@ -225,12 +301,14 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
   const auto count = [&](Source source) {
     return static_cast<Value>(std::ranges::count(scenario.works, source));
   };
-  const Value rings = count(Source::kRing);
+  // A counter rings at most as often as it moves.
+  const auto rings =
+      static_cast<Value>(count(Source::kRing) + scenario.moves * count(Source::kCounter));
   const bool polls = count(Source::kSilent) != 0;
   // Each waiter whose work is its own posts, and the background thread once for an event.
   const auto own = [&](const RoleScenario::Waiter& waiter) {
     const Source source = scenario.works[base::narrow<std::size_t>(waiter.work)];
-    return source == Source::kPost || source == Source::kSilent;
+    return source == Source::kPost || source == Source::kSilent || source == Source::kCounter;
   };
   const auto posts =
       static_cast<Value>(std::ranges::count_if(scenario.waiters, own) + count(Source::kEvent));
@@ -247,6 +325,10 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
   world.left_over = model.add_word("left_over", 0);
   world.polling = model.add_word("polling", 0);
   world.readable = model.add_word("readable", 0);
+  world.asked = model.add_word("asked", 0, kOwned);
+  world.wants = model.add_word("wants", 0);
+  world.in_flight = model.add_word("in_flight", 0, kOwned);
+  world.skip_look = model.add_word("skip_look", 0, kOwned);
   for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
     world.node.push_back(model.add_word("node" + std::to_string(i), RoleWords::kRunning, kOwned));
   }
@@ -256,7 +338,10 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
     const Interleaving::Promise stays_set{.owned = false, .last = Value{1}};
     world.completion.push_back(
         model.add_word("completion" + number, RoleWords::kPending, stays_done));
-    world.data.push_back(model.add_word("data" + number, 0, stays_set));
+    const bool counts = scenario.works[k] == Source::kCounter;
+    const Interleaving::Promise stays{
+        .owned = false, .last = counts ? static_cast<Value>(scenario.moves) : Value{1}};
+    world.data.push_back(model.add_word("data" + number, 0, stays));
     world.submitted.push_back(model.add_word("submitted" + number, 0, stays_set));
     world.taken.push_back(model.add_word("taken" + number, 0, kOwned));
   }

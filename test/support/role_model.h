@@ -31,13 +31,23 @@ enum class Mutant {
   kTornTake,        // the role is taken by a load and a store
   kLateSleepUntil,  // the background says how long it sleeps after it has failed to take the role
   kQuietEvent,      // the background thread takes an event in and does not post
+  kNoSecondLook,    // whoever asks for rings does not look once more
+  kAskAfterLook,    // he looks once more before the peers can see that he asks
+  kRelaxedAsk,      // asking is not seq_cst
+  kRelaxedCount,    // nor are the peer's two operations
+  kUnheardSleep,    // the background thread sleeps without asking
+  kUnheardLeave,    // a leaver does not ask
+  kStaysDeaf,       // a thread that hushed the bell and finds its work done leaves it so
+  kLeaverForgets,   // a leaver's last look does something, and he wakes nobody to go on
 };
 
 enum class Source {
-  kRing,    // another process lays data and rings
-  kPost,    // the waiter itself lays data and posts (no ring)
-  kSilent,  // once the agent has seen the submission, data come without a ring: it must poll
-  kEvent,   // another process makes a watched descriptor readable; the data come in on_event()
+  kRing,     // another process lays data and rings
+  kPost,     // the waiter itself lays data and posts (no ring)
+  kSilent,   // once the agent has seen the submission, data come without a ring: it must poll
+  kCounter,  // once the agent has seen the submission, a peer moves a counter (`moves` times) and
+             // rings if it is asked to
+  kEvent,    // another process makes a watched descriptor readable; the data come in on_event()
   kNever,
 };
 
@@ -53,6 +63,7 @@ struct RoleScenario {
   // With it a thread may watch before it sleeps, and `seen` becomes visible late; without, it
   // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
   bool watches = true;
+  int moves = 2;
   // One thread lays the data of all the works and rings for each, one after the other.
   bool one_poster = false;
 };
@@ -64,7 +75,9 @@ inline void PrintTo(const RoleScenario& scenario, std::ostream* out) { *out << s
 struct RoleWorld {
   Value role, posts, seen, sleep_until, rings, armed, event, mutex, inside, left_over, polling,
       readable;
-  std::vector<Value> node;                                // by waiter
+  Value asked, wants, in_flight;  // of the counters: the holder's note, the peers' word, how many
+  Value skip_look;                // for kNoSecondLook
+  std::vector<Value> node;        // by waiter
   std::vector<Value> completion, data, submitted, taken;  // by work
 };
 
@@ -178,13 +191,17 @@ class ModelEnv : private runtime::RoleWords {
   }
   std::uint32_t rings() { return mutant_ == Mutant::kNoRecheck ? 0 : thread_.load(world_.rings); }
   void arm();
-  void disarm() { thread_.store(world_.armed, 0); }
+  void disarm();
+  bool armed() { return mutant_ == Mutant::kStaysDeaf || thread_.load(world_.armed) != 0; }
   void wake_background();
   int do_work();
   bool runnable();
-  bool busy() { return false; }
+  bool busy();
+  void want_rings(bool wanted);
+  bool asked() { return counts() && thread_.load(world_.asked) != 0; }
   Time due();
   [[nodiscard]] bool polls() const;
+  [[nodiscard]] bool counts() const;
   bool expired(Time deadline) { return deadline != kNever && thread_.choose(2) == 1; }
   void sleep(Node& node, Time deadline);
   void wake(Node&) {}
@@ -192,17 +209,20 @@ class ModelEnv : private runtime::RoleWords {
   void remove(Node& node);
   Node* parked_after(const Node* previous);
   void checkpoint(Place place, int number) {
+    place_ = place;
     thread_.checkpoint(static_cast<Value>(static_cast<int>(place) * 4 + number));
   }
 
   // What the other threads do.
   void ring();
+  void count(std::size_t work);
   void sleep_background(Time until);
 
   ModelEnv* mutex = this;  // what Lock is made from
 
  private:
   using Part = ModelAtomic::Part;
+  int look_at(std::size_t work);
   ModelAtomic atomic(Value word, Part part = Part::kOther) {
     return {thread_, word, world_.armed, mutant_, part};
   }
@@ -215,6 +235,7 @@ class ModelEnv : private runtime::RoleWords {
   Words words_;
   std::vector<Node> nodes_;
   bool timed_out_ = false;
+  Place place_ = Place::kWait;  // follows from the last checkpoint
 };
 
 // The model of `scenario`: background thread, waiters, posters.

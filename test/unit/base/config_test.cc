@@ -42,6 +42,9 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->log_level, LogLevel::kWarning);
   EXPECT_EQ(config->batch_bytes, Bytes(64 << 20));
   EXPECT_EQ(config->segment_bytes, Bytes(128 << 10));
+  EXPECT_EQ(config->piece_bytes, Bytes(0));
+  EXPECT_EQ(config->stores, "auto");
+  EXPECT_EQ(config->buffer_bytes, Bytes(std::int64_t{16} << 30));
   EXPECT_EQ(config->plan_capacity, 8192);
   EXPECT_EQ(config->linger, seconds(0));
   EXPECT_EQ(config->spin, microseconds(50));
@@ -54,7 +57,8 @@ TEST(Config, Defaults) {
 TEST(Config, EverySettingReachesItsField) {
   const auto config = read(
       {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
-       "RONDE_SEGMENT_BYTES=4096", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
+       "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
+       "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
        "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
        "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
@@ -62,6 +66,9 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
   EXPECT_EQ(config->batch_bytes, Bytes(1000));
   EXPECT_EQ(config->segment_bytes, Bytes(4096));
+  EXPECT_EQ(config->piece_bytes, Bytes(8256));  // whole lines
+  EXPECT_EQ(config->stores, "streaming");
+  EXPECT_EQ(config->buffer_bytes, Bytes(123456));
   EXPECT_EQ(config->plan_capacity, 3);
   EXPECT_EQ(config->linger, milliseconds(500));
   EXPECT_EQ(config->spin, milliseconds(2));
@@ -84,7 +91,7 @@ TEST(Config, EveryRowOfTheTableIsSound) {
     ASSERT_TRUE(said.ok()) << said.status().to_string();
     EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
   }
-  EXPECT_EQ(names.size(), 11U) << "a new setting needs its line in Defaults and EverySetting...";
+  EXPECT_EQ(names.size(), 14U) << "a new setting needs its line in Defaults and EverySetting...";
 }
 
 // A value just outside, and text that is no value at all, for every row.

@@ -54,18 +54,41 @@ TEST(DType, ValuesFromOutside) {
   EXPECT_EQ(dtype_from_value(1LL << 40), std::nullopt);
   EXPECT_EQ(reduce_op_from_value(0), ReduceOp::kAverage);
   EXPECT_EQ(reduce_op_from_value(4), ReduceOp::kProduct);
-  EXPECT_EQ(reduce_op_from_value(5), std::nullopt);
+  EXPECT_EQ(reduce_op_from_value(7), ReduceOp::kBitXor);
+  EXPECT_EQ(reduce_op_from_value(8), std::nullopt);
   EXPECT_EQ(reduce_op_from_value(-1), std::nullopt);
 }
 
-TEST(DType, ABoolHasOnlyMinAndMax) {
-  for (const ReduceOpRow& op : kReduceOps) {
-    for (const DTypeRow& row : kDTypes) {
-      const bool defined =
-          row.dtype != DType::kBool || op.op == ReduceOp::kMin || op.op == ReduceOp::kMax;
-      EXPECT_EQ(is_defined(row.dtype, op.op), defined) << row.name << ' ' << op.name;
+TEST(DType, WhichOperationsAreDefined) {
+  for (const DTypeRow& row : kDTypes) {
+    for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kProduct}) {
+      EXPECT_EQ(is_defined(row.dtype, op), row.dtype != DType::kBool) << row.name << name_of(op);
+    }
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      EXPECT_TRUE(is_defined(row.dtype, op)) << row.name << name_of(op);
+    }
+    for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+      EXPECT_EQ(is_defined(row.dtype, op), !is_floating(row.dtype)) << row.name << name_of(op);
     }
   }
+}
+
+TEST(DType, WhichOperationsAreBitwise) {
+  for (const ReduceOpRow& row : kReduceOps) {
+    EXPECT_EQ(is_bitwise(row.op), row.name.front() == 'b') << row.name;
+  }
+}
+
+TEST(DType, WhatTravelsWhenCompressed) {
+  EXPECT_EQ(wire_dtype(DType::kF32, Compression::kNone), DType::kF32);
+  EXPECT_EQ(wire_dtype(DType::kF32, Compression::kBf16), DType::kBf16);
+  EXPECT_EQ(wire_dtype(DType::kF32, Compression::kF16), DType::kF16);
+  EXPECT_EQ(name_of(Compression::kNone), "none");
+  EXPECT_EQ(name_of(Compression::kBf16), "bf16");
+  EXPECT_EQ(name_of(Compression::kF16), "f16");
+  EXPECT_EQ(compression_from_value(2), Compression::kF16);
+  EXPECT_EQ(compression_from_value(3), std::nullopt);
+  EXPECT_EQ(compression_from_value(-1), std::nullopt);
 }
 
 }  // namespace

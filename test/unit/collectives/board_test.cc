@@ -23,8 +23,11 @@ using base::Code;
 TEST(BoardLayout, SectionsLieApartAndOnTheirOwnCacheLines) {
   for (const std::int32_t ranks : {1, 2, 3, 8}) {
     for (const std::int64_t entries : {0, 1, 127, 129}) {
-      const BoardGeometry geometry{
-          .ranks = ranks, .announce_bytes = 100, .decision_bytes = 65, .entries = entries};
+      const BoardGeometry geometry{.ranks = ranks,
+                                   .announce_bytes = 100,
+                                   .decision_bytes = 65,
+                                   .entries = entries,
+                                   .arena_bytes = entries % 3 * 4096};
       auto memory = *SharedMemory::create_heap(Board::size_of(geometry));
       const BoardSections s = lay_out(geometry, memory->bytes().data());
       std::vector<std::pair<const void*, std::size_t>> parts{
@@ -41,7 +44,13 @@ TEST(BoardLayout, SectionsLieApartAndOnTheirOwnCacheLines) {
           {s.decision_readers.data(), s.decision_readers.size_bytes()},
           {s.decision_ring.data(), s.decision_ring.size_bytes()},
           {s.arrival.data(), s.arrival.size_bytes()},
-          {s.arrived.data(), s.arrived.size_bytes()}};
+          {s.arrived.data(), s.arrived.size_bytes()},
+          {s.tuning, sizeof *s.tuning},
+          {s.slot_words.data(), s.slot_words.size_bytes()},
+          {s.slot_buffers.data(), s.slot_buffers.size_bytes()}};
+      if (!s.arenas.empty()) parts.emplace_back(s.arenas.data(), s.arenas.size_bytes());
+      EXPECT_EQ(s.arenas.size(), static_cast<std::size_t>(geometry.arena_bytes * ranks));
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s.arenas.data()) % 4096, 0U);
       const std::byte* end = memory->bytes().data();
       for (const auto& [begin, size] : parts) {
         EXPECT_GE(static_cast<const std::byte*>(begin), end);
@@ -59,6 +68,9 @@ TEST(Board, RefusesGeometriesThatCannotBe) {
   for (const BoardGeometry& bad :
        {small(0), small(-1), small(5000), small(2, -1), small(2, std::int64_t{1} << 40),
         BoardGeometry{.ranks = 1, .announce_bytes = 0},
+        BoardGeometry{.ranks = 1, .arena_bytes = -4096},
+        BoardGeometry{.ranks = 1, .arena_bytes = 4097},
+        BoardGeometry{.ranks = 1, .arena_bytes = std::int64_t{1} << 41},
         BoardGeometry{.ranks = 1, .decision_bytes = std::int64_t{1} << 40}}) {
     EXPECT_EQ(Board::check_geometry(bad).code(), Code::kInvalidArgument);
   }

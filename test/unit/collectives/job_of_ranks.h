@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // N ranks of a collective in one thread, over the in-memory transport: a test steps them in the
 // order it likes. The transports are watched: a buffer that is written while it is being sent, or
-// used before it has been received, fails the test.
+// used before it has been received, fails the test; so does a request that points at memory which a
+// test has declared to be the user's.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,17 +36,27 @@ class WatchedTransport final : public Transport {
   [[nodiscard]] int outstanding() const override { return inner_.outstanding(); }
   [[nodiscard]] std::int64_t messages() const { return messages_; }
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] int most_outstanding() const { return most_outstanding_; }
+
+  // No request may point here, until the job has run: after that the memory may be anybody's.
+  void keep_out_of(std::span<const std::byte> users) { users_.push_back(users); }
+  void forget_users() { users_.clear(); }
 
   base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
+    expect_not_the_users(data);
     base::Result<Request> request = inner_.send(peer, tag, data);
     ++messages_;
     bytes_sent_ += std::ssize(data);
+    most_outstanding_ = std::max(most_outstanding_, outstanding());
     if (request.ok()) sent_[*request] = {data, {data.begin(), data.end()}};
     return request;
   }
   base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
+    expect_not_the_users(data);
     if (!data.empty()) std::memset(data.data(), 0xEE, data.size());
-    return inner_.receive(peer, tag, data);
+    base::Result<Request> request = inner_.receive(peer, tag, data);
+    most_outstanding_ = std::max(most_outstanding_, outstanding());
+    return request;
   }
   base::Result<bool> test(Request request) override {
     base::Result<bool> done = inner_.test(request);
@@ -63,10 +76,23 @@ class WatchedTransport final : public Transport {
     std::span<const std::byte> data;
     std::vector<std::byte> copy;
   };
+
+  void expect_not_the_users(std::span<const std::byte> data) const {
+    const std::less<const std::byte*> before;
+    for (const std::span<const std::byte> users : users_) {
+      const bool apart = !before(data.data(), users.data() + users.size()) ||
+                         !before(users.data(), data.data() + data.size());
+      EXPECT_TRUE(data.empty() || users.empty() || apart)
+          << "rank " << rank() << ": a request points at the user's memory";
+    }
+  }
+
   LocalTransport inner_;
   std::int64_t messages_ = 0;
   std::int64_t bytes_sent_ = 0;
+  int most_outstanding_ = 0;
   std::map<Request, Sent> sent_;
+  std::vector<std::span<const std::byte>> users_;
 };
 
 // How one rank's collective ended.
@@ -116,6 +142,7 @@ class JobOfRanks {
       if (!open) break;
       quiet_rounds = progress ? 0 : quiet_rounds + 1;
     }
+    for (const auto& transport : transports_) transport->forget_users();
     return outcomes;
   }
 

@@ -3,101 +3,99 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cmath>
-#include <random>
-#include <string>
-
-#include "test/unit/collectives/rule_oracle.h"
+#include "test/unit/collectives/kernel_test_support.h"
 
 namespace ronde::collectives {
 namespace {
 
 using base::DType;
 using base::ReduceOp;
-using Memory = std::vector<std::byte>;
+using kernel_test::Case;
+using kernel_test::GuardedBytes;
+using kernel_test::kMisalignments;
+using oracle::Bytes;
 
-struct Case {
-  DType dtype;
-  ReduceOp op;
-};
+// Reduces contributions by a chain of kernels, as a ring does. `inputs` are at least as long as the
+// `elements` that are asked for, and `expected` too.
+struct Chain {
+  Reduction what;
+  std::vector<Bytes> inputs;
+  Bytes expected;
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (const base::DTypeRow& dtype : base::kDTypes) {
-    for (const base::ReduceOpRow& op : base::kReduceOps) {
-      if (base::is_defined(dtype.dtype, op.op)) cases.push_back({dtype.dtype, op.op});
-    }
-  }
-  return cases;
-}
-
-// Random bit patterns: for floating-point types that is all magnitudes, subnormals, infinities and
-// NaN; and, often, the special values.
-std::uint64_t random_element(DType dtype, std::mt19937_64& random) {
-  const auto unused = static_cast<unsigned>(64 - 8 * base::size_of(dtype));
-  if (dtype == DType::kBool) return random() % 2;
-  if (base::is_floating(dtype) && random() % 2 == 0) {
-    constexpr std::array<double, 10> kSpecial{0.0,  -0.0, 1.0,    -1.0,     0.1,
-                                              -3.0, 1e4,  6.1e-5, INFINITY, NAN};
-    return oracle::encode(dtype, kSpecial[random() % kSpecial.size()]);
-  }
-  return random() >> unused;
-}
-
-class ReduceKernelsTest : public testing::TestWithParam<Case> {
- protected:
-  // Reduces the contributions of `ranks` ranks by a chain of kernels, as a ring does, and serially.
-  static void compare(const Reduction& what, int ranks, std::int64_t elements,
-                      std::size_t misaligned, std::mt19937_64& random) {
+  Chain(const Reduction& reduction, std::size_t ranks, std::int64_t elements, unsigned seed)
+      : what(reduction) {
+    std::mt19937_64 random(seed);
     const auto bytes = static_cast<std::size_t>(elements * base::size_of(what.dtype));
-    std::vector<Memory> inputs(static_cast<std::size_t>(ranks), Memory(bytes + misaligned));
-    for (Memory& input : inputs) {
-      for (std::int64_t i = 0; i < elements; ++i) {
-        oracle::store(what.dtype, input.data() + misaligned, i, random_element(what.dtype, random));
-      }
-    }
-    const ReduceKernels& kernels = kernels_for(what.dtype, what.op);
-    const Scaling scaling = scaling_of(what, ranks);
-    Memory sum = inputs[0];
-    std::byte* accumulator = sum.data() + misaligned;
-    if (ranks == 1) {
-      kernels.only(accumulator, elements, scaling);
-    } else {
-      kernels.first(accumulator, elements, scaling);
-    }
-    for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
-      const auto kernel = rank + 1 == inputs.size() ? kernels.last_hop : kernels.combine;
-      kernel(accumulator, inputs[rank].data() + misaligned, elements, scaling);
-    }
+    inputs.assign(ranks, Bytes(bytes));
+    expected.resize(bytes);
     for (std::int64_t i = 0; i < elements; ++i) {
       std::vector<std::uint64_t> contributions;
-      for (const Memory& input : inputs) {
-        contributions.push_back(oracle::load(what.dtype, input.data() + misaligned, i));
+      for (Bytes& input : inputs) {
+        contributions.push_back(kernel_test::random_element(what.dtype, ranks, random));
+        oracle::store(what.dtype, input.data(), i, contributions.back());
       }
-      const std::uint64_t expected = oracle::reduce_element(what, contributions);
-      const std::uint64_t actual = oracle::load(what.dtype, accumulator, i);
-      ASSERT_TRUE(oracle::same(what.dtype, expected, actual))
-          << "element " << i << " of " << elements << ", " << ranks << " ranks: " << std::hex
-          << actual << " instead of " << expected << ", first contribution " << contributions[0]
-          << ", last " << contributions.back();
+      oracle::store(what.dtype, expected.data(), i, oracle::reduce_element(what, contributions));
     }
+  }
+
+  void check(InstructionSet set, std::int64_t elements, std::size_t alignment) const {
+    const auto bytes = static_cast<std::size_t>(elements * base::size_of(what.dtype));
+    const ReduceKernels& kernels = kernels_for(set, what.dtype, what.op);
+    const Scaling scaling = scaling_of(what, static_cast<int>(inputs.size()));
+    const auto misaligned = [&](std::size_t by) {
+      return kMisalignments[(alignment + by) % kMisalignments.size()];
+    };
+    GuardedBytes sum(misaligned(0), std::span(inputs[0]).first(bytes));
+    if (inputs.size() == 1) {
+      kernels.only(sum.data(), elements, scaling);
+    } else {
+      kernels.first(sum.data(), elements, scaling);
+    }
+    for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+      GuardedBytes own(misaligned(5 * rank), std::span(inputs[rank]).first(bytes), std::byte{0x3e});
+      const auto kernel = rank + 1 == inputs.size() ? kernels.last_hop : kernels.combine;
+      kernel(sum.data(), own.data(), elements, scaling);
+      ASSERT_TRUE(own.guards_hold());
+    }
+    ASSERT_TRUE(sum.guards_hold()) << name_of(set) << " wrote outside: " << elements;
+    const auto wanted = std::span(expected).first(bytes);
+    const std::int64_t at = kernel_test::first_difference(what.dtype, wanted, sum.content());
+    ASSERT_EQ(at, -1) << name_of(set) << ", " << inputs.size() << " ranks, " << elements
+                      << " elements: " << std::hex
+                      << oracle::load(what.dtype, sum.content().data(), at) << " instead of "
+                      << oracle::load(what.dtype, wanted.data(), at);
   }
 };
 
+class ReduceKernelsTest : public testing::TestWithParam<Case> {};
+
 TEST_P(ReduceKernelsTest, AgreesWithTheOracleAtEveryLength) {
-  std::mt19937_64 random(3);
-  for (std::int64_t elements = 0; elements <= 257; ++elements) {
-    const Reduction what{.dtype = GetParam().dtype, .op = GetParam().op};
-    const int ranks = 1 + static_cast<int>(elements % 4);
-    compare(what, ranks, elements, static_cast<std::size_t>(elements) % 3, random);
-    ASSERT_FALSE(HasFatalFailure());
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U}) {
+    const Chain chain({.dtype = GetParam().dtype, .op = GetParam().op}, ranks, 257, 3);
+    for (const InstructionSet set : kernel_test::available_sets()) {
+      for (std::int64_t elements = 0; elements <= 257; elements += kernel_test::kLengthStep) {
+        chain.check(set, elements, static_cast<std::size_t>(elements));
+        ASSERT_FALSE(HasFatalFailure());
+      }
+    }
+  }
+}
+
+TEST_P(ReduceKernelsTest, AtEveryMisalignment) {
+  const Chain chain({.dtype = GetParam().dtype, .op = GetParam().op}, 2, 9001, 5);
+  for (const InstructionSet set : kernel_test::available_sets()) {
+    for (std::size_t alignment = 0; alignment < kMisalignments.size(); ++alignment) {
+      // The longest has more than one of the blocks in which averages are divided.
+      for (const std::int64_t elements : {31, 97, 9001}) {
+        chain.check(set, elements, alignment);
+        ASSERT_FALSE(HasFatalFailure());
+      }
+    }
   }
 }
 
 TEST_P(ReduceKernelsTest, ScaleFactorsAndAverages) {
-  std::mt19937_64 random(4);
-  for (int ranks = 1; ranks <= 9; ++ranks) {
+  for (std::size_t ranks = 1; ranks <= 9; ++ranks) {
     for (const double prescale : {1.0, 0.1, 3.0}) {
       for (const double postscale : {1.0, 0.3, static_cast<double>(ranks)}) {
         Reduction what{.dtype = GetParam().dtype, .op = GetParam().op};
@@ -105,18 +103,18 @@ TEST_P(ReduceKernelsTest, ScaleFactorsAndAverages) {
           what.prescale = prescale;
           what.postscale = postscale;
         }
-        compare(what, ranks, 100, 0, random);
-        ASSERT_FALSE(HasFatalFailure()) << prescale << " " << postscale;
+        const Chain chain(what, ranks, 100, 4);
+        for (const InstructionSet set : kernel_test::available_sets()) {
+          chain.check(set, 100, ranks);
+          ASSERT_FALSE(HasFatalFailure()) << prescale << " " << postscale;
+        }
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ReduceKernelsTest, testing::ValuesIn(all_cases()),
-                         [](const auto& one) {
-                           return std::string(base::name_of(one.param.dtype)) + "_" +
-                                  std::string(base::name_of(one.param.op));
-                         });
+INSTANTIATE_TEST_SUITE_P(All, ReduceKernelsTest, testing::ValuesIn(kernel_test::all_cases()),
+                         [](const auto& one) { return kernel_test::name_of(one.param); });
 
 template <class T>
 T reduced(DType dtype, ReduceOp op, T a, T b) {
@@ -190,6 +188,23 @@ TEST(ReduceKernels, TheFactorIsOneMultiplyInTheTypeOfTheSum) {
   EXPECT_EQ(reduced<std::uint16_t>(DType::kF16, ReduceOp::kAverage, 0x6800, 0x4200), 0x6402);
 }
 
+TEST(ReduceKernels, TheBitsOfABoolAreOne) {
+  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kBitAnd, 2, 1), 1);
+  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kBitOr, 2, 4), 1);
+  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kBitXor, 2, 1), 0);
+  EXPECT_EQ(reduced<std::uint8_t>(DType::kI8, ReduceOp::kBitXor, 2, 1), 3);
+}
+
+TEST(ReduceKernels, TheBestInstructionSetIsTheOneThatRuns) {
+  for (const Case& one : kernel_test::all_cases()) {
+    EXPECT_EQ(&kernels_for(one.dtype, one.op),
+              &kernels_for(best_instruction_set(), one.dtype, one.op));
+  }
+  EXPECT_EQ(name_of(InstructionSet::kPlain), "plain");
+  EXPECT_EQ(name_of(InstructionSet::kAvx2), "AVX2");
+  EXPECT_EQ(name_of(InstructionSet::kAvx512), "AVX-512");
+}
+
 TEST(ReduceKernels, ABoolIsTrueWhateverItsByte) {
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kMin, 2, 1), 1);
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kMax, 0, 4), 1);
@@ -200,6 +215,9 @@ using ReduceKernelsDeathTest = testing::Test;
 
 TEST(ReduceKernelsDeathTest, UndefinedReductionsAreBugs) {
   EXPECT_DEATH((void)kernels_for(DType::kBool, ReduceOp::kSum), "not defined");
+  EXPECT_DEATH((void)kernels_for(DType::kF32, ReduceOp::kBitAnd), "not defined");
+  EXPECT_DEATH((void)kernels_for(static_cast<InstructionSet>(7), DType::kF32, ReduceOp::kSum),
+               "lacks the instruction set");
   EXPECT_DEATH((void)scaling_of({.dtype = DType::kI32, .op = ReduceOp::kSum, .prescale = 2.0}, 2),
                "cannot be scaled");
 }

@@ -8,7 +8,6 @@
 namespace ronde::collectives {
 namespace {
 
-using base::Bytes;
 constexpr int kMostRanks = 64;
 
 RingTurn turn_of(RingKind kind, int rank, int size, int index) {
@@ -16,7 +15,8 @@ RingTurn turn_of(RingKind kind, int rank, int size, int index) {
 }
 
 TEST(RingPlan, WhatARankSendsIsWhatTheNextReceives) {
-  for (const RingKind kind : {RingKind::kAllreduce, RingKind::kAllgather}) {
+  for (const RingKind kind :
+       {RingKind::kAllreduce, RingKind::kReduceScatter, RingKind::kAllgather}) {
     for (int size = 1; size <= kMostRanks; ++size) {
       for (int rank = 0; rank < size; ++rank) {
         const RingPlan plan(kind, rank, size);
@@ -79,6 +79,20 @@ TEST(RingPlan, EveryChunkIsSummedInTheOrderOfTheRule) {
   }
 }
 
+TEST(RingPlan, AReduceScatterIsTheFirstHalf) {
+  for (int size = 2; size <= kMostRanks; ++size) {
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_EQ(RingPlan(RingKind::kReduceScatter, rank, size).turns(), size);
+      for (int t = 0; t + 1 < size; ++t) {
+        ASSERT_EQ(turn_of(RingKind::kReduceScatter, rank, size, t),
+                  turn_of(RingKind::kAllreduce, rank, size, t));
+      }
+      ASSERT_EQ(turn_of(RingKind::kReduceScatter, rank, size, size - 1),
+                (RingTurn{RingVerb::kReceiveReduceCopy, rank}));
+    }
+  }
+}
+
 TEST(RingPlan, AnAllgatherIsTheSecondHalf) {
   for (int size = 2; size <= kMostRanks; ++size) {
     for (int rank = 0; rank < size; ++rank) {
@@ -95,33 +109,10 @@ TEST(RingPlan, AnAllgatherIsTheSecondHalf) {
 TEST(RingPlan, AloneThereIsNobodyToSendTo) {
   EXPECT_EQ(RingPlan(RingKind::kAllreduce, 0, 1).turns(), 1);
   EXPECT_EQ(turn_of(RingKind::kAllreduce, 0, 1, 0), (RingTurn{RingVerb::kReduceCopy, 0}));
+  EXPECT_EQ(RingPlan(RingKind::kReduceScatter, 0, 1).turns(), 1);
+  EXPECT_EQ(turn_of(RingKind::kReduceScatter, 0, 1, 0), (RingTurn{RingVerb::kReduceCopy, 0}));
   EXPECT_EQ(RingPlan(RingKind::kAllgather, 0, 1).turns(), 1);
   EXPECT_EQ(turn_of(RingKind::kAllgather, 0, 1, 0), (RingTurn{RingVerb::kCopy, 0}));
-}
-
-TEST(Segments, CoverEverythingOnce) {
-  for (std::int64_t bytes = 0; bytes <= 700; ++bytes) {
-    for (const std::int64_t segment : {64, 128, 192}) {
-      std::int64_t end = 0;
-      for (std::int64_t index = 0; index < 13; ++index) {
-        const fusion::ByteRange range = segment_of(Bytes(bytes), Bytes(segment), index);
-        ASSERT_EQ(range.begin, end);
-        ASSERT_TRUE(range.length() == segment || range.end == bytes);
-        end = range.end;
-      }
-      ASSERT_EQ(end, bytes);
-    }
-  }
-  const fusion::ByteRange far = segment_of(Bytes(100), Bytes(64), std::int64_t{1} << 60);
-  EXPECT_EQ(far.length(), 0);
-}
-
-TEST(Segments, AreWholeLinesAndNotLongerThanNeeded) {
-  EXPECT_EQ(segment_length(Bytes(1), Bytes(1000)).value(), 64);
-  EXPECT_EQ(segment_length(Bytes(65), Bytes(1000)).value(), 128);
-  EXPECT_EQ(segment_length(Bytes(1 << 20), Bytes(100)).value(), 128);
-  EXPECT_EQ(segment_length(Bytes(1 << 20), Bytes(0)).value(), 64);
-  EXPECT_EQ(segment_length(Bytes(0), Bytes(0)).value(), 64);
 }
 
 }  // namespace

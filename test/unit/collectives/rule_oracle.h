@@ -4,6 +4,7 @@
 // operation on f32 numbers), 16-bit types are rounded by scaling to a whole number.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -160,6 +161,12 @@ inline std::uint64_t reduce_integer(const Reduction& what,
       result = less(result, own) ? own : result;
     } else if (what.op == ReduceOp::kProduct) {
       result = wrap(result * own);
+    } else if (what.op == ReduceOp::kBitAnd) {
+      result &= own;
+    } else if (what.op == ReduceOp::kBitOr) {
+      result |= own;
+    } else if (what.op == ReduceOp::kBitXor) {
+      result ^= own;
     } else {
       result = wrap(result + own);
     }
@@ -176,8 +183,15 @@ inline std::uint64_t reduce_bool(const Reduction& what,
                                  const std::vector<std::uint64_t>& contributions) {
   std::size_t truths = 0;
   for (const std::uint64_t bits : contributions) truths += bits != 0 ? 1 : 0;
-  const bool all = truths == contributions.size();
-  return (what.op == ReduceOp::kMin ? all : truths > 0) ? 1 : 0;
+  switch (what.op) {
+    case ReduceOp::kMin:
+    case ReduceOp::kBitAnd:
+      return truths == contributions.size() ? 1 : 0;
+    case ReduceOp::kBitXor:
+      return truths % 2;
+    default:
+      return truths > 0 ? 1 : 0;
+  }
 }
 
 inline std::uint64_t reduce_element(const Reduction& what,
@@ -187,7 +201,41 @@ inline std::uint64_t reduce_element(const Reduction& what,
   return reduce_integer(what, contributions);
 }
 
-// The allreduce of one tensor, of which inputs[r] is rank r's.
+// One element of a job on one host: the contributions are in rank order, and nothing is rounded to
+// the dtype but the result.
+inline std::uint64_t reduce_element_of_host(const Reduction& what,
+                                            const std::vector<std::uint64_t>& contributions) {
+  if (!base::is_floating(what.dtype)) return reduce_element(what, contributions);
+  const DType dtype = what.dtype;
+  const auto ranks = static_cast<double>(contributions.size());
+  const double prescale = to_sum(dtype, what.prescale);
+  const double factor =
+      to_sum(dtype, what.op == ReduceOp::kAverage ? what.postscale / ranks : what.postscale);
+  const auto scaled = [&](std::uint64_t bits) {
+    return to_sum(dtype, decode(dtype, bits) * prescale);
+  };
+  double sum = scaled(contributions[0]);
+  for (std::size_t i = 1; i < contributions.size(); ++i) {
+    sum = to_sum(dtype, apply(what.op, sum, scaled(contributions[i])));
+  }
+  return encode(dtype, to_sum(dtype, sum * factor));
+}
+
+// The allreduce of one tensor on one host, of which inputs[r] is rank r's.
+inline Bytes allreduce_of_host(const Reduction& what, const std::vector<Bytes>& inputs) {
+  const auto elements = static_cast<std::int64_t>(inputs[0].size()) / base::size_of(what.dtype);
+  Bytes result(inputs[0].size());
+  std::vector<std::uint64_t> contributions(inputs.size());
+  for (std::int64_t i = 0; i < elements; ++i) {
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      contributions[rank] = load(what.dtype, inputs[rank].data(), i);
+    }
+    store(what.dtype, result.data(), i, reduce_element_of_host(what, contributions));
+  }
+  return result;
+}
+
+// The allreduce of one tensor by a ring of ranks, of which inputs[r] is rank r's.
 inline Bytes allreduce(const Reduction& what, const std::vector<Bytes>& inputs) {
   const auto ranks = static_cast<std::int64_t>(inputs.size());
   const auto bytes = static_cast<std::int64_t>(inputs[0].size());

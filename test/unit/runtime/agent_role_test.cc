@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every interleaving of the role protocol in small worlds, delayed stores included, and proof that
-// the search notices when a rule of the protocol is broken. The largest world has a program of its
-// own, agent_role_two_rings_test.cc.
+// the search notices when a rule of the protocol is broken.
 #include "runtime/agent_role.h"
 
 #include <chrono>
@@ -39,6 +38,7 @@ RoleScenario world(std::string name, std::vector<Source> works,
   result.waiters = std::move(waiters);
   // A world of two waiters is visited without the choice of watching on: see RoleScenario.
   result.watches = result.waiters.size() < 2;
+  result.moves = result.waiters.size() < 2 ? 2 : 1;
   result.one_poster = result.waiters.size() == 2;
   return result;
 }
@@ -67,6 +67,8 @@ RoleScenario no_waiter() { return world("NoWaiter", {Source::kRing, Source::kRin
 RoleScenario one_ring() { return world("OneRing", {Source::kRing}, {{0, false}}); }
 RoleScenario one_polled() { return world("OnePolled", {Source::kSilent}, {{0, false}}); }
 RoleScenario one_event() { return world("OneEvent", {Source::kEvent}, {{0, false}}); }
+RoleScenario one_counter() { return world("OneCounter", {Source::kCounter}, {{0, false}}); }
+RoleScenario counter_dropped() { return world("CounterDropped", {Source::kCounter}, {{0, true}}); }
 RoleScenario one_expires() {
   return world("OneExpires", {Source::kRing, Source::kNever}, {{0, false}, {1, true}});
 }
@@ -75,17 +77,17 @@ std::string name_of(const testing::TestParamInfo<RoleScenario>& each) { return e
 
 INSTANTIATE_TEST_SUITE_P(
     Worlds, EveryInterleaving,
-    testing::Values(no_waiter(), one_ring(), one_polled(), one_expires(), one_event(),
-                    world("OneRingDeadline", {Source::kRing}, {{0, true}}),
-                    world("OnePost", {Source::kPost}, {{0, false}}),
-                    world("PolledDropped", {Source::kSilent}, {{0, true}}),
-                    stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing},
-                                      {{0, false}})),
-                    sleeps_at_once(stops_early(world("TwoPosters", {Source::kRing, Source::kRing},
-                                                     {{0, false}}))),
-                    world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
-                    world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
-                    world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
+    testing::Values(
+        no_waiter(), one_ring(), one_polled(), one_expires(), one_event(), one_counter(),
+        sleeps_at_once(counter_dropped()), world("OneRingDeadline", {Source::kRing}, {{0, true}}),
+        world("OnePost", {Source::kPost}, {{0, false}}),
+        world("PolledDropped", {Source::kSilent}, {{0, true}}),
+        stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}})),
+        sleeps_at_once(stops_early(world("TwoPosters", {Source::kRing, Source::kRing},
+                                         {{0, false}}))),
+        world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
+        world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
+        world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
     name_of);
 
 // The larger worlds take a minute together, and many under a sanitizer, which has nothing to find
@@ -93,6 +95,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     DISABLED_LargeWorlds, EveryInterleaving,
     testing::Values(
+        counter_dropped(), world("TwoOfOneCounter", {Source::kCounter}, {{0, true}, {0, false}}),
+        world("CounterAndPost", {Source::kCounter, Source::kPost}, {{0, true}, {1, false}}),
+        world("CounterAndRing", {Source::kCounter, Source::kRing}, {{0, false}, {1, false}}),
         two_posters(world("TwoRingsTwoPosters", {Source::kRing, Source::kRing},
                           {{0, false}, {1, false}})),
         world("PolledDroppedAndPost", {Source::kSilent, Source::kPost}, {{0, true}, {1, false}}),
@@ -129,7 +134,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"AwaitedBlindly", Mutant::kAwaitedBlindly, one_ring()},
                     Broken{"TornTake", Mutant::kTornTake, one_ring()},
                     Broken{"LateSleepUntil", Mutant::kLateSleepUntil, one_polled()},
-                    Broken{"QuietEvent", Mutant::kQuietEvent, one_event()}),
+                    Broken{"QuietEvent", Mutant::kQuietEvent, one_event()},
+                    Broken{"StaysDeaf", Mutant::kStaysDeaf, one_ring()},
+                    Broken{"NoSecondLook", Mutant::kNoSecondLook, one_counter()},
+                    Broken{"AskAfterLook", Mutant::kAskAfterLook, one_counter()},
+                    Broken{"RelaxedAsk", Mutant::kRelaxedAsk, one_counter()},
+                    Broken{"RelaxedCount", Mutant::kRelaxedCount, one_counter()},
+                    Broken{"UnheardSleep", Mutant::kUnheardSleep, counter_dropped()},
+                    Broken{"UnheardLeave", Mutant::kUnheardLeave, counter_dropped()},
+                    Broken{"LeaverForgets", Mutant::kLeaverForgets, counter_dropped()}),
     [](const auto& broken) { return broken.param.name; });
 
 }  // namespace

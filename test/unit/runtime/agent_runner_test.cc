@@ -67,6 +67,7 @@ class ToyAgent final : public Agent {
   }
   bool runnable() override { return left_over_.load(); }
   bool busy() override { return polling_; }
+  void want_rings(bool) override {}
   bool needs_polling() override { return polling_; }
   base::Instant next_deadline() override { return timer; }
   void on_event(int fd) override { event.store(fd); }

@@ -81,6 +81,8 @@ TEST(Disagreement, EveryFieldIsNamed) {
       {[](Signature& s) { s.prescale = 0.25; }, "prescale 0.25"},
       {[](Signature& s) { s.postscale = 0.25; }, "postscale 0.25"},
       {[](Signature& s) { s.device = 1; }, "device 1"},
+      {[](Signature& s) { s.compression = base::Compression::kF16; }, "compression f16"},
+      {[](Signature& s) { s.operation = Operation::kAllToAll; }, "said all_to_all(f32, [*])"},
   };
   for (const Case& one : cases) {
     std::vector<Statement> statements{{sum({1}), ""}, {sum({1}), ""}};
@@ -108,6 +110,103 @@ TEST(Disagreement, AllgatherOfOtherRowsDisagrees) {
   const auto agreed = agree_on("g", {gather({2, 3}), gather({2, 4})});
   ASSERT_FALSE(agreed.ok());
   EXPECT_EQ(agreed.status().code(), base::Code::kMismatch);
+}
+
+// ---- all-to-all and reduce-scatter ----
+
+Statement exchange(base::Shape shape) {
+  Statement statement = gather(std::move(shape));
+  statement.signature.operation = Operation::kAllToAll;
+  return statement;
+}
+
+TEST(Disagreement, AnAllToAllRemembersNoRows) {
+  const auto agreed = agree_on("x", {exchange({2, 3}), exchange({0, 3}), exchange({5, 3})});
+  ASSERT_TRUE(agreed.ok()) << agreed.status().to_string();
+  EXPECT_TRUE(agreed->first_dimensions.empty());
+  EXPECT_EQ(agreed->signature.shape, (base::Shape{0, 3}));
+}
+
+TEST(Disagreement, RowsOfAnAllToAllDivideNobody) {
+  const auto agreed = agree_on("x", {exchange({2, 3}), exchange({1, 4}), exchange({5, 3})});
+  ASSERT_FALSE(agreed.ok());
+  EXPECT_EQ(agreed.status().message(),
+            "'x': the ranks disagree: ranks 0, 2 said all_to_all(f32, [*, 3]), rank 1 said "
+            "all_to_all(f32, [*, 4]). Make the calls agree");
+}
+
+TEST(Disagreement, SplitsOfAReduceScatterAreCompared) {
+  std::vector<Statement> statements{{sum({6}), ""}, {sum({6}), ""}};
+  for (Statement& statement : statements) {
+    statement.signature.operation = Operation::kReduceScatter;
+    statement.signature.splits = {3, 3};
+  }
+  ASSERT_TRUE(agree_on("w", statements).ok());
+  statements[1].signature.splits = {2, 4};
+  EXPECT_EQ(agree_on("w", statements).status().message(),
+            "'w': the ranks disagree: rank 0 said reduce_scatter(sum, f32, [6], splits [3, 3]), "
+            "rank 1 said reduce_scatter(sum, f32, [6], splits [2, 4]). Make the calls agree");
+}
+
+// ---- groups ----
+
+Statement group(std::vector<GroupMember> members) {
+  Statement statement{sum({}), ""};
+  std::int64_t elements = 0;
+  for (const GroupMember& member : members) {
+    elements += base::elements_of(member.shape).value().value();
+  }
+  statement.signature.shape = {elements};
+  statement.signature.members = std::move(members);
+  return statement;
+}
+
+TEST(Disagreement, GroupsThatAreEqualAgree) {
+  const Statement said = group({{"a", {2}}, {"b", {3, 4}}});
+  const auto agreed = agree_on("group of a", {said, said});
+  ASSERT_TRUE(agreed.ok()) << agreed.status().message();
+  EXPECT_TRUE(agreed->signature == said.signature);
+}
+
+TEST(Disagreement, TheMemberThatDiffersIsNamed) {
+  const Statement said = group({{"a", {2}}, {"b", {3, 4}}, {"c", {1}}});
+  Statement other = group({{"a", {2}}, {"b", {4, 3}}, {"c", {1}}});
+  other.place = "train.cc:7";
+  EXPECT_EQ(agree_on("group of a", {said, said, other}).status().message(),
+            "'group of a': the ranks disagree about tensor 2 of the group: ranks 0-1 said 'b' "
+            "[3, 4], rank 2 said 'b' [4, 3] at train.cc:7. Make the calls agree");
+  EXPECT_EQ(agree_on("group of a", {group({{"a", {2}}, {"d", {3, 4}}, {"c", {1}}}), said})
+                .status()
+                .message(),
+            "'group of a': the ranks disagree about tensor 2 of the group: rank 0 said 'd' [3, 4], "
+            "rank 1 said 'b' [3, 4]. Make the calls agree");
+  EXPECT_EQ(agree_on("group of a", {said, group({{"a", {2}}})}).status().message(),
+            "'group of a': the ranks disagree about tensor 2 of the group: rank 0 said 'b' [3, 4], "
+            "rank 1 said nothing: its group has 1 tensor. Make the calls agree");
+}
+
+TEST(Disagreement, TheFirstOfAllDifferencesIsTold) {
+  const Statement said = group({{"a", {2}}, {"b", {3}}, {"c", {1}}});
+  const Statement third = group({{"a", {2}}, {"b", {3}}, {"c", {9}}});
+  const Statement second = group({{"a", {2}}, {"x", {3}}, {"c", {1}}});
+  EXPECT_THAT(agree_on("group of a", {said, third, second}).status().message(),
+              HasSubstr("tensor 2 of the group: ranks 0-1 said 'b'"));
+  EXPECT_THAT(agree_on("group of a", {said, second, third}).status().message(),
+              HasSubstr("tensor 2 of the group: ranks 0, 2 said 'b'"));
+}
+
+TEST(Disagreement, AGroupAgainstOneTensorOrAnotherOpIsSaidAsSuch) {
+  const Statement said = group({{"a", {2}}, {"b", {3}}});
+  EXPECT_EQ(agree_on("group of a", {said, {sum({5}), ""}}).status().message(),
+            "'group of a': the ranks disagree: rank 0 said grouped allreduce(sum, f32, 2 tensors, "
+            "5 elements), rank 1 said allreduce(sum, f32, [5]). Make the calls agree");
+  Statement other = said;
+  other.signature.op = base::ReduceOp::kMax;
+  EXPECT_THAT(agree_on("group of a", {said, other}).status().message(),
+              HasSubstr("rank 1 said grouped allreduce(max, f32, 2 tensors"));
+  other.signature.members[1].name = "c";
+  EXPECT_THAT(agree_on("group of a", {said, other}).status().message(),
+              HasSubstr("rank 1 said grouped allreduce(max, f32, 2 tensors"));
 }
 
 TEST(Disagreement, AScalarCannotBeGathered) {

@@ -80,7 +80,8 @@ testing::EngineOptions stuck_batches() {
   testing::EngineOptions options;
   options.faults.max_delay = 2'000'000'000;
   options.faults.seed = 3;
-  options.environment = {"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.2", "RONDE_STALL_WARNING_SECONDS=10"};
+  options.environment = {"RONDE_ALGORITHM=ring", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.2",
+                         "RONDE_STALL_WARNING_SECONDS=10"};
   return options;
 }
 
@@ -104,7 +105,8 @@ TEST(EngineFailureTest, ClosingWithABatchThatDoesNotMoveEndsItOnEveryRank) {
 
 TEST(EngineFailureTest, ABatchThatDoesNotMoveFailsAtTheStallDeadline) {
   testing::EngineOptions options = stuck_batches();
-  options.environment = {"RONDE_STALL_WARNING_SECONDS=0.1", "RONDE_STALL_FAILURE_SECONDS=0.3"};
+  options.environment = {"RONDE_ALGORITHM=ring", "RONDE_STALL_WARNING_SECONDS=0.1",
+                         "RONDE_STALL_FAILURE_SECONDS=0.3"};
   const auto engines = open_engines(2, options);
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];

@@ -25,7 +25,22 @@ Signature some_signature() {
   signature.priority = -7;
   signature.prescale = 0.5;
   signature.postscale = 0.25;
+  signature.compression = base::Compression::kF16;
   signature.shape = {2, 0, 5};
+  return signature;
+}
+
+Signature some_group() {
+  Signature signature = some_signature();
+  signature.shape = {7};
+  signature.members = {{"a", {2, 0}}, {"b", {}}, {"", {3, 2}}};
+  return signature;
+}
+
+Signature some_splits() {
+  Signature signature = some_signature();
+  signature.operation = Operation::kReduceScatter;
+  signature.splits = {0, 2, 0};
   return signature;
 }
 
@@ -53,6 +68,9 @@ TEST(Messages, AnnouncementsComeOutAsTheyWentIn) {
   EXPECT_EQ(request.name, odd);
   EXPECT_EQ(request.place, "train.cc:40");
   expect_same(request.signature, some_signature());
+  for (const Signature& signature : {some_group(), some_splits()}) {
+    expect_same(again(RequestAnnouncement{"w", "", signature}).signature, signature);
+  }
   EXPECT_TRUE(again(ClosingAnnouncement{true}).forced);
   EXPECT_FALSE(again(ClosingAnnouncement{false}).forced);
   const auto stalled = again(StalledAnnouncement{"w", 31'000'000'000, true});
@@ -164,12 +182,14 @@ TEST(Messages, ValuesThatNothingEncodesAreRefused) {
   const Bytes request = encode(Announcement(RequestAnnouncement{"", "", some_signature()}));
   ASSERT_TRUE(decode_announcement(request).ok());
   constexpr std::size_t kSignature = 9;  // after the kind and two empty texts
-  EXPECT_THAT(decode_announcement(with(request, kSignature, 4)).status().message(),
+  EXPECT_THAT(decode_announcement(with(request, kSignature, 6)).status().message(),
               HasSubstr("an unknown operation"));
   EXPECT_THAT(decode_announcement(with(request, kSignature + 1, 13)).status().message(),
               HasSubstr("an unknown dtype"));
-  EXPECT_THAT(decode_announcement(with(request, kSignature + 2, 5)).status().message(),
+  EXPECT_THAT(decode_announcement(with(request, kSignature + 2, 8)).status().message(),
               HasSubstr("reduce operation"));
+  EXPECT_THAT(decode_announcement(with(request, kSignature + 31, 3)).status().message(),
+              HasSubstr("an unknown compression"));
   const Bytes error = encode(Decision(ErrorDecision{"", base::Code::kMismatch, "", "", 0}));
   EXPECT_FALSE(decode_decision(with(error, 5, 0)).ok());
   EXPECT_FALSE(decode_decision(with(error, 5, 12)).ok());
@@ -185,6 +205,38 @@ TEST(Messages, ShapesWithoutASizeAreRefused) {
                     .status()
                     .message(),
                 HasSubstr("a shape without a size"));
+    Signature group;
+    group.members = {{"fine", {1}}, {"not", shape}};
+    EXPECT_THAT(decode_announcement(encode(Announcement(RequestAnnouncement{"w", "", group})))
+                    .status()
+                    .message(),
+                HasSubstr("a shape without a size"));
+  }
+}
+
+TEST(Messages, PartsThatDoNotBelongToEachOtherAreRefused) {
+  const auto refusal = [](const Signature& signature) {
+    return decode_announcement(encode(Announcement(RequestAnnouncement{"w", "", signature})))
+        .status()
+        .message();
+  };
+  for (const std::vector<std::int64_t>& splits :
+       {std::vector<std::int64_t>{1, 2}, std::vector<std::int64_t>{3, -1},
+        std::vector<std::int64_t>{1LL << 62, 1LL << 62, 1LL << 62, 1LL << 62, 2}}) {
+    Signature signature = some_splits();
+    signature.splits = splits;
+    EXPECT_THAT(refusal(signature), HasSubstr("splits that do not add up to the rows"));
+  }
+  for (const base::Shape& shape : {base::Shape{6}, base::Shape{}, base::Shape{7, 1}}) {
+    Signature signature = some_group();
+    signature.shape = shape;
+    EXPECT_THAT(refusal(signature), HasSubstr("a group of another size than its members"));
+  }
+  for (const Operation operation :
+       {Operation::kAllgather, Operation::kReduceScatter, Operation::kAllToAll}) {
+    Signature signature;
+    signature.operation = operation;
+    EXPECT_THAT(refusal(signature), HasSubstr("rows without a dimension"));
   }
 }
 
@@ -209,10 +261,15 @@ TEST(Messages, LengthsBeyondTheMessageAreRefused) {
   Bytes notice = encode(Decision(NoticeDecision{"w", "text"}));
   for (std::size_t i = 1; i < 5; ++i) notice[i] = std::byte{0xFF};
   EXPECT_THAT(decode_decision(notice).status().message(), HasSubstr("an early end"));
-  Bytes request = encode(Announcement(RequestAnnouncement{"", "", {}}));
-  for (std::size_t i = request.size() - 4; i < request.size(); ++i) request[i] = std::byte{0xFF};
-  EXPECT_THAT(decode_announcement(request).status().message(),
-              HasSubstr("a list that is longer than the message"));
+  // The last three lengths of a request are those of shape, splits and members.
+  const Bytes request = encode(Announcement(RequestAnnouncement{"", "", {}}));
+  for (const std::size_t from_end : {12U, 8U, 4U}) {
+    Bytes longer = request;
+    for (std::size_t i = 0; i < 4; ++i) longer[longer.size() - from_end + i] = std::byte{0xFF};
+    EXPECT_THAT(decode_announcement(longer).status().message(),
+                HasSubstr(from_end == 4 ? "a group that is longer than the message"
+                                        : "a list that is longer than the message"));
+  }
   Bytes batch = encode(Decision(BatchDecision{}));
   for (std::size_t i = batch.size() - 4; i < batch.size(); ++i) batch[i] = std::byte{0xFF};
   EXPECT_FALSE(decode_decision(batch).ok());

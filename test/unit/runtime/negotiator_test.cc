@@ -275,7 +275,7 @@ TEST(Negotiator, BatchesFollowPrioritiesAndTheLimit) {
 
 TEST(Negotiator, OnlyWhatOnePassCanServeIsFused) {
   const Signature base = plain();
-  std::vector<Signature> different(8, base);
+  std::vector<Signature> different(9, base);
   different[1].dtype = base::DType::kF64;
   different[2].op = base::ReduceOp::kMax;
   different[3].prescale = 0.5;
@@ -284,6 +284,7 @@ TEST(Negotiator, OnlyWhatOnePassCanServeIsFused) {
   different[6].operation = Operation::kBroadcast;
   different[7] = different[6];
   different[7].root = 1;
+  different[8].compression = base::Compression::kBf16;
   Job job(2, 32);
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < different.size(); ++i) {
@@ -296,6 +297,72 @@ TEST(Negotiator, OnlyWhatOnePassCanServeIsFused) {
     EXPECT_THAT(job.batch(), ElementsAre(std::to_string(i) + "a", std::to_string(i) + "b"));
   }
   EXPECT_FALSE(job.negotiator.has_ready());
+}
+
+TEST(Negotiator, AGroupFusesAsAWholeOrNotAtAll) {
+  Job job(1, 8);
+  Signature group = plain({6});
+  group.members = {{"a", {2}}, {"b", {4}}};
+  job.request(0, "single", plain({2}));
+  job.request(0, "group of a", group);
+  job.request(0, "later", plain({1}));
+  (void)job.decisions();
+  EXPECT_THAT(job.batch(base::Bytes(24)), ElementsAre("single", "later")) << "no room for all";
+  EXPECT_THAT(job.batch(base::Bytes(24)), ElementsAre("group of a"));
+  job.request(0, "x", plain({2}));
+  job.request(0, "group of y", group);
+  (void)job.decisions();
+  EXPECT_THAT(job.batch(base::Bytes(32)), ElementsAre("x", "group of y"));
+}
+
+TEST(Negotiator, AGroupThatChangesLeavesThePlan) {
+  Job job(2, 8);
+  Signature group = plain({6});
+  group.members = {{"a", {2}}, {"b", {4}}};
+  job.bind("group of a", group);
+  ASSERT_TRUE(job.arrive(0, "group of a"));
+  Signature changed = group;
+  changed.members[1].name = "c";
+  job.request(1, "group of a", changed);
+  const auto decisions = job.decisions();
+  ASSERT_FALSE(decisions.empty());
+  const auto* error = std::get_if<ErrorDecision>(&decisions.front());
+  ASSERT_NE(error, nullptr);
+  EXPECT_THAT(error->text, HasSubstr("tensor 2 of the group: rank 0 said 'b' [4] at"));
+}
+
+// Its rows travel with the data, so that a step in which they change is as cheap as any other.
+TEST(Negotiator, AnAllToAllStaysPlannedWhenItsRowsChange) {
+  Job job(2, 8);
+  Signature exchange = plain({5, 2});
+  exchange.operation = Operation::kAllToAll;
+  job.request(0, "x", exchange);
+  exchange.shape[0] = 9;
+  job.request(1, "x", exchange);
+  (void)job.decisions();
+  ASSERT_TRUE(job.plan.contains("x"));
+  EXPECT_TRUE(job.plan["x"].tensor.first_dimensions.empty());
+  EXPECT_EQ(job.plan["x"].tensor.signature.shape, (base::Shape{0, 2}));
+  EXPECT_THAT(job.batch(), ElementsAre("x"));
+  EXPECT_TRUE(job.arrive(0, "x"));
+  EXPECT_TRUE(job.arrive(1, "x"));
+  EXPECT_THAT(job.batch(), ElementsAre("x"));
+  EXPECT_TRUE(job.decisions().empty());
+}
+
+TEST(Negotiator, ScattersAndExchangesGoAlone) {
+  Job job(1, 8);
+  for (const Operation operation : {Operation::kReduceScatter, Operation::kAllToAll}) {
+    for (const char* name : {"1", "2"}) {
+      Signature signature = plain();
+      signature.operation = operation;
+      job.request(0, std::string(name_of(operation)) + name, signature);
+    }
+  }
+  (void)job.decisions();
+  for (const char* name : {"reduce_scatter1", "reduce_scatter2", "all_to_all1", "all_to_all2"}) {
+    EXPECT_THAT(job.batch(), ElementsAre(name));
+  }
 }
 
 TEST(Negotiator, GathersAndBarriersGoAlone) {

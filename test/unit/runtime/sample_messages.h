@@ -22,11 +22,17 @@ inline std::string random_text(std::mt19937_64& random) {
   return text;
 }
 
+inline base::Shape random_shape(std::mt19937_64& random) {
+  base::Shape shape;
+  for (std::int64_t i = draw(random, 0, 4); i > 0; --i) shape.push_back(draw(random, 0, 1000));
+  return shape;
+}
+
 inline Signature random_signature(std::mt19937_64& random) {
   Signature signature;
-  signature.operation = static_cast<Operation>(draw(random, 0, 3));
+  signature.operation = static_cast<Operation>(draw(random, 0, 5));
   signature.dtype = static_cast<base::DType>(draw(random, 0, 12));
-  signature.op = static_cast<base::ReduceOp>(draw(random, 0, 4));
+  signature.op = static_cast<base::ReduceOp>(draw(random, 0, 7));
   signature.root = static_cast<std::int32_t>(draw(random, -2, 100));
   signature.device = static_cast<std::int32_t>(draw(random, -1, 8));
   signature.priority = static_cast<std::int32_t>(draw(random, -1000, 1000));
@@ -38,8 +44,23 @@ inline Signature random_signature(std::mt19937_64& random) {
                             std::numeric_limits<double>::infinity()};
   signature.prescale = factors[draw(random, 0, 5)];
   signature.postscale = factors[draw(random, 0, 5)];
-  for (std::int64_t i = draw(random, 0, 4); i > 0; --i) {
-    signature.shape.push_back(draw(random, 0, 1000));
+  signature.compression = static_cast<base::Compression>(draw(random, 0, 2));
+  signature.shape = random_shape(random);
+  if (has_rows(signature.operation) && signature.shape.empty()) signature.shape = {3};
+  if (signature.operation == Operation::kReduceScatter && draw(random, 0, 1) == 0) {
+    signature.shape[0] = 0;
+    for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
+      signature.splits.push_back(draw(random, 0, 100));
+      signature.shape[0] += signature.splits.back();
+    }
+  }
+  if (signature.operation == Operation::kAllreduce && draw(random, 0, 1) == 0) {
+    signature.shape = {0};
+    for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
+      signature.members.push_back({random_text(random), {draw(random, 0, 99), draw(random, 0, 9)}});
+      const base::Shape& shape = signature.members.back().shape;
+      signature.shape[0] += shape[0] * shape[1];
+    }
   }
   return signature;
 }
@@ -47,7 +68,6 @@ inline Signature random_signature(std::mt19937_64& random) {
 inline AgreedTensor random_tensor(std::mt19937_64& random) {
   AgreedTensor tensor{random_signature(random), {}};
   if (tensor.signature.operation == Operation::kAllgather) {
-    if (tensor.signature.shape.empty()) tensor.signature.shape = {2};
     for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
       tensor.first_dimensions.push_back(draw(random, 0, 1000));
     }

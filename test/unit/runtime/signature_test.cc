@@ -34,6 +34,9 @@ std::vector<std::function<void(Signature&)>> changes() {
           [](Signature& s) { s.device = 0; },
           [](Signature& s) { s.prescale = 0.5; },
           [](Signature& s) { s.postscale = 0.5; },
+          [](Signature& s) { s.compression = base::Compression::kBf16; },
+          [](Signature& s) { s.splits = {2}; },
+          [](Signature& s) { s.members = {{"a", {2, 3}}}; },
           [](Signature& s) { s.shape[0] += 1; },
           [](Signature& s) { s.shape.push_back(1); },
           [](Signature& s) { s.shape.clear(); }};
@@ -69,6 +72,8 @@ TEST(Signature, NormalizedForgetsWhatTheOperationDoesNotUse) {
   full.device = 1;
   full.prescale = 0.5;
   full.postscale = 2;
+  full.compression = base::Compression::kF16;
+  full.splits = {1, 1};
   full.priority = 4;
   const auto as = [&](Operation operation) {
     Signature signature = full;
@@ -82,7 +87,23 @@ TEST(Signature, NormalizedForgetsWhatTheOperationDoesNotUse) {
   EXPECT_EQ(reduced.postscale, 2);
   EXPECT_EQ(reduced.priority, 4);
 
+  EXPECT_EQ(reduced.compression, base::Compression::kF16);
+  EXPECT_TRUE(reduced.splits.empty());
+
+  const Signature scattered = as(Operation::kReduceScatter);
+  EXPECT_EQ(scattered.op, base::ReduceOp::kSum);
+  EXPECT_EQ(scattered.postscale, 2);
+  EXPECT_EQ(scattered.compression, base::Compression::kF16);
+  EXPECT_EQ(scattered.splits, (std::vector<std::int64_t>{1, 1}));
+  EXPECT_EQ(scattered.root, 0);
+
+  const Signature exchanged = as(Operation::kAllToAll);
+  EXPECT_EQ(exchanged.op, base::ReduceOp::kAverage);
+  EXPECT_EQ(exchanged.prescale, 1);
+  EXPECT_TRUE(exchanged.splits.empty());
+
   const Signature sent = as(Operation::kBroadcast);
+  EXPECT_EQ(sent.compression, base::Compression::kNone);
   EXPECT_EQ(sent.root, 3);
   EXPECT_EQ(sent.op, base::ReduceOp::kAverage);
   EXPECT_EQ(sent.prescale, 1);
@@ -113,6 +134,45 @@ TEST(Signature, OnlyTheFirstDimensionOfAnAllgatherMayDiffer) {
   EXPECT_FALSE(agree(of(Operation::kBroadcast, {2, 3}), of(Operation::kBroadcast, {7, 3})));
 }
 
+TEST(Signature, TheRowsOfAnAllToAllAreNobodyElsesBusiness) {
+  const Signature plain = of(Operation::kAllToAll, {2, 3});
+  EXPECT_TRUE(agree(plain, of(Operation::kAllToAll, {7, 3})));
+  EXPECT_FALSE(agree(plain, of(Operation::kAllToAll, {2, 4})));
+  EXPECT_FALSE(agree(plain, of(Operation::kAllToAll, {2})));
+  EXPECT_FALSE(agree(plain, of(Operation::kAllgather, {2, 3})));
+  EXPECT_FALSE(agree(of(Operation::kAllgather, {2, 3}), plain));
+  EXPECT_FALSE(agree(of(Operation::kReduceScatter, {2}), of(Operation::kReduceScatter, {3})));
+  EXPECT_EQ(describe(plain), "all_to_all(f32, [*, 3])");
+}
+
+TEST(Signature, RowsOfAReduceScatter) {
+  const auto shares = [](const Signature& signature, std::int32_t size) {
+    std::vector<std::int64_t> rows;
+    std::int64_t before = 0;
+    for (std::int32_t rank = 0; rank < size; ++rank) {
+      EXPECT_EQ(rows_before_rank(signature, rank, size), before);
+      rows.push_back(rows_of_rank(signature, rank, size));
+      before += rows.back();
+    }
+    EXPECT_EQ(before, signature.shape[0]);
+    return rows;
+  };
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {8, 5}), 4), (Rows{2, 2, 2, 2}));
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {10}), 4), (Rows{3, 3, 2, 2}));
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {2}), 4), (Rows{1, 1, 0, 0}));
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {0}), 3), (Rows{0, 0, 0}));
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {7}), 1), (Rows{7}));
+  constexpr std::int64_t kMany = (std::int64_t{1} << 40) + 1;
+  EXPECT_EQ(shares(of(Operation::kReduceScatter, {kMany}), 2), (Rows{kMany / 2 + 1, kMany / 2}));
+  Signature uneven = of(Operation::kReduceScatter, {6, 2});
+  uneven.splits = {0, 5, 1};
+  EXPECT_EQ(shares(uneven, 3), uneven.splits);
+  EXPECT_EQ(row_elements({6, 2, 4}), base::Elements(8));
+  EXPECT_EQ(row_elements({0, 3}), base::Elements(3));
+  EXPECT_EQ(row_elements({5}), base::Elements(1));
+}
+
 TEST(Signature, DescribeSaysWhatMatters) {
   Signature signature = allreduce({128, 784});
   EXPECT_EQ(describe(signature), "allreduce(sum, f32, [128, 784])");
@@ -128,6 +188,14 @@ TEST(Signature, DescribeSaysWhatMatters) {
   EXPECT_EQ(describe(sent), "broadcast(root 1, bf16, [])");
   EXPECT_EQ(describe(of(Operation::kAllgather, {3})), "allgather(f32, [3])");
   EXPECT_EQ(describe(of(Operation::kBarrier, {})), "barrier");
+  Signature scattered = of(Operation::kReduceScatter, {5, 2});
+  scattered.splits = {4, 1};
+  scattered.compression = base::Compression::kBf16;
+  EXPECT_EQ(describe(scattered),
+            "reduce_scatter(average, f32, [5, 2], splits [4, 1], compression bf16)");
+  Signature group = allreduce({7});
+  group.members = {{"a", {2, 3}}, {"b", {1}}};
+  EXPECT_EQ(describe(group), "grouped allreduce(sum, f32, 2 tensors, 7 elements)");
   EXPECT_EQ(name_of(static_cast<Operation>(77)), "unknown operation");
 }
 
@@ -137,6 +205,7 @@ TEST(Signature, PayloadIsWhatMoves) {
   EXPECT_EQ(payload_of({allreduce({0, 5}), {}}), base::Bytes(0));
   EXPECT_EQ(payload_of({of(Operation::kAllgather, {2, 3}), {2, 0, 5}}), base::Bytes(84));
   EXPECT_EQ(payload_of({of(Operation::kBarrier, {}), {}}), base::Bytes(0));
+  EXPECT_EQ(payload_of({of(Operation::kReduceScatter, {6, 2}), {}}), base::Bytes(48));
 }
 
 TEST(Signature, RankLists) {

@@ -38,6 +38,7 @@ typedef struct ronde_engine ronde_engine;
 typedef struct ronde_work ronde_work;
 typedef struct ronde_error ronde_error;
 typedef struct ronde_local_job ronde_local_job;
+typedef struct ronde_buffer ronde_buffer;
 
 typedef enum ronde_status {
   RONDE_OK = 0,
@@ -67,7 +68,7 @@ typedef enum ronde_dtype {
   RONDE_BF16 = 9,
   RONDE_F32 = 10,
   RONDE_F64 = 11,
-  RONDE_BOOL = 12 /* min and max only: "and" and "or" */
+  RONDE_BOOL = 12 /* 0 or 1: min, max and the bitwise operations only */
 } ronde_dtype;
 
 typedef enum ronde_op {
@@ -75,8 +76,19 @@ typedef enum ronde_op {
   RONDE_SUM = 1,     /* integers wrap around */
   RONDE_MIN = 2,
   RONDE_MAX = 3,
-  RONDE_PRODUCT = 4
+  RONDE_PRODUCT = 4,
+  RONDE_BAND = 5, /* bitwise: integers and RONDE_BOOL */
+  RONDE_BOR = 6,
+  RONDE_BXOR = 7
 } ronde_op;
+
+/* What travels between the ranks in place of f32: half the bytes, and fewer digits. Every
+ * contribution is rounded when it is read, the sums are formed in f32. */
+typedef enum ronde_compression {
+  RONDE_COMPRESSION_NONE = 0,
+  RONDE_COMPRESSION_BF16 = 1,
+  RONDE_COMPRESSION_F16 = 2
+} ronde_compression;
 
 /* flags of ronde_request */
 #define RONDE_FLAG_WILL_WAIT 1u /* the caller waits at once: do not wake the background thread */
@@ -102,15 +114,16 @@ typedef struct ronde_request {
   size_t struct_size;
   const char* name;  /* the same on all ranks; at most 4,096 bytes */
   const void* input; /* dense, row-major; NULL: in place, that is `output` */
-  void* output;      /* as large as the input; NULL for an allgather (see ronde_work_output) */
+  void* output;      /* as large as the input, and equal to it or disjoint; a reduce-scatter's: see
+                        there; NULL for an allgather and an all-to-all (see ronde_work_output) */
   const int64_t* shape;
   int32_t dimensions; /* entries of shape; 0 is a scalar, one element */
   int32_t dtype;      /* a ronde_dtype */
-  int32_t op;         /* allreduce: a ronde_op */
+  int32_t op;         /* allreduce, reduce-scatter: a ronde_op */
   int32_t root;       /* broadcast: the rank whose values everybody gets */
-  double prescale;    /* allreduce of floating types: multiplies every contribution; 1 */
-  double postscale;   /* ... and the result; 1 */
-  int32_t device;     /* RONDE_DEVICE_CPU */
+  double prescale;  /* where there is an op, of floating types: multiplies every contribution; 1 */
+  double postscale; /* ... and the result; 1 */
+  int32_t device;   /* RONDE_DEVICE_CPU */
   void* stream;
   void* ready_event;
   int32_t priority;    /* higher goes into a batch first; the coordinator follows rank 0 */
@@ -119,6 +132,10 @@ typedef struct ronde_request {
   const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
   int32_t line;
   int32_t reserved; /* must be 0 */
+  /* Younger than the fields above; a program that was built without them has the defaults. */
+  int32_t compression;   /* a ronde_compression; where there is an op, of f32 only */
+  int32_t split_count;   /* entries of splits: 0, or the number of ranks */
+  const int64_t* splits; /* rows of each rank: see ronde_reduce_scatter and ronde_all_to_all */
 } ronde_request;
 
 /* What an engine has done since it was opened. */
@@ -171,6 +188,24 @@ RONDE_API void ronde_statistics_init(ronde_statistics* statistics);
 RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
                                                ronde_statistics* statistics, ronde_error** error);
 
+/* ---- memory on the board ----
+ * Memory that the ranks of this host share. An allreduce in place of a tensor that lies in such
+ * memory on every rank is done where it lies, without a copy; the result has the same bits. Nothing
+ * else differs from other memory, and ranks may mix the two.
+ *
+ * Aligned to 64 bytes, its contents are not specified. RONDE_BUFFER_BYTES is the most that a rank
+ * can have (RONDE_OUT_OF_MEMORY beyond it); memory is taken as it is first written. A buffer is
+ * engine memory: while a work on it is in flight the other ranks write into it, and after the job
+ * has failed they may do so for a moment longer. It stays mapped until it is released, also when
+ * its engine has been closed or has failed; a failed engine gives out no more. */
+RONDE_API ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes,
+                                             ronde_buffer** buffer, ronde_error** error);
+/* Where it lies; NULL for NULL. */
+RONDE_API void* ronde_buffer_memory(const ronde_buffer* buffer);
+/* From any thread, before or after the engine is closed; no work on it may be in flight. NULL is
+ * fine. In a forked child nothing happens to the memory: it is the parent's. */
+RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
+
 /* ---- operations ----
  * The _async forms return a work; memory of the request belongs to the engine until the work is
  * done. The other forms wait. An error of the call itself (RONDE_INVALID_ARGUMENT,
@@ -192,11 +227,47 @@ RONDE_API ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_r
 /* Waits; *work is done and holds the result. */
 RONDE_API ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request,
                                        ronde_work** work, ronde_error** error);
+/* Reduces, and leaves each rank its rows of the result in `output`. Rows are entries of the first
+ * dimension: rank r gets splits[r] of them (the same splits on every rank; they add up to the
+ * rows), or, without splits, an even share, of which the first ranks get one more when there is a
+ * rest. The input is the whole tensor and must be given. In place means that `output` points at
+ * this rank's rows in `input`; otherwise the two are disjoint. */
+RONDE_API ronde_status ronde_reduce_scatter_async(ronde_engine* engine,
+                                                  const ronde_request* request, ronde_work** work,
+                                                  ronde_error** error);
+RONDE_API ronde_status ronde_reduce_scatter(ronde_engine* engine, const ronde_request* request,
+                                            ronde_error** error);
+/* Sends splits[r] rows to rank r, in the order of the input: the splits add up to the rows, may be
+ * 0, and may differ between ranks and from call to call, as may the number of rows. Without splits
+ * every rank gets as many. The result, the rows from rank 0, then those from rank 1, ..., belongs
+ * to the work (ronde_work_output); ronde_work_received_splits says how many came from each. */
+RONDE_API ronde_status ronde_all_to_all_async(ronde_engine* engine, const ronde_request* request,
+                                              ronde_work** work, ronde_error** error);
+/* Waits; *work is done and holds the result. */
+RONDE_API ronde_status ronde_all_to_all(ronde_engine* engine, const ronde_request* request,
+                                        ronde_work** work, ronde_error** error);
 /* Only name, file, line and flags of the request are used. */
 RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
                                            ronde_work** work, ronde_error** error);
 RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                                      ronde_error** error);
+
+/* Groups: `requests` is an array of `count` requests (all of the struct_size of the first) that are
+ * one unit: executed together, when all of them are ready on all ranks, as one work. If one of them
+ * is refused (a bad argument, a name in flight) none is submitted. Every rank submits the same
+ * tensors in the same order. The names are in flight as those of single requests are; dtype, op,
+ * root, factors and compression are the same in the whole group; priority, file, line and flags are
+ * those of the first request. In errors the group is called "group of <first name>". */
+RONDE_API ronde_status ronde_grouped_allreduce_async(ronde_engine* engine,
+                                                     const ronde_request* requests, int32_t count,
+                                                     ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_grouped_allreduce(ronde_engine* engine, const ronde_request* requests,
+                                               int32_t count, ronde_error** error);
+RONDE_API ronde_status ronde_grouped_broadcast_async(ronde_engine* engine,
+                                                     const ronde_request* requests, int32_t count,
+                                                     ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_grouped_broadcast(ronde_engine* engine, const ronde_request* requests,
+                                               int32_t count, ronde_error** error);
 
 /* ---- works ---- */
 /* Waits until the work is done; the waiting thread helps. After it has returned, memory of the
@@ -209,11 +280,15 @@ RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns,
                                            ronde_error** error);
 /* 1 when the work is done (completed or failed), else 0. Never blocks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
-/* The result of a completed allgather: valid until the work is released. shape has `dimensions`
- * entries; *dtype is a ronde_dtype. */
+/* The result of a completed allgather or all-to-all: valid until the work is released. shape has
+ * `dimensions` entries; *dtype is a ronde_dtype. */
 RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
                                          const int64_t** shape, int32_t* dimensions, int32_t* dtype,
                                          ronde_error** error);
+/* The rows that a completed all-to-all received from each rank: *count numbers, one for each rank,
+ * valid until the work is released. */
+RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
+                                                  int32_t* count, ronde_error** error);
 /* The work may still be in flight: it goes on, nobody hears of its result. NULL is fine. */
 RONDE_API void ronde_work_release(ronde_work* work);
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the opaque handles of the C ABI, and the way from a Status to a ronde_status.
+#pragma once
+
+#include <ronde/ronde.h>
+#include <sys/types.h>
+
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "runtime/engine.h"
+#include "runtime/local_job.h"
+
+struct ronde_error {
+  ronde_status status;
+  std::string message;
+  std::string place;
+  int32_t rank;
+};
+
+struct ronde_local_job {
+  std::shared_ptr<ronde::runtime::LocalJob> job;
+};
+
+struct ronde_engine {
+  std::shared_ptr<ronde::runtime::Engine> engine;
+  pid_t pid;
+};
+
+struct ronde_buffer {
+  std::unique_ptr<ronde::runtime::BoardBuffer> buffer;
+};
+
+struct ronde_work {
+  std::shared_ptr<ronde::runtime::Engine> engine;
+  ronde::runtime::Engine::WorkPtr work;
+};
+
+namespace ronde::bindings {
+
+// Without memory for the text the code alone must do.
+inline ronde_status report(const base::Status& status, ronde_error** error) noexcept {
+  const auto code = static_cast<ronde_status>(status.code());
+  if (status.ok() || error == nullptr) return code;
+  try {
+    *error = new ronde_error{code, status.message(), status.place(), status.rank().value_or(-1)};
+  } catch (...) {
+    *error = nullptr;
+  }
+  return code;
+}
+
+// No exception may leave through the C ABI; what can be thrown inside is a lack of memory.
+template <typename F>
+ronde_status guarded(ronde_error** error, F&& body) noexcept {
+  try {
+    return report(std::forward<F>(body)(), error);
+  } catch (const std::bad_alloc&) {
+    if (error != nullptr) *error = nullptr;
+    return RONDE_OUT_OF_MEMORY;
+  } catch (...) {
+    if (error != nullptr) *error = nullptr;
+    return RONDE_INTERNAL;
+  }
+}
+
+}  // namespace ronde::bindings

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of the C++ facade, and the jobs it can belong to. Included by ronde.hpp.
+//
+// Thread safety: an Engine may be used from any number of threads at once (not its destructor).
+#pragma once
+
+#include <ronde/ronde.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ronde/requests.hpp>
+#include <ronde/types.hpp>
+#include <ronde/work.hpp>
+#include <source_location>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace ronde {
+namespace detail {
+
+struct EngineDeleter {
+  // Failing works have told their waiters; a destructor has nobody else to tell.
+  void operator()(ronde_engine* engine) const { ronde_engine_close(engine, nullptr); }
+};
+struct LocalJobDeleter {
+  void operator()(ronde_local_job* job) const { ronde_local_job_release(job); }
+};
+
+}  // namespace detail
+
+// A job whose ranks are engines in this process: for tests of a trainer.
+class LocalJob {
+ public:
+  explicit LocalJob(int size) {
+    detail::ErrorSlot error;
+    ronde_local_job* job = nullptr;
+    error.throw_if(ronde_local_job_create(size, &job, &error));
+    job_.reset(job);
+  }
+  [[nodiscard]] ronde_local_job* get() const noexcept { return job_.get(); }
+
+ private:
+  std::unique_ptr<ronde_local_job, detail::LocalJobDeleter> job_;
+};
+
+class Engine {
+ public:
+  // Joins the MPI job (starting MPI if the program has not); alone it is a job of one. Blocks until
+  // every rank has opened its engine.
+  Engine() {
+    ronde_engine_options options;
+    ronde_engine_options_init(&options);
+    open(options);
+  }
+  // Joins the job of a communicator: `Engine engine(ronde_options)` with mpi_communicator set.
+  explicit Engine(const ronde_engine_options& options) { open(options); }
+  // One rank of a job in this process.
+  Engine(const LocalJob& job, int rank) {
+    ronde_engine_options options;
+    ronde_engine_options_init(&options);
+    options.local_job = job.get();
+    options.local_job_rank = rank;
+    open(options);
+  }
+
+  [[nodiscard]] int rank() const { return ronde_rank(get()); }
+  [[nodiscard]] int size() const { return ronde_size(get()); }
+  [[nodiscard]] int local_rank() const { return ronde_local_rank(get()); }
+  [[nodiscard]] int local_size() const { return ronde_local_size(get()); }
+
+  // In place; asynchronous. `data` belongs to the engine until the Work is done.
+  template <typename T, std::size_t N>
+  Work allreduce(const std::string& name, std::span<T, N> data, Op op = average,
+                 const AllreduceOptions& options = {},
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_allreduce_async,
+                 detail::Vector(name, data, where).reduced(op, options).request);
+  }
+  // Out of place; asynchronous. The two spans have the same length and do not overlap.
+  template <typename T, std::size_t N, std::size_t M>
+  Work allreduce(const std::string& name, std::span<const T, N> input, std::span<T, M> output,
+                 Op op, const AllreduceOptions& options = {},
+                 std::source_location where = std::source_location::current()) {
+    require_same_length(input.size(), output.size());
+    detail::Vector vector(name, output, where);
+    vector.request.input = input.data();
+    return start(ronde_allreduce_async, vector.reduced(op, options).request);
+  }
+  // In place; returns when done.
+  template <typename T, std::size_t N>
+  void allreduce_blocking(const std::string& name, std::span<T, N> data, Op op = average,
+                          const AllreduceOptions& options = {},
+                          std::source_location where = std::source_location::current()) {
+    finish(ronde_allreduce, detail::Vector(name, data, where).reduced(op, options).request);
+  }
+
+  // Everybody gets the values of `root`. In place; asynchronous.
+  template <typename T, std::size_t N>
+  Work broadcast(const std::string& name, std::span<T, N> data, int root = 0,
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_broadcast_async, detail::Vector(name, data, where).rooted(root).request);
+  }
+  template <typename T, std::size_t N>
+  void broadcast_blocking(const std::string& name, std::span<T, N> data, int root = 0,
+                          std::source_location where = std::source_location::current()) {
+    finish(ronde_broadcast, detail::Vector(name, data, where).rooted(root).request);
+  }
+
+  // The values of all ranks, in rank order; lengths may differ. The result is Work::output<T>().
+  template <typename T, std::size_t N>
+  Work allgather(const std::string& name, std::span<T, N> data,
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_allgather_async,
+                 detail::Vector(name, detail::read_only(data), where).request);
+  }
+  template <typename T, std::size_t N>
+  std::vector<std::remove_const_t<T>> allgather_blocking(
+      const std::string& name, std::span<T, N> data,
+      std::source_location where = std::source_location::current()) {
+    const Work done =
+        fetch(ronde_allgather, detail::Vector(name, detail::read_only(data), where).request);
+    return values_of<std::remove_const_t<T>>(done);
+  }
+
+  // Reduces `input` and leaves this rank its share of the result: options.splits says how many
+  // elements each rank gets, the same on every rank; without, the shares are even, and the first
+  // ranks get one more when there is a rest. In place when `output` is this rank's share of
+  // `input`.
+  template <typename T, std::size_t N, typename U, std::size_t M>
+    requires std::is_same_v<std::remove_const_t<T>, U>
+  Work reduce_scatter(const std::string& name, std::span<T, N> input, std::span<U, M> output,
+                      Op op = average, const ReduceScatterOptions& options = {},
+                      std::source_location where = std::source_location::current()) {
+    require_share(input.size(), options.splits, output.size());
+    detail::Vector vector(name, detail::read_only(input), where);
+    vector.request.output = output.data();
+    return start(ronde_reduce_scatter_async,
+                 vector.reduced(op, options).split(options.splits).request);
+  }
+  template <typename T, std::size_t N, typename U, std::size_t M>
+    requires std::is_same_v<std::remove_const_t<T>, U>
+  void reduce_scatter_blocking(const std::string& name, std::span<T, N> input,
+                               std::span<U, M> output, Op op = average,
+                               const ReduceScatterOptions& options = {},
+                               std::source_location where = std::source_location::current()) {
+    require_share(input.size(), options.splits, output.size());
+    detail::Vector vector(name, detail::read_only(input), where);
+    vector.request.output = output.data();
+    finish(ronde_reduce_scatter, vector.reduced(op, options).split(options.splits).request);
+  }
+
+  // Sends splits[r] of the elements to rank r, in order; they may differ from rank to rank and from
+  // call to call. Without splits every rank gets as many. The result is Work::output<T>(), and
+  // Work::received_splits() says how many came from each rank.
+  template <typename T, std::size_t N>
+  Work all_to_all(const std::string& name, std::span<T, N> data,
+                  const std::vector<std::int64_t>& splits = {},
+                  std::source_location where = std::source_location::current()) {
+    return start(ronde_all_to_all_async,
+                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
+  }
+  // Returns a Work that is done.
+  template <typename T, std::size_t N>
+  Work all_to_all_blocking(const std::string& name, std::span<T, N> data,
+                           const std::vector<std::int64_t>& splits = {},
+                           std::source_location where = std::source_location::current()) {
+    return fetch(ronde_all_to_all,
+                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
+  }
+
+  // Several tensors as one unit: executed together once all of them are ready on all ranks, as one
+  // Work; if one of them is refused, none is submitted. Every rank gives the same names in the same
+  // order. In place.
+  //   engine.grouped_allreduce<float>({{"fc1/weight", w1}, {"fc1/bias", b1}}, ronde::sum).wait();
+  template <typename T>
+  Work grouped_allreduce(const std::vector<NamedSpan<T>>& tensors, Op op = average,
+                         const AllreduceOptions& options = {},
+                         std::source_location where = std::source_location::current()) {
+    return start(ronde_grouped_allreduce_async, detail::Group(tensors, where).reduced(op, options));
+  }
+  template <typename T>
+  void grouped_allreduce_blocking(const std::vector<NamedSpan<T>>& tensors, Op op = average,
+                                  const AllreduceOptions& options = {},
+                                  std::source_location where = std::source_location::current()) {
+    finish(ronde_grouped_allreduce, detail::Group(tensors, where).reduced(op, options));
+  }
+  template <typename T>
+  Work grouped_broadcast(const std::vector<NamedSpan<T>>& tensors, int root = 0,
+                         std::source_location where = std::source_location::current()) {
+    return start(ronde_grouped_broadcast_async, detail::Group(tensors, where).rooted(root));
+  }
+  template <typename T>
+  void grouped_broadcast_blocking(const std::vector<NamedSpan<T>>& tensors, int root = 0,
+                                  std::source_location where = std::source_location::current()) {
+    finish(ronde_grouped_broadcast, detail::Group(tensors, where).rooted(root));
+  }
+
+  // Done when every rank has called it with this name.
+  Work barrier(const std::string& name = "barrier",
+               std::source_location where = std::source_location::current()) {
+    return start(ronde_barrier_async, detail::named(name, where));
+  }
+  void barrier_blocking(const std::string& name = "barrier",
+                        std::source_location where = std::source_location::current()) {
+    finish(ronde_barrier, detail::named(name, where));
+  }
+
+  [[nodiscard]] ronde_statistics statistics() const {
+    ronde_statistics statistics;
+    ronde_statistics_init(&statistics);
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_statistics(get(), &statistics, &error));
+    return statistics;
+  }
+
+  // Completes or fails every work; throws when works were failed. The engine is gone afterwards.
+  void close() {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_close(engine_.release(), &error));
+  }
+
+  [[nodiscard]] ronde_engine* get() const {
+    if (engine_ == nullptr) throw std::logic_error("ronde::Engine has been closed");
+    return engine_.get();
+  }
+
+ private:
+  void open(const ronde_engine_options& options) {
+    detail::ErrorSlot error;
+    ronde_engine* engine = nullptr;
+    error.throw_if(ronde_engine_open(&options, &engine, &error));
+    engine_.reset(engine);
+  }
+
+  // A span has a length, so one that does not fit is noticed before anything is written.
+  static void require_same_length(std::size_t input, std::size_t output,
+                                  const std::string& subject = "input") {
+    if (input == output) return;
+    throw Error(RONDE_INVALID_ARGUMENT,
+                subject + " has " + std::to_string(input) + " elements and output " +
+                    std::to_string(output) + ": make them equal",
+                "", -1);
+  }
+  void require_share(std::size_t input, const std::vector<std::int64_t>& splits,
+                     std::size_t output) const {
+    const auto ranks = static_cast<std::size_t>(size());
+    const auto mine = static_cast<std::size_t>(rank());
+    // Splits that are wrong are refused in the call, with more words.
+    if (!splits.empty() && (splits.size() != ranks || splits[mine] < 0)) return;
+    const std::size_t share = splits.empty() ? input / ranks + (mine < input % ranks ? 1U : 0U)
+                                             : static_cast<std::size_t>(splits[mine]);
+    require_same_length(share, output, "the share of rank " + std::to_string(rank()));
+  }
+
+  using AsyncCall = ronde_status(ronde_engine*, const ronde_request*, ronde_work**, ronde_error**);
+  using BlockingCall = ronde_status(ronde_engine*, const ronde_request*, ronde_error**);
+  using GroupCall = ronde_status(ronde_engine*, const ronde_request*, std::int32_t, ronde_work**,
+                                 ronde_error**);
+  using BlockingGroupCall = ronde_status(ronde_engine*, const ronde_request*, std::int32_t,
+                                         ronde_error**);
+
+  Work start(AsyncCall* call, const ronde_request& request) {
+    detail::ErrorSlot error;
+    ronde_work* work = nullptr;
+    error.throw_if(call(get(), &request, &work, &error));
+    return Work(work);
+  }
+  void finish(BlockingCall* call, const ronde_request& request) {
+    detail::ErrorSlot error;
+    error.throw_if(call(get(), &request, &error));
+  }
+  // Of a call that waits and hands out the work all the same, since it holds the result.
+  Work fetch(AsyncCall* call, const ronde_request& request) { return start(call, request); }
+
+  Work start(GroupCall* call, const detail::Group& group) {
+    detail::ErrorSlot error;
+    ronde_work* work = nullptr;
+    error.throw_if(call(get(), group.requests.data(), group.count(), &work, &error));
+    return Work(work);
+  }
+  void finish(BlockingGroupCall* call, const detail::Group& group) {
+    detail::ErrorSlot error;
+    error.throw_if(call(get(), group.requests.data(), group.count(), &error));
+  }
+
+  template <typename T>
+  static std::vector<T> values_of(const Work& done) {
+    const std::span<const T> result = done.output<T>();
+    return {result.begin(), result.end()};
+  }
+
+  std::unique_ptr<ronde_engine, detail::EngineDeleter> engine_;
+};
+
+}  // namespace ronde

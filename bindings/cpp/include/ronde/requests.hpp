@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// From spans to the requests of the C ABI. Included by ronde.hpp.
+#pragma once
+
+#include <ronde/ronde.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <ronde/types.hpp>
+#include <source_location>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace ronde {
+
+struct AllreduceOptions {
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int priority = 0;
+  Compression compression = Compression::kNone;  // of float only
+};
+
+struct ReduceScatterOptions {
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int priority = 0;
+  Compression compression = Compression::kNone;  // of float only
+  std::vector<std::int64_t> splits;              // elements for each rank; empty: even shares
+};
+
+// One tensor of a group.
+template <typename T>
+struct NamedSpan {
+  std::string name;
+  std::span<T> data;
+};
+
+namespace detail {
+
+inline ronde_request named(const std::string& name, const std::source_location& where) {
+  ronde_request request;
+  ronde_request_init(&request);
+  request.name = name.c_str();
+  request.file = where.file_name();
+  request.line = static_cast<std::int32_t>(where.line());
+  return request;
+}
+
+template <typename Options>
+void set_reduction(ronde_request& request, Op op, const Options& options) {
+  request.op = static_cast<std::int32_t>(op);
+  request.prescale = options.prescale;
+  request.postscale = options.postscale;
+  request.priority = options.priority;
+  request.compression = static_cast<std::int32_t>(options.compression);
+}
+
+template <typename T, std::size_t N>
+std::span<const T> read_only(std::span<T, N> data) {
+  return data;
+}
+
+// The request for a one-dimensional tensor; stays where it is, since it points into itself.
+struct Vector {
+  template <typename T, std::size_t N>
+  Vector(const std::string& name, std::span<T, N> data, const std::source_location& where)
+      : request(named(name, where)), length(static_cast<std::int64_t>(data.size())) {
+    request.shape = &length;
+    request.dimensions = 1;
+    request.dtype = detail::dtype_of<std::remove_const_t<T>>();
+    if constexpr (std::is_const_v<T>) {
+      request.input = data.data();
+    } else {
+      request.output = data.data();
+    }
+  }
+  Vector(const Vector&) = delete;
+  Vector& operator=(const Vector&) = delete;
+
+  template <typename Options>
+  Vector& reduced(Op op, const Options& options) {
+    set_reduction(request, op, options);
+    return *this;
+  }
+  Vector& split(const std::vector<std::int64_t>& splits) {
+    request.split_count = static_cast<std::int32_t>(splits.size());
+    request.splits = splits.empty() ? nullptr : splits.data();
+    return *this;
+  }
+  Vector& rooted(int root) {
+    request.root = root;
+    return *this;
+  }
+
+  ronde_request request;
+  std::int64_t length;
+};
+
+// The requests of a group; stays where it is, for the same reason.
+struct Group {
+  template <typename T>
+  Group(const std::vector<NamedSpan<T>>& tensors, const std::source_location& where)
+      : lengths(tensors.size()) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      lengths[i] = static_cast<std::int64_t>(tensors[i].data.size());
+      ronde_request request = named(tensors[i].name, where);
+      request.output = tensors[i].data.data();
+      request.shape = &lengths[i];
+      request.dimensions = 1;
+      request.dtype = detail::dtype_of<T>();
+      requests.push_back(request);
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  Group& reduced(Op op, const AllreduceOptions& options) {
+    for (ronde_request& request : requests) set_reduction(request, op, options);
+    return *this;
+  }
+  Group& rooted(int root) {
+    for (ronde_request& request : requests) request.root = root;
+    return *this;
+  }
+
+  // More than the C ABI can count are more than a machine can hold.
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(requests.size()); }
+
+  std::vector<std::int64_t> lengths;
+  std::vector<ronde_request> requests;
+};
+
+}  // namespace detail
+}  // namespace ronde

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors, operations and element types of the C++ facade. Included by ronde.hpp.
+#pragma once
+
+#include <ronde/ronde.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace ronde {
+
+// What every failing call throws. what() is one line that says what, where and what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ronde_status status, const std::string& message, std::string place, int rank)
+      : std::runtime_error(message), status_(status), place_(std::move(place)), rank_(rank) {}
+
+  [[nodiscard]] ronde_status status() const noexcept { return status_; }
+  // "file:line" where the error was first noticed.
+  [[nodiscard]] const std::string& place() const noexcept { return place_; }
+  // The rank at fault, or -1.
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+
+ private:
+  ronde_status status_;
+  std::string place_;
+  int rank_;
+};
+
+enum class Op : std::int32_t {
+  kAverage = RONDE_AVERAGE,
+  kSum = RONDE_SUM,
+  kMin = RONDE_MIN,
+  kMax = RONDE_MAX,
+  kProduct = RONDE_PRODUCT,
+  kBitAnd = RONDE_BAND,
+  kBitOr = RONDE_BOR,
+  kBitXor = RONDE_BXOR
+};
+inline constexpr Op average = Op::kAverage;
+inline constexpr Op sum = Op::kSum;
+inline constexpr Op min = Op::kMin;
+inline constexpr Op max = Op::kMax;
+inline constexpr Op product = Op::kProduct;
+inline constexpr Op band = Op::kBitAnd;  // bitwise: integers and bool
+inline constexpr Op bor = Op::kBitOr;
+inline constexpr Op bxor = Op::kBitXor;
+
+// What travels between the ranks in place of float: half the bytes, and fewer digits.
+enum class Compression : std::int32_t {
+  kNone = RONDE_COMPRESSION_NONE,
+  kBf16 = RONDE_COMPRESSION_BF16,
+  kF16 = RONDE_COMPRESSION_F16
+};
+
+// 16-bit floating types as they lie in memory; any type with the same bits can be cast to them.
+struct Float16 {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+namespace detail {
+
+template <typename T>
+inline constexpr bool kNoDType = false;
+
+template <typename T>
+constexpr ronde_dtype dtype_of() {
+  if constexpr (std::is_same_v<T, float>) {
+    return RONDE_F32;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return RONDE_F64;
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return RONDE_F16;
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return RONDE_BF16;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return RONDE_BOOL;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    return std::is_signed_v<T> ? RONDE_I8 : RONDE_U8;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 2) {
+    return std::is_signed_v<T> ? RONDE_I16 : RONDE_U16;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return std::is_signed_v<T> ? RONDE_I32 : RONDE_U32;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return std::is_signed_v<T> ? RONDE_I64 : RONDE_U64;
+  } else {
+    static_assert(kNoDType<T>, "Ronde has no dtype for this type");
+  }
+}
+
+// Turns an error of the C ABI into an exception.
+class ErrorSlot {
+ public:
+  ErrorSlot() = default;
+  ErrorSlot(const ErrorSlot&) = delete;
+  ErrorSlot& operator=(const ErrorSlot&) = delete;
+  ~ErrorSlot() { ronde_error_release(error_); }
+
+  ronde_error** operator&() { return &error_; }  // NOLINT(google-runtime-operator)
+
+  void throw_if(ronde_status status) const {
+    if (status == RONDE_OK) return;
+    if (error_ == nullptr) throw Error(status, ronde_status_name(status), "", -1);
+    throw Error(status, ronde_error_message(error_), ronde_error_place(error_),
+                ronde_error_rank(error_));
+  }
+
+ private:
+  ronde_error* error_ = nullptr;
+};
+
+}  // namespace detail
+}  // namespace ronde

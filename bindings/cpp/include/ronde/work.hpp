@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handle of an operation in flight. Included by ronde.hpp.
+//
+// Thread safety: a Work belongs to one thread at a time.
+#pragma once
+
+#include <ronde/ronde.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ronde/types.hpp>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace ronde {
+namespace detail {
+
+struct WorkDeleter {
+  void operator()(ronde_work* work) const { ronde_work_release(work); }
+};
+
+}  // namespace detail
+
+// The handle of an operation in flight. Dropping it without wait() is allowed: the operation goes
+// on, and its memory must stay valid until then.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(ronde_work* work) : work_(work) {}
+
+  // Blocks until the operation is done, helping it along; throws Error if it failed. Afterwards
+  // the engine does not touch the operation's memory again.
+  void wait() {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_work_wait(get(), &error));
+  }
+  // Waits at most `timeout`; true when the operation is done. Throws Error if it failed.
+  template <typename Rep, typename Period>
+  [[nodiscard]] bool wait_for(std::chrono::duration<Rep, Period> timeout) {
+    using Nanoseconds = std::chrono::duration<double, std::nano>;
+    constexpr double kLongest = 1e18;  // some thirty years: beyond that a count of int64 overflows
+    const double nanoseconds = std::min(Nanoseconds(timeout).count(), kLongest);
+    detail::ErrorSlot error;
+    std::int32_t done = 0;
+    error.throw_if(
+        ronde_work_wait_for(get(), static_cast<std::int64_t>(nanoseconds), &done, &error));
+    return done != 0;
+  }
+  // True when the operation is done, completed or failed. Never blocks.
+  [[nodiscard]] bool poll() const { return ronde_work_poll(get()) != 0; }
+
+  // The result of an allgather or an all-to-all that is done: valid as long as this Work. T is the
+  // type that was sent.
+  template <typename T>
+  [[nodiscard]] std::span<const T> output() const {
+    const Output result = find_output();
+    if (result.dtype != detail::dtype_of<T>()) {
+      throw std::logic_error("ronde::Work::output: the elements have another type");
+    }
+    std::size_t count = 1;
+    for (const std::int64_t dimension : result.shape) count *= static_cast<std::size_t>(dimension);
+    return {static_cast<const T*>(result.data), count};
+  }
+  [[nodiscard]] std::vector<std::int64_t> output_shape() const {
+    const Output result = find_output();
+    return {result.shape.begin(), result.shape.end()};
+  }
+
+  // The rows that an all-to-all that is done received from each rank.
+  [[nodiscard]] std::vector<std::int64_t> received_splits() const {
+    const std::int64_t* splits = nullptr;
+    std::int32_t count = 0;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_work_received_splits(get(), &splits, &count, &error));
+    return {splits, splits + count};
+  }
+
+  [[nodiscard]] bool valid() const noexcept { return work_ != nullptr; }
+
+ private:
+  [[nodiscard]] ronde_work* get() const {
+    if (work_ == nullptr) throw std::logic_error("ronde::Work is empty");
+    return work_.get();
+  }
+  struct Output {
+    const void* data;
+    std::span<const std::int64_t> shape;
+    std::int32_t dtype;
+  };
+  [[nodiscard]] Output find_output() const {
+    const void* data = nullptr;
+    const std::int64_t* shape = nullptr;
+    std::int32_t dimensions = 0;
+    std::int32_t dtype = 0;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_work_output(get(), &data, &shape, &dimensions, &dtype, &error));
+    return {data, {shape, static_cast<std::size_t>(dimensions)}, dtype};
+  }
+  std::unique_ptr<ronde_work, detail::WorkDeleter> work_;
+};
+
+}  // namespace ronde
