@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// ronde-perf: measures the collectives of Ronde on this machine or cluster, beside others.
+// Written on the facade and the C ABI alone, as an outsider would.
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "examples/perf/baseline.h"
+#include "examples/perf/mpi_peers.h"
+#include "examples/perf/options.h"
+#include "examples/perf/plot.h"
+#include "examples/perf/report.h"
+#include "examples/perf/session.h"
+#include "examples/perf/watchdog.h"
+
+namespace {
+
+using ronde::Engine;
+using ronde::perf::Machine;
+using ronde::perf::Options;
+using ronde::perf::Results;
+using ronde::perf::UsageError;
+
+constexpr int kWrong = 1;
+constexpr int kUsage = 2;
+constexpr int kWorse = 3;
+
+// The rank as mpirun tells it, before there is an engine to ask.
+std::string rank_of_environment() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank == nullptr ? "" : rank;
+}
+
+// One write for the whole line, so that the lines of ranks do not mix.
+void print_error(const std::string& rank, const std::string& message) {
+  std::cout << std::flush;
+  const std::string where = rank.empty() ? "ronde-perf: " : "ronde-perf: rank " + rank + ": ";
+  std::fputs((where + message + "\n").c_str(), stderr);
+  std::fflush(stderr);
+}
+
+// Destructors could wait for a rank that is dead.
+[[noreturn]] void exit_now(int code) {
+  std::cout << std::flush;
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+// An error that every rank knows of: rank 0 says it, and all end in good order.
+class EveryRanksError : public std::runtime_error {
+ public:
+  EveryRanksError(int code, const std::string& message)
+      : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// Runs on rank 0 what only rank 0 does, and tells the others how it went. Collective.
+void on_rank_0(Engine& engine, const std::function<int()>& work) {
+  std::int32_t code = 0;
+  std::string message;
+  if (engine.rank() == 0) {
+    try {
+      code = work();
+    } catch (const UsageError& error) {
+      code = kUsage;
+      message = error.what();
+    } catch (const std::exception& error) {
+      code = kWrong;
+      message = error.what();
+    }
+  }
+  engine.broadcast_blocking("perf/exit-code", std::span(&code, 1), 0);
+  if (code != 0) throw EveryRanksError(code, message);
+}
+
+// An error that all ranks have is rank 0's to print: mpirun ends the others while they wait here.
+[[noreturn]] void refuse(const std::string& message) {
+  const std::string rank = rank_of_environment();
+  const bool others_first = !rank.empty() && rank != "0";
+  if (others_first) std::this_thread::sleep_for(std::chrono::seconds(2));
+  print_error(others_first ? rank : "", message);
+  exit_now(kUsage);
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+std::string date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (gmtime_r(&now, &parts) == nullptr) return "";
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+// Collective.
+Machine describe_machine(Engine& engine, const ronde::perf::MpiPeers* peers) {
+  Machine machine;
+  machine.cpu = cpu_name();
+  machine.cores = ronde::perf::usable_cores();
+  machine.ranks = engine.size();
+  std::int32_t hosts = engine.local_rank() == 0 ? 1 : 0;
+  engine.allreduce_blocking("perf/hosts", std::span(&hosts, 1), ronde::sum);
+  machine.hosts = hosts;
+  machine.ronde = ronde_version();
+  if (peers != nullptr) machine.mpi = peers->version();
+  const char* const algorithm = std::getenv("RONDE_ALGORITHM");
+  machine.algorithm = algorithm == nullptr || *algorithm == '\0' ? "auto" : algorithm;
+  machine.date = date();
+  return machine;
+}
+
+// Ranks that measure different things would wait for each other. Collective.
+void require_same_command(Engine& engine, const Options& options) {
+  std::string line;
+  for (std::size_t i = 1; i < options.command.size(); ++i) line += options.command[i] + '\n';
+  const std::vector<std::uint8_t> mine(line.begin(), line.end());
+  const auto all = engine.allgather_blocking(
+      "perf/command", std::span<const std::uint8_t>(mine.data(), mine.size()));
+  const std::size_t ranks = static_cast<std::size_t>(engine.size());
+  bool same = all.size() == ranks * mine.size();
+  for (std::size_t i = 0; same && i < all.size(); ++i) same = all[i] == mine[i % mine.size()];
+  std::int32_t agreed = same ? 1 : 0;
+  engine.allreduce_blocking("perf/command-agreed", std::span(&agreed, 1), ronde::min);
+  if (agreed == 0) {
+    throw EveryRanksError(kUsage,
+                          "the ranks were started with different flags: use one command for all");
+  }
+  if (options.root >= engine.size()) {
+    throw EveryRanksError(kUsage, "--root " + std::to_string(options.root) +
+                                      " is not valid: use a rank from 0 to " +
+                                      std::to_string(engine.size() - 1));
+  }
+}
+
+// Opens, before anything is measured, what is written at the end.
+class Files {
+ public:
+  explicit Files(const Options& options) {
+    open(json_, options.json);
+    open(csv_, options.csv);
+    open(svg_, options.svg);
+  }
+  [[nodiscard]] std::ostream* json() { return stream(json_); }
+  [[nodiscard]] std::ostream* csv() { return stream(csv_); }
+  [[nodiscard]] std::ostream* svg() { return stream(svg_); }
+
+  void close() {
+    for (File* file : {&json_, &csv_, &svg_}) {
+      if (file->name.empty() || file->name == "-") continue;
+      file->stream.close();
+      if (!file->stream)
+        throw std::runtime_error(file->name + " could not be written: is there room?");
+    }
+    std::cout << std::flush;
+  }
+
+ private:
+  struct File {
+    std::string name;
+    std::ofstream stream;
+  };
+  static void open(File& file, const std::string& name) {
+    file.name = name;
+    if (name.empty() || name == "-") return;
+    file.stream.open(name, std::ios::trunc);
+    if (!file.stream) throw UsageError(name + " cannot be written: does its folder exist?");
+  }
+  static std::ostream* stream(File& file) {
+    if (file.name.empty()) return nullptr;
+    return file.name == "-" ? &std::cout : &file.stream;
+  }
+  File json_;
+  File csv_;
+  File svg_;
+};
+
+// The exit code of the comparison.
+int compare_with_baseline(const std::vector<ronde::perf::Summary>& before, const Results& results,
+                          const Options& options, std::ostream& out) {
+  const ronde::perf::Comparison comparison =
+      ronde::perf::compare(before, results.summaries, options.tolerance);
+  if (comparison.compared == 0) {
+    throw std::runtime_error(options.baseline +
+                             " holds no ratio that was measured now: use the same flags");
+  }
+  out << "# baseline " << options.baseline << ": " << comparison.compared << " ratios compared, "
+      << comparison.worse.size() << " worse than the noise of both\n";
+  for (const std::string& line : comparison.worse) out << "# worse: " << line << "\n";
+  out << std::flush;
+  return comparison.worse.empty() ? 0 : kWorse;
+}
+
+// The exit code for all ranks.
+int report(const Results& results, const Options& options, const Machine& machine, Files& files,
+           const std::vector<ronde::perf::Summary>& before, std::ostream& table) {
+  if (std::ostream* const out = files.json()) {
+    write_json(*out, options, machine, results.samples, results.summaries);
+  }
+  if (std::ostream* const out = files.csv()) write_csv(*out, results.summaries);
+  if (std::ostream* const out = files.svg()) {
+    *out << ronde::perf::plot(results.summaries, in_words(machine));
+  }
+  files.close();
+  int code = 0;
+  if (!options.baseline.empty()) code = compare_with_baseline(before, results, options, table);
+  for (const ronde::perf::Summary& each : results.summaries) {
+    if (each.wrong != 0) throw std::runtime_error("there are wrong results: see the column #wrong");
+  }
+  return code;
+}
+
+// Throws EveryRanksError for an exit code that is not 0.
+void measure(Engine& engine, const Options& options, ronde::perf::MpiPeers* peers) {
+  require_same_command(engine, options);
+  std::unique_ptr<Files> files;
+  std::vector<ronde::perf::Summary> before;
+  on_rank_0(engine, [&] {
+    if (!options.baseline.empty()) {
+      std::ifstream in(options.baseline);
+      if (!in) throw UsageError(options.baseline + " cannot be read: name a file of --json");
+      before = ronde::perf::read_summaries(in, options.baseline);
+    }
+    files = std::make_unique<Files>(options);
+    return 0;
+  });
+  const bool table_moves = options.json == "-" || options.csv == "-";
+  std::ostream& table = table_moves ? std::cerr : std::cout;
+  const Machine machine = describe_machine(engine, peers);
+  const bool speaks = engine.rank() == 0;
+  if (speaks) write_table_head(table, options, machine);
+
+  ronde::perf::Watchdog watchdog(std::chrono::duration<double>(options.timeout_seconds),
+                                 [rank = engine.rank()](const std::string& what) {
+                                   print_error(std::to_string(rank),
+                                               "no end within --timeout: " + what);
+                                   exit_now(kWrong);
+                                 });
+  ronde::perf::Session session(engine, options, peers, watchdog, speaks ? &table : nullptr);
+  const Results results = session.run();
+  on_rank_0(engine, [&] { return report(results, options, machine, *files, before, table); });
+}
+
+int run(const Options& options) {
+  std::vector<std::string> mpi;
+  for (const std::string& name : options.against) {
+    if (name != "memcpy") mpi.push_back(name);
+  }
+  // Before the engine, which then shares this program's MPI.
+  std::unique_ptr<ronde::perf::MpiPeers> peers;
+  if (!mpi.empty()) peers = ronde::perf::start_mpi_peers(mpi);
+  Engine engine;
+  const std::string rank = std::to_string(engine.rank());
+  int code = 0;
+  try {
+    try {
+      measure(engine, options, peers.get());
+    } catch (const EveryRanksError& error) {
+      code = error.code();
+      if (engine.rank() == 0 && *error.what() != '\0') print_error("", error.what());
+    }
+    engine.close();
+    if (peers != nullptr) peers->close();
+  } catch (const std::exception& error) {
+    print_error(rank, error.what());
+    exit_now(kWrong);
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = ronde::perf::parse_options(argc, argv);
+    if (options.help) {
+      const std::string rank = rank_of_environment();
+      if (rank.empty() || rank == "0") std::cout << ronde::perf::help_text() << std::flush;
+      return 0;
+    }
+    return run(options);
+  } catch (const UsageError& error) {
+    refuse(error.what());
+  } catch (const std::exception& error) {
+    print_error(rank_of_environment(), error.what());
+    exit_now(kWrong);
+  }
+}

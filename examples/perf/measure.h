@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes samples: all contenders in turns, in one program, on the same memory, so that a change of
+// the machine's mood meets all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "examples/perf/contender.h"
+#include "examples/perf/options.h"
+#include "examples/perf/pattern.h"
+#include "examples/perf/start_line.h"
+#include "examples/perf/statistics.h"
+#include "examples/perf/watchdog.h"
+
+namespace ronde::perf {
+
+// Two stretches of memory, touched by this rank: one that is written before every iteration, and
+// one for results beside it.
+//
+// Thread safety: belongs to one thread.
+class Buffers {
+ public:
+  // `on_board`: in memory that the ranks of the host share, given out by the engine.
+  Buffers(const Engine& engine, std::size_t bytes, bool on_board);
+
+  [[nodiscard]] std::byte* first() const { return first_; }
+  [[nodiscard]] std::byte* second() const { return second_; }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  Buffer<std::byte> board_memory_;
+  std::byte* first_ = nullptr;
+  std::byte* second_ = nullptr;
+};
+
+// One contender and what it has to do.
+struct Entry {
+  Contender* contender = nullptr;
+  Task task;
+  const Pattern* pattern = nullptr;
+};
+
+// Thread safety: belongs to one thread of each rank. Every call is collective.
+class Measurement {
+ public:
+  Measurement(Engine& engine, const Options& options, Watchdog& watchdog);
+
+  // --repetitions samples of each entry. The entries have one key.
+  [[nodiscard]] std::vector<Sample> measure(const Key& key, std::span<const Entry> entries);
+
+  [[nodiscard]] bool shares_start_line() const { return start_line_.shared(); }
+
+ private:
+  Sample take(const Key& key, const Entry& entry, std::uint64_t repetition);
+  [[nodiscard]] std::uint64_t iterate(const Entry& entry, std::uint64_t warm_up,
+                                      std::span<double> times);
+  [[nodiscard]] std::uint64_t count_wrong(const Entry& entry, std::uint64_t iteration) const;
+  std::optional<double> round_trip();
+
+  Engine& engine_;
+  const Options& options_;
+  Watchdog& watchdog_;
+  StartLine start_line_;
+  const int rank_;
+  std::uint64_t iteration_ =
+      0;  // of all samples, so that no two follow each other with one content
+  std::optional<double> last_round_trip_;
+};
+
+}  // namespace ronde::perf

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank does from its engine's start to the report: the list of things to measure.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <ronde/ronde.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/perf/contender.h"
+#include "examples/perf/measure.h"
+#include "examples/perf/mpi_peers.h"
+#include "examples/perf/options.h"
+#include "examples/perf/report.h"
+#include "examples/perf/statistics.h"
+
+namespace ronde::perf {
+
+struct Results {
+  std::vector<Sample> samples;
+  std::vector<Summary> summaries;
+};
+
+// Thread safety: belongs to one thread of each rank. run() is collective.
+class Session {
+ public:
+  // `table` is null on every rank but the one that prints. `peers` may be null.
+  Session(Engine& engine, const Options& options, MpiPeers* peers, Watchdog& watchdog,
+          std::ostream* table);
+
+  [[nodiscard]] Results run();
+
+ private:
+  void run_sizes(const DType& dtype, const Op& op);
+  void run_model(const DType& dtype, const Op& op);
+  // Measures the contenders that can do this; nothing if Ronde cannot.
+  void run_case(const Case& shape, const Pattern& pattern, const Buffers& buffers);
+  [[nodiscard]] std::vector<Summary> measure(const Key& key, const std::vector<Entry>& entries);
+
+  Engine& engine_;
+  const Options& options_;
+  Measurement measurement_;
+  std::ostream* table_;
+  std::vector<std::unique_ptr<Contender>> contenders_;  // Ronde first
+  std::unique_ptr<Contender> one_by_one_;
+  Results results_;
+};
+
+}  // namespace ronde::perf
