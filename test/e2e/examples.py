@@ -125,6 +125,14 @@ def check_linear_regression(programs):
         expect(abs(float(values["weight"]) - 2) < 0.05, done, "the weight is not 2")
         expect(abs(float(values["bias"]) - 10) < 0.05, done, "the bias is not 10")
         expect(done.stdout.count("step ") >= 5, done, "no weight and bias on the way")
+    # A line that leaves the finite numbers is no result.
+    for ranks in (1, 2):
+        done = programs.run("linear_regression", "--learning-rate=1", "--momentum=0.99",
+                            "--batch=1", "--steps=5000", ranks=ranks, seconds=60)
+        lines = expect_refused(done, "the line is not finite any more", "smaller learning rate",
+                               ours="linear_regression: ")
+        expect(len(lines) == 1, done, "expected one line for all ranks")
+        expect("weight=" not in done.stdout, done, "it prints a result all the same")
 
 
 def check_help(programs):
@@ -233,6 +241,12 @@ def wrong_label(folder):
     replace(folder, LABELS, gzip.compress(bytes(content)))
 
 
+def swap_parts(folder):
+    """Each part is whole, but goes by the name of the other."""
+    for one, other in ((IMAGES, "t10k-images-idx3-ubyte.gz"), (LABELS, "t10k-labels-idx1-ubyte.gz")):
+        swap(folder, one, other)
+
+
 def check_data(programs):
     """Bad data: every rank fails, one of them says why."""
     temporary = tempfile.mkdtemp()
@@ -243,11 +257,16 @@ def check_data(programs):
             (lambda folder: swap(folder, IMAGES, LABELS), [IMAGES, "byte 0", "swapped"]),
             (lambda folder: swap(folder, LABELS, "t10k-labels-idx1-ubyte.gz"),
              [LABELS, "10000 labels, expected 60000"]),
+            (swap_parts, ["the train files have 10000 images and the t10k files 60000",
+                          "have they changed places?"]),
             (wrong_label, [LABELS, "byte 1242: label 10, expected 0 to 9"]),
             (lambda folder: (folder / LABELS).unlink(), ["has no file", LABELS]),
         ]
         starts = [(damaged_data(temporary, damage), parts) for damage, parts in cases]
         starts.append((pathlib.Path(temporary) / "none", ["does not exist", "dataset-fashion-mnist"]))
+        plain_file = pathlib.Path(temporary) / "file"
+        plain_file.write_bytes(b"")
+        starts.append((plain_file, ["is no directory", "dataset-fashion-mnist"]))
         for folder, parts in starts:
             for ranks in (1, 2):
                 done = programs.run(TRAIN, f"--data={folder}", ranks=ranks, seconds=60)

@@ -7,10 +7,10 @@ usage: stopped_rank.py MPIRUN PROGRAM RANKS VICTIM
 """
 import os
 import signal
-import subprocess
 import sys
 import time
 
+import job as jobs
 import killed_rank
 
 STALL_FAILURE = 3.0
@@ -19,26 +19,20 @@ DEADLINE = 5 * STALL_FAILURE
 
 def main():
     mpirun, program, ranks, victim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    environment = dict(os.environ, RONDE_STALL_WARNING_SECONDS="1",
-                       RONDE_STALL_FAILURE_SECONDS=str(STALL_FAILURE))
-    job = killed_rank.start_training(mpirun, program, ranks, environment)
+    job = killed_rank.start_training(mpirun, program, ranks,
+                                     {"RONDE_STALL_WARNING_SECONDS": "1",
+                                      "RONDE_STALL_FAILURE_SECONDS": str(STALL_FAILURE)})
     pid = killed_rank.wait_until_training(job, victim, program)
     os.kill(pid, signal.SIGSTOP)
     stopped = time.monotonic()
     try:
-        output = job.communicate(timeout=DEADLINE)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        print(job.communicate()[0])
-        sys.exit(f"the job still ran {DEADLINE:.0f} s after rank {victim} was stopped")
+        output = job.end(DEADLINE, f"rank {victim} was stopped")
     finally:
-        try:
-            os.kill(pid, signal.SIGKILL)  # mpirun's SIGTERM does not reach what is stopped
-        except ProcessLookupError:
-            pass
+        jobs.kill_if_there(pid, signal.SIGKILL)  # mpirun's SIGTERM does not reach what is stopped
     print(output)
-    print(f"ended {time.monotonic() - stopped:.1f} s after the stop, exit code {job.returncode}")
-    if job.returncode == 0:
+    print(f"ended {time.monotonic() - stopped:.1f} s after the stop, "
+          f"exit code {job.process.returncode}")
+    if job.process.returncode == 0:
         sys.exit("the job ended with success")
     culprit = f"rank {victim} (pid {pid}) is stopped"
     if culprit not in output:

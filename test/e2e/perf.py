@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""End-to-end checks of ronde-perf, small: that it measures, verifies and reports, not how fast.
+
+    perf.py CHECK PROGRAM MPIRUN
+
+runs one check (see CHECKS). Exit code 0: it holds.
+"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+RUN_SECONDS = 100
+# A bad flag must be reported "within seconds". Generous for a loaded machine.
+ERROR_SECONDS = 20
+SMALL = ["-n", "3", "-w", "1", "--repetitions", "2"]
+SAMPLE_KEYS = ("operation model tensors bytes count dtype op root in_place contender repetition iterations "
+               "min_us p50_us p99_us mean_us algbw busbw wrong c2c_before_ns c2c_after_ns").split()
+SUMMARY_KEYS = ("operation model tensors bytes count dtype op root in_place contender median_us min_us max_us "
+                "mean_us p99_us algbw busbw wrong ratio_to_ronde ratio_min ratio_max c2c_min_ns "
+                "c2c_max_ns").split()
+OPERATIONS = ("allreduce", "broadcast", "allgather", "reduce_scatter", "all_to_all", "barrier")
+
+
+class Perf:
+    """Starts ronde-perf."""
+
+    def __init__(self, program, mpirun):
+        self.program = program
+        self.mpirun = mpirun
+
+    def run(self, *flags, ranks=1):
+        """On 1 rank: without mpirun."""
+        if ranks == 1:
+            return self.start([self.program, *flags])
+        return self.run_parts([[*flags]] * ranks)
+
+    def run_parts(self, parts):
+        """One mpirun of a rank for each list of flags."""
+        line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
+        for i, flags in enumerate(parts):
+            line += ([":"] if i else []) + ["-np", "1", self.program, *flags]
+        return self.start(line)
+
+    @staticmethod
+    def start(line):
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        began = time.monotonic()
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, errors="replace",
+                                  timeout=RUN_SECONDS, env=settings, stdin=subprocess.DEVNULL, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"no end after {RUN_SECONDS} s: {' '.join(line)}\n"
+                                 f"{error.stdout}\n{error.stderr}") from None
+        done.seconds = time.monotonic() - began
+        return done
+
+
+def expect(condition, done, what):
+    """Fails with everything that the program said."""
+    if not condition:
+        raise AssertionError(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}\n"
+                             f"--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
+
+
+def read_json(done, code=0):
+    expect(done.returncode == code, done, f"expected exit code {code}")
+    try:
+        document = json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise AssertionError(f"{error}\n{done.stdout}\n{done.stderr}") from None
+    expect(list(document) == ["schema", "machine", "options", "samples", "summary"], done, "other keys")
+    expect(document["schema"] == 1, done, "another schema")
+    for rows, keys in ((document["samples"], SAMPLE_KEYS), (document["summary"], SUMMARY_KEYS)):
+        expect(rows, done, "no rows")
+        for row in rows:
+            expect(list(row) == keys, done, f"other keys: {list(row)}")
+    return document
+
+
+def check_json(perf):
+    """Everything that was asked for is there, and right, on 1, 2 and 3 ranks."""
+    for ranks in (1, 2, 3):
+        done = perf.run("-b", "8", "-e", "64K", "-f", "128", *SMALL, "--against", "mpi,mpi-best,memcpy",
+                        "--json", "-", ranks=ranks)
+        document = read_json(done)
+        expect(document["machine"]["ranks"] == ranks, done, "another number of ranks")
+        expect("--against" in document["options"]["command"], done, "the command is not recorded")
+        rows = {(row["bytes"], row["in_place"], row["contender"]) for row in document["summary"]}
+        wanted = {(size, place, name) for size in (8, 1024) for place in (True, False)
+                  for name in ("ronde", "mpi", "mpi-best", "memcpy")}
+        expect(rows == wanted, done, f"rows {rows ^ wanted}")
+        expect(len(document["samples"]) == 2 * len(wanted), done, "not two samples for each row")
+        for row in document["summary"]:
+            expect(row["wrong"] == 0, done, f"wrong elements: {row}")
+            expect(0 < row["min_us"] <= row["median_us"] <= row["max_us"], done, f"times: {row}")
+            expect(row["ratio_to_ronde"] > 0, done, f"ratio: {row}")
+        expect("# wrong elements: 0" in done.stderr, done, "no table on standard error")
+
+
+def check_operations(perf):
+    """Every operation in every dtype and op gives what it should."""
+    for ranks in (1, 2, 3):
+        for operation in OPERATIONS:
+            done = perf.run("--operation", operation, "-b", "600", "-e", "600", "-d", "all", "-o", "all",
+                            "-n", "2", "-w", "0", "--repetitions", "1", "--against", "mpi,memcpy",
+                            "--json", "-", ranks=ranks)
+            document = read_json(done)
+            cases = {(row["dtype"], row["op"]) for row in document["summary"] if row["contender"] == "ronde"}
+            # 13 dtypes: 8 integers with 8 ops, 4 floating types with 5, bool with 5; moves have no op.
+            expected = {"barrier": 1, "allreduce": 89, "reduce_scatter": 89}.get(operation, 13)
+            expect(len(cases) == expected, done, f"{operation}: {len(cases)} cases of {expected}")
+            for row in document["summary"]:
+                expect(row["operation"] == operation and row["wrong"] == 0, done, f"{row}")
+
+
+def check_model(perf):
+    done = perf.run("--model", "resnet50", "-n", "1", "-w", "1", "--repetitions", "1",
+                    "--against", "memcpy", "--json", "-", ranks=2)
+    summary = {row["contender"]: row for row in read_json(done)["summary"]}
+    expect(set(summary) == {"ronde", "ronde-flat", "memcpy"}, done, "other contenders")
+    expect(summary["ronde"]["tensors"] == 161, done, "another number of gradients")
+    for row in summary.values():
+        expect(row["count"] == 25557032 and row["bytes"] == 4 * 25557032, done, "other sizes")
+        expect(row["wrong"] == 0 and row["model"] == "resnet50", done, f"{row}")
+    expect("one by one / flat" in done.stderr, done, "the ratio is not printed")
+
+
+def check_wrong(perf):
+    """A wrong result is counted, and fails the run."""
+    for ranks in (1, 2):
+        for operation in OPERATIONS[:-1]:
+            done = perf.run("--operation", operation, "-b", "1K", "-e", "1K", *SMALL, "--place", "out",
+                            "--against", "memcpy", "--corrupt", "1", "--json", "-", ranks=ranks)
+            for row in read_json(done, code=1)["summary"]:
+                # One element on each rank in each of 1 + 3 iterations of 2 repetitions.
+                expect(row["wrong"] == 8 * ranks, done, f"miscounted: {row}")
+            expect("there are wrong results" in done.stderr, done, "no message")
+    done = perf.run("-b", "1K", "-e", "1K", *SMALL, "--corrupt", "1", "-c", "0")
+    expect(done.returncode == 0, done, "-c 0 checks nothing")
+
+
+def check_files(perf):
+    """Files, the picture, and the comparison with an earlier run."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        flags = ["-b", "8", "-e", "8K", "-f", "8", *SMALL, "--against", "memcpy"]
+        done = perf.run(*flags, "--json", str(folder / "a.json"), "--csv", str(folder / "a.csv"),
+                        "--svg", str(folder / "a.svg"), ranks=2)
+        expect(done.returncode == 0, done, "the first run failed")
+        expect("out of place" in done.stdout, done, "no table on standard output")
+        document = json.loads((folder / "a.json").read_text())
+        table = list(csv.DictReader(io.StringIO((folder / "a.csv").read_text())))
+        expect(list(table[0]) == SUMMARY_KEYS, done, "other columns")
+        expect(len(table) == len(document["summary"]), done, "the files differ")
+        root = xml.etree.ElementTree.parse(folder / "a.svg").getroot()
+        expect(len(root.findall(".//{*}polyline")) == 4, done, "not two curves in two panels")
+
+        baseline = folder / "baseline.json"
+        for factor, code, word in ((1e-6, 0, " 0 worse"), (1e6, 3, "# worse: allreduce")):
+            # Earlier ratios as if Ronde had been a million times slower, then faster.
+            changed = json.loads(json.dumps(document))
+            for row in changed["summary"]:
+                for key in ("ratio_to_ronde", "ratio_min", "ratio_max"):
+                    row[key] *= factor
+            baseline.write_text(json.dumps(changed))
+            done = perf.run(*flags, "--baseline", str(baseline), ranks=2)
+            expect(done.returncode == code, done, f"expected exit code {code}")
+            expect(word in done.stdout, done, "no verdict")
+        baseline.write_text("{}")
+        refused(perf.run(*flags, "--baseline", str(baseline), ranks=2), 1, str(baseline), "cannot be read")
+
+
+def refused(done, code, *parts):
+    """One line of ours with all the parts, soon."""
+    expect(done.returncode == code, done, f"expected exit code {code}")
+    expect(done.seconds < ERROR_SECONDS, done, f"the failure took {done.seconds:.1f} s")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ronde-perf: ")]
+    expect(len(lines) == 1, done, "expected one line")
+    expect(all(part in lines[0] for part in parts), done, f"expected {parts} in: {lines[0]}")
+    expect(len(lines[0]) < 400, done, "the message is long")
+
+
+def check_flags(perf):
+    cases = [
+        (["-b", "-1"], "--minbytes"), (["-e", "64X"], "--maxbytes 64X"), (["-f", "0"], "--stepfactor 0"),
+        (["-n", "many"], "--iters many"), (["-d", "float16"], "one of: all int8"),
+        (["-o", "mean"], "one of: all sum"), (["-d", "float", "-o", "bxor"], "not defined"),
+        (["--against", "gloo"], "mpi, mpi-best and memcpy"), (["--model", "alexnet"], "resnet50"),
+        (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
+        (["--json", "/nonexistent/x"], "/nonexistent/x"), (["--no-such-flag"], "--help"),
+        (["--root", "5"], "from 0 to"), (["positional"], "--help"),
+    ]
+    on_two_ranks = {"-b", "--json", "--root"}
+    for flags, part in cases:
+        refused(perf.run(*flags), 2, part)
+        if flags[0] in on_two_ranks:
+            refused(perf.run(*flags, ranks=2), 2, part)
+    done = perf.run_parts([["-n", "3"], ["-n", "4"]])
+    refused(done, 2, "different flags")
+    done = perf.run("--help")
+    expect(done.returncode == 0 and done.stderr == "" and "--minbytes" in done.stdout, done, "--help")
+
+
+def check_timeout(perf):
+    """A sample that takes too long ends the run, with a line that says where it was."""
+    done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", ranks=2)
+    expect(done.returncode == 1, done, "expected exit code 1")
+    expect(done.seconds < ERROR_SECONDS, done, f"the end took {done.seconds:.1f} s")
+    expect("no end within --timeout: allreduce of 4194304 bytes by ronde" in done.stderr, done, "no message")
+
+
+CHECKS = {
+    "json": check_json,
+    "operations": check_operations,
+    "model": check_model,
+    "wrong": check_wrong,
+    "files": check_files,
+    "flags": check_flags,
+    "timeout": check_timeout,
+}
+
+
+def main():
+    if len(sys.argv) != 4 or sys.argv[1] not in CHECKS:
+        sys.exit(f"usage: perf.py {'|'.join(CHECKS)} PROGRAM MPIRUN")
+    try:
+        CHECKS[sys.argv[1]](Perf(*sys.argv[2:4]))
+    except AssertionError as error:
+        sys.exit(f"{sys.argv[1]}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting jobs with mpirun, finding their ranks, and cleaning up after them: shared by the fault tests."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def processes():
+    """Every process of the machine, by id."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def read_proc(pid, name):
+    """A file of a process, as bytes; empty when there is no such process any more."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def environment_of(pid):
+    pairs = read_proc(pid, "environ").split(b"\0")
+    return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
+
+
+def stat_fields(pid):
+    """The fields of /proc/PID/stat from the state on; empty when there is no such process."""
+    return read_proc(pid, "stat").decode().rpartition(")")[2].split()
+
+
+def cpu_seconds(pid):
+    fields = stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def descendants_of(parent):
+    children = {}
+    for pid in processes():
+        fields = stat_fields(pid)
+        if fields:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found, left = [], [parent]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found
+
+
+def kill_if_there(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm"))
+
+
+def mapped_somewhere(name):
+    """Whether a process uses it: then it belongs to another job that runs at the same time."""
+    return any(f"/dev/shm/{name}".encode() in read_proc(pid, "maps") for pid in processes())
+
+
+def left_behind(before):
+    """What has come into shared memory and nobody uses."""
+    # A job that is just starting creates its files before it maps them: look twice.
+    for _ in range(2):
+        left = {name for name in shared_memory() - before if not mapped_somewhere(name)}
+        if not left:
+            break
+        time.sleep(1)
+    return left & shared_memory()
+
+
+class Job:
+    """mpirun and what it starts. A command is a list of words; `parts` are (ranks, command) pairs."""
+
+    def __init__(self, mpirun, *parts, options=(), environment=None, before=()):
+        line = [*before, mpirun, "--bind-to", "none", "--oversubscribe", *options]
+        for i, (ranks, command) in enumerate(parts):
+            line += ([":"] if i else []) + ["-np", str(ranks), *command]
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        settings.update(environment or {})
+        self.started = time.monotonic()
+        # A file, so that nobody has to read while the job runs.
+        self.log = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=subprocess.STDOUT, env=settings, start_new_session=True)
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def runs(self):
+        return self.process.poll() is None
+
+    def find_rank(self, rank, program):
+        for pid in descendants_of(self.process.pid):
+            if environment_of(pid).get(b"OMPI_COMM_WORLD_RANK") != str(rank).encode():
+                continue
+            try:
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == os.path.basename(program):
+                    return pid
+            except OSError:
+                pass
+        return None
+
+    def kill(self):
+        """Ends what is left of the job."""
+        below = descendants_of(self.process.pid)
+        for pid in [self.process.pid, *below]:
+            kill_if_there(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def fail(self, why):
+        """Ends the job, and this test."""
+        if self.runs():
+            self.kill()
+        print(self.output())
+        sys.exit(why)
+
+    def wait_until(self, condition, seconds, what):
+        """Waits for a condition of a job that still runs; returns its value."""
+        deadline = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            if not self.runs() or time.monotonic() > deadline:
+                self.fail(f"waited for {what}: " +
+                          ("nothing" if self.runs() else "the job ended") +
+                          f" after {time.monotonic() - self.started:.1f} s")
+            time.sleep(0.01)
+
+    def end(self, seconds, why):
+        """Waits for the end of the job, which must come by itself. Returns all it said."""
+        try:
+            self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.fail(f"the job still ran after {seconds:.0f} s: {why}")
+        return self.output()
+
+
+class WorkerJob(Job):
+    """A job of `worker` ranks (worker.cc), each of which leaves its verdict and its exit code in a file."""
+
+    # Keeps a rank's exit code, which mpirun tells of one rank only; ends as the worker did.
+    KEEP_CODE = ('"$@"; code=$?; echo $code >"$FAULT_TEST_FOLDER/rank-$OMPI_COMM_WORLD_RANK.code"; '
+                 'if [ $code -gt 128 ]; then kill -$((code - 128)) $$; fi; exit $code')
+
+    def __init__(self, mpirun, worker, ranks, environment=None, recovery=False, options=(), before=(),
+                 **words):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ronde_fault_"))
+        self.ranks = ranks
+        command = ["sh", "-c", self.KEEP_CODE, "sh", worker, f"folder={self.folder}"]
+        command += [f"{key}={value}" for key, value in words.items()]
+        options = [*options, *(["--enable-recovery"] if recovery else [])]
+        super().__init__(mpirun, (ranks, command), options=options, before=before,
+                         environment=dict(environment or {}, FAULT_TEST_FOLDER=str(self.folder)))
+
+    def read(self, name):
+        """The content of a file of the workers, or None."""
+        try:
+            return (self.folder / name).read_text()
+        except OSError:
+            return None
+
+    def pid(self, rank):
+        text = self.read(f"rank-{rank}.pid")
+        return None if text is None else int(text)
+
+    def verdict(self, rank):
+        """What a rank reported, by key; None: nothing yet."""
+        text = self.read(f"rank-{rank}.verdict")
+        return None if text is None else dict(line.split("=", 1) for line in text.splitlines())
+
+    def code(self, rank):
+        text = self.read(f"rank-{rank}.code")
+        return None if text is None else int(text)
+
+    def struck(self):
+        """When the victim sent itself the signal, in seconds of time.monotonic(); None: not yet."""
+        text = self.read("struck")
+        return None if text is None else int(text) / 1e9
+
+    def leftovers(self):
+        """Processes of the job that still run."""
+        return [pid for pid in processes()
+                if environment_of(pid).get(b"FAULT_TEST_FOLDER") == str(self.folder).encode()
+                and stat_fields(pid)[:1] not in (["Z"], ["X"])]
+
+    def expect(self, condition, what):
+        if condition:
+            return
+        for file in sorted(self.folder.iterdir()):
+            print(f"--- {file.name}\n{file.read_text()}", end="")
+        print("--- output")
+        self.fail(what)
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.log.close()

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kills one rank with SIGKILL in the middle of a collective, in jobs whose survivors mpirun leaves alone.
+Every survivor must fail on its own: soon, with the dead rank's number, host and pid, with the inputs of
+its out-of-place calls intact and its memory its own again; it must end by itself with the code of its
+choice and without another call of MPI, and nothing may be left of the job.
+
+usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM...
+BYTES may be a list of sizes with commas: vectors that are in flight together.
+"""
+import random
+import socket
+import sys
+import time
+
+import job as jobs
+
+# A rank that is told by the kernel takes milliseconds. Other jobs may hold the cores.
+DEADLINE = 2.0
+LIMIT = 5 * DEADLINE
+START = 60.0
+EXIT_FAILED_JOB = 3
+
+
+def check_survivor(job, rank, victim, culprit, struck):
+    verdict = job.verdict(rank)
+    job.expect(verdict is not None, f"rank {rank} left no verdict")
+    where = f"rank {rank}: "
+    job.expect(verdict["status"] != "done", where + "did not notice the death")
+    job.expect(culprit in verdict["text"], where + f"its error does not say: {culprit}")
+    job.expect(verdict["culprit"] == str(victim), where + "blames another rank")
+    job.expect(verdict["later"] == verdict["text"], where + "a later call says something else")
+    job.expect(verdict["inputs"] == "intact", where + "its inputs were changed")
+    job.expect(verdict["outputs"] == "left alone", where + "its memory was touched after the failure")
+    seconds = int(verdict["failed_ns"]) / 1e9 - struck
+    job.expect(seconds <= LIMIT, where + f"failed {seconds:.1f} s after the kill")
+    job.expect(job.code(rank) == EXIT_FAILED_JOB, where + f"exit code {job.code(rank)}")
+    # Asking whether MPI runs is no communication.
+    calls = (job.read(f"rank-{rank}.calls") or "nothing was counted").strip()
+    calls = [call for call in calls.split(", ") if not call.startswith(("MPI_Initialized ", "MPI_Finalized "))]
+    job.expect(calls in ([], [""]), where + f"called MPI after the failure: {calls}")
+    return seconds
+
+
+def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place):
+    before = jobs.shared_memory()
+    large = max(map(int, size.split(","))) > 1 << 20
+    # Well within the collective, and anywhere in a stream of short ones.
+    after = random.uniform(0, 0.008 if large else 0.0005)
+    print(f"{algorithm}, {size} bytes, rank {victim} of {ranks}, {'in' if in_place else 'out of'} place, "
+          f"{after * 1e3:.2f} ms into its collective: ", end="", flush=True)
+    job = jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
+                         environment={"RONDE_ALGORITHM": algorithm},
+                         bytes=size, in_place=in_place, victim=victim, at=4, after=after)
+    struck = job.wait_until(job.struck, START, "the kill")
+    job.end(LIMIT + max(0.0, struck - time.monotonic()), "a survivor hangs")
+    ended = time.monotonic()
+    culprit = f"rank {victim} (host {socket.gethostname()}, pid {job.pid(victim)}) died"
+    seconds = [check_survivor(job, rank, victim, culprit, struck)
+               for rank in range(ranks) if rank != victim]
+    job.expect(job.verdict(victim) is None, "the victim lived on")
+    left = job.leftovers()
+    job.expect(not left, f"processes are left: {left}")
+    left = jobs.left_behind(before)
+    job.expect(not left, f"left in /dev/shm: {sorted(left)}")
+    print(f"failed after {' '.join(f'{s * 1e3:.1f}' for s in seconds)} ms, "
+          f"ended after {ended - struck:.2f} s", flush=True)
+    job.remove()
+
+
+def main():
+    mpirun, worker, algorithm, size = sys.argv[1:5]
+    seed = time.time_ns() % 1_000_000
+    print(f"seed {seed}")
+    random.seed(seed)
+    for i, case in enumerate(sys.argv[5:]):
+        ranks, victim = map(int, case.split(":"))
+        # Of calls out of place, the inputs are looked at.
+        kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place=int(i % 3 == 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank of the jobs that the fault tests start: it allreduces vectors whose sums are known, over
+// and over, and checks every one. One rank can be told to strike: to send itself a signal at a
+// given moment of an iteration, which is how a test hits the middle of a collective every time.
+// What a rank saw goes into a file of its own, since mpirun does not keep the output of ranks
+// apart.
+//
+// usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [seed=N]
+//               [victim=RANK at=ITERATION after=SECONDS signal=N]
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/e2e/mpi_calls/mpi_call_counter.h"
+
+namespace {
+
+constexpr int kExitFailedJob = 3;  // what a survivor ends with
+
+struct Settings {
+  std::string folder;
+  std::vector<std::size_t> bytes{8};  // of the vectors of an iteration, submitted together
+  std::uint64_t iterations = 0;       // 0: until something fails
+  bool in_place = false;
+  std::uint64_t seed = 1;
+  int victim = -1;
+  std::uint64_t at = 3;
+  double after = 0;
+  int signal = SIGKILL;
+};
+
+Settings parse(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (key == "folder") {
+      settings.folder = value;
+    } else if (key == "bytes") {
+      settings.bytes.clear();
+      std::istringstream list(value);
+      for (std::string size; std::getline(list, size, ',');) {
+        settings.bytes.push_back(std::stoul(size));
+      }
+    } else if (key == "iterations") {
+      settings.iterations = std::stoul(value);
+    } else if (key == "in_place") {
+      settings.in_place = value == "1";
+    } else if (key == "seed") {
+      settings.seed = std::stoul(value);
+    } else if (key == "victim") {
+      settings.victim = std::stoi(value);
+    } else if (key == "at") {
+      settings.at = std::stoul(value);
+    } else if (key == "after") {
+      settings.after = std::stod(value);
+    } else if (key == "signal") {
+      settings.signal = std::stoi(value);
+    } else {
+      throw std::invalid_argument("worker: unknown word " + word);
+    }
+  }
+  if (settings.folder.empty()) throw std::invalid_argument("worker: folder=DIR is missing");
+  return settings;
+}
+
+// The clock of Python's time.monotonic(), and of every process of the machine.
+std::int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// Readers look for the name, so it appears with all of its content.
+void write_file(const std::string& path, const std::string& content) {
+  const std::string unfinished = path + ".tmp";
+  std::ofstream(unfinished) << content;
+  std::rename(unfinished.c_str(), path.c_str());
+}
+
+// Whole numbers, so small that their sums are exact in any order. Other for each seed and rank, so
+// that what belongs to another job, another rank or another place is noticed.
+std::uint64_t contribution(std::uint64_t seed, int rank, std::size_t index) {
+  const auto r = static_cast<std::uint64_t>(rank);
+  return (seed * 29 + r * 17 + index * (2 * r + 2 * seed + 3)) % 64;
+}
+
+class Tensor {
+ public:
+  Tensor(const Settings& settings, std::size_t position)
+      : name_("v" + std::to_string(position)),
+        seed_(settings.seed),
+        in_place_(settings.in_place),
+        output_(settings.bytes[position] / sizeof(float)) {}
+
+  void prepare(int rank) {
+    if (in_place_) {
+      fill(output_, rank);
+    } else if (input_.empty()) {
+      input_.resize(output_.size());
+      fill(input_, rank);
+    }
+  }
+
+  ronde::Work submit(ronde::Engine& engine) {
+    if (in_place_) return engine.allreduce(name_, std::span(output_), ronde::sum);
+    return engine.allreduce(name_, std::span(std::as_const(input_)), std::span(output_),
+                            ronde::sum);
+  }
+
+  // Every element of what is small, and the first time; later some of what is large, so that a job
+  // spends its time in the collectives.
+  void check(int ranks) {
+    constexpr std::size_t kSmall = 1 << 20;
+    const std::size_t stride = checked_ && output_.size() > kSmall ? 1009 : 1;
+    checked_ = true;
+    for (std::size_t i = 0; i < output_.size(); i += stride) {
+      std::uint64_t sum = 0;
+      for (int rank = 0; rank < ranks; ++rank) sum += contribution(seed_, rank, i);
+      if (output_[i] == static_cast<float>(sum)) continue;
+      throw std::runtime_error("wrong result: element " + std::to_string(i) + " of " + name_ +
+                               " is " + std::to_string(output_[i]) + ", expected " +
+                               std::to_string(sum));
+    }
+  }
+
+  [[nodiscard]] bool input_intact(int rank) const {
+    for (std::size_t i = 0; i < input_.size(); ++i) {
+      if (input_[i] != static_cast<float>(contribution(seed_, rank, i))) return false;
+    }
+    return true;
+  }
+
+  void mark_output() { std::fill(output_.begin(), output_.end(), kMark); }
+  [[nodiscard]] bool output_is_marked() const {
+    return std::all_of(output_.begin(), output_.end(), [](float x) { return x == kMark; });
+  }
+
+ private:
+  static constexpr float kMark = -12345.0F;
+
+  void fill(std::vector<float>& data, int rank) const {
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      data[i] = static_cast<float>(contribution(seed_, rank, i));
+    }
+  }
+
+  std::string name_;
+  std::uint64_t seed_;
+  bool in_place_;
+  bool checked_ = false;
+  std::vector<float> input_;
+  std::vector<float> output_;
+};
+
+void strike(const Settings& settings) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(settings.after));
+  write_file(settings.folder + "/struck", std::to_string(now_ns()) + "\n");
+  ::kill(::getpid(), settings.signal);
+}
+
+// Registered before Ronde's own end of MPI, and so called after it.
+void report_calls_at_exit() {
+  const char* folder = std::getenv("FAULT_TEST_FOLDER");
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (folder == nullptr || rank == nullptr) return;
+  write_file(std::string(folder) + "/rank-" + rank + ".calls", take_mpi_calls() + "\n");
+}
+
+// One step of a training job, more or less.
+void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor>& tensors,
+             std::uint64_t iteration) {
+  for (Tensor& tensor : tensors) tensor.prepare(engine.rank());
+  if (engine.rank() == settings.victim && iteration == settings.at) {
+    std::thread([settings] { strike(settings); }).detach();
+  }
+  std::vector<ronde::Work> works;
+  works.reserve(tensors.size());
+  for (Tensor& tensor : tensors) works.push_back(tensor.submit(engine));
+  for (ronde::Work& work : works) work.wait();
+  for (Tensor& tensor : tensors) tensor.check(engine.size());
+}
+
+std::string later_text(ronde::Engine& engine) {
+  std::vector<float> one(1);
+  try {
+    engine.allreduce_blocking("later", std::span(one));
+  } catch (const ronde::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// The failure as the caller of Ronde sees it: what is said, what is left of the memory.
+std::string verdict_of(ronde::Engine& engine, std::vector<Tensor>& tensors, int rank,
+                       const ronde::Error& error) {
+  static_cast<void>(take_mpi_calls());  // those before the failure
+  std::ostringstream verdict;
+  verdict << "failed_ns=" << now_ns() << "\nstatus=" << ronde_status_name(error.status())
+          << "\nculprit=" << error.rank() << "\ntext=" << error.what()
+          << "\nlater=" << later_text(engine) << '\n';
+  bool intact = true;
+  for (Tensor& tensor : tensors) {
+    intact = intact && tensor.input_intact(rank);
+    tensor.mark_output();
+  }
+  // The peers may still be at work on what was in flight here.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  bool marked = true;
+  for (const Tensor& tensor : tensors) marked = marked && tensor.output_is_marked();
+  verdict << "inputs=" << (intact ? "intact" : "changed")
+          << "\noutputs=" << (marked ? "left alone" : "written after the failure") << '\n';
+  return verdict.str();
+}
+
+int run(const Settings& settings) {
+  std::vector<Tensor> tensors;  // outlive the engine
+  for (std::size_t i = 0; i < settings.bytes.size(); ++i) tensors.emplace_back(settings, i);
+  ronde::Engine engine;
+  const int rank = engine.rank();
+  const std::string mine = settings.folder + "/rank-" + std::to_string(rank);
+  write_file(mine + ".pid", std::to_string(::getpid()) + "\n");
+  std::uint64_t iteration = 0;
+  std::int64_t longest = 0;
+  try {
+    while (settings.iterations == 0 || iteration < settings.iterations) {
+      const std::int64_t began = now_ns();
+      iterate(settings, engine, tensors, ++iteration);
+      longest = std::max(longest, now_ns() - began);
+    }
+    engine.close();
+    write_file(mine + ".verdict", "status=done\niterations=" + std::to_string(iteration) +
+                                      "\nlongest_ns=" + std::to_string(longest) + '\n');
+    return 0;
+  } catch (const ronde::Error& error) {
+    std::string verdict = verdict_of(engine, tensors, rank, error);
+    std::string closing = "no error";
+    try {
+      engine.close();
+    } catch (const ronde::Error& late) {
+      closing = late.what();
+    }
+    verdict += "close=" + closing + "\niterations=" + std::to_string(iteration) + '\n';
+    write_file(mine + ".verdict", verdict);
+    return kExitFailedJob;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (std::atexit(report_calls_at_exit) != 0) throw std::runtime_error("atexit");
+    return run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "worker: %s\n", error.what());
+    return 1;
+  }
+}
