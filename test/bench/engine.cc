@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine from outside, on the facade alone: how long a small allreduce takes from submit to
+// wait, and what an engine costs that has nothing to do. Start it with mpirun, or alone.
+//
+//   engine latency [bytes]     blocking allreduces back to back; the last line is key=value
+//   engine idle [seconds]      nothing for so long
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kCalls = 64;  // between two readings of the clock
+constexpr int kSpans = 300;
+constexpr int kWarmUps = 50;
+
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  constexpr double kPerSecond = 1e9;
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / kPerSecond;
+}
+
+int latency(ronde::Engine& engine, std::size_t bytes) {
+  std::vector<float> buffer(bytes / sizeof(float));
+  const auto expected = static_cast<float>(engine.size());
+  std::vector<double> times;
+  std::uint64_t wrong = 0;
+  ronde_statistics before = engine.statistics();
+  for (int span = -kWarmUps; span < kSpans; ++span) {
+    if (span == 0) before = engine.statistics();
+    engine.barrier_blocking("start");
+    const auto begin = Clock::now();
+    for (int call = 0; call < kCalls; ++call) {
+      std::fill(buffer.begin(), buffer.end(), 1.0F);
+      engine.allreduce_blocking("x", std::span(buffer), ronde::sum);
+      wrong += buffer.back() != expected ? 1U : 0U;
+    }
+    const std::chrono::duration<double, std::micro> gone = Clock::now() - begin;
+    if (span >= 0) times.push_back(gone.count() / kCalls);
+  }
+  const ronde_statistics after = engine.statistics();
+  engine.allreduce_blocking("times", std::span(times), ronde::max);
+  engine.allreduce_blocking("wrong", std::span(&wrong, 1), ronde::sum);
+  std::sort(times.begin(), times.end());
+  const auto at = [&](std::size_t percent) { return times[(times.size() - 1) * percent / 100]; };
+  if (engine.rank() == 0) {
+    std::printf(
+        "ranks=%d bytes=%zu p10_us=%.3f p50_us=%.3f p90_us=%.3f wakes_per_call=%.3f "
+        "wrong=%" PRIu64 "\n",
+        engine.size(), bytes, at(10), at(50), at(90),
+        static_cast<double>(after.background_wakes - before.background_wakes) /
+            (kSpans * (kCalls + 1)),
+        wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+int idle(ronde::Engine& engine, double seconds) {
+  // Once there and back, so that everything exists that an engine in use has.
+  float one = 1.0F;
+  engine.allreduce_blocking("x", std::span(&one, 1), ronde::sum);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until it has gone to sleep
+  const ronde_statistics before = engine.statistics();
+  const double cpu_before = cpu_seconds();
+  const auto begin = Clock::now();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const std::chrono::duration<double> gone = Clock::now() - begin;
+  double share = (cpu_seconds() - cpu_before) / gone.count();
+  const ronde_statistics after = engine.statistics();
+  std::uint64_t bytes = after.control_bytes - before.control_bytes;
+  std::uint64_t wakes = after.background_wakes - before.background_wakes;
+  engine.allreduce_blocking("share", std::span(&share, 1), ronde::max);
+  engine.allreduce_blocking("bytes", std::span(&bytes, 1), ronde::sum);
+  engine.allreduce_blocking("wakes", std::span(&wakes, 1), ronde::sum);
+  if (engine.rank() == 0) {
+    std::printf("ranks=%d seconds=%.2f core_share=%.6f control_bytes=%" PRIu64 " wakes=%" PRIu64
+                "\n",
+                engine.size(), gone.count(), share, bytes, wakes);
+  }
+  return 0;
+}
+
+int usage() {
+  std::fputs("usage: engine latency [bytes] | engine idle [seconds]\n", stderr);
+  return 2;
+}
+
+int run(const std::string& mode, const char* argument) {
+  constexpr long long kMostBytes = 64 << 20;
+  if (mode == "latency") {
+    const long long bytes = argument == nullptr ? 8 : std::atoll(argument);
+    if (bytes < 4 || bytes > kMostBytes || bytes % 4 != 0) return usage();
+    ronde::Engine engine;
+    return latency(engine, static_cast<std::size_t>(bytes));
+  }
+  if (mode == "idle") {
+    const double seconds = argument == nullptr ? 3.0 : std::atof(argument);
+    if (!(seconds > 0.0 && seconds <= 3600.0)) return usage();
+    ronde::Engine engine;
+    return idle(engine, seconds);
+  }
+  return usage();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 2 || argc > 3) return usage();
+    return run(argv[1], argc == 3 ? argv[2] : nullptr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "engine: %s\n", error.what());
+    return 1;
+  }
+}

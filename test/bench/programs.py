@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the programs that ./dev bench measures with, and reads what they say.
+
+Each result is a plain dictionary or a Series, so that rows.py and its test need no program.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+MPIRUN_FLAGS = ["--bind-to", "none", "--oversubscribe"]
+
+
+class ProgramError(Exception):
+    """A program did not run to a good end; the text says what it said."""
+
+
+@dataclasses.dataclass
+class Series:
+    """One number per repetition."""
+
+    values: list
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    def over(self, other):
+        """The ratio in each repetition: what was measured side by side is compared side by side."""
+        return Series([mine / theirs for mine, theirs in zip(self.values, other.values, strict=True)])
+
+    def times(self, factor):
+        return Series([value * factor for value in self.values])
+
+
+def by_contender(samples, time_key):
+    """{(bytes, contender): Series of times, by repetition}; refuses wrong results."""
+    groups = {}
+    for sample in sorted(samples, key=lambda sample: sample["repetition"]):
+        if sample["wrong"]:
+            raise ProgramError(f"{sample['wrong']} wrong results: {sample}")
+        groups.setdefault((sample["bytes"], sample["contender"]), []).append(sample[time_key])
+    return {key: Series(values) for key, values in groups.items()}
+
+
+def with_best_floor(times):
+    """Names the floor of the best piece size "floor": how to cut is the machine's to choose."""
+    result = {}
+    for (size, contender), series in times.items():
+        if not contender.startswith("floor-"):
+            result[size, contender] = series
+            continue
+        best = result.get((size, "floor"))
+        if best is None or series.median < best.median:
+            result[size, "floor"] = series
+    return result
+
+
+class Programs:
+    """Runs programs of one build. `log` gets a line for each."""
+
+    def __init__(self, folder, log, quick=False):
+        self.folder = pathlib.Path(folder)
+        self.log = log
+        self.quick = quick
+        self.repetitions = 2 if quick else 5
+        self.mpirun = shutil.which("mpirun")
+        self.raw = {}  # what the programs said, for --json
+
+    def start(self, command):
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        # A session of its own: a program that is given up is ended with its ranks.
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, errors="replace", env=settings,
+                                start_new_session=True)
+
+    @staticmethod
+    def finish(process, seconds):
+        """Standard output."""
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            raise ProgramError(f"no end after {seconds} s: {' '.join(process.args)}\n{err}") from None
+        if process.returncode != 0:
+            raise ProgramError(f"exit code {process.returncode}: {' '.join(process.args)}\n{out}{err}")
+        return out
+
+    def command(self, ranks, program, *arguments):
+        path = self.folder / program
+        if not path.exists():
+            raise ProgramError(f"there is no {path}: build it with ./dev build")
+        if ranks == 1:
+            return [str(path), *arguments]
+        if self.mpirun is None:
+            raise ProgramError("there is no mpirun")
+        return [self.mpirun, *MPIRUN_FLAGS, "-np", str(ranks), str(path), *arguments]
+
+    def run(self, ranks, program, *arguments, seconds=180):
+        command = self.command(ranks, program, *arguments)
+        begin = time.monotonic()
+        output = self.finish(self.start(command), seconds)
+        self.log(f"{time.monotonic() - begin:5.1f} s  {ranks} ranks: {program} {' '.join(arguments)}")
+        return output
+
+    # ---- ronde-perf ----
+
+    def perf(self, ranks, *arguments, iterations):
+        """The whole JSON document of ronde-perf."""
+        iterations = max(2, iterations // 10) if self.quick else iterations
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "perf.json"
+            self.run(ranks, "ronde-perf", *arguments, "-n", str(iterations), "-d", "float", "-o", "sum",
+                     "--place", "in", "--repetitions", str(self.repetitions), "--json", str(file))
+            document = json.loads(file.read_text(encoding="utf-8"))
+        self.raw[f"ronde-perf at {ranks} ranks: {' '.join(arguments)}"] = document["samples"]
+        return document
+
+    def perf_times(self, ranks, *arguments, iterations):
+        document = self.perf(ranks, *arguments, iterations=iterations)
+        return by_contender(document["samples"], "p50_us")
+
+    # ---- test/bench ----
+
+    def samples(self, ranks, program, *arguments):
+        arguments = [*arguments, "--json", "--repetitions", str(self.repetitions)]
+        if self.quick:
+            arguments.append("--quick")
+        samples = json.loads(self.run(ranks, program, *arguments))["samples"]
+        self.raw[f"{program} at {ranks} ranks: {' '.join(arguments)}"] = samples
+        return with_best_floor(by_contender(samples, "median_us"))
+
+    def data_plane(self, ranks, sizes, *arguments):
+        return self.samples(ranks, "bench/data_plane", "--sizes", sizes, *arguments)
+
+    def floor(self, ranks, sizes):
+        # It starts its ranks by itself.
+        return self.samples(1, "bench/floor", "--ranks", str(ranks), "--sizes", sizes)
+
+    def engine(self, ranks, *arguments):
+        return self.key_values(self.run(ranks, "bench/engine", *arguments))
+
+    @staticmethod
+    def key_values(text):
+        """The numbers of the last line of key=value pairs."""
+        pairs = (pair.split("=", 1) for pair in text.strip().splitlines()[-1].split())
+        return {key: float(value) for key, value in pairs if value.replace(".", "", 1).isdigit()}
+
+    # ---- training ----
+
+    def run_together(self, commands):
+        jobs = [self.start(command) for command in commands]
+        try:
+            return [self.key_values(self.finish(job, 120)) for job in jobs]
+        finally:
+            for job in jobs:
+                if job.poll() is None:
+                    os.killpg(job.pid, signal.SIGKILL)
+                    job.wait()
+
+    def train(self, batch):
+        """Images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "apart": the sum
+        of two jobs of 1 rank at the same time, which is what the cores give}."""
+        flags = ["--threads", "1", "--epochs", "1" if self.quick else "2"]
+        one = self.command(1, "train_fashion_mnist", *flags, "--global-batch", str(batch))
+        two = self.command(2, "train_fashion_mnist", *flags, "--global-batch", str(2 * batch))
+        speeds = {"one": [], "two": [], "apart": []}
+        begin = time.monotonic()
+        for repetition in range(self.repetitions):
+            turns = {"one": [one], "two": [two], "apart": [one, one]}
+            order = list(turns)[repetition % 3:] + list(turns)[:repetition % 3]
+            for name in order:
+                results = self.run_together(turns[name])
+                speeds[name].append(sum(result["images_per_second"] for result in results))
+        self.log(f"{time.monotonic() - begin:5.1f} s  train_fashion_mnist, alone, two ranks, and two apart")
+        self.raw["train_fashion_mnist, images per second"] = speeds
+        return {name: Series(values) for name, values in speeds.items()}

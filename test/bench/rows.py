@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The budgets of Ronde on one host, measured side by side: ./dev bench.
+
+Every row compares Ronde with a yardstick of the same run, in at least 5 interleaved repetitions; what
+decides is the median over the repetitions of the ratio in each. A row that is missed fails, unless the
+floor (the same memory traffic with no runtime around it) misses it too: then the machine cannot do it.
+Numbers of other programs, measured on another machine, are printed beside and never decide.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import pathlib
+import sys
+import time
+
+from programs import ProgramError, Programs, Series
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+# Measured elsewhere: Horovod 0.28.1 on OpenMPI 4.1.4, 2 ranks on 2 cores of an Intel Xeon; PyTorch 2.15
+# (DDP over gloo) on the same machine.
+HOROVOD_8_BYTES_US = 1067.0
+HOROVOD_RESNET50_US = 71_600.0
+HOROVOD_RESNET50_RATIO = 1.68
+PYTORCH_MLP_IMAGES = (96_400, 54_800)  # 1 rank at 128, 2 ranks at 128
+
+BATCH = 64  # of one rank, in the training row
+
+OK = "ok"
+MISSED = "MISSED"
+MACHINE = "machine"  # missed, and the floor misses it too
+REPORT = "report"  # nothing to reach
+CONSTANT = "constant"  # the yardstick was measured elsewhere
+FAILED = "FAILED"  # a program did not run
+
+
+@dataclasses.dataclass
+class Row:
+    """One line. `ratio` is compared with `limit`: at least or at most, as `wants` says."""
+
+    name: str
+    yardstick: str = ""
+    ronde: str = ""
+    ratio: Series | None = None
+    wants: str = ">="
+    limit: float | None = None
+    floor: Series | None = None  # the same ratio, of the floor
+    constant: bool = False
+    error: str = ""
+
+    def reaches(self, series):
+        return series.median >= self.limit if self.wants == ">=" else series.median <= self.limit
+
+    @property
+    def verdict(self):
+        if self.error:
+            return FAILED
+        if self.limit is None:
+            return REPORT
+        if self.constant:
+            return CONSTANT
+        if self.reaches(self.ratio):
+            return OK
+        if self.floor is not None and not self.reaches(self.floor):
+            return MACHINE
+        return MISSED
+
+    @property
+    def must(self):
+        return "" if self.limit is None else f"{self.wants} {number(self.limit)}"
+
+
+def number(value):
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def spread(series, unit=""):
+    """The median, and the range of the repetitions."""
+    low, high = number(min(series.values)), number(max(series.values))
+    return f"{number(series.median)}{unit} ({low}..{high})"
+
+
+def size_text(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def faster(name, times, size, yardstick, limit, floor_times=None):
+    """Ronde is `limit` times faster than the yardstick."""
+    ronde, theirs = times[size, "ronde"], times[size, yardstick]
+    floor = None
+    if floor_times is not None:
+        floor = floor_times[size, yardstick].over(floor_times[size, "floor"])
+    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"),
+               theirs.over(ronde), ">=", limit, floor)
+
+
+class Bench:
+    """The rows. Each measurement is taken once, when the first row needs it."""
+
+    def __init__(self, programs):
+        self.programs = programs
+
+    # ---- what is measured ----
+
+    @functools.cached_property
+    def large(self):
+        return self.programs.perf_times(2, "-b", "16M", "-e", "64M", "-f", "4",
+                                        "--against", "mpi,mpi-best,memcpy", iterations=10)
+
+    @functools.cached_property
+    def medium(self):
+        return self.programs.perf_times(2, "-b", "64K", "-e", "1M", "-f", "16", "--against", "mpi",
+                                        iterations=100)
+
+    @functools.cached_property
+    def tiny(self):
+        return self.programs.perf_times(2, "-b", "8", "-e", "8", "--against", "mpi", iterations=2000)
+
+    @functools.cached_property
+    def four_ranks(self):
+        return self.programs.perf_times(4, "-b", "64K", "-e", "64M", "-f", "4", "--against", "mpi",
+                                        iterations=10)
+
+    @functools.cached_property
+    def data_plane(self):
+        return self.programs.data_plane(2, "8,64,512,4K,16K,64K,256K,1M,4M,16M,64M,256M", "--floor")
+
+    @functools.cached_property
+    def floor_best(self):
+        return self.programs.data_plane(2, "16M,64M", "--floor", "--best")
+
+    @functools.cached_property
+    def floor_memcpy(self):
+        return self.programs.floor(2, "64M")
+
+    @functools.cached_property
+    def floor_four(self):
+        return self.programs.data_plane(4, "64K,256K,1M,4M,16M,64M", "--floor")
+
+    # ---- rows, by the name that --row takes ----
+
+    def rows_64m(self):
+        size = 64 * MIB
+        ronde, copies = self.large[size, "ronde"], self.large[size, "memcpy"]
+        floor = self.floor_memcpy[size, "floor"].over(self.floor_memcpy[size, "memcpy"])
+        yield Row("64 MiB, to memcpy", f"memcpy {spread(copies, ' us')}", spread(ronde, " us"),
+                  ronde.over(copies), "<=", 1.0, floor)
+        yield faster("64 MiB, to MPI", self.large, size, "mpi", 3.0, self.data_plane)
+        yield faster("64 MiB, to MPI's best", self.large, size, "mpi-best", 1.5, self.floor_best)
+
+    def rows_16m(self):
+        size = 16 * MIB
+        yield faster("16 MiB, to MPI", self.large, size, "mpi", 1.5, self.data_plane)
+        yield faster("16 MiB, to MPI's best", self.large, size, "mpi-best", 1.1, self.floor_best)
+
+    def rows_1m(self):
+        yield faster("1 MiB, to MPI", self.medium, MIB, "mpi", 1.5, self.data_plane)
+
+    def rows_64k(self):
+        yield faster("64 KiB, to MPI", self.medium, 64 * KIB, "mpi", 1.5, self.data_plane)
+
+    def rows_8b(self):
+        yield faster("8 B, data plane alone", self.data_plane, 8, "mpi", 1.0, self.data_plane)
+        ronde = self.tiny[8, "ronde"]
+        yield Row("8 B, submit to wait [us]", f"mpi {spread(self.tiny[8, 'mpi'], ' us')}",
+                  spread(ronde, " us"), ronde, "<=", 5.0)
+        yield Row("8 B, to Horovod", f"{HOROVOD_8_BYTES_US:.0f} us", spread(ronde, " us"),
+                  Series([HOROVOD_8_BYTES_US / value for value in ronde.values]), ">=", 200.0,
+                  constant=True)
+
+    def rows_4_ranks(self):
+        for size in sorted({size for size, _ in self.four_ranks}):
+            limit = 3.0 if size == 64 * MIB else 1.5
+            yield faster(f"4 ranks, {size_text(size)}, to MPI", self.four_ranks, size, "mpi", limit,
+                         self.floor_four)
+
+    def rows_resnet50(self):
+        samples = self.programs.perf(2, "--model", "resnet50", iterations=10)["samples"]
+        series = {}
+        for sample in samples:
+            if sample["wrong"]:
+                raise ProgramError(f"{sample['wrong']} wrong results: {sample}")
+            series.setdefault(sample["contender"], []).append(sample["p50_us"])
+        single, flat = Series(series["ronde"]), Series(series["ronde-flat"])
+        yield Row("ResNet-50 one by one, to flat", f"flat {spread(flat, ' us')}", spread(single, " us"),
+                  single.over(flat), "<=", 1.15)
+        yield Row("  the same of Horovod", f"{HOROVOD_RESNET50_RATIO}", "", single.over(flat), "<=",
+                  HOROVOD_RESNET50_RATIO, constant=True)
+        yield Row("ResNet-50, to Horovod", f"{HOROVOD_RESNET50_US:.0f} us", spread(single, " us"),
+                  Series([HOROVOD_RESNET50_US / value for value in single.values]), ">=", 5.0,
+                  constant=True)
+
+    def rows_mlp(self):
+        speed = self.programs.train(BATCH)
+        twice = speed["one"].times(2.0)
+        yield Row(f"MLP, 2 ranks at {2 * BATCH}, to 2 x 1 rank", f"{spread(twice)} images/s",
+                  f"{spread(speed['two'])} images/s", speed["two"].over(twice), ">=", 0.85,
+                  speed["apart"].over(twice))
+        one, two = PYTORCH_MLP_IMAGES
+        yield Row("  the same of PyTorch and gloo", f"{2 * one} images/s at 128", f"{two} images/s",
+                  Series([two / (2 * one)]), ">=", 0.85, constant=True)
+
+    def rows_idle(self):
+        seconds = "1" if self.programs.quick else "3"
+        idle = self.programs.engine(2, "idle", seconds)
+        share = Series([idle["core_share"]])
+        yield Row("idle engine, share of a core", "", f"{100 * share.median:.4f} %", share, "<=", 0.01)
+        sent = Series([idle["control_bytes"]])
+        yield Row("idle engine, bytes of messages", "", f"{sent.median:.0f}", sent, "<=", 0.0)
+
+    def rows_data_plane(self):
+        """The worst of all sizes, and every size."""
+        sizes = sorted({size for size, _ in self.data_plane})
+        rows = [faster(f"data plane, {size_text(size)}, to MPI", self.data_plane, size, "mpi", 1 / 1.1,
+                       self.data_plane) for size in sizes]
+        yield from rows
+
+    def rows_latency(self):
+        for ranks in (2, 4):
+            result = self.programs.engine(ranks, "latency", "8")
+            yield Row(f"8 B back to back, {ranks} ranks", "", f"{result['p50_us']} us"
+                      f" ({result['p10_us']}..{result['p90_us']})")
+
+
+GROUPS = {
+    "64M": Bench.rows_64m,
+    "16M": Bench.rows_16m,
+    "1M": Bench.rows_1m,
+    "64K": Bench.rows_64k,
+    "8B": Bench.rows_8b,
+    "4-ranks": Bench.rows_4_ranks,
+    "resnet50": Bench.rows_resnet50,
+    "mlp": Bench.rows_mlp,
+    "idle": Bench.rows_idle,
+    "data-plane": Bench.rows_data_plane,
+    "latency": Bench.rows_latency,
+}
+
+
+def measure(bench, names, log):
+    rows = []
+    for name in names:
+        try:
+            rows.extend(GROUPS[name](bench))
+        except (ProgramError, KeyError) as error:
+            log(f"{name}: {error}")
+            rows.append(Row(name, error=str(error)))
+    return rows
+
+
+def table(rows):
+    """Lines of text."""
+    head = ["row", "yardstick", "Ronde", "ratio (range)", "must reach", "floor", "verdict"]
+    cells = [head]
+    for row in rows:
+        cells.append([row.name, row.yardstick, row.ronde,
+                      spread(row.ratio) if row.ratio else "", row.must,
+                      number(row.floor.median) if row.floor else "",
+                      row.verdict])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
+    lines = [" | ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
+             for line in cells]
+    lines.insert(1, "-|-".join("-" * width for width in widths))
+    return lines
+
+
+def legend(rows):
+    verdicts = {row.verdict for row in rows}
+    if MACHINE in verdicts:
+        yield ("machine: missed, and the floor (the same memory traffic with no runtime around it) "
+               "misses it too, in the same run")
+    if CONSTANT in verdicts:
+        yield "constant: the yardstick was measured elsewhere; it does not decide"
+    missed = [row.name.strip() for row in rows if row.verdict == MISSED]
+    failed = [row.name.strip() for row in rows if row.verdict == FAILED]
+    if missed:
+        yield "missed: " + "; ".join(missed)
+    if failed:
+        yield "did not run: " + "; ".join(failed)
+    if not missed and not failed:
+        yield "no row is missed"
+
+
+def exit_code(rows):
+    return 1 if any(row.verdict in (MISSED, FAILED) for row in rows) else 0
+
+
+def machine_text():
+    model = "unknown CPU"
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {model}"
+
+
+def busy_cores(seconds=0.5):
+    """How many cores others use now."""
+    def used():
+        ticks = [int(text) for text in pathlib.Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
+        return sum(ticks) - ticks[3] - ticks[4]  # all but idle and waiting for a disk
+
+    before, begin = used(), time.monotonic()
+    time.sleep(seconds)
+    return (used() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+
+
+def note_busy_machine(log):
+    """A warning, since whoever shares the cores decides what is measured."""
+    busy = busy_cores()
+    if busy < 0.1:
+        return False
+    log(f"warning: others use {busy:.1f} cores of this machine: the numbers below mean little")
+    return True
+
+
+def as_json(rows, programs, machine, date):
+    return {
+        "machine": machine,
+        "date": date,
+        "quick": programs.quick,
+        "rows": [{"row": row.name.strip(), "yardstick": row.yardstick, "ronde": row.ronde,
+                  "ratio": row.ratio.median if row.ratio else None,
+                  "ratios": row.ratio.values if row.ratio else [],
+                  "must": row.must, "floor": row.floor.median if row.floor else None,
+                  "verdict": row.verdict, "error": row.error} for row in rows],
+        "raw": programs.raw,
+    }
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="build/release/bin", help="folder of the programs")
+    parser.add_argument("--row", action="append", choices=list(GROUPS), metavar="NAME",
+                        help="only these rows, repeatable: " + " ".join(GROUPS))
+    parser.add_argument("--quick", action="store_true",
+                        help="2 short repetitions: to see that it runs; its verdicts mean little")
+    parser.add_argument("--json", metavar="FILE", help="write the rows and every sample to this file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = parse(arguments)
+
+    def log(text):
+        print(text, file=sys.stderr, flush=True)
+
+    programs = Programs(options.bin, log, options.quick)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    machine = machine_text()
+    busy = note_busy_machine(log)
+    rows = measure(Bench(programs), options.row or list(GROUPS), log)
+    busy = note_busy_machine(log) or busy
+    print(f"{machine}, {date}; f32 sums in place, 2 ranks unless a row says otherwise; medians of "
+          f"{programs.repetitions} interleaved repetitions (range)")
+    print("\n".join(table(rows)))
+    print("\n".join(legend(rows)))
+    if busy:
+        print("warning: others used this machine before or after the measurements")
+    if options.json:
+        document = as_json(rows, programs, machine, date)
+        pathlib.Path(options.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return exit_code(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rewriting, timing and checking: see sampling.h.
+#include "test/bench/support/sampling.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "test/bench/support/memory.h"
+
+namespace ronde::bench {
+
+namespace {
+
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kFloat = sizeof(float);
+
+// Small whole numbers, so that every order of summing gives the same. They differ between ranks,
+// between neighbours, and from those that the memory of a slot held in the rounds before.
+float contribution(std::int64_t index, int rank, std::int64_t round) {
+  return static_cast<float>((index & 7) + 1 + rank + round % 1021);
+}
+
+float expected(std::int64_t index, int ranks, std::int64_t round) {
+  return static_cast<float>(ranks * ((index & 7) + 1 + round % 1021) + ranks * (ranks - 1) / 2);
+}
+
+// The buffers of one span, apart by whole lines.
+class Buffers {
+ public:
+  Buffers(std::int64_t bytes, std::int64_t calls)
+      : elements_(bytes / kFloat),
+        stride_((bytes + 2 * kLine - 1) / kLine * kLine / kFloat),
+        calls_(calls),
+        memory_(static_cast<std::size_t>(stride_ * calls * kFloat)) {}
+
+  [[nodiscard]] float* operator[](std::int64_t call) const {
+    return reinterpret_cast<float*>(memory_.data()) + call * stride_;
+  }
+  void rewrite(int rank, std::int64_t iteration) const {
+    for (std::int64_t call = 0; call < calls_; ++call) {
+      float* const buffer = (*this)[call];
+      for (std::int64_t i = 0; i < elements_; ++i)
+        buffer[i] = contribution(i, rank, iteration * calls_ + call);
+    }
+  }
+  [[nodiscard]] std::uint64_t count_wrong(int ranks, std::int64_t iteration) const {
+    std::uint64_t wrong = 0;
+    for (std::int64_t call = 0; call < calls_; ++call) {
+      const float* const buffer = (*this)[call];
+      for (std::int64_t i = 0; i < elements_; ++i)
+        wrong += buffer[i] != expected(i, ranks, iteration * calls_ + call) ? 1U : 0U;
+    }
+    return wrong;
+  }
+
+ private:
+  std::int64_t elements_;
+  std::int64_t stride_;  // in elements
+  std::int64_t calls_;
+  UserMemory memory_;
+};
+
+Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std::int64_t bytes,
+            const Schedule& schedule) {
+  std::vector<double> times;
+  for (int i = -schedule.warm_ups; i < schedule.iterations; ++i) {
+    buffers.rewrite(meeting.rank(), i + schedule.warm_ups);
+    meeting.line_up();
+    const auto begin = Clock::now();
+    for (std::int64_t call = 0; call < schedule.calls; ++call) {
+      contender.run(buffers[call], bytes / kFloat);
+    }
+    const double seconds = meeting.longest(begin, Clock::now());
+    if (i >= 0) times.push_back(seconds * 1e6 / static_cast<double>(schedule.calls));
+  }
+  std::sort(times.begin(), times.end());
+  Sample sample;
+  sample.contender = contender.name();
+  sample.bytes = bytes;
+  sample.median_us = times[times.size() / 2];
+  sample.min_us = times.front();
+  const int last = schedule.warm_ups + schedule.iterations - 1;
+  sample.wrong = meeting.sum(contender.reduces() ? buffers.count_wrong(meeting.ranks(), last) : 0);
+  return sample;
+}
+
+}  // namespace
+
+Schedule schedule_for(std::int64_t bytes, bool quick) {
+  constexpr std::int64_t kSpan = 256 << 10;
+  constexpr std::int64_t kSample = 64 << 20;
+  Schedule schedule;
+  schedule.calls = std::clamp<std::int64_t>(kSpan / bytes, 1, 64);
+  const std::int64_t fit = kSample / (bytes * schedule.calls);
+  schedule.iterations =
+      static_cast<int>(std::clamp<std::int64_t>(fit, bytes > kSample ? 3 : 5, 40));
+  schedule.warm_ups = bytes > kSample ? 1 : 2;
+  if (quick) {
+    schedule.iterations = std::min(schedule.iterations, 3);
+    schedule.warm_ups = 1;
+  }
+  return schedule;
+}
+
+std::vector<Sample> measure(Meeting& meeting, const Contenders& contenders, std::int64_t bytes,
+                            int repetitions, bool quick) {
+  const Schedule schedule = schedule_for(bytes, quick);
+  const Buffers buffers(bytes, schedule.calls);
+  std::vector<Sample> samples;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
+      // Somebody else begins each time: whoever comes after a certain other may profit from it.
+      const std::size_t index = (turn + static_cast<std::size_t>(repetition)) % contenders.size();
+      samples.push_back(take(meeting, *contenders[index], buffers, bytes, schedule));
+      samples.back().repetition = repetition;
+    }
+  }
+  return samples;
+}
+
+}  // namespace ronde::bench
