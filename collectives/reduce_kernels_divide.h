@@ -30,7 +30,8 @@ template <class T>
 void divide_narrow(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   const auto multiplier = static_cast<std::uint16_t>((1 << 16) / divisor + 1);
   for (std::int64_t i = 0; i < elements; ++i) {
-    const auto value = static_cast<std::int16_t>(load_one<T>(values, i));
+    // Promoted by the plus: a number, not a character.
+    const auto value = static_cast<std::int16_t>(+load_one<T>(values, i));
     const auto size = static_cast<std::uint16_t>(value < 0 ? -value : value);
     const auto quotient =
         static_cast<std::uint16_t>(std::uint32_t{size} * std::uint32_t{multiplier} >> 16);

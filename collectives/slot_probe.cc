@@ -66,7 +66,8 @@ std::vector<SlotTuning> tuning_candidates(std::int32_t ranks, std::int64_t buffe
 
 std::size_t best_tuning(std::span<const Nanoseconds> times) {
   const auto best = std::min_element(times.begin(), times.end());
-  if (*best * 100 >= times.front() * (100 - kNoisePercent)) return 0;
+  // Divided first: what was not measured is the largest number there is.
+  if (*best >= times.front() / 100 * (100 - kNoisePercent)) return 0;
   return static_cast<std::size_t>(best - times.begin());
 }
 

@@ -69,11 +69,15 @@ class DataPlane final : public Contender {
     auto* const memory = reinterpret_cast<std::byte*>(buffer);
     tensors_.front() = {memory, memory, ronde::base::Elements(elements), reduction_.dtype};
     const auto collective = plane_->allreduce(tensors_, reduction_, false, sequence_++);
-    for (;;) {
+    // So many pauses mean that something else has the core of the rank that is waited for.
+    constexpr int kPatience = 20'000;
+    for (int idle = 0;;) {
       const auto result = collective->step();
       if (!result.ok()) require(result.status());
       if (*result == ronde::collectives::StepResult::kDone) return;
-      if (*result == ronde::collectives::StepResult::kIdle) relax(oversubscribed_);
+      if (*result == ronde::collectives::StepResult::kIdle) {
+        relax(oversubscribed_ || ++idle > kPatience);
+      }
     }
   }
 

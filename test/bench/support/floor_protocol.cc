@@ -29,6 +29,9 @@ struct alignas(128) Counters {
   alignas(128) std::atomic<std::uint64_t> summed;
 };
 
+// Pauses before a rank takes it that something else has the core of the one it waits for.
+constexpr int kPatience = 20'000;
+
 struct Range {
   std::int64_t begin;
   std::int64_t length;
@@ -82,7 +85,9 @@ class Floor final : public Contender {
     return slots_ + (buffer * ranks_ + owner) * piece_;
   }
   void wait(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const {
-    while (counter.load(std::memory_order_acquire) < value) relax(yields_);
+    for (int looks = 0; counter.load(std::memory_order_acquire) < value; ++looks) {
+      relax(yields_ || looks > kPatience);
+    }
   }
   void run_small(float* buffer, std::int64_t elements) {
     std::memcpy(slot(rank_, window_, 0), buffer, static_cast<std::size_t>(elements * kFloat));

@@ -62,7 +62,7 @@ class ScriptedPlane final : public DataPlane {
  public:
   explicit ScriptedPlane(Script& script) : script_(script) {}
 
-  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
+  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
                           std::uint64_t sequence) override {
     script_.reduction = reduction;
     return called(on_board ? "allreduce on the board" : "allreduce", tensors, sequence);
