@@ -3,13 +3,14 @@
 #include "base/cores.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -79,10 +80,25 @@ std::int64_t cores_of_cgroups(std::int64_t cores) {
   return cores;
 }
 
-std::int64_t cores_for_ranks() {
-  const auto allowed = static_cast<std::int64_t>(allowed_processors().size());
-  const std::int64_t online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  return cores_of_cgroups(std::max<std::int64_t>(1, allowed > 1 ? allowed : online));
+std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks) {
+  std::set<int> processors;
+  for (const std::vector<int>& mask : masks) processors.insert(mask.begin(), mask.end());
+  return cores_of_cgroups(std::max<std::int64_t>(1, std::ssize(processors)));
+}
+
+std::string mask_text(const std::vector<int>& processors) {
+  std::string text;
+  for (const int processor : processors) {
+    text += (text.empty() ? "" : ",") + std::to_string(processor);
+  }
+  return text;
+}
+
+std::vector<int> mask_of_text(const std::string& text) {
+  std::vector<int> processors;
+  std::istringstream numbers(text);
+  for (int processor = 0; numbers >> processor; numbers.ignore(1)) processors.push_back(processor);
+  return processors;
 }
 
 }  // namespace ronde::base

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,8 +20,12 @@ namespace ronde::base {
 // `cores` without any.
 [[nodiscard]] std::int64_t cores_of_cgroups(std::int64_t cores);
 
-// The cores that the ranks of this host may use together, at least 1. A rank that is bound to one
-// core stands for ranks that are bound one by one: then it is the cores that are online.
-[[nodiscard]] std::int64_t cores_for_ranks();
+// The cores that processes may use together, at least 1: all the processors that one of their
+// affinity masks holds, as far as the quota of this process's cgroup reaches.
+[[nodiscard]] std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks);
+
+// A mask as text and back: "0,1,8". Bad text is no processor.
+[[nodiscard]] std::string mask_text(const std::vector<int>& processors);
+[[nodiscard]] std::vector<int> mask_of_text(const std::string& text);
 
 }  // namespace ronde::base

@@ -142,6 +142,8 @@ Result<Board> Board::attach(std::shared_ptr<SharedMemory> memory, std::int32_t r
   Board board;
   board.sections_ =
       std::make_shared<const BoardSections>(lay_out(geometry, memory->bytes().data()));
+  memory->declare_bulk(board.sections_->slot_buffers);
+  memory->declare_bulk(board.sections_->arenas);
   board.memory_ = std::move(memory);
   board.event_fds_ = std::move(event_fds);
   board.geometry_ = geometry;

@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace ronde::collectives {
 
@@ -26,10 +28,25 @@ Status check_size(Bytes bytes) {
   return Status::error(Code::kInvalidArgument, "shared memory of 0 bytes was asked for");
 }
 
+// Beyond the limit ftruncate() would not fail but kill the process.
+Status check_file_size_limit(Bytes bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      std::cmp_less_equal(bytes.value(), limit.rlim_cur)) {
+    return {};
+  }
+  return Status::error(Code::kSystem,
+                       "the limit on file sizes (ulimit -f) of " + std::to_string(limit.rlim_cur) +
+                           " bytes is too small for shared memory of " + size_text(bytes) +
+                           ", most of it address space for ronde::Buffer: raise it, or lower "
+                           "RONDE_BUFFER_BYTES");
+}
+
 }  // namespace
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfd(Bytes bytes) {
   RONDE_RETURN_IF_ERROR(check_size(bytes));
+  RONDE_RETURN_IF_ERROR(check_file_size_limit(bytes));
   FileDescriptor fd(::memfd_create("ronde-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::system("could not create shared memory (memfd_create)", errno);
   if (::ftruncate(fd.get(), bytes.value()) != 0) {
@@ -78,6 +95,13 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor fd, Bytes
   }
   return std::shared_ptr<SharedMemory>(
       new SharedMemory(std::move(fd), std::span(static_cast<std::byte*>(memory), bytes.size())));
+}
+
+void SharedMemory::declare_bulk(std::span<std::byte> part) const {
+  if (part.empty()) return;
+  // Advice: a kernel that does not take it works all the same.
+  ::madvise(part.data(), part.size(), MADV_DONTDUMP);
+  if (fd_.valid()) ::madvise(part.data(), part.size(), MADV_HUGEPAGE);
 }
 
 SharedMemory::~SharedMemory() { ::munmap(bytes_.data(), bytes_.size()); }

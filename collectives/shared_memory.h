@@ -30,6 +30,10 @@ class SharedMemory {
 
   // Aligned to a page.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  // `part` holds data, in bulk: in huge pages where the kernel gives them to shared memory, and in
+  // no core dump, for which the kernel would make every page of it real. From page to page.
+  void declare_bulk(std::span<std::byte> part) const;
+
   // The memfd to hand to other processes; -1 on the heap.
   [[nodiscard]] int fd() const { return fd_.get(); }
 

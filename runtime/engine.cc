@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/cores.h"
 #include "collectives/host_allreduce.h"
 #include "runtime/submission.h"
 
@@ -33,9 +32,15 @@ constexpr base::Nanoseconds kFarewell = std::chrono::seconds(5);
 AgentRunner::Options runner_options(const base::Config& config, const Job& job) {
   AgentRunner::Options options;
   options.spin = config.spin;
-  options.oversubscribed = job.local_size() > base::cores_for_ranks();
+  options.oversubscribed = job.oversubscribed();
   options.thread_name = "ronde-" + std::to_string(job.rank());
   return options;
+}
+
+std::string cores_text(const Job& job) {
+  return "ranks of this host: " + std::to_string(job.local_size()) +
+         ", cores that they may use: " + std::to_string(job.cores()) +
+         (job.oversubscribed() ? ", so waiting ranks yield at once" : "");
 }
 
 }  // namespace
@@ -64,7 +69,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   }
   engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
                     std::to_string(engine->size_) + ": data moves over " +
-                    engine->agent_.data_plane());
+                    engine->agent_.data_plane() + "; " + cores_text(*engine->job_));
   return engine;
 }
 
@@ -204,8 +209,12 @@ Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
 }
 
 Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {
-  if (work.completion.done()) return true;
-  RONDE_RETURN_IF_ERROR(usable());
+  if (!process_.is_mine()) {
+    if (work.completion.done()) return true;
+    return usable();
+  }
+  // Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes
+  // up for it.
   waiting_threads_.fetch_add(1, std::memory_order_acq_rel);
   const bool done = runner_.wait(work.completion, clock_->after(timeout));
   waiting_threads_.fetch_sub(1, std::memory_order_acq_rel);

@@ -62,7 +62,15 @@ Result<std::span<std::byte>> received_rows(const LocalTensor& tensor,
                                            std::span<const std::int64_t> received,
                                            std::int64_t row_bytes) {
   Work& work = *tensor.work;
-  const std::int64_t rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  std::int64_t rows = 0;
+  for (const std::int64_t of_rank : received) {
+    // Of rows without bytes there may be any number.
+    if (of_rank < 0 || __builtin_add_overflow(rows, of_rank, &rows)) {
+      return Status::error(Code::kInvalidArgument, "'" + tensor.name +
+                                                       "': the other ranks send more than 2^63 - "
+                                                       "1 rows; check their splits");
+    }
+  }
   const base::Bytes bytes(rows * row_bytes);
   try {
     work.output.allocate(bytes.size());

@@ -33,6 +33,10 @@ class Job {
   [[nodiscard]] virtual std::int32_t local_rank() const = 0;
   [[nodiscard]] virtual std::int32_t local_size() const = 0;
 
+  // The cores that the ranks of this host may use together.
+  [[nodiscard]] virtual std::int64_t cores() const = 0;
+  [[nodiscard]] bool oversubscribed() const { return local_size() > cores(); }
+
   // On the board of a one-host job, a rank's position is its rank.
   [[nodiscard]] virtual collectives::Board& board() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;

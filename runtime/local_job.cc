@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/cores.h"
 #include "runtime/signature.h"
 
 namespace ronde::runtime {
@@ -25,12 +26,15 @@ constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 class LocalMember final : public Job {
  public:
   LocalMember(std::shared_ptr<collectives::LocalHub> hub, collectives::Board board)
-      : hub_(std::move(hub)), board_(std::move(board)) {}
+      : hub_(std::move(hub)),
+        board_(std::move(board)),
+        cores_(base::cores_of_masks({base::allowed_processors()})) {}
 
   [[nodiscard]] std::int32_t rank() const override { return board_.rank(); }
   [[nodiscard]] std::int32_t size() const override { return board_.ranks(); }
   [[nodiscard]] std::int32_t local_rank() const override { return board_.rank(); }
   [[nodiscard]] std::int32_t local_size() const override { return board_.ranks(); }
+  [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     // An arrival rings the receiver, as a message of the board would.
@@ -45,6 +49,7 @@ class LocalMember final : public Job {
  private:
   std::shared_ptr<collectives::LocalHub> hub_;
   collectives::Board board_;
+  const std::int64_t cores_;
 };
 
 }  // namespace

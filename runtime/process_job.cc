@@ -4,10 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "base/cores.h"
 #include "collectives/board_handover.h"
 #include "collectives/mpi_session.h"
 #include "collectives/shared_memory.h"
@@ -25,13 +27,15 @@ namespace {
 
 class ProcessJob final : public Job {
  public:
-  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator, collectives::Board board)
-      : communicator_(std::move(communicator)), board_(std::move(board)) {}
+  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator, collectives::Board board,
+             std::int64_t cores)
+      : communicator_(std::move(communicator)), board_(std::move(board)), cores_(cores) {}
 
   [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
   [[nodiscard]] std::int32_t size() const override { return communicator_->size(); }
   [[nodiscard]] std::int32_t local_rank() const override { return board_.rank(); }
   [[nodiscard]] std::int32_t local_size() const override { return board_.ranks(); }
+  [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return communicator_->transport();
@@ -80,19 +84,21 @@ class ProcessJob final : public Job {
 
   std::unique_ptr<collectives::MpiCommunicator> communicator_;
   collectives::Board board_;
+  const std::int64_t cores_;
 };
 
-// What each rank tells all others at the start, in one exchange: its settings, and from the leader
-// where to fetch the board.
+// What each rank tells all others at the start, in one exchange: its settings, the processors that
+// it may use, and from the leader where to fetch the board.
 struct Greeting {
   std::string settings;
+  std::string processors;
   std::string socket_name;
   std::string trouble;  // why this rank cannot go on
 };
 
 std::vector<std::byte> encode(const Greeting& greeting) {
-  const std::string text =
-      greeting.settings + '\0' + greeting.socket_name + '\0' + greeting.trouble + '\0';
+  const std::string text = greeting.settings + '\0' + greeting.processors + '\0' +
+                           greeting.socket_name + '\0' + greeting.trouble + '\0';
   std::vector<std::byte> bytes(text.size());
   std::memcpy(bytes.data(), text.data(), text.size());
   return bytes;
@@ -100,17 +106,18 @@ std::vector<std::byte> encode(const Greeting& greeting) {
 
 Result<Greeting> decode(const std::vector<std::byte>& bytes, std::size_t rank) {
   Greeting greeting;
-  std::string* const fields[] = {&greeting.settings, &greeting.socket_name, &greeting.trouble};
+  const std::array fields{&greeting.settings, &greeting.processors, &greeting.socket_name,
+                          &greeting.trouble};
   std::size_t field = 0;
   for (const std::byte byte : bytes) {
-    if (field == 3) break;
+    if (field == fields.size()) break;
     if (byte == std::byte{0}) {
       ++field;
     } else {
-      *fields[field] += static_cast<char>(byte);
+      *fields.at(field) += static_cast<char>(byte);
     }
   }
-  if (field != 3) {
+  if (field != fields.size()) {
     return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
                                               " sent a greeting of another version of Ronde: use "
                                               "the same libronde.so on every rank");
@@ -150,12 +157,21 @@ Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicato
   return greetings;
 }
 
+std::int64_t cores_of(const std::vector<Greeting>& greetings) {
+  std::vector<std::vector<int>> masks;
+  masks.reserve(greetings.size());
+  for (const Greeting& greeting : greetings) {
+    masks.push_back(base::mask_of_text(greeting.processors));
+  }
+  return base::cores_of_masks(masks);
+}
+
 Result<std::unique_ptr<Job>> open_on_host(
     std::unique_ptr<collectives::MpiCommunicator> communicator, const base::Config& config,
     const base::Clock& clock, base::Instant deadline) {
   const std::vector<int> here = communicator->ranks_on_this_host();
   const collectives::BoardGeometry geometry = board_geometry(communicator->size(), config);
-  Greeting mine{config.shared_text(), "", ""};
+  Greeting mine{config.shared_text(), base::mask_text(base::allowed_processors()), "", ""};
   const Status one_host = refuse_several_hosts(*communicator, here);
   if (!one_host.ok()) mine.trouble = one_host.message();
 
@@ -187,8 +203,8 @@ Result<std::unique_ptr<Job>> open_on_host(
   auto board =
       collectives::Board::attach(handover->memory, communicator->rank(), handover->event_fds);
   RONDE_RETURN_IF_ERROR(board.status());
-  return std::unique_ptr<Job>(
-      std::make_unique<ProcessJob>(std::move(communicator), std::move(*board)));
+  return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
+      std::move(communicator), std::move(*board), cores_of(*greetings)));
 }
 
 }  // namespace

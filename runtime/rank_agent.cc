@@ -9,7 +9,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/cores.h"
 #include "collectives/floating_point_mode.h"
 
 namespace ronde::runtime {
@@ -62,8 +61,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       decisions_(board_.decision_reader(kCoordinator)),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.make_transport()),
-      executor_(make_plane(), job.rank(), job.size(),
-                job.local_size() > base::cores_for_ranks() ? 0 : kWatch) {
+      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {
   if (board_.rank() == kCoordinator) coordinator_.emplace(board_, config, clock);
 }
 

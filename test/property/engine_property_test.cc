@@ -165,7 +165,10 @@ TEST_P(EngineProperty, ClosingWhileWorkIsPendingEndsEveryWork) {
       for (const auto& work : works) {
         ASSERT_TRUE(work->completion.done());
         if (work->status.ok()) continue;
-        ASSERT_EQ(work->status.code(), base::Code::kClosed) << work->status.message();
+        // On a busy machine 50 ms may pass in the middle of a batch.
+        ASSERT_TRUE(work->status.code() == base::Code::kClosed ||
+                    work->status.code() == base::Code::kDeadline)
+            << work->status.message();
       }
     });
   }

@@ -40,7 +40,7 @@ Meeting::Meeting(std::byte* memory, int rank, int ranks)
     : words_(reinterpret_cast<Words*>(memory)),
       rank_(rank),
       ranks_(ranks),
-      oversubscribed_(ranks > base::cores_for_ranks()) {}
+      oversubscribed_(ranks > base::cores_of_masks({base::allowed_processors()})) {}
 
 void Meeting::arrive(bool may_yield) {
   ++arrivals_;

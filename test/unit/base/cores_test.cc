@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <iterator>
+#include <vector>
+
 namespace ronde::base {
 namespace {
 
@@ -21,9 +24,25 @@ TEST(CoresTest, QuotasAreWholeCores) {
 
 TEST(CoresTest, ThisMachineHasSome) {
   EXPECT_FALSE(allowed_processors().empty());
-  EXPECT_GE(cores_for_ranks(), 1);
-  EXPECT_LE(cores_for_ranks(), sysconf(_SC_NPROCESSORS_CONF));
+  EXPECT_LE(std::ssize(allowed_processors()), sysconf(_SC_NPROCESSORS_CONF));
   EXPECT_LE(cores_of_cgroups(3), 3);
+}
+
+TEST(CoresTest, MasksTogether) {
+  using Masks = std::vector<std::vector<int>>;
+  const std::int64_t three = cores_of_cgroups(3);
+  EXPECT_EQ(cores_of_masks(Masks{{0}, {1}, {2}}), three);         // bound one by one
+  EXPECT_EQ(cores_of_masks(Masks{{0, 1, 2}, {0, 1, 2}}), three);  // not bound
+  EXPECT_EQ(cores_of_masks(Masks{{7}, {7}}), 1);                  // all on one
+  EXPECT_EQ(cores_of_masks(Masks{{}, {}}), 1);                    // unknown
+}
+
+TEST(CoresTest, MasksTravelAsText) {
+  EXPECT_EQ(mask_text({0, 1, 17}), "0,1,17");
+  EXPECT_EQ(mask_text({}), "");
+  EXPECT_EQ(mask_of_text("0,1,17"), (std::vector<int>{0, 1, 17}));
+  EXPECT_TRUE(mask_of_text("").empty());
+  EXPECT_TRUE(mask_of_text("none").empty());
 }
 
 }  // namespace

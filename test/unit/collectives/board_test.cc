@@ -7,7 +7,11 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -103,6 +107,36 @@ TEST(Board, AttachRefusesWhatIsNoBoard) {
   EXPECT_NE(why(0, fds).find("ranks -7"), std::string::npos);
   auto tiny = *SharedMemory::create_heap(Bytes(8));
   EXPECT_FALSE(Board::attach(tiny, 0, fds).ok());
+}
+
+// "dd" among the flags of the mapping that holds `address`: left out of core dumps.
+bool is_left_out_of_core_dumps(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+      here = begin <= wanted && wanted < end;
+    } else if (here && line.starts_with("VmFlags:")) {
+      return line.find(" dd") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+// The kernel would make every page of them real: gigabytes.
+TEST(Board, ArenasAreInNoCoreDump) {
+  for (const bool heap : {true, false}) {
+    auto geometry = small(2);
+    geometry.arena_bytes = 1 << 20;
+    const auto boards = make_boards(geometry, heap);
+    EXPECT_TRUE(is_left_out_of_core_dumps(boards[0].arena(0).data()));
+    EXPECT_TRUE(is_left_out_of_core_dumps(boards[1].arena(1).data() + (1 << 20) - 1));
+    EXPECT_TRUE(is_left_out_of_core_dumps(boards[0].slot_buffers()));
+    EXPECT_FALSE(is_left_out_of_core_dumps(&geometry));
+  }
 }
 
 TEST(Board, ArrivalsCountUntilTheLastAndFailOnAnotherGeneration) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,20 @@ TEST(SharedMemory, RefusesNothingAndTooMuch) {
   const auto huge = SharedMemory::create_memfd(Bytes(std::int64_t{1} << 60));
   ASSERT_FALSE(huge.ok());
   EXPECT_NE(huge.status().message().find("1152921504606846976 bytes"), std::string::npos);
+}
+
+// Where ftruncate() would end the process with SIGXFSZ.
+TEST(SharedMemory, ALimitOnFileSizesIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{8192, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto fits = SharedMemory::create_memfd(Bytes(8192));
+  const auto refused = SharedMemory::create_memfd(Bytes(8193));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(fits.ok()) << fits.status().to_string();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("ulimit -f"), std::string::npos);
 }
 
 TEST(SharedMemory, IsSeenByAForkedProcessAndThroughTheDescriptor) {

@@ -251,6 +251,36 @@ TEST(EngineErrorTest, WhatCanNeverWorkIsRefusedHere) {
   });
 }
 
+// ---- waiting ----
+
+// Who promised to wait silences the bell of its rank; any wait() of that rank makes up for it.
+TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
+  const auto engines = open_engines(2);
+  std::vector<std::vector<float>> data(2, std::vector<float>(1000, 1.0F));
+  std::vector<Engine::WorkPtr> done(2);
+  on_ranks(2, [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const auto work = engines[r]->submit(allreduce_of("done", data[r]));
+    ASSERT_TRUE(work.ok());
+    EXPECT_TRUE(engines[r]->wait(**work).ok());
+    done[r] = *work;
+  });
+  // Until nobody watches on rank 0.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  auto promised = allreduce_of("promised", data[0]);
+  promised.will_wait = true;
+  const auto mine = engines[0]->submit(std::move(promised));
+  ASSERT_TRUE(mine.ok());
+  EXPECT_TRUE(engines[0]->wait(*done[0]).ok());
+  const auto theirs = engines[1]->submit(allreduce_of("promised", data[1]));
+  ASSERT_TRUE(theirs.ok());
+  // Sooner than the timers of rank 0 would look after it.
+  const auto ended = engines[1]->wait(**theirs, std::chrono::seconds(5));
+  EXPECT_TRUE(ended.ok() && *ended);
+  on_ranks(2,
+           [&](int rank) { EXPECT_TRUE(engines[static_cast<std::size_t>(rank)]->close().ok()); });
+}
+
 // ---- closing ----
 
 TEST(EngineCloseTest, DroppedWorksComplete) {

@@ -68,16 +68,17 @@ typedef enum ronde_dtype {
   RONDE_BF16 = 9,
   RONDE_F32 = 10,
   RONDE_F64 = 11,
-  RONDE_BOOL = 12 /* 0 or 1: min, max and the bitwise operations only */
+  RONDE_BOOL = 12 /* one byte; all but 0 is true, results are 0 or 1: min, max, bitwise only */
 } ronde_dtype;
 
+/* Types of 16 bits are summed in f32, in rank order, and rounded once. */
 typedef enum ronde_op {
   RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero */
   RONDE_SUM = 1,     /* integers wrap around */
-  RONDE_MIN = 2,
-  RONDE_MAX = 3,
-  RONDE_PRODUCT = 4,
-  RONDE_BAND = 5, /* bitwise: integers and RONDE_BOOL */
+  RONDE_MIN = 2,     /* a NaN in any contribution makes it NaN; -0 is below +0; of bools: "and" */
+  RONDE_MAX = 3,     /* likewise; of bools: "or" */
+  RONDE_PRODUCT = 4, /* integers wrap around */
+  RONDE_BAND = 5,    /* bitwise: integers and RONDE_BOOL */
   RONDE_BOR = 6,
   RONDE_BXOR = 7
 } ronde_op;
@@ -116,19 +117,19 @@ typedef struct ronde_request {
   const void* input; /* dense, row-major; NULL: in place, that is `output` */
   void* output;      /* as large as the input, and equal to it or disjoint; a reduce-scatter's: see
                         there; NULL for an allgather and an all-to-all (see ronde_work_output) */
-  const int64_t* shape;
-  int32_t dimensions; /* entries of shape; 0 is a scalar, one element */
-  int32_t dtype;      /* a ronde_dtype */
-  int32_t op;         /* allreduce, reduce-scatter: a ronde_op */
-  int32_t root;       /* broadcast: the rank whose values everybody gets */
+  const int64_t* shape; /* elements of each dimension; where one is 0 the pointers may be NULL */
+  int32_t dimensions;   /* entries of shape; 0 is a scalar, one element */
+  int32_t dtype;        /* a ronde_dtype */
+  int32_t op;           /* allreduce, reduce-scatter: a ronde_op */
+  int32_t root;         /* broadcast: the rank whose values everybody gets */
   double prescale;  /* where there is an op, of floating types: multiplies every contribution; 1 */
   double postscale; /* ... and the result; 1 */
-  int32_t device;   /* RONDE_DEVICE_CPU */
+  int32_t device;   /* RONDE_DEVICE_CPU; stream and ready_event are NULL (RONDE_UNSUPPORTED) */
   void* stream;
   void* ready_event;
   int32_t priority;    /* higher goes into a batch first; the coordinator follows rank 0 */
-  int64_t deadline_ns; /* 0: the stall deadline of the engine */
-  uint64_t flags;
+  int64_t deadline_ns; /* 0: the stall deadline of the engine; others: RONDE_UNSUPPORTED */
+  uint64_t flags;      /* RONDE_FLAG_...; 0 */
   const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
   int32_t line;
   int32_t reserved; /* must be 0 */
@@ -171,7 +172,8 @@ RONDE_API void ronde_local_job_release(ronde_local_job* job);
 
 /* ---- engines ---- */
 RONDE_API void ronde_engine_options_init(ronde_engine_options* options);
-/* Blocks until every rank of the job has opened its engine. `options` may be NULL. */
+/* Blocks until every rank of the job has opened its engine, at most RONDE_START_TIMEOUT_SECONDS
+ * (then RONDE_DEADLINE). `options` may be NULL. */
 RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,
                                          ronde_error** error);
 /* Completes what can be completed, fails the rest, and releases the engine whatever it returns:
@@ -193,11 +195,12 @@ RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
  * memory on every rank is done where it lies, without a copy; the result has the same bits. Nothing
  * else differs from other memory, and ranks may mix the two.
  *
- * Aligned to 64 bytes, its contents are not specified. RONDE_BUFFER_BYTES is the most that a rank
- * can have (RONDE_OUT_OF_MEMORY beyond it); memory is taken as it is first written. A buffer is
- * engine memory: while a work on it is in flight the other ranks write into it, and after the job
- * has failed they may do so for a moment longer. It stays mapped until it is released, also when
- * its engine has been closed or has failed; a failed engine gives out no more. */
+ * Aligned to 64 bytes, its contents are not specified; it may have 0 bytes. RONDE_BUFFER_BYTES is
+ * the most that a rank can have (RONDE_OUT_OF_MEMORY beyond it); memory is taken as it is first
+ * written. A buffer is engine memory: while a work on it is in flight the other ranks write into
+ * it, and after the job has failed they may do so for a moment longer. It stays mapped until it is
+ * released, also when its engine has been closed or has failed; a failed engine gives out no more.
+ */
 RONDE_API ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes,
                                              ronde_buffer** buffer, ronde_error** error);
 /* Where it lies; NULL for NULL. */

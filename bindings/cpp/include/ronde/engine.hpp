@@ -32,7 +32,8 @@ struct LocalJobDeleter {
 
 }  // namespace detail
 
-// A job whose ranks are engines in this process: for tests of a trainer.
+// A job whose ranks are engines in this process: for tests of a trainer. Engines of one job may be
+// opened from any threads at once, one in each.
 class LocalJob {
  public:
   explicit LocalJob(int size) {

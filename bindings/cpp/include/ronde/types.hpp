@@ -30,6 +30,7 @@ class Error : public std::runtime_error {
   int rank_;
 };
 
+// What integers, NaN, signed zeros and bools come to: see ronde_op in ronde.h.
 enum class Op : std::int32_t {
   kAverage = RONDE_AVERAGE,
   kSum = RONDE_SUM,
