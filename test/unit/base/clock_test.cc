@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace ronde::base {
 namespace {
 
@@ -16,6 +19,23 @@ TEST(Clock, TheSteadyClockGoesForward) {
   const Instant later = clock.now();
   EXPECT_GE(later, start);
   EXPECT_GE(clock.after(hours(1)), start + hours(1));
+}
+
+// Twice, a while apart, so that one whole second is not what it happens to be good at. The shortest
+// of many: a thread may lose its core between the two readings.
+TEST(Clock, TheCheapReadingIsALittleBehind) {
+  const SteadyClock clock;
+  for (int time = 0; time < 2; ++time) {
+    Nanoseconds behind = Nanoseconds::max();
+    for (int i = 0; i < 1000; ++i) {
+      const Instant about = clock.about_now();
+      const Instant now = clock.now();
+      ASSERT_LE(about, now);
+      behind = std::min(behind, now - about);
+    }
+    EXPECT_LE(behind, Clock::kCoarse);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
 }
 
 TEST(Clock, TheManualClockStandsStillUntilItIsTold) {

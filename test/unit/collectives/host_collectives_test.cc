@@ -93,6 +93,42 @@ TEST(HostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
   }
 }
 
+// What a rank lays out of a vector of `elements` bytes, stepped once.
+struct LaidOut {
+  std::uint64_t windows = 0;
+  std::byte in_buffer{};
+  std::byte beside_counter{};
+};
+
+LaidOut begin_allreduce(const BoardGeometry& geometry, std::int64_t elements) {
+  Slots slots(make_boards(geometry)[0]);
+  std::vector<std::byte> data(static_cast<std::size_t>(elements), std::byte{7});
+  const base::TensorView view{data.data(), data.data(), base::Elements(elements), base::DType::kU8};
+  const auto collective =
+      host_allreduce(slots, fusion::FusedView({view}, 1),
+                     {.dtype = base::DType::kU8, .op = base::ReduceOp::kSum}, SlotTuning{64});
+  EXPECT_TRUE(collective->step().ok());
+  return {slots.next_window(), *slots.buffer(0, 0), *slots.inline_bytes(0, 0)};
+}
+
+TEST(HostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
+  const BoardGeometry geometry = small(2);
+  constexpr std::int64_t kMost = (64 << 10) / 2;  // what is read in all grows with the ranks
+  EXPECT_EQ(begin_allreduce(geometry, kMost).windows, 1U);
+  EXPECT_EQ(begin_allreduce(geometry, kMost).in_buffer, std::byte{7});
+  EXPECT_EQ(begin_allreduce(geometry, kMost + 1).windows, kMost / 128 + 1);
+}
+
+TEST(HostCollectives, ATinyVectorTravelsBesideTheCounter) {
+  constexpr std::int64_t kMost = Slots::kInlineBytes;
+  const LaidOut tiny = begin_allreduce(small(2), kMost);
+  EXPECT_EQ(tiny.beside_counter, std::byte{7});
+  EXPECT_EQ(tiny.in_buffer, std::byte{0});
+  const LaidOut more = begin_allreduce(small(2), kMost + 1);
+  EXPECT_EQ(more.beside_counter, std::byte{0});
+  EXPECT_EQ(more.in_buffer, std::byte{7});
+}
+
 // The slots that a job has, and pieces as large as they get: a few windows of each collective.
 TEST(HostCollectives, WithSlotsOfTheUsualSize) {
   constexpr std::int32_t kRanks = 2;

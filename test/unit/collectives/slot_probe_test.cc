@@ -71,6 +71,32 @@ TEST(SlotProbe, EverybodyGetsWhatTheLeaderPublishes) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Windows of a line need ten thousand synchronisations, those of whole buffers need four:
+// whatever the machine does besides, that is faster.
+TEST(SlotProbe, WhatIsFasterIsPublished) {
+  constexpr std::int32_t kRanks = 2;
+  const BoardGeometry geometry = small(kRanks);
+  const SlotTuning slow{64, StoreKind::kTemporal};
+  const SlotTuning fast{geometry.slot_bytes / kRanks, StoreKind::kTemporal};
+  for (const std::vector<SlotTuning>& candidates :
+       {std::vector{slow, fast}, std::vector{fast, slow}, std::vector{slow, fast, slow}}) {
+    const std::vector<Board> boards = make_boards(geometry);
+    std::vector<std::thread> threads;
+    for (const Board& board : boards) {
+      threads.emplace_back([&] {
+        Slots slots(board);
+        const Status status = probe_tuning(slots, candidates, [] {
+          std::this_thread::yield();
+          return Status();
+        });
+        EXPECT_TRUE(status.ok()) << status.message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(boards[1].tuning(), fast);
+  }
+}
+
 TEST(SlotProbe, OneChoiceIsPublishedWithoutMeasuring) {
   const std::vector<Board> boards = make_boards(small(2));
   Slots leader(boards[0]);

@@ -67,7 +67,7 @@ class ToyAgent final : public Agent {
   }
   bool runnable() override { return left_over_.load(); }
   bool busy() override { return polling_; }
-  void want_rings(bool) override {}
+  void want_rings(bool wanted) override { rings_wanted.store(wanted); }
   bool needs_polling() override { return polling_; }
   base::Instant next_deadline() override { return timer; }
   void on_event(int fd) override { event.store(fd); }
@@ -77,6 +77,7 @@ class ToyAgent final : public Agent {
   AgentRunner* runner = nullptr;
   std::array<Slot, kSlots> slots;
   std::atomic<int> event{-1};
+  std::atomic<bool> rings_wanted{false};
   bool one_at_a_time = false;
   base::SteadyClock clock;
   base::Instant timer = base::kNever;
@@ -179,6 +180,27 @@ TEST_F(AgentRunnerTest, PollsWhatRingsNobody) {
     });
     EXPECT_TRUE(runner->wait(agent->slots[i].completion, clock.after(seconds(30))));
     device.join();
+  }
+}
+
+// Work in flight is listened for before somebody sleeps; once it goes on, a ring only costs time.
+TEST_F(AgentRunnerTest, AsksForRingsWhileItSleepsAndNoLonger) {
+  AgentRunner::Options options;
+  options.spin = base::Nanoseconds(0);
+  options.waiter_yield = base::Nanoseconds(0);
+  options.yield = base::Nanoseconds(0);
+  start(options);
+  for (std::size_t i = 0; i < 8; ++i) {
+    agent->slots[i].silent.store(true, std::memory_order_release);
+    runner->notify(true);
+    ASSERT_TRUE(eventually([&] { return agent->rings_wanted.load(); }));
+    lay(i, 5);
+    if (i % 2 == 0) {
+      EXPECT_TRUE(runner->wait(agent->slots[i].completion, clock.after(seconds(30))));
+    } else {
+      ASSERT_TRUE(eventually([&] { return agent->slots[i].completion.done(); }));
+    }
+    EXPECT_TRUE(eventually([&] { return !agent->rings_wanted.load(); }));
   }
 }
 
