@@ -62,7 +62,9 @@ class HostPlane final : public DataPlane {
 
   void want_rings(bool wanted) override { slots_.want_rings(wanted); }
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {
-    RONDE_RETURN_IF_ERROR(collectives::probe_tuning(slots_, candidates(config), idle));
+    const std::vector<SlotTuning> open = candidates(config);
+    compared_ = open.size();
+    RONDE_RETURN_IF_ERROR(collectives::probe_tuning(slots_, open, idle));
     tuning_ = slots_.board().tuning().value();
     return {};
   }
@@ -71,7 +73,8 @@ class HostPlane final : public DataPlane {
     const bool temporal = tuning_.store == collectives::StoreKind::kTemporal;
     return "the board, since all ranks share this host; pieces of at most " +
            std::to_string(tuning_.piece_bytes) + " bytes, " +
-           (temporal ? "temporal" : "streaming") + " stores";
+           (temporal ? "temporal" : "streaming") + " stores" +
+           (compared_ > 1 ? ", the best of " + std::to_string(compared_) + " here" : "");
   }
 
  private:
@@ -88,13 +91,14 @@ class HostPlane final : public DataPlane {
     for (const SlotTuning& tuning : all) {
       if (std::find(open.begin(), open.end(), tuning) == open.end()) open.push_back(tuning);
     }
-    if (!probe_) open.resize(1);
+    if (!probe_ || slots_.ranks() == 1) open.resize(1);
     return open;
   }
 
   collectives::Slots slots_;
   const bool probe_;
   SlotTuning tuning_;
+  std::size_t compared_ = 0;  // tunings; 0 or 1: there was no choice
 };
 
 class RingPlane final : public DataPlane {

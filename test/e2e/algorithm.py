@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """RONDE_ALGORITHM as a user meets it: a name that Ronde does not know is one line that lists those it
-knows, alone and under mpirun; what was chosen, and why, can be printed.
+knows, alone and under mpirun; what was chosen, and why, can be printed, and what a probe chose too.
 
 usage: algorithm.py MPIRUN PROGRAM      (PROGRAM: linear_regression)
 """
@@ -60,6 +60,19 @@ def check_chosen(mpirun, program):
         expect(silent.returncode == 0 and not silent.lines, silent, "it says more than it was asked")
 
 
+def check_probe(mpirun, program):
+    """Ranks that share a host find out how to cut windows, unless the settings say it."""
+    size, stores = {"RONDE_PIECE_BYTES": "4096"}, {"RONDE_STORES": "streaming"}
+    for settings, compared in (({}, "8"), (stores, "4"), (size, "2"), ({**size, **stores}, None)):
+        done = run(mpirun, program, 2, RONDE_LOG_LEVEL="info", **settings)
+        chosen = [text for text in done.lines if "data moves over " in text]
+        expect(done.returncode == 0 and len(chosen) == 2, done, "expected a line of each rank")
+        found = {match and match[1] for match in (re.search(r"the best of (\d+) here", text)
+                                                  for text in chosen)}
+        expect(found == {compared}, done, f"expected a choice among {compared}")
+        expect(len({text.partition("data moves ")[2] for text in chosen}) == 1, done, "the ranks differ")
+
+
 def check_ranks_differ(mpirun, program):
     line = [mpirun, "--bind-to", "none", "--oversubscribe", "-np", "1", "-x", "RONDE_ALGORITHM=auto",
             program, ":", "-np", "1", "-x", "RONDE_ALGORITHM=ring", program]
@@ -74,6 +87,7 @@ def main():
     mpirun, program = sys.argv[1:3]
     check_unknown(mpirun, program)
     check_chosen(mpirun, program)
+    check_probe(mpirun, program)
     check_ranks_differ(mpirun, program)
 
 

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,6 +32,7 @@ using collectives::Reduction;
 using collectives::StepResult;
 using collectives::StoreKind;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr std::int32_t kRanks = 3;
 
@@ -43,7 +46,9 @@ base::Config config_of(const std::vector<std::string>& environment) {
 class Planes {
  public:
   explicit Planes(bool ring) : hub_(std::make_shared<collectives::LocalHub>(kRanks)) {
-    boards_ = collectives::make_boards(collectives::small(kRanks));
+    collectives::BoardGeometry geometry = collectives::small(kRanks);
+    geometry.arena_bytes = 1 << 20;
+    boards_ = collectives::make_boards(geometry);
     for (std::int32_t rank = 0; rank < kRanks; ++rank) {
       workspaces_.push_back(std::make_unique<collectives::Workspace>());
       transports_.push_back(std::make_unique<collectives::LocalTransport>(hub_, rank));
@@ -222,12 +227,60 @@ TEST(HostPlane, SettingsDecideHowWindowsAreCut) {
   EXPECT_EQ(tuning.piece_bytes, 1024) << "whole lines";
   EXPECT_EQ(tuning.store, StoreKind::kStreaming);
   EXPECT_THAT(text, HasSubstr("pieces of at most 1024 bytes, streaming stores"));
+  EXPECT_THAT(text, Not(HasSubstr("best of")));
 }
 
 TEST(HostPlane, OneSettingLeavesTheOtherOpen) {
   EXPECT_EQ(tuned({"RONDE_STORES=streaming"}).first.store, StoreKind::kStreaming);
   EXPECT_EQ(tuned({"RONDE_PIECE_BYTES=4096"}).first.piece_bytes, 4096);
   EXPECT_EQ(tuned({}).first.store, StoreKind::kTemporal);
+}
+
+// Whether anything but the places of tensors lies in the slots of a rank.
+bool slots_hold_numbers(const collectives::Board& board) {
+  const collectives::Slots slots(board);
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+    for (const std::uint64_t window : {0U, 1U}) {
+      const std::span all(slots.buffer(rank, window),
+                          static_cast<std::size_t>(slots.buffer_bytes()));
+      const auto numbers = all.subspan(64);
+      if (std::any_of(numbers.begin(), numbers.end(),
+                      [](std::byte one) { return one != std::byte{0}; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(HostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
+  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
+  const Memories inputs = random_memories(30000);
+  const Memory expected = collectives::host_sum(what, inputs);
+  for (const bool on_board : {true, false}) {
+    Planes planes(false);
+    const auto arena = [&](std::size_t rank) {
+      return planes.board().arena(static_cast<std::int32_t>(rank)).first(inputs[rank].size());
+    };
+    planes.run([&](std::size_t rank) {
+      std::copy(inputs[rank].begin(), inputs[rank].end(), arena(rank).begin());
+      const TensorView view{arena(rank).data(), arena(rank).data(), base::Elements(30000),
+                            DType::kF32};
+      return planes.of(rank).allreduce({view}, what, on_board, 1);
+    });
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), arena(rank).begin()));
+    }
+    EXPECT_EQ(slots_hold_numbers(planes.board()), !on_board);
+  }
+}
+
+TEST(HostPlane, WhatTheLeaderPublishedIsUsed) {
+  Planes planes(false);
+  planes.board().publish_tuning({256, StoreKind::kStreaming});
+  EXPECT_TRUE(planes.of(1).tune(config_of({}), [] { return Status(); }).ok());
+  EXPECT_THAT(planes.of(1).description(),
+              HasSubstr("pieces of at most 256 bytes, streaming stores"));
 }
 
 TEST(HostPlane, TuningEndsWithTheErrorOfWhoWaits) {
