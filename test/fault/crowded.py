@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that do not have the machine for themselves: two jobs at once, and jobs beside processes that
-never rest. They may be slow; they must not stand still, and no sum may be wrong. (The jobs have different
-numbers, so that what gets into the wrong board is seen.)
+"""Jobs that do not have the machine for themselves: two jobs at once, many that start at once, and jobs
+beside processes that never rest. They may be slow; they must not stand still, and no sum may be wrong.
+(The jobs have different numbers, so that what gets into the wrong board is seen.)
 
 usage: crowded.py MPIRUN WORKER jobs|hogs
 """
@@ -39,6 +39,15 @@ def side_by_side(mpirun, worker):
         finish(started)
 
 
+def all_at_once(mpirun, worker):
+    """Many small jobs that open their engines at one instant: nothing that they name may clash."""
+    for start in range(3):
+        started = [(f"job {seed} of 6 that start at once", jobs.WorkerJob(
+            mpirun, worker, 2, bytes="8,300000", iterations=5, seed=6 * start + seed))
+            for seed in range(1, 7)]
+        finish(started)
+
+
 def beside_hogs(mpirun, worker):
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
@@ -54,7 +63,8 @@ def beside_hogs(mpirun, worker):
 
 def main():
     mpirun, worker, company = sys.argv[1:4]
-    {"jobs": side_by_side, "hogs": beside_hogs}[company](mpirun, worker)
+    for crowd in {"jobs": (side_by_side, all_at_once), "hogs": (beside_hogs,)}[company]:
+        crowd(mpirun, worker)
 
 
 if __name__ == "__main__":
