@@ -71,29 +71,34 @@ TEST(SlotProbe, EverybodyGetsWhatTheLeaderPublishes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Windows of two lines need thousands of synchronisations, those of whole buffers need four:
-// whatever the machine does besides, that is faster.
+// What a probe of two ranks publishes.
+SlotTuning probed(const std::vector<SlotTuning>& candidates) {
+  const std::vector<Board> boards = make_boards(small(2));
+  std::vector<std::thread> threads;
+  for (const Board& board : boards) {
+    threads.emplace_back([&] {
+      Slots slots(board);
+      const Status status = probe_tuning(slots, candidates, [] {
+        std::this_thread::yield();
+        return Status();
+      });
+      EXPECT_TRUE(status.ok()) << status.message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return boards[1].tuning().value();
+}
+
+// Small windows need a thousand synchronisations, those of whole buffers need four. A machine that
+// is busy with other things may hide it now and then, not every time.
 TEST(SlotProbe, WhatIsFasterIsPublished) {
-  constexpr std::int32_t kRanks = 2;
-  const BoardGeometry geometry = small(kRanks);
-  const SlotTuning slow{128, StoreKind::kTemporal};
-  const SlotTuning fast{geometry.slot_bytes / kRanks, StoreKind::kTemporal};
+  const SlotTuning slow{1024, StoreKind::kTemporal};
+  const SlotTuning fast{small(2).slot_bytes / 2, StoreKind::kTemporal};
   for (const std::vector<SlotTuning>& candidates :
        {std::vector{slow, fast}, std::vector{fast, slow}}) {
-    const std::vector<Board> boards = make_boards(geometry);
-    std::vector<std::thread> threads;
-    for (const Board& board : boards) {
-      threads.emplace_back([&] {
-        Slots slots(board);
-        const Status status = probe_tuning(slots, candidates, [] {
-          std::this_thread::yield();
-          return Status();
-        });
-        EXPECT_TRUE(status.ok()) << status.message();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(boards[1].tuning(), fast);
+    int wrong = 0;
+    while (wrong < 5 && probed(candidates) != fast) ++wrong;
+    EXPECT_LT(wrong, 5);
   }
 }
 
