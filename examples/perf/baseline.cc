@@ -7,13 +7,23 @@
 #include <boost/property_tree/json_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 #include <cstdio>
-#include <stdexcept>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 namespace ronde::perf {
 
 namespace {
 
 namespace pt = boost::property_tree;
+
+// Where a file of --json has the conditions.
+constexpr std::array<std::pair<const char*, const char*>, 6> kConditions{{{"machine", "ranks"},
+                                                                          {"machine", "hosts"},
+                                                                          {"machine", "cores"},
+                                                                          {"machine", "algorithm"},
+                                                                          {"options", "buffer"},
+                                                                          {"options", "check"}}};
 
 Summary read_one(const pt::ptree& row) {
   Summary summary;
@@ -48,19 +58,61 @@ std::string describe(const Summary& before, const Summary& now) {
 
 }  // namespace
 
-std::vector<Summary> read_summaries(std::istream& in, const std::string& name) {
+Conditions conditions_of(const Options& options, const Machine& machine) {
+  return {
+      {"ranks", std::to_string(machine.ranks)},        {"hosts", std::to_string(machine.hosts)},
+      {"cores", std::to_string(machine.cores)},        {"algorithm", machine.algorithm},
+      {"buffer", options.on_board ? "true" : "false"}, {"check", options.check ? "true" : "false"}};
+}
+
+Baseline read_baseline(std::istream& in, const std::string& name) {
   const std::string use = ": use a file that ronde-perf --json wrote";
   try {
     pt::ptree tree;
     pt::read_json(in, tree);
-    if (tree.get<int>("schema") != 1) {
-      throw std::runtime_error(name + " has another schema than 1" + use);
+    if (tree.get<int>("schema") != 1) throw UsageError(name + " has another schema than 1" + use);
+    Baseline baseline;
+    for (const auto& [part, field] : kConditions) {
+      baseline.conditions.emplace_back(
+          field, tree.get<std::string>(std::string(part) + "." + field, "unknown"));
     }
-    std::vector<Summary> summaries;
-    for (const auto& [key, row] : tree.get_child("summary")) summaries.push_back(read_one(row));
-    return summaries;
+    baseline.repetitions = tree.get<std::uint64_t>("options.repetitions");
+    for (const auto& [key, row] : tree.get_child("summary")) {
+      baseline.summaries.push_back(read_one(row));
+    }
+    return baseline;
+  } catch (const pt::json_parser_error& error) {
+    throw UsageError(name + " cannot be read: it is no JSON (line " + std::to_string(error.line()) +
+                     ": " + error.message() + ")" + use);
   } catch (const pt::ptree_error& error) {
-    throw std::runtime_error(name + " cannot be read (" + error.what() + ")" + use);
+    throw UsageError(name + " cannot be read (" + error.what() + ")" + use);
+  }
+}
+
+Baseline read_baseline(const std::string& name) {
+  std::error_code ignored;
+  std::ifstream in(name);
+  if (!in || std::filesystem::is_directory(name, ignored)) {
+    throw UsageError(name +
+                     " cannot be read: use a file that is there and that ronde-perf --json "
+                     "wrote");
+  }
+  return read_baseline(in, name);
+}
+
+void require_alike(const Baseline& before, const Conditions& now, const std::string& name) {
+  for (const auto& [key, value] : now) {
+    const auto same_key = [&key = key](const auto& other) { return other.first == key; };
+    const auto old = std::find_if(before.conditions.begin(), before.conditions.end(), same_key);
+    const std::string then = old == before.conditions.end() ? "unknown" : old->second;
+    if (then == value) continue;
+    throw UsageError("--baseline " + name + " was taken with " + key + "=" + then +
+                     ", this run has " + key + "=" + value + ": compare like with like");
+  }
+  if (before.repetitions < kBaselineRepetitions) {
+    throw UsageError("--baseline " + name + " has " + std::to_string(before.repetitions) +
+                     " repetitions, too few to know its noise: take it again with --repetitions " +
+                     std::to_string(kBaselineRepetitions) + " or more");
   }
 }
 

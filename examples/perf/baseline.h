@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparing with an earlier run: ratios to contenders of the same run, since times alone change
-// with the machine. Pure.
+// with the machine.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <istream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "examples/perf/options.h"
+#include "examples/perf/report.h"
 #include "examples/perf/statistics.h"
 
 namespace ronde::perf {
 
-// The summary of a file written with --json. Throws std::runtime_error that says what is wrong.
-[[nodiscard]] std::vector<Summary> read_summaries(std::istream& in, const std::string& name);
+// What has to be the same before two runs can be compared: names and values as text.
+using Conditions = std::vector<std::pair<std::string, std::string>>;
+
+[[nodiscard]] Conditions conditions_of(const Options& options, const Machine& machine);
+
+// A file written with --json.
+struct Baseline {
+  Conditions conditions;
+  std::uint64_t repetitions = 0;
+  std::vector<Summary> summaries;
+};
+
+// Throw UsageError that says what is wrong, and where.
+[[nodiscard]] Baseline read_baseline(std::istream& in, const std::string& name);
+[[nodiscard]] Baseline read_baseline(const std::string& name);
+// Refuses what was measured under other conditions, or too rarely to tell noise from change.
+void require_alike(const Baseline& before, const Conditions& now, const std::string& name);
 
 struct Comparison {
   std::size_t compared = 0;

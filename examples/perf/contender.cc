@@ -31,11 +31,11 @@ class RondeContender final : public Contender {
 
   [[nodiscard]] std::string name() const override { return name_; }
 
-  [[nodiscard]] bool supports(const Case& shape) const override {
+  [[nodiscard]] std::string lacks(const Case& shape) const override {
     // The results of these two belong to the work: there is no place to be in.
     const bool owned =
         shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
-    return !(owned && shape.in_place);
+    return owned && shape.in_place ? std::string(name_of(shape.operation)) + " in place" : "";
   }
 
   void prepare(const Task& task) override {
@@ -105,7 +105,7 @@ class RondeOneByOne final : public Contender {
   ~RondeOneByOne() override { release(); }
 
   [[nodiscard]] std::string name() const override { return kName; }
-  [[nodiscard]] bool supports(const Case& /*shape*/) const override { return true; }
+  [[nodiscard]] std::string lacks(const Case& /*shape*/) const override { return ""; }
 
   void prepare(const Task& task) override {
     task_ = task;
@@ -152,9 +152,11 @@ class RondeOneByOne final : public Contender {
 class MemcpyContender final : public Contender {
  public:
   [[nodiscard]] std::string name() const override { return "memcpy"; }
-  [[nodiscard]] bool supports(const Case& shape) const override {
+  [[nodiscard]] std::string lacks(const Case& shape) const override {
     // Only where a rank's input is what the size says.
-    return shape.operation != Operation::kBarrier && shape.operation != Operation::kAllgather;
+    const bool comparable =
+        shape.operation != Operation::kBarrier && shape.operation != Operation::kAllgather;
+    return comparable ? "" : std::string(name_of(shape.operation));
   }
   [[nodiscard]] bool copies() const override { return true; }
   void prepare(const Task& task) override {

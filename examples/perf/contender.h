@@ -39,8 +39,8 @@ class Contender {
   virtual ~Contender() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
-  // Whether it has such an operation.
-  [[nodiscard]] virtual bool supports(const Case& shape) const = 0;
+  // What it would need for this and does not have, in a few words; empty: nothing.
+  [[nodiscard]] virtual std::string lacks(const Case& shape) const = 0;
   // True: the result is the rank's own input, nothing of the other ranks'.
   [[nodiscard]] virtual bool copies() const { return false; }
   // Called once before run() is called any number of times.

@@ -20,7 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "examples/perf/agreement.h"
 #include "examples/perf/baseline.h"
+#include "examples/perf/files.h"
 #include "examples/perf/mpi_peers.h"
 #include "examples/perf/options.h"
 #include "examples/perf/plot.h"
@@ -31,14 +33,15 @@
 namespace {
 
 using ronde::Engine;
+using ronde::perf::EveryRanksError;
+using ronde::perf::kUsage;
+using ronde::perf::kWorse;
+using ronde::perf::kWrong;
 using ronde::perf::Machine;
+using ronde::perf::on_rank_0;
 using ronde::perf::Options;
 using ronde::perf::Results;
 using ronde::perf::UsageError;
-
-constexpr int kWrong = 1;
-constexpr int kUsage = 2;
-constexpr int kWorse = 3;
 
 // The rank as mpirun tells it, before there is an engine to ask.
 std::string rank_of_environment() {
@@ -59,36 +62,6 @@ void print_error(const std::string& rank, const std::string& message) {
   std::cout << std::flush;
   std::fflush(nullptr);
   std::_Exit(code);
-}
-
-// An error that every rank knows of: rank 0 says it, and all end in good order.
-class EveryRanksError : public std::runtime_error {
- public:
-  EveryRanksError(int code, const std::string& message)
-      : std::runtime_error(message), code_(code) {}
-  [[nodiscard]] int code() const { return code_; }
-
- private:
-  int code_;
-};
-
-// Runs on rank 0 what only rank 0 does, and tells the others how it went. Collective.
-void on_rank_0(Engine& engine, const std::function<int()>& work) {
-  std::int32_t code = 0;
-  std::string message;
-  if (engine.rank() == 0) {
-    try {
-      code = work();
-    } catch (const UsageError& error) {
-      code = kUsage;
-      message = error.what();
-    } catch (const std::exception& error) {
-      code = kWrong;
-      message = error.what();
-    }
-  }
-  engine.broadcast_blocking("perf/exit-code", std::span(&code, 1), 0);
-  if (code != 0) throw EveryRanksError(code, message);
 }
 
 // An error that all ranks have is rank 0's to print: mpirun ends the others while they wait here.
@@ -129,7 +102,10 @@ Machine describe_machine(Engine& engine, const ronde::perf::MpiPeers* peers) {
   engine.allreduce_blocking("perf/hosts", std::span(&hosts, 1), ronde::sum);
   machine.hosts = hosts;
   machine.ronde = ronde_version();
-  if (peers != nullptr) machine.mpi = peers->version();
+  if (peers != nullptr) {
+    machine.mpi = peers->version();
+    machine.mpi_best = peers->best();
+  }
   const char* const algorithm = std::getenv("RONDE_ALGORITHM");
   machine.algorithm = algorithm == nullptr || *algorithm == '\0' ? "auto" : algorithm;
   machine.date = date();
@@ -159,46 +135,12 @@ void require_same_command(Engine& engine, const Options& options) {
   }
 }
 
-// Opens, before anything is measured, what is written at the end.
-class Files {
- public:
-  explicit Files(const Options& options) {
-    open(json_, options.json);
-    open(csv_, options.csv);
-    open(svg_, options.svg);
-  }
-  [[nodiscard]] std::ostream* json() { return stream(json_); }
-  [[nodiscard]] std::ostream* csv() { return stream(csv_); }
-  [[nodiscard]] std::ostream* svg() { return stream(svg_); }
-
-  void close() {
-    for (File* file : {&json_, &csv_, &svg_}) {
-      if (file->name.empty() || file->name == "-") continue;
-      file->stream.close();
-      if (!file->stream)
-        throw std::runtime_error(file->name + " could not be written: is there room?");
-    }
-    std::cout << std::flush;
-  }
-
- private:
-  struct File {
-    std::string name;
-    std::ofstream stream;
-  };
-  static void open(File& file, const std::string& name) {
-    file.name = name;
-    if (name.empty() || name == "-") return;
-    file.stream.open(name, std::ios::trunc);
-    if (!file.stream) throw UsageError(name + " cannot be written: does its folder exist?");
-  }
-  static std::ostream* stream(File& file) {
-    if (file.name.empty()) return nullptr;
-    return file.name == "-" ? &std::cout : &file.stream;
-  }
-  File json_;
-  File csv_;
-  File svg_;
+// What is written at the end.
+struct Files {
+  explicit Files(const Options& options) : json(options.json), csv(options.csv), svg(options.svg) {}
+  ronde::perf::OutputFile json;
+  ronde::perf::OutputFile csv;
+  ronde::perf::OutputFile svg;
 };
 
 // The exit code of the comparison.
@@ -207,8 +149,8 @@ int compare_with_baseline(const std::vector<ronde::perf::Summary>& before, const
   const ronde::perf::Comparison comparison =
       ronde::perf::compare(before, results.summaries, options.tolerance);
   if (comparison.compared == 0) {
-    throw std::runtime_error(options.baseline +
-                             " holds no ratio that was measured now: use the same flags");
+    throw UsageError(options.baseline +
+                     " holds no ratio that was measured now: use the same flags");
   }
   out << "# baseline " << options.baseline << ": " << comparison.compared << " ratios compared, "
       << comparison.worse.size() << " worse than the noise of both\n";
@@ -218,41 +160,41 @@ int compare_with_baseline(const std::vector<ronde::perf::Summary>& before, const
 }
 
 // The exit code for all ranks.
-int report(const Results& results, const Options& options, const Machine& machine, Files& files,
-           const std::vector<ronde::perf::Summary>& before, std::ostream& table) {
-  if (std::ostream* const out = files.json()) {
-    write_json(*out, options, machine, results.samples, results.summaries);
-  }
-  if (std::ostream* const out = files.csv()) write_csv(*out, results.summaries);
-  if (std::ostream* const out = files.svg()) {
-    *out << ronde::perf::plot(results.summaries, in_words(machine));
-  }
-  files.close();
+int report(const Results& results, const Options& options, const Machine& machine,
+           const Files& files, const ronde::perf::Baseline& before, std::ostream& table) {
+  files.json.write([&](std::ostream& out) {
+    write_json(out, options, machine, results.samples, results.summaries);
+  });
+  files.csv.write([&](std::ostream& out) { write_csv(out, results.summaries); });
+  files.svg.write(
+      [&](std::ostream& out) { out << ronde::perf::plot(results.summaries, in_words(machine)); });
   int code = 0;
-  if (!options.baseline.empty()) code = compare_with_baseline(before, results, options, table);
+  if (!options.baseline.empty()) {
+    code = compare_with_baseline(before.summaries, results, options, table);
+  }
   for (const ronde::perf::Summary& each : results.summaries) {
     if (each.wrong != 0) throw std::runtime_error("there are wrong results: see the column #wrong");
   }
+  ronde::perf::require_standard_output();
   return code;
 }
 
 // Throws EveryRanksError for an exit code that is not 0.
 void measure(Engine& engine, const Options& options, ronde::perf::MpiPeers* peers) {
   require_same_command(engine, options);
+  const Machine machine = describe_machine(engine, peers);
   std::unique_ptr<Files> files;
-  std::vector<ronde::perf::Summary> before;
+  ronde::perf::Baseline before;
   on_rank_0(engine, [&] {
     if (!options.baseline.empty()) {
-      std::ifstream in(options.baseline);
-      if (!in) throw UsageError(options.baseline + " cannot be read: name a file of --json");
-      before = ronde::perf::read_summaries(in, options.baseline);
+      before = ronde::perf::read_baseline(options.baseline);
+      require_alike(before, ronde::perf::conditions_of(options, machine), options.baseline);
     }
     files = std::make_unique<Files>(options);
     return 0;
   });
   const bool table_moves = options.json == "-" || options.csv == "-";
   std::ostream& table = table_moves ? std::cerr : std::cout;
-  const Machine machine = describe_machine(engine, peers);
   const bool speaks = engine.rank() == 0;
   if (speaks) write_table_head(table, options, machine);
 
@@ -301,12 +243,20 @@ int main(int argc, char** argv) {
     const Options options = ronde::perf::parse_options(argc, argv);
     if (options.help) {
       const std::string rank = rank_of_environment();
-      if (rank.empty() || rank == "0") std::cout << ronde::perf::help_text() << std::flush;
+      if (rank.empty() || rank == "0") std::cout << ronde::perf::help_text();
+      ronde::perf::require_standard_output();
       return 0;
     }
     return run(options);
   } catch (const UsageError& error) {
     refuse(error.what());
+  } catch (const ronde::Error& error) {
+    // Of opening the engine. The settings are the same for all ranks, or all know that they differ.
+    if (error.status() == RONDE_INVALID_ARGUMENT || error.status() == RONDE_MISMATCH) {
+      refuse(error.what());
+    }
+    print_error(rank_of_environment(), error.what());
+    exit_now(kWrong);
   } catch (const std::exception& error) {
     print_error(rank_of_environment(), error.what());
     exit_now(kWrong);

@@ -84,19 +84,24 @@ class MpiContender final : public Contender {
 
   [[nodiscard]] std::string name() const override { return name_; }
 
-  // mpi-best is a better allreduce; the other operations of its communicator are as they come.
-  [[nodiscard]] bool supports(const Case& shape) const override {
+  [[nodiscard]] std::string lacks(const Case& shape) const override {
     const bool reduced = reduces(shape.operation);
-    if (shape.output_elements() > INT_MAX || shape.input_elements() > INT_MAX) return false;
-    if (name_ == kBest && !reduced) return false;
-    if (shape.operation == Operation::kBarrier) return true;
-    if (type_of(*shape.dtype) == MPI_DATATYPE_NULL) return false;
-    if (reduced && op_of(*shape.op) == MPI_OP_NULL) return false;
-    if (shape.operation == Operation::kBroadcast) return shape.in_place;
+    const std::string operation(name_of(shape.operation));
+    if (shape.output_elements() > INT_MAX || shape.input_elements() > INT_MAX) {
+      return "vectors of more than " + std::to_string(INT_MAX) + " elements";
+    }
+    // mpi-best is a better allreduce; the other operations of its communicator are as they come.
+    if (name_ == kBest && !reduced) return operation;
+    if (shape.operation == Operation::kBarrier) return "";
+    if (type_of(*shape.dtype) == MPI_DATATYPE_NULL) return std::string(shape.dtype->name);
+    if (reduced && op_of(*shape.op) == MPI_OP_NULL) return std::string(shape.op->name);
+    if (shape.operation == Operation::kBroadcast) {
+      return shape.in_place ? "" : operation + " out of place";
+    }
     // A vector in place lies elsewhere for MPI than for Ronde.
     const bool whole =
         shape.operation == Operation::kAllreduce || shape.operation == Operation::kModel;
-    return whole || !shape.in_place;
+    return whole || !shape.in_place ? "" : operation + " in place";
   }
 
   void prepare(const Task& task) override {
@@ -145,7 +150,7 @@ class Setting {
   Setting(const char* name, int value) {
     int index = 0;
     int count = 0;
-    if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
+    if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS || !find_names(index) ||
         MPI_T_cvar_handle_alloc(index, nullptr, &handle_, &count) != MPI_SUCCESS || count != 1 ||
         MPI_T_cvar_read(handle_, &before_) != MPI_SUCCESS ||
         MPI_T_cvar_write(handle_, &value) != MPI_SUCCESS) {
@@ -162,36 +167,73 @@ class Setting {
     MPI_T_cvar_handle_free(&handle_);
   }
 
+  // The value as MPI has it now: by name, where its values have names.
+  [[nodiscard]] std::string in_words() const {
+    int value = 0;
+    check(MPI_T_cvar_read(handle_, &value), "reading a variable of MPI");
+    int items = 0;
+    if (names_ != MPI_T_ENUM_NULL) {
+      check(MPI_T_enum_get_info(names_, &items, nullptr, nullptr), "reading an enumeration of MPI");
+    }
+    for (int item = 0; item < items; ++item) {
+      std::array<char, 128> name{};
+      int number = 0;
+      int length = static_cast<int>(name.size());
+      check(MPI_T_enum_get_item(names_, item, &number, name.data(), &length),
+            "reading an enumeration of MPI");
+      if (number == value) return name.data();
+    }
+    return std::to_string(value);
+  }
+
  private:
+  bool find_names(int index) {
+    int verbosity = 0;
+    int binding = 0;
+    int scope = 0;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    return MPI_T_cvar_get_info(index, nullptr, nullptr, &verbosity, &type, &names_, nullptr,
+                               nullptr, &binding, &scope) == MPI_SUCCESS &&
+           type == MPI_INT;
+  }
+
+  MPI_T_enum names_ = MPI_T_ENUM_NULL;
   MPI_T_cvar_handle handle_ = MPI_T_CVAR_HANDLE_NULL;
   int before_ = 0;
 };
 
+struct Best {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  std::string algorithm;  // in MPI's words
+};
+
 // A communicator takes its algorithms when it is made: this one gets the segmented ring, and the
 // variables are put back, so the one that comes with MPI stays as it comes.
-MPI_Comm duplicate_with_segmented_ring() {
+Best duplicate_with_segmented_ring() {
   constexpr int kSegmentedRing = 5;
   constexpr int kSegmentBytes = 256 << 10;
   int provided = 0;
   check(MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided), "starting MPI's tool interface");
-  MPI_Comm communicator = MPI_COMM_NULL;
+  Best best;
   {
     const Setting algorithm("coll_tuned_allreduce_algorithm", kSegmentedRing);
     const Setting segment("coll_tuned_allreduce_algorithm_segmentsize", kSegmentBytes);
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator), "duplicating a communicator");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &best.communicator), "duplicating a communicator");
+    best.algorithm = algorithm.in_words() + ", segments of " + segment.in_words() + " bytes";
   }
   check(MPI_T_finalize(), "ending MPI's tool interface");
-  return communicator;
+  return best;
 }
 
 class Peers final : public MpiPeers {
  public:
-  explicit Peers(bool best) {
-    if (best) best_ = duplicate_with_segmented_ring();
+  explicit Peers(bool with_best) {
+    if (with_best) best_ = duplicate_with_segmented_ring();
   }
 
   [[nodiscard]] std::unique_ptr<Contender> make(const std::string& name) override {
-    return std::make_unique<MpiContender>(name, name == kBest ? best_ : MPI_COMM_WORLD);
+    return std::make_unique<MpiContender>(name,
+                                          name == kBest ? best_.communicator : MPI_COMM_WORLD);
   }
 
   [[nodiscard]] std::string version() const override {
@@ -202,13 +244,17 @@ class Peers final : public MpiPeers {
     return all.substr(0, all.find(','));
   }
 
+  [[nodiscard]] std::string best() const override { return best_.algorithm; }
+
   void close() override {
-    if (best_ != MPI_COMM_NULL) check(MPI_Comm_free(&best_), "freeing a communicator");
+    if (best_.communicator != MPI_COMM_NULL) {
+      check(MPI_Comm_free(&best_.communicator), "freeing a communicator");
+    }
     check(MPI_Finalize(), "ending MPI");
   }
 
  private:
-  MPI_Comm best_ = MPI_COMM_NULL;
+  Best best_;
 };
 
 }  // namespace

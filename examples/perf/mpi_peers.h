@@ -26,6 +26,8 @@ class MpiPeers {
   // "mpi" or "mpi-best".
   [[nodiscard]] virtual std::unique_ptr<Contender> make(const std::string& name) = 0;
   [[nodiscard]] virtual std::string version() const = 0;
+  // What MPI says that mpi-best runs; empty without it.
+  [[nodiscard]] virtual std::string best() const = 0;
   // The orderly end, after the engine's. Collective.
   virtual void close() = 0;
 };

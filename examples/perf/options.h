@@ -20,6 +20,9 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Fewer have a range that says nothing about the noise, which --baseline has to know.
+inline constexpr std::uint64_t kBaselineRepetitions = 5;
+
 struct Options {
   bool help = false;
   std::size_t least_bytes = 8;

@@ -19,7 +19,8 @@ struct Machine {
   int ranks = 1;
   int hosts = 1;
   std::string ronde;
-  std::string mpi;  // empty: not in use by this program
+  std::string mpi;       // empty: not in use by this program
+  std::string mpi_best;  // what MPI says that mpi-best runs; empty: not in use
   std::string algorithm;
   std::string date;
 };

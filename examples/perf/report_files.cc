@@ -121,12 +121,14 @@ void write_json(std::ostream& out, const Options& options, const Machine& machin
                  {"hosts", std::to_string(machine.hosts)},
                  {"ronde", quoted(machine.ronde)},
                  {"mpi", machine.mpi.empty() ? "null" : quoted(machine.mpi)},
+                 {"mpi_best", machine.mpi_best.empty() ? "null" : quoted(machine.mpi_best)},
                  {"algorithm", quoted(machine.algorithm)},
                  {"date", quoted(machine.date)}})
       << ",\n  \"options\": "
       << object({{"command", command},
                  {"repetitions", number(options.repetitions)},
-                 {"check", options.check ? "true" : "false"}})
+                 {"check", options.check ? "true" : "false"},
+                 {"buffer", options.on_board ? "true" : "false"}})
       << ",\n";
   write_array(out, "samples", samples);
   out << ",\n";

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "examples/perf/agreement.h"
+
 namespace ronde::perf {
 
 namespace {
@@ -97,8 +99,15 @@ void Session::run_sizes(const DType& dtype, const Op& op) {
     cases.push_back(shape);
   }
   const Pattern pattern(dtype, *cases.front().op, engine_.size());
-  const Buffers buffers(engine_, longest, options_.on_board);
-  for (const Case& shape : cases) run_case(shape, pattern, buffers);
+  const std::unique_ptr<Buffers> buffers = take_memory(longest);
+  for (const Case& shape : cases) run_case(shape, pattern, *buffers);
+}
+
+std::unique_ptr<Buffers> Session::take_memory(std::size_t bytes) {
+  std::unique_ptr<Buffers> buffers;
+  on_every_rank(engine_,
+                [&] { buffers = std::make_unique<Buffers>(engine_, bytes, options_.on_board); });
+  return buffers;
 }
 
 void Session::run_case(const Case& shape, const Pattern& pattern, const Buffers& buffers) {
@@ -106,17 +115,32 @@ void Session::run_case(const Case& shape, const Pattern& pattern, const Buffers&
   for (const bool in_place : places_wanted(options_)) {
     Case placed = shape;
     placed.in_place = in_place;
-    if (!contenders_.front()->supports(placed)) continue;
+    if (!contenders_.front()->lacks(placed).empty()) continue;
     std::vector<Entry> entries;
     for (const auto& contender : contenders_) {
-      if (!contender->supports(placed)) continue;
+      if (!contender->lacks(placed).empty()) continue;
       entries.push_back({contender.get(), task_for(placed, buffers), &pattern});
     }
     const std::vector<Summary> more = measure(key_of(placed, ""), entries);
     rows.insert(rows.end(), more.begin(), more.end());
     if (shape.operation == Operation::kBarrier) break;  // it has no place
   }
+  note_absent(shape, rows);
   if (table_ != nullptr) write_table_rows(*table_, options_, rows);
+}
+
+void Session::note_absent(const Case& shape, const std::vector<Summary>& rows) {
+  if (table_ == nullptr) return;
+  for (const auto& contender : contenders_) {
+    const std::string name = contender->name();
+    const bool measured = std::any_of(
+        rows.begin(), rows.end(), [&name](const Summary& row) { return row.contender == name; });
+    if (measured) continue;
+    Case placed = shape;
+    placed.in_place = !options_.out_of_place;
+    const std::string note = name + " has no " + contender->lacks(placed) + ": it is left out";
+    if (notes_.insert(note).second) *table_ << "# " << note << "\n";
+  }
 }
 
 void Session::run_model(const DType& dtype, const Op& op) {
@@ -125,22 +149,23 @@ void Session::run_model(const DType& dtype, const Op& op) {
   for (const Place& place : places) elements += place.elements;
   const std::size_t spread = places.back().first + places.back().elements;
   const Pattern pattern(dtype, op, engine_.size());
-  const Buffers buffers(engine_, spread * dtype.size, options_.on_board);
+  const std::unique_ptr<Buffers> buffers = take_memory(spread * dtype.size);
 
   Case flat = make_case(Operation::kModel, dtype, op, elements * dtype.size, 0, engine_.rank(),
                         engine_.size());
   // A trainer averages its gradients where they are.
   flat.in_place = options_.in_place;
-  Task task = task_for(flat, buffers);
+  Task task = task_for(flat, *buffers);
   std::vector<Entry> entries;
   task.tensors = places;
   task.shape.count = spread;
   entries.push_back({one_by_one_.get(), task, &pattern});
   for (const auto& contender : contenders_) {
-    if (!contender->supports(flat)) continue;
-    entries.push_back({contender.get(), task_for(flat, buffers), &pattern});
+    if (!contender->lacks(flat).empty()) continue;
+    entries.push_back({contender.get(), task_for(flat, *buffers), &pattern});
   }
   const std::vector<Summary> rows = measure(key_of(flat, options_.model), entries);
+  note_absent(flat, rows);
   if (table_ != nullptr) write_model(*table_, rows);
 }
 

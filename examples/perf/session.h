@@ -2,9 +2,11 @@
 // What one rank does from its engine's start to the report: the list of things to measure.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <ostream>
 #include <ronde/ronde.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,8 +36,12 @@ class Session {
  private:
   void run_sizes(const DType& dtype, const Op& op);
   void run_model(const DType& dtype, const Op& op);
-  // Measures the contenders that can do this; nothing if Ronde cannot.
+  // Collective; fails on every rank if it fails on one.
+  [[nodiscard]] std::unique_ptr<Buffers> take_memory(std::size_t bytes);
+  // Measures the contenders that can do this.
   void run_case(const Case& shape, const Pattern& pattern, const Buffers& buffers);
+  // Names, once, what was asked for and is not measured.
+  void note_absent(const Case& shape, const std::vector<Summary>& rows);
   [[nodiscard]] std::vector<Summary> measure(const Key& key, const std::vector<Entry>& entries);
 
   Engine& engine_;
@@ -44,6 +50,7 @@ class Session {
   std::ostream* table_;
   std::vector<std::unique_ptr<Contender>> contenders_;  // Ronde first
   std::unique_ptr<Contender> one_by_one_;
+  std::set<std::string> notes_;  // that were printed
   Results results_;
 };
 

@@ -37,22 +37,23 @@ class Perf:
         self.program = program
         self.mpirun = mpirun
 
-    def run(self, *flags, ranks=1):
+    def run(self, *flags, ranks=1, settings=None):
         """On 1 rank: without mpirun."""
         if ranks == 1:
-            return self.start([self.program, *flags])
-        return self.run_parts([[*flags]] * ranks)
+            return self.start([self.program, *flags], settings)
+        return self.run_parts([[*flags]] * ranks, settings)
 
-    def run_parts(self, parts):
+    def run_parts(self, parts, settings=None):
         """One mpirun of a rank for each list of flags."""
         line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
         for i, flags in enumerate(parts):
             line += ([":"] if i else []) + ["-np", "1", self.program, *flags]
-        return self.start(line)
+        return self.start(line, settings)
 
     @staticmethod
-    def start(line):
-        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    def start(line, settings=None):
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                        **(settings or {}))
         began = time.monotonic()
         try:
             done = subprocess.run(line, capture_output=True, text=True, errors="replace",
@@ -103,7 +104,27 @@ def check_json(perf):
             expect(row["wrong"] == 0, done, f"wrong elements: {row}")
             expect(0 < row["min_us"] <= row["median_us"] <= row["max_us"], done, f"times: {row}")
             expect(row["ratio_to_ronde"] > 0, done, f"ratio: {row}")
+        in_turns(document, done)
+        expect(document["machine"]["mpi_best"] == "segmented_ring, segments of 262144 bytes", done,
+               "mpi-best is something else")
         expect("# wrong elements: 0" in done.stderr, done, "no table on standard error")
+
+
+def in_turns(document, done):
+    """The samples are in the order in which they were taken: contenders in turns, another first each time."""
+    samples = document["samples"]
+    contenders = ["ronde", "mpi", "mpi-best", "memcpy"]
+    for begin in range(0, len(samples), 8):
+        block = samples[begin:begin + 8]
+        expect(len({(row["bytes"], row["in_place"]) for row in block}) == 1, done, "sizes are mixed")
+        expect([row["repetition"] for row in block] == 4 * [0] + 4 * [1], done, "repetitions are mixed")
+        expect([row["contender"] for row in block] == contenders + contenders[1:] + contenders[:1], done,
+               "the contenders do not take turns")
+    # The round trip after a sample is the one before the next.
+    trips = [samples[0]["c2c_before_ns"]] + [row["c2c_after_ns"] for row in samples]
+    expect([row["c2c_before_ns"] for row in samples] == trips[:-1], done, "round trips do not follow")
+    if len(os.sched_getaffinity(0)) > 1:
+        expect(all(trip is not None and trip > 0 for trip in trips), done, "round trips of no time")
 
 
 def check_operations(perf):
@@ -120,6 +141,21 @@ def check_operations(perf):
             expect(len(cases) == expected, done, f"{operation}: {len(cases)} cases of {expected}")
             for row in document["summary"]:
                 expect(row["operation"] == operation and row["wrong"] == 0, done, f"{row}")
+    # Who cannot do it is named, once, and not for what it does elsewhere.
+    done = perf.run("--operation", "allgather", "-b", "1K", "-e", "2K", "-f", "2", *SMALL,
+                    "--against", "mpi,mpi-best,memcpy")
+    notes = [line for line in done.stdout.splitlines() if line.endswith("it is left out")]
+    expect(notes == [f"# {name} has no allgather: it is left out" for name in ("mpi-best", "memcpy")], done,
+           f"notes {notes}")
+    for flags, note in ((["--operation", "reduce_scatter", "--place", "in"], "reduce_scatter in place"),
+                        (["--operation", "broadcast", "--place", "out"], "broadcast out of place"),
+                        (["-d", "half"], "half"), (["-o", "avg"], "avg"),
+                        (["--model", "resnet50", "-o", "avg"], "avg")):
+        done = perf.run("-b", "1K", "-e", "1K", "-n", "1", "-w", "0", "--repetitions", "1", *flags,
+                        "--against", "mpi")
+        expect(f"# mpi has no {note}: it is left out" in done.stdout, done, "no note")
+    done = perf.run("-b", "1K", "-e", "1K", *SMALL, "--against", "mpi,memcpy")
+    expect("left out" not in done.stdout, done, "a note on what was measured")
 
 
 def check_model(perf):
@@ -144,6 +180,10 @@ def check_wrong(perf):
                 # One element on each rank in each of 1 + 3 iterations of 2 repetitions.
                 expect(row["wrong"] == 8 * ranks, done, f"miscounted: {row}")
             expect("there are wrong results" in done.stderr, done, "no message")
+    done = perf.run("--model", "resnet50", "-n", "1", "-w", "0", "--repetitions", "1", "--against", "memcpy",
+                    "--corrupt", "1", "--json", "-", ranks=2)
+    for row in read_json(done, code=1)["summary"]:
+        expect(row["wrong"] == 2, done, f"miscounted: {row}")
     done = perf.run("-b", "1K", "-e", "1K", *SMALL, "--corrupt", "1", "-c", "0")
     expect(done.returncode == 0, done, "-c 0 checks nothing")
 
@@ -164,19 +204,48 @@ def check_files(perf):
         root = xml.etree.ElementTree.parse(folder / "a.svg").getroot()
         expect(len(root.findall(".//{*}polyline")) == 4, done, "not two curves in two panels")
 
-        baseline = folder / "baseline.json"
-        for factor, code, word in ((1e-6, 0, " 0 worse"), (1e6, 3, "# worse: allreduce")):
-            # Earlier ratios as if Ronde had been a million times slower, then faster.
-            changed = json.loads(json.dumps(document))
-            for row in changed["summary"]:
-                for key in ("ratio_to_ronde", "ratio_min", "ratio_max"):
-                    row[key] *= factor
-            baseline.write_text(json.dumps(changed))
-            done = perf.run(*flags, "--baseline", str(baseline), ranks=2)
-            expect(done.returncode == code, done, f"expected exit code {code}")
-            expect(word in done.stdout, done, "no verdict")
-        baseline.write_text("{}")
-        refused(perf.run(*flags, "--baseline", str(baseline), ranks=2), 1, str(baseline), "cannot be read")
+        # What was there stays until there is something better.
+        old = (folder / "a.json").read_text()
+        done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", "--json",
+                        str(folder / "a.json"))
+        expect(done.returncode == 1, done, "expected a run that is given up")
+        expect((folder / "a.json").read_text() == old, done, "the old file is gone")
+        expect(len(list(folder.iterdir())) == 3, done, "something was left behind")
+        check_baseline(perf, folder / "baseline.json")
+    for flags in (["-b", "8", "-e", "8", *SMALL], ["--help"]):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([perf.program, *flags], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  timeout=RUN_SECONDS, check=False)
+        expect(done.returncode == 1, done, "nobody has seen the output")
+        expect(done.stderr == "ronde-perf: standard output could not be written: is there room?\n", done,
+               "expected one line")
+
+
+def check_baseline(perf, baseline):
+    flags = ["-b", "8", "-e", "1K", "-f", "8", "-n", "3", "-w", "1", "--against", "memcpy"]
+    document = read_json(perf.run(*flags, "--json", "-", ranks=2))
+    for factor, code, word in ((1e-6, 0, " 0 worse"), (1e6, 3, "# worse: allreduce")):
+        # Earlier ratios as if Ronde had been a million times slower, then faster.
+        changed = json.loads(json.dumps(document))
+        for row in changed["summary"]:
+            for key in ("ratio_to_ronde", "ratio_min", "ratio_max"):
+                row[key] *= factor
+        baseline.write_text(json.dumps(changed))
+        done = perf.run(*flags, "--baseline", str(baseline), ranks=2)
+        expect(done.returncode == code, done, f"expected exit code {code}")
+        expect(word in done.stdout, done, "no verdict")
+    compare = [*flags, "--baseline", str(baseline)]
+    refused(perf.run(*compare), 2, "was taken with ranks=2, this run has ranks=1")
+    refused(perf.run(*compare, "--buffer", "1", ranks=2), 2, "buffer=false", "buffer=true")
+    refused(perf.run(*compare, "--repetitions", "4", ranks=2), 2, "--repetitions 4 is too few")
+    refused(perf.run(*compare, "-d", "double", ranks=2), 2, "holds no ratio")
+    document["options"]["repetitions"] = 2
+    baseline.write_text(json.dumps(document))
+    refused(perf.run(*compare, ranks=2), 2, "has 2 repetitions, too few")
+    for text, part in (("{}", "cannot be read"), ("no JSON", "is no JSON (line 1")):
+        baseline.write_text(text)
+        refused(perf.run(*compare, ranks=2), 2, str(baseline), part)
+    refused(perf.run(*flags, "--baseline", "/nonexistent/x", ranks=2), 2, "/nonexistent/x cannot be read")
 
 
 def refused(done, code, *parts):
@@ -198,12 +267,24 @@ def check_flags(perf):
         (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
         (["--json", "/nonexistent/x"], "/nonexistent/x"), (["--no-such-flag"], "--help"),
         (["--root", "5"], "from 0 to"), (["positional"], "--help"),
+        (["-e", "0", "-b", "0"], "nothing to measure"), (["--csv", "x", "--json", "x"], "both write x"),
+        (["--operation", "allgather", "--place", "in"], "--place out"),
+        (["--svg", "x.svg", "-d", "all"], "one --datatype"),
     ]
     on_two_ranks = {"-b", "--json", "--root"}
     for flags, part in cases:
         refused(perf.run(*flags), 2, part)
         if flags[0] in on_two_ranks:
             refused(perf.run(*flags, ranks=2), 2, part)
+    # Memory of the engine has a limit, plain memory has not: so --buffer is seen to have an effect.
+    limit = {"RONDE_BUFFER_BYTES": "1048576"}
+    flags = ["-b", "4M", "-e", "4M", *SMALL]
+    for ranks in (1, 2):
+        refused(perf.run(*flags, "--buffer", "1", ranks=ranks, settings=limit), 1, "no place for a buffer")
+        refused(perf.run(*flags, ranks=ranks, settings={"RONDE_ALGORITHM": "direct"}), 2,
+                "RONDE_ALGORITHM=direct")
+    done = perf.run(*flags, "--buffer", "0", ranks=2, settings=limit)
+    expect(done.returncode == 0, done, "plain memory has no such limit")
     done = perf.run_parts([["-n", "3"], ["-n", "4"]])
     refused(done, 2, "different flags")
     done = perf.run("--help")

@@ -97,10 +97,32 @@ TEST(Options, RefuseWhatIsNotValid) {
   EXPECT_THAT(error_of({"--svg", "-"}), HasSubstr("name of a file"));
   EXPECT_THAT(error_of({"--svg", "x.svg", "--model", "gpt2"}), HasSubstr("leave it out"));
   EXPECT_THAT(error_of({"--baseline", "x"}), HasSubstr("add --against"));
+  EXPECT_THAT(error_of({"-b", "0", "-e", "0"}), HasSubstr("--maxbytes 0 leaves nothing"));
   EXPECT_THAT(error_of({"positional"}), HasSubstr("--help"));
   EXPECT_THAT(error_of({"--no-such-flag", "1"}), HasSubstr("--help"));
   EXPECT_THAT(error_of({"--iter", "1"}), HasSubstr("--help")) << "abbreviations are refused";
   EXPECT_THAT(error_of({"-n"}), HasSubstr("--help"));
+}
+
+TEST(Options, RefuseFlagsThatDoNotGoTogether) {
+  EXPECT_THAT(error_of({"--operation", "allgather", "--place", "in"}),
+              HasSubstr("--place in is not valid with --operation allgather"));
+  EXPECT_THAT(error_of({"--operation", "all_to_all", "--place", "in"}), HasSubstr("--place out"));
+  EXPECT_EQ(error_of({"--operation", "allgather", "--place", "both"}), "accepted");
+  EXPECT_EQ(error_of({"--operation", "broadcast", "--place", "in"}), "accepted");
+
+  EXPECT_THAT(error_of({"--svg", "x.svg", "-d", "all"}), HasSubstr("one --datatype and one --op"));
+  EXPECT_THAT(error_of({"--svg", "x.svg", "-o", "all"}), HasSubstr("one --datatype and one --op"));
+  EXPECT_EQ(error_of({"--svg", "x.svg", "-o", "all", "--operation", "broadcast"}), "accepted");
+
+  EXPECT_THAT(error_of({"--json", "x", "--csv", "x"}), HasSubstr("--json and --csv both write x"));
+  EXPECT_THAT(error_of({"--json", "x", "--svg", "./x"}), HasSubstr("--json and --svg both write"));
+  EXPECT_THAT(error_of({"--csv", "a/../x", "--svg", "x"}), HasSubstr("--csv and --svg both"));
+  EXPECT_EQ(error_of({"--json", "x", "--csv", "y", "--svg", "z"}), "accepted");
+
+  EXPECT_THAT(error_of({"--baseline", "x", "--against", "mpi", "--repetitions", "4"}),
+              HasSubstr("--repetitions 4 is too few for --baseline"));
+  EXPECT_EQ(error_of({"--baseline", "x", "--against", "mpi"}), "accepted");
 }
 
 TEST(Options, HelpExplainsTheColumns) {

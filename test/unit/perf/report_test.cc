@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -45,11 +44,18 @@ std::vector<Summary> summaries_of(const std::vector<double>& mpi) {
   return summarize(samples_of(mpi));
 }
 
-std::string json_of(const std::vector<Sample>& samples) {
-  Options options;
-  options.command = {"ronde-perf", "--json", "a \"b\"\\\n"};
+Machine machine_of(int ranks) {
   Machine machine;
   machine.cpu = "some <cpu> & more";
+  machine.cores = 4;
+  machine.ranks = ranks;
+  machine.algorithm = "auto";
+  return machine;
+}
+
+std::string json_of(const std::vector<Sample>& samples, Options options = {},
+                    const Machine& machine = machine_of(2)) {
+  options.command = {"ronde-perf", "--json", "a \"b\"\\\n"};
   std::ostringstream out;
   write_json(out, options, machine, samples, summarize(samples));
   return out.str();
@@ -57,7 +63,10 @@ std::string json_of(const std::vector<Sample>& samples) {
 
 TEST(Json, IsReadBack) {
   std::istringstream in(json_of(samples_of({20, 21, 22})));
-  const std::vector<Summary> summaries = read_summaries(in, "file");
+  const Baseline baseline = read_baseline(in, "file");
+  EXPECT_EQ(baseline.conditions, conditions_of(Options(), machine_of(2)));
+  EXPECT_EQ(baseline.repetitions, 5U);
+  const std::vector<Summary>& summaries = baseline.summaries;
   ASSERT_EQ(summaries.size(), 2U);
   EXPECT_EQ(summaries[1].key, samples_of({1})[1].key);
   EXPECT_EQ(summaries[1].contender, "mpi");
@@ -68,7 +77,7 @@ TEST(Json, IsReadBack) {
 
 TEST(Json, OfNothingIsReadBackToo) {
   std::istringstream in(json_of({}));
-  EXPECT_TRUE(read_summaries(in, "file").empty());
+  EXPECT_TRUE(read_baseline(in, "file").summaries.empty());
 }
 
 TEST(Json, OfAnotherKindIsRefused) {
@@ -76,13 +85,61 @@ TEST(Json, OfAnotherKindIsRefused) {
                            R"({"schema": 1})", R"({"schema": 1, "summary": [{"bytes": "x"}]})"}) {
     std::istringstream in(text);
     try {
-      (void)read_summaries(in, "old.json");
+      (void)read_baseline(in, "old.json");
       FAIL() << text;
-    } catch (const std::runtime_error& error) {
+    } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr("old.json")) << text;
+      EXPECT_THAT(error.what(), Not(HasSubstr("unspecified"))) << text;
       EXPECT_THAT(error.what(), HasSubstr("ronde-perf --json")) << text;
     }
   }
+}
+
+std::string difference(const std::string& before, const Options& options, const Machine& machine) {
+  std::istringstream in(before);
+  try {
+    require_alike(read_baseline(in, "old.json"), conditions_of(options, machine), "old.json");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "alike";
+}
+
+TEST(Baseline, OfAnUnlikeRunIsRefused) {
+  const std::string before = json_of(samples_of({20, 21, 22}));
+  EXPECT_EQ(difference(before, Options(), machine_of(2)), "alike");
+  EXPECT_THAT(difference(before, Options(), machine_of(1)),
+              HasSubstr("--baseline old.json was taken with ranks=2, this run has ranks=1"));
+  Machine machine = machine_of(2);
+  machine.hosts = 2;
+  EXPECT_THAT(difference(before, Options(), machine),
+              HasSubstr("with hosts=1, this run has hosts=2"));
+  machine = machine_of(2);
+  machine.cores = 1;
+  EXPECT_THAT(difference(before, Options(), machine), HasSubstr("with cores=4"));
+  machine = machine_of(2);
+  machine.algorithm = "ring";
+  EXPECT_THAT(difference(before, Options(), machine), HasSubstr("with algorithm=auto"));
+  Options options;
+  options.on_board = true;
+  EXPECT_THAT(difference(before, options, machine_of(2)), HasSubstr("with buffer=false"));
+  options = Options();
+  options.check = false;
+  EXPECT_THAT(difference(before, options, machine_of(2)), HasSubstr("with check=true"));
+}
+
+TEST(Baseline, OfFewRepetitionsIsRefused) {
+  Options options;
+  options.repetitions = 4;
+  EXPECT_THAT(difference(json_of(samples_of({20, 21}), options), Options(), machine_of(2)),
+              HasSubstr("has 4 repetitions, too few"));
+  options.repetitions = 5;
+  EXPECT_EQ(difference(json_of(samples_of({20, 21}), options), Options(), machine_of(2)), "alike");
+}
+
+TEST(Baseline, ThatIsNotThereIsRefused) {
+  EXPECT_THROW((void)read_baseline("/nonexistent/old.json"), UsageError);
+  EXPECT_THROW((void)read_baseline("/"), UsageError) << "a folder";
 }
 
 TEST(Csv, HasOneLineForEachRow) {

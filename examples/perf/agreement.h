@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors that every rank learns of, so that one line is printed and all ranks end in good order.
+#pragma once
+
+#include <functional>
+#include <ronde/ronde.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace ronde::perf {
+
+// Exit codes of the program.
+inline constexpr int kWrong = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kWorse = 3;
+
+// An error that every rank knows of: rank 0 says it, and all end in good order.
+class EveryRanksError : public std::runtime_error {
+ public:
+  EveryRanksError(int code, const std::string& message)
+      : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// Runs on rank 0 what only rank 0 does, and tells the others how it went: every rank throws
+// EveryRanksError for a code that is not 0 or an exception. Collective.
+void on_rank_0(Engine& engine, const std::function<int()>& work);
+
+// Runs what may fail on some ranks alone, such as taking memory: every rank throws EveryRanksError
+// with the message of the first rank that failed. Collective; the work itself is not.
+void on_every_rank(Engine& engine, const std::function<void()>& work);
+
+}  // namespace ronde::perf
