@@ -102,9 +102,10 @@ Baseline read_baseline(const std::string& name) {
 
 void require_alike(const Baseline& before, const Conditions& now, const std::string& name) {
   for (const auto& [key, value] : now) {
-    const auto same_key = [&key = key](const auto& other) { return other.first == key; };
-    const auto old = std::find_if(before.conditions.begin(), before.conditions.end(), same_key);
-    const std::string then = old == before.conditions.end() ? "unknown" : old->second;
+    std::string then = "unknown";
+    for (const auto& [old_key, old_value] : before.conditions) {
+      if (old_key == key) then = old_value;
+    }
     if (then == value) continue;
     throw UsageError("--baseline " + name + " was taken with " + key + "=" + then +
                      ", this run has " + key + "=" + value + ": compare like with like");

@@ -86,7 +86,7 @@ class MpiContender final : public Contender {
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
     const bool reduced = reduces(shape.operation);
-    const std::string operation(name_of(shape.operation));
+    std::string operation(name_of(shape.operation));
     if (shape.output_elements() > INT_MAX || shape.input_elements() > INT_MAX) {
       return "vectors of more than " + std::to_string(INT_MAX) + " elements";
     }

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kPanelWidth = 460;
 constexpr double kPanelHeight = 380;
+constexpr double kLabelCharacter = 7;  // the width of one, at most on average
 constexpr double kTop = 96;
 constexpr double kLeft = 84;
 constexpr double kGap = 104;
@@ -127,8 +128,19 @@ void write_size_axis(std::string& svg, const Axis& axis) {
   for (int power = first; power <= last; power += step) {
     const double x = axis.at(std::ldexp(1.0, power));
     write_line(svg, x, 0, x, kPanelHeight, "stroke=\"#e4e4e4\"");
-    write_text(svg, {x, kPanelHeight + 18, "middle", "font-size=\"12\""},
-               size_label(std::ldexp(1.0, power)));
+    const std::string label = size_label(std::ldexp(1.0, power));
+    // A label in the middle below its line, but never beyond the panel.
+    const double half = kLabelCharacter / 2 * static_cast<double>(label.size());
+    const bool left = x < half;
+    const bool right = x > kPanelWidth - half;
+    const double at = left ? 0 : right ? kPanelWidth : x;
+    write_text(svg,
+               {at, kPanelHeight + 18,
+                left    ? "start"
+                : right ? "end"
+                        : "middle",
+                "font-size=\"12\""},
+               label);
   }
   write_text(svg, {kPanelWidth / 2, kPanelHeight + 40, "middle", "font-size=\"13\""},
              "size of the vector");

@@ -220,6 +220,20 @@ TEST(Plot, HasACurveForEachContender) {
   EXPECT_THAT(svg, Not(HasSubstr("inf")));
 }
 
+TEST(Plot, LabelsOfTheSizesStayBelowTheirPanel) {
+  std::vector<Sample> samples;
+  for (std::uint64_t bytes = 8; bytes <= 2U << 20U; bytes *= 8) {
+    samples.push_back(sample_of(kRonde, 0, static_cast<double>(bytes) / 1e3, bytes));
+  }
+  const std::string svg = plot(summarize(samples), "");
+  // The panels are 460 wide.
+  EXPECT_NE(svg.find(R"(<text x="460.0" y="398.0" text-anchor="end" font-size="12">2 MiB<)"),
+            std::string::npos);
+  EXPECT_NE(svg.find(R"(<text x="0.0" y="398.0" text-anchor="start" font-size="12">8 B<)"),
+            std::string::npos);
+  EXPECT_NE(svg.find(R"(text-anchor="middle" font-size="12">32 KiB<)"), std::string::npos);
+}
+
 TEST(Plot, OfOneSizeOrNothingIsStillAPicture) {
   for (const auto& samples : {std::vector<Sample>{}, {sample_of(kRonde, 0, 1)}}) {
     const std::string svg = plot(summarize(samples), "");
