@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What rows.py makes of measurements: verdicts, the exit code, and programs that do not run."""
 
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
 import unittest
 
 import programs
@@ -76,6 +81,150 @@ class Reading(unittest.TestCase):
         bench = rows.Bench(programs.Programs("/nonexistent", log=lambda text: None))
         measured = rows.measure(bench, ["1M", "idle"], lambda text: None)
         self.assertEqual([row.verdict for row in measured], [rows.FAILED, rows.FAILED])
+
+
+class FakePrograms:
+    """Every time is what makes Ronde pass by far, but for those that a test changes."""
+
+    repetitions = 5
+
+    def __init__(self, folder="", log=None, quick=False):
+        self.folder, self.log, self.quick = folder, log, quick
+        self.raw = {}
+
+    @staticmethod
+    def times(sizes, contenders):
+        us = {"ronde": 1.0, "floor": 1.0}
+        return {(size, name): Series([us.get(name, 1000.0)] * 5) for size in sizes for name in contenders}
+
+    def perf_times(self, ranks, *arguments, iterations):
+        del ranks, arguments, iterations
+        return self.times([8, 64 * rows.KIB, rows.MIB, 16 * rows.MIB, 64 * rows.MIB],
+                          ["ronde", "mpi", "mpi-best", "memcpy"])
+
+    def perf(self, ranks, *arguments, iterations):
+        del ranks, arguments, iterations
+        return {"samples": [{"contender": name, "p50_us": us, "wrong": 0}
+                            for name, us in (("ronde", 1.0), ("ronde-flat", 2.0)) for _ in range(5)]}
+
+    def data_plane(self, ranks, sizes, *arguments):
+        del ranks, sizes, arguments
+        return self.times([8, 64 * rows.KIB, rows.MIB, 16 * rows.MIB, 64 * rows.MIB],
+                          ["ronde", "mpi", "mpi-best", "memcpy", "floor"])
+
+    def floor(self, ranks, sizes):
+        del ranks, sizes
+        return self.times([64 * rows.MIB], ["floor", "memcpy"])
+
+    def engine(self, ranks, *arguments):
+        del ranks, arguments
+        return {"core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0}
+
+    def train(self, batch):
+        del batch
+        return {name: Series([1000.0] * 5) for name in ("one", "two", "apart")} | {"two": Series([2000.0] * 5)}
+
+
+class BusyPrograms(FakePrograms):
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), core_share=0.5)
+
+
+class NoPrograms(FakePrograms):
+    def engine(self, ranks, *arguments):
+        raise ProgramError("there is no such program")
+
+
+class Main(unittest.TestCase):
+    @staticmethod
+    def run_main(kind, *arguments):
+        """The exit code, and what was printed."""
+        out = io.StringIO()
+        kept = rows.Programs, rows.busy_cores
+        rows.Programs, rows.busy_cores = kind, lambda: 0.0
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+                return rows.main(list(arguments)), out.getvalue()
+        finally:
+            rows.Programs, rows.busy_cores = kept
+
+    def test_all_rows_that_reach_their_limits_are_success(self):
+        code, text = self.run_main(FakePrograms)
+        self.assertEqual(code, 0, text)
+        self.assertIn("no row is missed", text)
+
+    def test_a_missed_row_fails_and_is_named(self):
+        code, text = self.run_main(BusyPrograms)
+        self.assertEqual(code, 1)
+        self.assertIn("missed: idle engine, share of a core\n", text)
+
+    def test_a_program_that_does_not_run_fails(self):
+        code, text = self.run_main(NoPrograms, "--row", "idle")
+        self.assertEqual(code, 1)
+        self.assertIn("did not run: idle", text)
+
+    def test_only_the_rows_that_were_asked_for(self):
+        code, text = self.run_main(BusyPrograms, "--row", "1M", "--row", "64K")
+        self.assertEqual(code, 0)
+        self.assertNotIn("idle", text)
+        self.assertIn("1 MiB, to MPI", text)
+
+    def test_the_json_has_every_row(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "rows.json"
+            self.run_main(BusyPrograms, "--row", "1M", "--row", "idle", "--json", str(file))
+            document = json.loads(file.read_text(encoding="utf-8"))
+        self.assertEqual([(row["row"], row["verdict"]) for row in document["rows"]],
+                         [("1 MiB, to MPI", rows.OK), ("idle engine, share of a core", rows.MISSED),
+                          ("idle engine, bytes of messages", rows.OK)])
+
+
+class Limits(unittest.TestCase):
+    # The budgets of this project on one host: a row that changes its limit has to change it here too.
+    BUDGETS = {
+        "64 MiB, to memcpy": ("<=", 1.0),
+        "64 MiB, to MPI": (">=", 3.0),
+        "64 MiB, to MPI's best": (">=", 1.5),
+        "16 MiB, to MPI": (">=", 1.5),
+        "16 MiB, to MPI's best": (">=", 1.1),
+        "1 MiB, to MPI": (">=", 1.5),
+        "64 KiB, to MPI": (">=", 1.5),
+        "8 B, data plane alone": (">=", 1.0),
+        "8 B, submit to wait [us]": ("<=", 5.0),
+        "4 ranks, 64 KiB, to MPI": (">=", 1.5),
+        "4 ranks, 1 MiB, to MPI": (">=", 1.5),
+        "4 ranks, 16 MiB, to MPI": (">=", 1.5),
+        "4 ranks, 64 MiB, to MPI": (">=", 3.0),
+        "ResNet-50 one by one, to flat": ("<=", 1.15),
+        "MLP, 2 ranks at 128, to 2 x 1 rank": (">=", 0.85),
+        "idle engine, share of a core": ("<=", 0.01),
+        "idle engine, bytes of messages": ("<=", 0.0),
+    }
+
+    def setUp(self):
+        bench = rows.Bench(FakePrograms())
+        self.rows = {row.name: row for row in rows.measure(bench, list(rows.GROUPS), self.fail)}
+
+    def test_every_budget_has_its_limit_and_decides(self):
+        for name, (wants, limit) in self.BUDGETS.items():
+            with self.subTest(name):
+                self.assertEqual((self.rows[name].wants, self.rows[name].limit), (wants, limit))
+                self.assertFalse(self.rows[name].constant)
+
+    def test_ratios_are_the_right_way_round(self):
+        for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),
+                            ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0)):
+            with self.subTest(name):
+                self.assertAlmostEqual(self.rows[name].ratio.median, ratio)
+
+    def test_the_switch_to_windows_and_sizes_between_powers_are_measured(self):
+        sizes = rows.DATA_PLANE_SIZES.split(",")
+        for size in ("32K", "33K", "512K", "2M"):
+            self.assertIn(size, sizes)
+
+    def test_sizes_are_named_exactly(self):
+        names = [rows.size_text(size) for size in (8, 1000, 32768, 33792, 1 << 20, 3 << 19)]
+        self.assertEqual(names, ["8 B", "1000 B", "32 KiB", "33 KiB", "1 MiB", "1536 KiB"])
 
 
 if __name__ == "__main__":
