@@ -80,7 +80,9 @@ void StartLine::arrive(bool may_yield) {
   for (int other = 0; other < ranks_; ++other) {
     for (int looks = 0; lines_[other].arrivals.load(std::memory_order_acquire) < arrivals_;
          ++looks) {
-      if (may_yield && looks > kPauses) {
+      // With fewer cores than ranks a pause only keeps the core from one that has yet to come, or
+      // to leave, while the clock of another runs already.
+      if (may_yield && (oversubscribed_ || looks > kPauses)) {
         sched_yield();
       } else {
         relax();

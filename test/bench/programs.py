@@ -70,7 +70,7 @@ class Programs:
         self.folder = pathlib.Path(folder)
         self.log = log
         self.quick = quick
-        self.repetitions = 2 if quick else 5
+        self.repetitions = 2 if quick else 7
         self.mpirun = shutil.which("mpirun")
         self.raw = {}  # what the programs said, for --json
 

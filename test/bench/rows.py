@@ -130,8 +130,12 @@ class Bench:
 
     @functools.cached_property
     def four_ranks(self):
-        return self.programs.perf_times(4, "-b", "64K", "-e", "64M", "-f", "4", "--against", "mpi",
-                                        iterations=10)
+        # The scheduler may leave three ranks on one core for a while: small sizes need many turns.
+        small = self.programs.perf_times(4, "-b", "64K", "-e", "4M", "-f", "4", "--against", "mpi",
+                                         iterations=100)
+        large = self.programs.perf_times(4, "-b", "16M", "-e", "64M", "-f", "4", "--against", "mpi",
+                                         iterations=10)
+        return {**small, **large}
 
     @functools.cached_property
     def data_plane(self):
@@ -187,7 +191,7 @@ class Bench:
                          self.floor_four)
 
     def rows_resnet50(self):
-        samples = self.programs.perf(2, "--model", "resnet50", iterations=10)["samples"]
+        samples = self.programs.perf(2, "--model", "resnet50", iterations=20)["samples"]
         series = {}
         for sample in samples:
             if sample["wrong"]:
