@@ -53,20 +53,28 @@ pid_t parent_of(const std::string& process) {
   return parent;
 }
 
-std::set<pid_t> children() {
+std::set<pid_t> children_of(pid_t parent) {
   std::set<pid_t> result;
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return result;
-  const pid_t self = getpid();
   while (const dirent* entry = readdir(folder)) {
     const std::string_view name = entry->d_name;
     pid_t process = 0;
     const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
     if (error != std::errc() || stop != name.data() + name.size()) continue;
-    if (parent_of(std::string(name)) == self) result.insert(process);
+    if (parent_of(std::string(name)) == parent) result.insert(process);
   }
   closedir(folder);
   return result;
+}
+
+// mpirun's other children are its connections to other hosts.
+bool is_rank(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/environ");
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    if (variable.starts_with("OMPI_COMM_WORLD_RANK=")) return true;
+  }
+  return false;
 }
 
 void say(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
@@ -134,7 +142,7 @@ class Job {
 
   Status start(std::span<const std::string> argv) {
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Status::system("prctl", errno);
-    strangers_ = children();
+    strangers_ = children_of(getpid());
     own_group_ = !owns_terminal();
     std::vector<char*> words;
     for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
@@ -199,7 +207,10 @@ class Job {
       say(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
       if (signal == SIGQUIT) {
         kill_all();
-      } else if (own_group_ || signal != SIGINT || !from_kernel) {
+        return;
+      }
+      ask_ranks();
+      if (own_group_ || signal != SIGINT || !from_kernel) {
         // Otherwise the terminal has told mpirun as well, and a second SIGINT would make it give up
         // on its ranks.
         kill(mpirun_, SIGTERM);
@@ -207,6 +218,14 @@ class Job {
     } else if (now - stopped_at_ >= kSameRequest) {
       say("killing all ranks");
       kill_all();
+    }
+  }
+
+  // mpirun waits a second before it passes SIGTERM on, and then follows it with SIGKILL at once: a
+  // rank that wants to tidy up has to know earlier. Reaches the ranks of this host only.
+  void ask_ranks() const {
+    for (const pid_t child : children_of(mpirun_)) {
+      if (is_rank(child)) kill(child, SIGTERM);
     }
   }
 
@@ -229,7 +248,7 @@ class Job {
     if (!ended_) kill(mpirun_, SIGKILL);
     while (clock_.now() < deadline) {
       bool left = false;
-      for (const pid_t child : children()) {
+      for (const pid_t child : children_of(getpid())) {
         if (strangers_.count(child) != 0) continue;
         left = true;
         kill(child, SIGKILL);

@@ -20,9 +20,10 @@ struct Outcome {
   int interrupted = 0;  // the signal that ended the job from outside; 0: it ended by itself
 };
 
-// Runs a command until it ends. SIGINT, SIGTERM and SIGHUP end all of it, in order; a second one,
-// or SIGQUIT, or `grace` without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller
-// must have one thread only: signals are blocked in the whole process meanwhile.
+// Runs a command until it ends. SIGINT, SIGTERM and SIGHUP end all of it: the ranks of this
+// host get SIGTERM at once and about a second to tidy up. A second one, or SIGQUIT, or `grace`
+// without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one thread only:
+// signals are blocked in the whole process meanwhile.
 [[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv,
                                                const base::Clock& clock, base::Nanoseconds grace);
 

@@ -231,11 +231,11 @@ class Signals(unittest.TestCase):
         self.check_ends(run, 130)
 
     def start_tidy_ranks(self):
-        """Ranks that leave a file when asked to end, by themselves: mpirun signals their children too."""
+        """Ranks that leave a file when asked to end; it takes them a moment."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        tidy = f'trap ": >{folder.name}/$OMPI_COMM_WORLD_RANK; exit 0" TERM'
-        return self.start(tidy, "sleep 60 & wait"), lambda: sorted(os.listdir(folder.name))
+        tidy = f'trap "sleep 0.3; : >{folder.name}/$OMPI_COMM_WORLD_RANK; exit 0" TERM'
+        return self.start(tidy, "while :; do sleep 0.05; done"), lambda: sorted(os.listdir(folder.name))
 
     def test_ranks_may_clean_up(self):
         run, tidied = self.start_tidy_ranks()
