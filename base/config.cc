@@ -19,7 +19,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 14> kSettings{{
+constexpr std::array<Setting, 15> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring", 0, 0, true,
      "how collectives move bytes between ranks"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -47,6 +47,10 @@ constexpr std::array<Setting, 14> kSettings{{
      "... and fails the job after this long"},
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
+    {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
+     "the networks for control messages between hosts: names of interfaces or networks, as in "
+     "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
+     "up"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important line that is printed on standard error"},
 }};
@@ -103,6 +107,11 @@ Result<std::size_t> parse_choice(const Setting& setting, std::string_view value)
 
 // Where the value of each setting goes.
 Status assign(Config& config, const Setting& setting, const std::string& value) {
+  if (setting.kind == SettingKind::kText) {
+    check(setting.name == "RONDE_INTERFACE", "every text has a place in Config");
+    config.interfaces = value;
+    return {};
+  }
   if (setting.kind == SettingKind::kChoice) {
     const auto choice = parse_choice(setting, value);
     RONDE_RETURN_IF_ERROR(choice.status());
@@ -153,6 +162,8 @@ std::string valid_values(const Setting& setting) {
              number_text(setting.maximum);
     case SettingKind::kSeconds:
       return "seconds from " + number_text(setting.minimum) + " to " + number_text(setting.maximum);
+    case SettingKind::kText:
+      return "any text";
   }
   return "";
 }

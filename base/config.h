@@ -16,7 +16,7 @@
 
 namespace ronde::base {
 
-enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds };
+enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds, kText };
 
 struct Setting {
   std::string_view name;  // "RONDE_ALGORITHM"
@@ -25,8 +25,9 @@ struct Setting {
   std::string_view choices;        // kChoice: the valid words, separated by blanks
   double minimum;                  // kInteger, kSeconds: both ends are valid
   double maximum;
-  bool same_on_all_ranks;  // a job whose ranks differ in it is refused at start
-  std::string_view help;   // one line
+  // A job whose ranks differ in it is refused at start. Never of kText, which may hold a line end.
+  bool same_on_all_ranks;
+  std::string_view help;  // one line
 };
 
 // All settings, in the order in which the documentation lists them.
@@ -48,6 +49,7 @@ struct Config {
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
+  std::string interfaces;  // empty: see runtime/interfaces.h
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
   [[nodiscard]] std::string shared_text() const;
@@ -64,7 +66,8 @@ struct Config {
   std::vector<std::string> shared_;
 };
 
-// What is valid for a setting, in words: "one of: auto ring", "a whole number from 1 to 10".
+// What is valid for a setting, in words: "one of: auto ring", "a whole number from 1 to 10",
+// "any text".
 [[nodiscard]] std::string valid_values(const Setting& setting);
 
 }  // namespace ronde::base

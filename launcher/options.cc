@@ -80,17 +80,31 @@ std::vector<Row> own_rows() {
   };
 }
 
+// What --help shows in the place of a value.
+const char* placeholder(base::SettingKind kind) {
+  switch (kind) {
+    case base::SettingKind::kChoice:
+      return "WORD";
+    case base::SettingKind::kInteger:
+      return "N";
+    case base::SettingKind::kSeconds:
+      return "SECONDS";
+    case base::SettingKind::kText:
+      return "TEXT";
+  }
+  return "";
+}
+
 std::vector<Row> setting_rows() {
   std::vector<Row> rows;
   for (const base::Setting& setting : base::settings()) {
-    rows.push_back({Action::kSetting,
-                    {option_of(setting.name)},
-                    setting.kind == base::SettingKind::kChoice    ? "WORD"
-                    : setting.kind == base::SettingKind::kInteger ? "N"
-                                                                  : "SECONDS",
-                    std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
-                        std::string(setting.default_value) + ")",
-                    std::string(setting.name)});
+    rows.push_back(
+        {Action::kSetting,
+         {option_of(setting.name)},
+         placeholder(setting.kind),
+         std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
+             (setting.default_value.empty() ? "empty" : std::string(setting.default_value)) + ")",
+         std::string(setting.name)});
   }
   return rows;
 }

@@ -4,6 +4,9 @@
 
 #include <sstream>
 #include <utility>
+#include <variant>
+
+#include "runtime/relay.h"
 
 namespace ronde::runtime {
 
@@ -12,6 +15,8 @@ using base::Result;
 using base::Status;
 
 namespace {
+
+constexpr std::int32_t kHost = 0;  // the coordinator's
 
 std::string seconds_text(std::int64_t nanoseconds) {
   std::ostringstream text;
@@ -37,86 +42,130 @@ std::uint32_t Coordinator::BoardArrivals::count(std::int32_t entry) {
 }
 
 bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t entry) {
-  return board_.has_arrived(rank, entry);
+  return shape_.host_of(rank) == kHost && board_.has_arrived(shape_.position_of(rank), entry);
 }
 
-Coordinator::Coordinator(collectives::Board board, const base::Config& config,
-                         const base::Clock& clock)
-    : board_(std::move(board)),
+Coordinator::Coordinator(collectives::Board board, const collectives::JobShape& shape,
+                         LeaderLinks* links, const base::Config& config, const base::Clock& clock)
+    : shape_(shape),
+      links_(links),
       config_(config),
       clock_(clock),
-      arrivals_(board_),
-      negotiator_(board_.ranks(), config.plan_capacity, arrivals_),
-      decisions_(board_.decision_writer()) {
-  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    announcements_.push_back(board_.announce_reader(rank));
-  }
-}
+      desk_(board),
+      arrivals_(board, shape),
+      negotiator_(shape.ranks(), {board.ranks(), links == nullptr ? 0 : links->children()},
+                  config.plan_capacity, arrivals_) {}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
-  const auto read = read_announcements();
-  RONDE_RETURN_IF_ERROR(read.status());
+  const auto announced = read_board();
+  RONDE_RETURN_IF_ERROR(announced.status());
+  int work = *announced;
+  if (links_ != nullptr) {
+    const auto read = read_links();
+    RONDE_RETURN_IF_ERROR(read.status());
+    work += *read;
+  }
+  if (!stalls_.empty()) RONDE_RETURN_IF_ERROR(report_stalls());
   const auto published = publish(data_plane_idle);
   RONDE_RETURN_IF_ERROR(published.status());
-  return *read + *published;
+  return work + *published;
 }
 
-Result<int> Coordinator::read_announcements() {
-  int work = 0;
-  for (std::size_t rank = 0; rank < announcements_.size(); ++rank) {
-    while (true) {
-      const auto bytes = announcements_[rank].poll();
-      RONDE_RETURN_IF_ERROR(bytes.status());
-      if (!bytes->has_value()) break;
-      const auto announcement = decode_announcement(**bytes);
-      RONDE_RETURN_IF_ERROR(announcement.status());
-      RONDE_RETURN_IF_ERROR(on_announcement(base::narrow<std::int32_t>(rank), *announcement));
-      ++work;
+Result<int> Coordinator::read_board() {
+  const auto announced = desk_.take_announcements([this](std::int32_t position, auto bytes) {
+    return on_announcement(shape_.ranks_of(kHost)[static_cast<std::size_t>(position)], bytes);
+  });
+  RONDE_RETURN_IF_ERROR(announced.status());
+  const auto ready = desk_.take_ready([this](std::int32_t entry) {
+    negotiator_.on_entry_ready(entry);
+    return Status();
+  });
+  RONDE_RETURN_IF_ERROR(ready.status());
+  return *announced + *ready;
+}
+
+Result<int> Coordinator::read_links() {
+  const auto read = links_->poll(
+      [this](LeaderLinks::From, const LinkMessage& message) { return on_message(message); });
+  RONDE_RETURN_IF_ERROR(read.status());
+  while (const auto lost = links_->take_lost()) {
+    // Leaders go when nothing can be agreed any more.
+    if (!somebody_left_) return lost_neighbour(shape_, *lost);
+  }
+  return *read;
+}
+
+Status Coordinator::on_message(const LinkMessage& message) {
+  if (const auto* record = std::get_if<collectives::FailureRecord>(&message)) {
+    desk_.board().fail(*record);
+    return {};
+  }
+  if (const auto* relayed = std::get_if<RelayedAnnouncement>(&message)) {
+    if (relayed->rank >= 0 && relayed->rank < shape_.ranks()) {
+      return on_announcement(relayed->rank, relayed->announcement);
     }
+  } else if (const auto* ready = std::get_if<ReadyReport>(&message)) {
+    negotiator_.on_subtree_ready(ready->entry, ready->generation);
+    return {};
+  } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
+    negotiator_.on_closed(closed->entry, closed->generation, closed->arrived, closed->ranks);
+    return {};
   }
-  while (const auto entry = board_.pop_ready()) {
-    negotiator_.on_entry_ready(base::narrow<std::int32_t>(*entry));
-    ++work;
-  }
-  return work;
+  return Status::error(Code::kInternal, "a message between hosts that the coordinator cannot take");
 }
 
-Status Coordinator::on_announcement(std::int32_t rank, const Announcement& announcement) {
-  if (const auto* request = std::get_if<RequestAnnouncement>(&announcement)) {
+Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte> bytes) {
+  const auto announcement = decode_announcement(bytes);
+  RONDE_RETURN_IF_ERROR(announcement.status());
+  if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
     negotiator_.on_request(rank, *request);
-    return {};
-  }
-  if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
+  } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&*announcement)) {
     negotiator_.on_closing(rank, closing->forced);
-    return {};
+  } else {
+    stalls_.push_back({rank, std::get<StalledAnnouncement>(*announcement)});
   }
-  return on_stalled(rank, std::get<StalledAnnouncement>(announcement));
+  return {};
 }
 
-Status Coordinator::on_stalled(std::int32_t rank, const StalledAnnouncement& stalled) {
-  const auto waiting = negotiator_.waiting_for(stalled.name);
+Status Coordinator::report_stalls() {
+  std::vector<Stall> unclear;
+  for (const Stall& stall : std::exchange(stalls_, {})) {
+    if (!negotiator_.find_out(stall.said.name)) {
+      unclear.push_back(stall);
+      continue;
+    }
+    RONDE_RETURN_IF_ERROR(report(stall));
+  }
+  stalls_ = std::move(unclear);
+  return {};
+}
+
+Status Coordinator::report(const Stall& stall) {
+  const StalledAnnouncement& said = stall.said;
+  const auto waiting = negotiator_.waiting_for(said.name);
   // Everybody has submitted it meanwhile: it is in a batch or about to be.
   if (!waiting || waiting->missing.empty()) return {};
-  std::string text = "'" + stalled.name + "' has waited for " + seconds_text(stalled.waited_ns) +
+  std::string text = "'" + said.name + "' has waited for " + seconds_text(said.waited_ns) +
                      ": submitted on " + ranks_phrase(waiting->ready) + ", not yet on " +
                      ranks_phrase(waiting->missing);
   for (const std::int32_t missing : waiting->missing) {
-    const std::string doing = board_.presence(missing).doing;
+    if (!is_here(missing)) continue;
+    const std::string doing = desk_.board().presence(shape_.position_of(missing)).doing;
     if (!doing.empty()) text += "; rank " + std::to_string(missing) + " was last " + doing;
   }
-  if (!stalled.failed) {
+  if (!said.failed) {
     // Every rank that waits reports the same stall; one line is enough.
     const base::Instant now = clock_.now();
     std::erase_if(noticed_, [&](const auto& notice) { return notice.second <= now; });
-    const bool fresh = noticed_.emplace(stalled.name, now + config_.stall_warning).second;
-    return fresh ? post(NoticeDecision{stalled.name, text}) : Status();
+    const bool fresh = noticed_.emplace(said.name, now + config_.stall_warning).second;
+    return fresh ? post(NoticeDecision{said.name, text}) : Status();
   }
   collectives::FailureRecord record;
   record.culprit = waiting->missing.front();
-  record.reporter = rank;
+  record.reporter = stall.rank;
   record.code = Code::kDeadline;
   record.text = text + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";
-  board_.fail(record);
+  desk_.board().fail(record);
   return {};
 }
 
@@ -135,19 +184,17 @@ Result<int> Coordinator::publish(bool data_plane_idle) {
       RONDE_RETURN_IF_ERROR(post(decision));
     }
   }
-  detach_departed();
-  const auto flushed = decisions_.flush();
-  RONDE_RETURN_IF_ERROR(flushed.status());
-  drained_ = *flushed;
-  if (decisions_.take_added()) ring_the_others();
+  RONDE_RETURN_IF_ERROR(flush());
   return work;
 }
 
-// This rank reads what was decided in the same look.
-void Coordinator::ring_the_others() {
-  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    if (rank != board_.rank()) board_.doorbell(rank).ring();
-  }
+Status Coordinator::flush() {
+  RONDE_RETURN_IF_ERROR(desk_.flush());
+  if (links_ == nullptr) return {};
+  const auto flushed = links_->flush();
+  RONDE_RETURN_IF_ERROR(flushed.status());
+  links_drained_ = *flushed;
+  return {};
 }
 
 bool Coordinator::lingers() {
@@ -158,23 +205,17 @@ bool Coordinator::lingers() {
   return false;
 }
 
-base::Instant Coordinator::next_deadline() const { return linger_until_; }
+bool Coordinator::is_here(std::int32_t rank) const { return shape_.host_of(rank) == kHost; }
 
 Status Coordinator::post(const Decision& decision) {
   if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
-    if (departed->rank != board_.rank()) leaving_.push_back(departed->rank);
+    somebody_left_ = true;
+    if (is_here(departed->rank)) desk_.on_departed(shape_.position_of(departed->rank));
   }
-  return decisions_.post(encode(decision));
-}
-
-// A rank that has left reads no further, so nobody may wait for it; but until then it needs what
-// was decided before.
-void Coordinator::detach_departed() {
-  std::erase_if(leaving_, [this](std::int32_t rank) {
-    if (board_.state(rank) != collectives::PresenceState::kClosed) return false;
-    decisions_.detach(rank);
-    return true;
-  });
+  std::vector<std::byte> bytes = encode(decision);
+  // The ranks here arrive on words that the negotiator has closed itself.
+  if (!std::holds_alternative<CloseDecision>(decision)) RONDE_RETURN_IF_ERROR(desk_.post(bytes));
+  return links_ == nullptr ? Status() : links_->send_down(RelayedDecision{std::move(bytes)});
 }
 
 }  // namespace ronde::runtime

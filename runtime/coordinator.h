@@ -1,45 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of a job, on rank 0: carries announcements from the board to the negotiator and
-// its decisions back, and forms batches by group commit.
+// The coordinator of a job, on rank 0: carries announcements from the board, and from the leaders
+// of other hosts, to the negotiator and its decisions back, and forms batches by group commit.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
 #include "collectives/board.h"
+#include "collectives/job_shape.h"
+#include "runtime/board_desk.h"
+#include "runtime/lead.h"
+#include "runtime/leader_links.h"
+#include "runtime/messages.h"
 #include "runtime/negotiator.h"
 
 namespace ronde::runtime {
 
 // Thread safety: belongs to the agent of rank 0.
-class Coordinator {
+class Coordinator final : public Lead {
  public:
-  Coordinator(collectives::Board board, const base::Config& config, const base::Clock& clock);
+  // `links`: to other hosts, nullptr without any. All that is referred to must outlive it.
+  Coordinator(collectives::Board board, const collectives::JobShape& shape, LeaderLinks* links,
+              const base::Config& config, const base::Clock& clock);
 
-  // Reads what was announced, decides, and publishes. data_plane_idle: this rank has executed every
-  // batch, so the next one goes at once; otherwise what is ready waits and goes together.
-  // Returns how much was done.
-  base::Result<int> step(bool data_plane_idle);
-
-  // When a lingering batch is due; kNever without one.
-  [[nodiscard]] base::Instant next_deadline() const;
-  // A step() with the data plane idle would publish a batch: what is ready waits for nothing else.
-  [[nodiscard]] bool waits_for_idle() const {
+  base::Result<int> step(bool data_plane_idle) override;
+  // When a lingering batch is due.
+  [[nodiscard]] base::Instant next_deadline() const override { return linger_until_; }
+  [[nodiscard]] bool waits_for_idle() const override {
     return negotiator_.has_ready() && linger_until_ == base::kNever;
   }
-  // Everything that was decided has reached the board.
-  [[nodiscard]] bool drained() const { return drained_; }
+  [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:
-  // The plan's words on the board.
+  // The plan's words on the board of this host, whose ranks' positions are not their ranks.
   class BoardArrivals final : public ArrivalWords {
    public:
-    explicit BoardArrivals(collectives::Board board) : board_(std::move(board)) {}
+    BoardArrivals(collectives::Board board, const collectives::JobShape& shape)
+        : board_(std::move(board)), shape_(shape) {}
     std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) override;
     void reset(std::int32_t entry) override;
     std::uint32_t count(std::int32_t entry) override;
@@ -47,29 +51,38 @@ class Coordinator {
 
    private:
     collectives::Board board_;
+    const collectives::JobShape& shape_;
+  };
+  struct Stall {
+    std::int32_t rank = 0;  // that reported it
+    StalledAnnouncement said;
   };
 
-  base::Result<int> read_announcements();
-  base::Status on_announcement(std::int32_t rank, const Announcement& announcement);
-  base::Status on_stalled(std::int32_t rank, const StalledAnnouncement& stalled);
+  base::Result<int> read_board();
+  base::Result<int> read_links();
+  base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
+  base::Status on_message(const LinkMessage& message);
+  base::Status report_stalls();
+  base::Status report(const Stall& stall);
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);
-  void detach_departed();
-  void ring_the_others();
+  base::Status flush();
+  [[nodiscard]] bool is_here(std::int32_t rank) const;
   [[nodiscard]] bool lingers();
 
-  collectives::Board board_;
+  const collectives::JobShape& shape_;
+  LeaderLinks* const links_;
   const base::Config& config_;
   const base::Clock& clock_;
+  BoardDesk desk_;
   BoardArrivals arrivals_;
   Negotiator negotiator_;
-  std::vector<collectives::StreamReader> announcements_;
-  collectives::StreamWriter decisions_;
   base::Instant linger_until_ = base::kNever;
-  std::vector<std::int32_t> leaving_;  // said good-bye to, perhaps still reading
+  bool somebody_left_ = false;
+  bool links_drained_ = true;
+  std::vector<Stall> stalls_;  // not yet reported: other hosts are asked who waits
   // Stalls that were reported, and until when they are not reported again.
   std::map<std::string, base::Instant> noticed_;
-  bool drained_ = true;
 };
 
 }  // namespace ronde::runtime

@@ -63,6 +63,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   if (!entered.ok()) {
     // The others must not go on with a rank that is not there.
     engine->agent_.fail(entered, engine->rank_);
+    // Nobody else drives yet; this tells the other hosts.
+    if (!engine->open_) [[maybe_unused]]
+      const int told = engine->agent_.do_work();
     engine->job_->board().set_state(collectives::PresenceState::kDead);
     engine->job_->abandon();
     return entered;
@@ -89,7 +92,8 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       table_(rank_),
       agent_(*job_, table_, config_, *clock_, log_,
              {[this](Completion& completion) { runner_.complete(completion); },
-              [this](bool wake) { runner_.notify(wake); }}),
+              [this](bool wake) { runner_.notify(wake); },
+              [this](int fd) { return runner_.watch(fd); }}),
       runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
               runner_options(config_, *job_)) {}
 
@@ -111,10 +115,10 @@ std::optional<Status> Engine::trouble_at_start() const {
   if (const auto failure = job_->board().failure()) {
     return Status::remote(failure->code, failure->text, failure->place, failure->culprit);
   }
-  for (std::int32_t rank = 0; rank < local_size_; ++rank) {
-    const auto state = job_->board().state(rank);
+  for (std::int32_t position = 0; position < local_size_; ++position) {
+    const auto state = job_->board().state(position);
     if (state == collectives::PresenceState::kDead) {
-      return Status::error(Code::kPeerFailed, "rank " + std::to_string(rank) +
+      return Status::error(Code::kPeerFailed, "rank " + std::to_string(job_->rank_at(position)) +
                                                   " could not open its engine: look at its output");
     }
   }
@@ -125,8 +129,10 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
   while (true) {
     if (const auto trouble = trouble_at_start()) return *trouble;
     std::vector<std::int32_t> missing;
-    for (std::int32_t rank = 0; rank < local_size_; ++rank) {
-      if (job_->board().state(rank) == collectives::PresenceState::kAbsent) missing.push_back(rank);
+    for (std::int32_t position = 0; position < local_size_; ++position) {
+      if (job_->board().state(position) == collectives::PresenceState::kAbsent) {
+        missing.push_back(job_->rank_at(position));
+      }
     }
     if (missing.empty()) return {};
     if (clock_->now() >= deadline) {
@@ -172,6 +178,7 @@ Status Engine::watch_peers() {
     agent_.watch(peer.pidfd.get(), peer.rank);
     RONDE_RETURN_IF_ERROR(runner_.watch(peer.pidfd.get()));
   }
+  if (agent_.links_fd() >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(agent_.links_fd()));
   return {};
 }
 
@@ -265,7 +272,7 @@ Status Engine::leave() {
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  while (!agent_.coordinator_drained() && clock_->now() < deadline && !agent_.failed()) {
+  while (!agent_.lead_drained() && clock_->now() < deadline && !agent_.failed()) {
     std::this_thread::sleep_for(kEnterPoll);
   }
   RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));

@@ -23,6 +23,14 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
+std::int32_t Job::local_size() const {
+  return base::narrow<std::int32_t>(shape().ranks_of(host()).size());
+}
+
+std::int32_t Job::rank_at(std::int32_t position) const {
+  return shape().ranks_of(host())[base::narrow<std::size_t>(position)];
+}
+
 Status check_shared_settings(const std::vector<std::string>& texts) {
   const std::vector<std::string> first = lines_of(texts.front());
   for (std::size_t line = 0; line < first.size(); ++line) {

@@ -13,7 +13,9 @@
 #include "base/status.h"
 #include "collectives/board.h"
 #include "collectives/file_descriptor.h"
+#include "collectives/job_shape.h"
 #include "collectives/transport.h"
+#include "runtime/leader_links.h"
 
 namespace ronde::runtime {
 
@@ -29,16 +31,23 @@ class Job {
   virtual ~Job() = default;
 
   [[nodiscard]] virtual std::int32_t rank() const = 0;
-  [[nodiscard]] virtual std::int32_t size() const = 0;
-  [[nodiscard]] virtual std::int32_t local_rank() const = 0;
-  [[nodiscard]] virtual std::int32_t local_size() const = 0;
+  [[nodiscard]] virtual const collectives::JobShape& shape() const = 0;
+  [[nodiscard]] std::int32_t size() const { return shape().ranks(); }
+  [[nodiscard]] std::int32_t host() const { return shape().host_of(rank()); }
+  // This rank's position on its host, and how many ranks the host has.
+  [[nodiscard]] std::int32_t local_rank() const { return shape().position_of(rank()); }
+  [[nodiscard]] std::int32_t local_size() const;
+  [[nodiscard]] std::int32_t rank_at(std::int32_t position) const;
 
   // The cores that the ranks of this host may use together.
   [[nodiscard]] virtual std::int64_t cores() const = 0;
   [[nodiscard]] bool oversubscribed() const { return local_size() > cores(); }
 
-  // On the board of a one-host job, a rank's position is its rank.
+  // Of this host.
   [[nodiscard]] virtual collectives::Board& board() = 0;
+  // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
+  // Elsewhere nullptr.
+  virtual std::unique_ptr<LeaderLinks> take_links() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
 
   // Whether the time of a probe at the start is well spent: not for engines in one process.

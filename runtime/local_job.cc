@@ -2,8 +2,13 @@
 // A job of engines in one process: see local_job.h.
 #include "runtime/local_job.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "base/cores.h"
 #include "runtime/signature.h"
@@ -23,23 +28,42 @@ constexpr std::int32_t kMostLocalRanks = 64;
 // Many jobs of many ranks live in one test.
 constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 
+// The boards of all hosts, seen from anywhere: an arrival rings the receiver wherever it is.
+class Doorbells {
+ public:
+  explicit Doorbells(const collectives::JobShape& shape) : shape_(shape) {}
+  void add(collectives::Board board) { boards_.push_back(std::move(board)); }
+  void ring(std::int32_t rank) const {
+    const auto host = base::narrow<std::size_t>(shape_.host_of(rank));
+    boards_[host].doorbell(shape_.position_of(rank)).ring();
+  }
+
+ private:
+  collectives::JobShape shape_;
+  std::vector<collectives::Board> boards_;  // by host
+};
+
 class LocalMember final : public Job {
  public:
-  LocalMember(std::shared_ptr<collectives::LocalHub> hub, collectives::Board board)
-      : hub_(std::move(hub)),
+  LocalMember(std::int32_t rank, const collectives::JobShape& shape,
+              std::shared_ptr<collectives::LocalHub> hub, collectives::Board board,
+              Doorbells doorbells, std::unique_ptr<LeaderLinks> links)
+      : rank_(rank),
+        shape_(shape),
+        hub_(std::move(hub)),
         board_(std::move(board)),
+        doorbells_(std::move(doorbells)),
+        links_(std::move(links)),
         cores_(base::cores_of_masks({base::allowed_processors()})) {}
 
-  [[nodiscard]] std::int32_t rank() const override { return board_.rank(); }
-  [[nodiscard]] std::int32_t size() const override { return board_.ranks(); }
-  [[nodiscard]] std::int32_t local_rank() const override { return board_.rank(); }
-  [[nodiscard]] std::int32_t local_size() const override { return board_.ranks(); }
+  [[nodiscard]] std::int32_t rank() const override { return rank_; }
+  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
+  [[nodiscard]] std::unique_ptr<LeaderLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
-    // An arrival rings the receiver, as a message of the board would.
     return std::make_unique<collectives::LocalTransport>(
-        hub_, board_.rank(), [board = board_](int to) { board.doorbell(to).ring(); });
+        hub_, rank_, [doorbells = doorbells_](int to) { doorbells.ring(to); });
   }
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
@@ -47,10 +71,18 @@ class LocalMember final : public Job {
   Status close() override { return {}; }
 
  private:
+  const std::int32_t rank_;
+  const collectives::JobShape shape_;
   std::shared_ptr<collectives::LocalHub> hub_;
   collectives::Board board_;
+  const Doorbells doorbells_;
+  std::unique_ptr<LeaderLinks> links_;
   const std::int64_t cores_;
 };
+
+std::string name_of_host(std::int32_t host) {
+  return "host " + std::to_string(host) + " of this process";
+}
 
 }  // namespace
 
@@ -61,23 +93,54 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size,
                                                      " ranks: use 1 to " +
                                                      std::to_string(kMostLocalRanks));
   }
-  auto job = std::shared_ptr<LocalJob>(new LocalJob(size));
+  return create(collectives::JobShape::one_host(size), faults);
+}
+
+Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
+                                                   const collectives::FaultPlan& faults,
+                                                   std::int32_t fan_in) {
+  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape));
   const MutexLock lock(job->mutex_);
-  job->settings_.resize(static_cast<std::size_t>(size));
-  job->hub_ = std::make_shared<collectives::LocalHub>(size, faults);
-  auto event_fds = collectives::make_event_fds(size);
-  RONDE_RETURN_IF_ERROR(event_fds.status());
-  job->event_fds_ = *event_fds;
+  job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
+  job->hub_ = std::make_shared<collectives::LocalHub>(shape.ranks(), faults);
+  RONDE_RETURN_IF_ERROR(job->make_hosts(fan_in));
   return job;
 }
 
-Status LocalJob::make_board(const base::Config& config) {
-  auto geometry = board_geometry(size_, config);
-  geometry.arena_bytes = std::min(geometry.arena_bytes, kMostLocalArena);
-  auto memory = collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry));
-  RONDE_RETURN_IF_ERROR(memory.status());
-  RONDE_RETURN_IF_ERROR(collectives::Board::format(**memory, geometry));
-  memory_ = std::move(*memory);
+Status LocalJob::make_hosts(std::int32_t fan_in) {
+  hosts_.resize(base::narrow<std::size_t>(shape_.hosts()));
+  for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
+    const auto ranks = base::narrow<std::int32_t>(shape_.ranks_of(host).size());
+    auto event_fds = collectives::make_event_fds(ranks);
+    RONDE_RETURN_IF_ERROR(event_fds.status());
+    hosts_[base::narrow<std::size_t>(host)].event_fds = *event_fds;
+  }
+  const HostTree tree(shape_.hosts(), fan_in);
+  for (std::int32_t child = 1; child < shape_.hosts(); ++child) {
+    const std::int32_t parent = tree.parent_of(child);
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      return Status::system("socketpair", errno);
+    }
+    hosts_[base::narrow<std::size_t>(parent)].links.children.push_back(
+        {child, name_of_host(child), collectives::FileDescriptor(ends[0])});
+    hosts_[base::narrow<std::size_t>(child)].links.parent =
+        LinkEnd{parent, name_of_host(parent), collectives::FileDescriptor(ends[1])};
+  }
+  return {};
+}
+
+Status LocalJob::make_boards(const base::Config& config) {
+  for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
+    auto geometry =
+        board_geometry(base::narrow<std::int32_t>(shape_.ranks_of(host).size()), config);
+    geometry.arena_bytes = std::min(geometry.arena_bytes, kMostLocalArena);
+    auto memory = collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry));
+    RONDE_RETURN_IF_ERROR(memory.status());
+    RONDE_RETURN_IF_ERROR(collectives::Board::format(**memory, geometry));
+    hosts_[base::narrow<std::size_t>(host)].memory = std::move(*memory);
+  }
+  has_boards_ = true;
   return {};
 }
 
@@ -95,7 +158,7 @@ Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
     if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout) continue;
     if (!failure_.ok()) return failure_;
     std::vector<std::int32_t> missing;
-    for (std::int32_t rank = 0; rank < size_; ++rank) {
+    for (std::int32_t rank = 0; rank < shape_.ranks(); ++rank) {
       if (!settings_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
     }
     if (missing.empty()) break;
@@ -110,9 +173,10 @@ Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
 
 Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Config& config,
                                             const base::Clock& /*clock*/) {
-  if (rank < 0 || rank >= size_) {
-    return Status::error(Code::kInvalidArgument, "rank " + std::to_string(rank) +
-                                                     " of a local job of " + std::to_string(size_));
+  if (rank < 0 || rank >= shape_.ranks()) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "rank " + std::to_string(rank) + " of a local job of " + std::to_string(shape_.ranks()));
   }
   const MutexLock lock(mutex_);
   auto& mine = settings_[static_cast<std::size_t>(rank)];
@@ -120,7 +184,7 @@ Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Confi
     return Status::error(Code::kInvalidArgument,
                          "rank " + std::to_string(rank) + " of this local job has an engine");
   }
-  if (memory_ == nullptr) RONDE_RETURN_IF_ERROR(make_board(config));
+  if (!has_boards_) RONDE_RETURN_IF_ERROR(make_boards(config));
   mine = config.shared_text();
   joined_.notify_all();
   RONDE_RETURN_IF_ERROR(wait_for_all(config.start_timeout));
@@ -128,9 +192,27 @@ Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Confi
   texts.reserve(settings_.size());
   for (const auto& settings : settings_) texts.push_back(*settings);
   RONDE_RETURN_IF_ERROR(check_shared_settings(texts));
-  auto board = collectives::Board::attach(memory_, rank, event_fds_);
+  return make_member(rank);
+}
+
+Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
+  Doorbells doorbells(shape_);
+  for (const Host& host : hosts_) {
+    auto board = collectives::Board::attach(host.memory, 0, host.event_fds);
+    RONDE_RETURN_IF_ERROR(board.status());
+    doorbells.add(std::move(*board));
+  }
+  Host& here = hosts_[base::narrow<std::size_t>(shape_.host_of(rank))];
+  auto board = collectives::Board::attach(here.memory, shape_.position_of(rank), here.event_fds);
   RONDE_RETURN_IF_ERROR(board.status());
-  return std::unique_ptr<Job>(std::make_unique<LocalMember>(hub_, std::move(*board)));
+  std::unique_ptr<LeaderLinks> links;
+  if (shape_.hosts() > 1 && shape_.position_of(rank) == 0) {
+    auto opened = LeaderLinks::open(std::exchange(here.links, {}));
+    RONDE_RETURN_IF_ERROR(opened.status());
+    links = std::move(*opened);
+  }
+  return std::unique_ptr<Job>(std::make_unique<LocalMember>(
+      rank, shape_, hub_, std::move(*board), std::move(doorbells), std::move(links)));
 }
 
 }  // namespace ronde::runtime

@@ -14,7 +14,10 @@
 #include "base/config.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "collectives/job_shape.h"
 #include "collectives/local_transport.h"
+#include "runtime/host_links.h"
+#include "runtime/host_tree.h"
 #include "runtime/job.h"
 
 namespace ronde::runtime {
@@ -22,29 +25,44 @@ namespace ronde::runtime {
 // What the engines of the job share. Thread safety: join() may be called from any thread.
 class LocalJob : public std::enable_shared_from_this<LocalJob> {
  public:
+  // All ranks share one host.
   static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size,
                                                         const collectives::FaultPlan& faults = {});
+  // Ranks that share no host have boards of their own, and their leaders talk over socket pairs,
+  // as leaders of processes do over TCP. fan_in: of the tree of the hosts.
+  static base::Result<std::shared_ptr<LocalJob>> create(const collectives::JobShape& shape,
+                                                        const collectives::FaultPlan& faults = {},
+                                                        std::int32_t fan_in = HostTree::kFanIn);
 
-  [[nodiscard]] std::int32_t size() const { return size_; }
+  [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
 
   // Waits until every rank has joined with the same shared settings.
   base::Result<std::unique_ptr<Job>> join(std::int32_t rank, const base::Config& config,
                                           const base::Clock& clock);
 
  private:
-  explicit LocalJob(std::int32_t size) : size_(size) {}
-  base::Status make_board(const base::Config& config) RONDE_REQUIRES(mutex_);
+  // What the ranks of one host share.
+  struct Host {
+    collectives::EventFds event_fds;
+    std::shared_ptr<collectives::SharedMemory> memory;
+    HostLinks links;  // until the leader takes them
+  };
+
+  explicit LocalJob(const collectives::JobShape& shape) : shape_(shape) {}
+  base::Status make_hosts(std::int32_t fan_in) RONDE_REQUIRES(mutex_);
+  base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
+  base::Result<std::unique_ptr<Job>> make_member(std::int32_t rank) RONDE_REQUIRES(mutex_);
   [[nodiscard]] bool all_joined() const RONDE_REQUIRES(mutex_);
   base::Status wait_for_all(base::Nanoseconds timeout) RONDE_REQUIRES(mutex_);
 
-  const std::int32_t size_;
+  const collectives::JobShape shape_;
   base::Mutex mutex_;
   std::condition_variable_any joined_;
   std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);
   base::Status failure_
       RONDE_GUARDED_BY(mutex_);  // of the ranks' meeting: nobody can join after it
-  std::shared_ptr<collectives::SharedMemory> memory_ RONDE_GUARDED_BY(mutex_);
-  collectives::EventFds event_fds_ RONDE_GUARDED_BY(mutex_);
+  bool has_boards_ RONDE_GUARDED_BY(mutex_) = false;
+  std::vector<Host> hosts_ RONDE_GUARDED_BY(mutex_);
   std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);
 };
 

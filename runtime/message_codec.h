@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields of control messages, in bytes. Numbers are little-endian of fixed width; a text or a
-// list is its length and its content. For messages.cc alone.
+// list is its length and its content. For messages.cc
+// and link_messages.cc.
 #pragma once
 
 #include <bit>
@@ -71,6 +72,8 @@ class Encoder {
     signature(value.signature);
     list(value.first_dimensions);
   }
+  // The last field of a message: it needs no length.
+  void rest(std::span<const std::byte> bytes) { append(bytes.data(), bytes.size()); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -116,6 +119,17 @@ class Decoder {
     const std::size_t length = number<std::uint32_t>();
     if (!take(length)) return {};
     return {reinterpret_cast<const char*>(bytes_.data() + at_ - length), length};
+  }
+  std::vector<std::byte> rest() {
+    const auto left = bytes_.subspan(at_);
+    at_ = bytes_.size();
+    return {left.begin(), left.end()};
+  }
+  // Of an error.
+  base::Code code() {
+    const auto value = number<base::Code>();
+    if (value <= base::Code::kOk || value > base::Code::kInternal) fail("an unknown error code");
+    return value;
   }
   std::vector<std::int64_t> list() {
     const std::size_t length = number<std::uint32_t>();

@@ -19,6 +19,7 @@ enum class Kind : std::uint8_t {
   kNotice = 19,
   kBatch = 20,
   kDeparted = 21,
+  kClose = 22,
 };
 
 struct Encode {
@@ -54,6 +55,12 @@ struct Encode {
     out.number(value.entry);
     return out.take();
   }
+  std::vector<std::byte> operator()(const CloseDecision& value) const {
+    Encoder out(Kind::kClose);
+    out.number(value.entry);
+    out.number(value.generation);
+    return out.take();
+  }
   std::vector<std::byte> operator()(const ErrorDecision& value) const {
     Encoder out(Kind::kError);
     out.text(value.name);
@@ -87,12 +94,6 @@ struct Encode {
     return out.take();
   }
 };
-
-base::Code decode_code(Decoder& in) {
-  const auto code = in.number<base::Code>();
-  if (code <= base::Code::kOk || code > base::Code::kInternal) in.fail("an unknown error code");
-  return code;
-}
 
 BatchDecision decode_batch(Decoder& in) {
   BatchDecision value;
@@ -164,10 +165,17 @@ base::Result<Decision> decode_decision(std::span<const std::byte> bytes) {
     case Kind::kEvict:
       result = EvictDecision{in.number<std::int32_t>()};
       break;
+    case Kind::kClose: {
+      CloseDecision value;
+      value.entry = in.number<std::int32_t>();
+      value.generation = in.number<std::uint32_t>();
+      result = value;
+      break;
+    }
     case Kind::kError: {
       ErrorDecision value;
       value.name = in.text();
-      value.code = decode_code(in);
+      value.code = in.code();
       value.text = in.text();
       value.place = in.text();
       value.rank = in.number<std::int32_t>();

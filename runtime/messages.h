@@ -57,6 +57,13 @@ struct EvictDecision {
   std::int32_t entry = 0;
 };
 
+// Nobody arrives at an older generation of this entry than this one any more. For the leaders of
+// other hosts, who answer with a ClosedReport; their ranks do not hear of it.
+struct CloseDecision {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;
+};
+
 // This tensor failed, on every rank that has submitted it.
 struct ErrorDecision {
   std::string name;
@@ -90,8 +97,8 @@ struct DepartedDecision {
   std::int32_t rank = 0;
 };
 
-using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
-                              BatchDecision, DepartedDecision>;
+using Decision = std::variant<BindDecision, EvictDecision, CloseDecision, ErrorDecision,
+                              NoticeDecision, BatchDecision, DepartedDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: anything else is an error
 // that says at which byte, and costs no more memory than the message is long.

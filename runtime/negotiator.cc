@@ -47,8 +47,10 @@ constexpr int kEvictionTries = 100;
 
 }  // namespace
 
-Negotiator::Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals)
+Negotiator::Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
+                       ArrivalWords& arrivals)
     : ranks_(ranks),
+      reporters_(reporters),
       capacity_(plan_capacity),
       arrivals_(arrivals),
       leaving_(static_cast<std::size_t>(ranks), Leaving::kNo) {}
@@ -87,9 +89,38 @@ void Negotiator::on_entry_ready(std::int32_t index) {
   // A generation that was closed while its last rank was reporting has been dealt with.
   if (entry.state != EntryState::kBound || entry.is_ready) return;
   // Nor does its report speak for the generation that followed.
-  if (arrivals_.count(index) != static_cast<std::uint32_t>(ranks_)) return;
+  if (arrivals_.count(index) != static_cast<std::uint32_t>(reporters_.ranks_here)) return;
+  report_ready(index);
+}
+
+void Negotiator::on_subtree_ready(std::int32_t index, std::uint32_t generation) {
+  if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
+  const Entry& entry = entry_at(index);
+  if (entry.state != EntryState::kBound || entry.is_ready) return;
+  if (entry.generation == generation) report_ready(index);
+}
+
+// Every reporter reports a step once, and the next step begins when this one is in a batch.
+void Negotiator::report_ready(std::int32_t index) {
+  Entry& entry = entry_at(index);
+  if (++entry.reports <= reporters_.subtrees) return;
   entry.is_ready = true;
   ready_.push_back({index, true, entry.name, entry.tensor});
+}
+
+void Negotiator::on_closed(std::int32_t index, std::uint32_t generation, std::uint32_t arrived,
+                           std::span<const std::int64_t> ranks) {
+  if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
+  const Entry& entry = entry_at(index);
+  // An answer that is not waited for any more: everybody had sent a full request meanwhile.
+  if (entry.generation != generation || entry.state != EntryState::kUnbound) return;
+  const auto pending = pendings_.find(entry.name);
+  if (pending == pendings_.end() || pending->second.entry != index) return;
+  pending->second.anonymous += arrived;
+  pending->second.anonymous_elsewhere.insert(ranks.begin(), ranks.end());
+  --pending->second.awaited;
+  settle(pending);
+  if (anyone_leaving_) sweep();
 }
 
 void Negotiator::on_closing(std::int32_t rank, bool forced) {
@@ -109,6 +140,9 @@ void Negotiator::on_closing(std::int32_t rank, bool forced) {
       if (ready.entry < 0) continue;
       Entry& entry = entry_at(ready.entry);
       arrivals_.close_generation(ready.entry, ++entry.generation);
+      if (reporters_.subtrees > 0) {
+        decisions_.emplace_back(CloseDecision{ready.entry, entry.generation});
+      }
       use_order_.erase(entry.use);
       entry_of_name_.erase(entry.name);
       release_entry(ready.entry);
@@ -126,6 +160,9 @@ Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   pending.said.resize(static_cast<std::size_t>(ranks_));
   ++entry.generation;
   pending.anonymous = arrivals_.close_generation(index, entry.generation);
+  pending.awaited = reporters_.subtrees;
+  if (pending.awaited > 0) decisions_.emplace_back(CloseDecision{index, entry.generation});
+  entry.reports = 0;
   pending.anonymous_tensor = entry.tensor;
   pending.anonymous_place = entry.place;
   entry.state = EntryState::kUnbound;
@@ -139,6 +176,7 @@ void Negotiator::settle(Pendings::iterator pending) {
   std::uint32_t accounted = pending->second.anonymous;
   for (const auto& said : pending->second.said) accounted += said.has_value() ? 1U : 0U;
   if (accounted == 0) {
+    if (pending->second.awaited > 0) return;
     release_entry(pending->second.entry);
     pendings_.erase(pending);
   } else if (accounted >= static_cast<std::uint32_t>(ranks_)) {
@@ -211,8 +249,11 @@ std::int32_t Negotiator::take_free_entry() {
     for (auto next = use_order_.begin(); next != use_order_.end();) {
       const std::int32_t candidate = *next++;
       if (++tries > kEvictionTries) break;
-      if (entry_at(candidate).is_ready || arrivals_.count(candidate) != 0) continue;
+      const Entry& entry = entry_at(candidate);
+      if (entry.is_ready || entry.reports != 0 || arrivals_.count(candidate) != 0) continue;
       const auto pending = unbind(candidate);
+      // It is free when the other hosts have answered; this tensor goes by its name meanwhile.
+      if (pending->second.awaited > 0) break;
       if (pending->second.anonymous != 0) {
         // Ranks slipped in since the count was read: the entry is theirs.
         settle(pending);
@@ -235,18 +276,21 @@ void Negotiator::release_entry(std::int32_t index) {
   if (index < 0) return;
   entry_at(index).state = EntryState::kFree;
   entry_at(index).is_ready = false;
+  entry_at(index).reports = 0;
   decisions_.emplace_back(EvictDecision{index});
   free_.push_back(index);
 }
 
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   if (pending.said[static_cast<std::size_t>(rank)]) return true;
+  if (pending.anonymous_elsewhere.contains(rank)) return true;
   return pending.anonymous > 0 && pending.entry >= 0 && arrivals_.has_arrived(rank, pending.entry);
 }
 
 void Negotiator::sweep() {
   for (auto next = pendings_.begin(); next != pendings_.end();) {
     const auto pending = next++;
+    if (pending->second.awaited > 0) continue;
     for (std::int32_t rank = 0; rank < ranks_; ++rank) {
       const Leaving leaving = leaving_[static_cast<std::size_t>(rank)];
       if (leaving == Leaving::kNo) continue;
@@ -303,6 +347,7 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
     if (ready.planned) arrivals_.reset(ready.entry);
     Entry& entry = entry_at(ready.entry);
     entry.is_ready = false;
+    entry.reports = 0;
     use_order_.splice(use_order_.end(), use_order_, entry.use);
     batch.items.push_back({ready.entry, {}, {}});
   }
@@ -315,11 +360,25 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
   return batch;
 }
 
+bool Negotiator::find_out(const std::string& name) {
+  if (reporters_.subtrees == 0) return true;
+  const auto bound = entry_of_name_.find(name);
+  // What is ready is complete: there is nothing to find out.
+  if (bound != entry_of_name_.end() && !entry_at(bound->second).is_ready) {
+    settle(unbind(bound->second));
+  }
+  const auto pending = pendings_.find(name);
+  return pending == pendings_.end() || pending->second.awaited == 0;
+}
+
 std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& name) const {
   Waiting waiting;
   const auto pending = pendings_.find(name);
   const auto bound = entry_of_name_.find(name);
   if (pending == pendings_.end() && bound == entry_of_name_.end()) return std::nullopt;
+  if (bound != entry_of_name_.end() && entries_[static_cast<std::size_t>(bound->second)].is_ready) {
+    return std::nullopt;
+  }
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const bool is_ready = pending != pendings_.end() ? includes(pending->second, rank)
                                                      : arrivals_.has_arrived(rank, bound->second);

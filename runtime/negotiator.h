@@ -10,12 +10,19 @@
 //             itself in any more; those that had are `anonymous` in the pending record, the others
 //             send full requests. When all are accounted for, what they said is compared: they get
 //             an entry, or an error that every one of them receives.
+//
+// The arrival words of other hosts are out of reach. Their leaders report, each for a subtree of
+// hosts: that all of its ranks have counted themselves in (on_subtree_ready); and, asked by a
+// CloseDecision, who had when the generation was closed (on_closed). While such answers are missing
+// nobody is called late.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,16 +43,32 @@ class ArrivalWords {
   virtual void reset(std::int32_t entry) = 0;
   virtual std::uint32_t count(std::int32_t entry) = 0;
   // Whether this rank counted itself in; exact once the rank has stopped submitting, a hint before.
+  // Of ranks of other hosts nothing is known: false.
   virtual bool has_arrived(std::int32_t rank, std::int32_t entry) = 0;
 };
 
 // Thread safety: none; it belongs to the coordinator's agent.
 class Negotiator {
  public:
-  Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals);
+  // Whose arrivals there are: the ranks whose words are at hand, and subtrees that report.
+  struct Reporters {
+    std::int32_t ranks_here = 0;
+    std::int32_t subtrees = 0;
+  };
+
+  // All ranks are at hand.
+  Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals)
+      : Negotiator(ranks, Reporters{ranks, 0}, plan_capacity, arrivals) {}
+  Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
+             ArrivalWords& arrivals);
 
   void on_request(std::int32_t rank, const RequestAnnouncement& request);
+  // The last of the ranks at hand has arrived.
   void on_entry_ready(std::int32_t entry);
+  void on_subtree_ready(std::int32_t entry, std::uint32_t generation);
+  // A subtree's answer to a CloseDecision: how many of its ranks had arrived before, and which.
+  void on_closed(std::int32_t entry, std::uint32_t generation, std::uint32_t arrived,
+                 std::span<const std::int64_t> ranks);
   // Forced: the rank no longer waits for the tensors it has submitted.
   void on_closing(std::int32_t rank, bool forced);
 
@@ -64,13 +87,17 @@ class Negotiator {
     std::vector<std::int32_t> missing;
   };
   [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
+  // Asks the other hosts who waits for this tensor, where that is not known here. True: all is
+  // known, ask waiting_for(). False: ask again when answers have come.
+  [[nodiscard]] bool find_out(const std::string& name);
 
  private:
   enum class EntryState : std::uint8_t { kFree, kBound, kUnbound };
   struct Entry {
     EntryState state = EntryState::kFree;
     std::uint32_t generation = 0;
-    bool is_ready = false;  // complete, and not yet in a batch
+    bool is_ready = false;     // complete, and not yet in a batch
+    std::int32_t reports = 0;  // of those that are ready for the present step
     std::string name;
     std::string place;
     AgreedTensor tensor;
@@ -86,6 +113,8 @@ class Negotiator {
     // Ranks that had counted themselves in on the entry when its generation was closed, and what
     // they had agreed to then.
     std::uint32_t anonymous = 0;
+    std::int32_t awaited = 0;  // answers of subtrees, which may add to `anonymous`
+    std::set<std::int64_t> anonymous_elsewhere;  // ranks of other hosts
     AgreedTensor anonymous_tensor;
     std::string anonymous_place;
   };
@@ -100,6 +129,7 @@ class Negotiator {
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry; what had arrived becomes a pending record.
   Pendings::iterator unbind(std::int32_t entry);
+  void report_ready(std::int32_t entry);
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);
   void fail(Pendings::iterator pending, base::Code code, const std::string& text,
@@ -114,6 +144,7 @@ class Negotiator {
   void sweep();
 
   std::int32_t ranks_;
+  Reporters reporters_;
   std::int64_t capacity_;
   ArrivalWords& arrivals_;
   std::vector<Entry> entries_;

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of processes on one host: ranks come from MPI, the board is handed over by the leader.
+// A job of processes: ranks come from MPI, the board of a host is handed over by its leader, and
+// the leaders of several hosts connect to each other.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "base/cores.h"
+#include "base/host_name.h"
 #include "collectives/board_handover.h"
 #include "collectives/mpi_session.h"
 #include "collectives/shared_memory.h"
+#include "runtime/greeting.h"
+#include "runtime/host_tree.h"
 #include "runtime/job.h"
+#include "runtime/leader_meeting.h"
 #include "runtime/local_job.h"
 #include "runtime/signature.h"
 
@@ -27,16 +35,20 @@ namespace {
 
 class ProcessJob final : public Job {
  public:
-  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator, collectives::Board board,
-             std::int64_t cores)
-      : communicator_(std::move(communicator)), board_(std::move(board)), cores_(cores) {}
+  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
+             collectives::JobShape shape, collectives::Board board,
+             std::unique_ptr<LeaderLinks> links, std::int64_t cores)
+      : communicator_(std::move(communicator)),
+        shape_(std::move(shape)),
+        board_(std::move(board)),
+        links_(std::move(links)),
+        cores_(cores) {}
 
   [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
-  [[nodiscard]] std::int32_t size() const override { return communicator_->size(); }
-  [[nodiscard]] std::int32_t local_rank() const override { return board_.rank(); }
-  [[nodiscard]] std::int32_t local_size() const override { return board_.ranks(); }
+  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
+  [[nodiscard]] std::unique_ptr<LeaderLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return communicator_->transport();
   }
@@ -46,9 +58,9 @@ class ProcessJob final : public Job {
 
   Result<std::vector<PeerWatch>> watch_peers() override {
     std::vector<PeerWatch> watches;
-    for (std::int32_t peer = 0; peer < board_.ranks(); ++peer) {
-      if (peer == board_.rank()) continue;
-      auto watch = watch_peer(peer);
+    for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+      if (position == board_.rank()) continue;
+      auto watch = watch_peer(position);
       RONDE_RETURN_IF_ERROR(watch.status());
       watches.push_back(std::move(*watch));
     }
@@ -56,8 +68,9 @@ class ProcessJob final : public Job {
   }
 
  private:
-  Result<PeerWatch> watch_peer(std::int32_t peer) {
-    const collectives::Presence presence = board_.presence(peer);
+  Result<PeerWatch> watch_peer(std::int32_t position) {
+    const std::int32_t peer = rank_at(position);
+    const collectives::Presence presence = board_.presence(position);
     // No glibc wrapper in Debian 12.
     const long pidfd = ::syscall(SYS_pidfd_open, presence.pid, 0);
     if (pidfd < 0 && errno == ESRCH) return dead(peer, presence);
@@ -83,57 +96,11 @@ class ProcessJob final : public Job {
   }
 
   std::unique_ptr<collectives::MpiCommunicator> communicator_;
+  const collectives::JobShape shape_;
   collectives::Board board_;
+  std::unique_ptr<LeaderLinks> links_;  // until the agent takes them
   const std::int64_t cores_;
 };
-
-// What each rank tells all others at the start, in one exchange: its settings, the processors that
-// it may use, and from the leader where to fetch the board.
-struct Greeting {
-  std::string settings;
-  std::string processors;
-  std::string socket_name;
-  std::string trouble;  // why this rank cannot go on
-};
-
-std::vector<std::byte> encode(const Greeting& greeting) {
-  const std::string text = greeting.settings + '\0' + greeting.processors + '\0' +
-                           greeting.socket_name + '\0' + greeting.trouble + '\0';
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
-}
-
-Result<Greeting> decode(const std::vector<std::byte>& bytes, std::size_t rank) {
-  Greeting greeting;
-  const std::array fields{&greeting.settings, &greeting.processors, &greeting.socket_name,
-                          &greeting.trouble};
-  std::size_t field = 0;
-  for (const std::byte byte : bytes) {
-    if (field == fields.size()) break;
-    if (byte == std::byte{0}) {
-      ++field;
-    } else {
-      *fields.at(field) += static_cast<char>(byte);
-    }
-  }
-  if (field != fields.size()) {
-    return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
-                                              " sent a greeting of another version of Ronde: use "
-                                              "the same libronde.so on every rank");
-  }
-  return greeting;
-}
-
-Status refuse_several_hosts(const collectives::MpiCommunicator& communicator,
-                            const std::vector<int>& here) {
-  if (here.size() == static_cast<std::size_t>(communicator.size())) return {};
-  return Status::error(Code::kUnsupported,
-                       "the job spans several hosts (" + std::to_string(here.size()) + " of " +
-                           std::to_string(communicator.size()) +
-                           " ranks are on this one): this version of Ronde runs on one host, so "
-                           "start all ranks there");
-}
 
 Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicator,
                                        const Greeting& mine, const base::Clock& clock,
@@ -143,7 +110,7 @@ Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicato
   std::vector<Greeting> greetings;
   std::vector<std::string> settings;
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    auto greeting = decode((*all)[rank], rank);
+    auto greeting = decode_greeting((*all)[rank], base::narrow<std::int32_t>(rank));
     RONDE_RETURN_IF_ERROR(greeting.status());
     if (!greeting->trouble.empty()) {
       return Status::error(Code::kPeerFailed,
@@ -157,54 +124,135 @@ Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicato
   return greetings;
 }
 
-std::int64_t cores_of(const std::vector<Greeting>& greetings) {
-  std::vector<std::vector<int>> masks;
-  masks.reserve(greetings.size());
-  for (const Greeting& greeting : greetings) {
-    masks.push_back(base::mask_of_text(greeting.processors));
+// The start of a rank, step by step.
+// Thread safety: none; used by the thread that opens the engine.
+class Opening {
+ public:
+  Opening(collectives::MpiCommunicator& communicator, const base::Config& config,
+          const base::Clock& clock, base::Instant deadline)
+      : communicator_(communicator),
+        config_(config),
+        clock_(clock),
+        deadline_(deadline),
+        here_(communicator.ranks_on_this_host()),
+        geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
+
+  [[nodiscard]] bool several_hosts() const {
+    return here_.size() != base::narrow<std::size_t>(communicator_.size());
   }
-  return base::cores_of_masks(masks);
-}
-
-Result<std::unique_ptr<Job>> open_on_host(
-    std::unique_ptr<collectives::MpiCommunicator> communicator, const base::Config& config,
-    const base::Clock& clock, base::Instant deadline) {
-  const std::vector<int> here = communicator->ranks_on_this_host();
-  const collectives::BoardGeometry geometry = board_geometry(communicator->size(), config);
-  Greeting mine{config.shared_text(), base::mask_text(base::allowed_processors()), "", ""};
-  const Status one_host = refuse_several_hosts(*communicator, here);
-  if (!one_host.ok()) mine.trouble = one_host.message();
-
-  const bool leader = communicator->rank() == 0;
-  std::shared_ptr<collectives::SharedMemory> memory;
-  std::optional<collectives::HandoverListener> listener;
-  if (leader && one_host.ok()) {
-    auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry));
-    auto opened = collectives::HandoverListener::open();
-    Status trouble = made.ok() ? opened.status() : made.status();
-    if (trouble.ok()) {
-      memory = std::move(*made);
-      listener = std::move(*opened);
-      mine.socket_name = listener->name();
-      trouble = collectives::Board::format(*memory, geometry);
-    }
+  // What this rank has to say; leaders are reachable from here on.
+  Greeting greet() {
+    Greeting mine;
+    mine.settings = config_.shared_text();
+    mine.processors = base::mask_text(base::allowed_processors());
+    mine.leader = std::to_string(here_.front());
+    mine.host_name = base::host_name();
+    if (!is_leader()) return mine;
+    Status trouble = make_board(mine);
+    if (trouble.ok() && several_hosts()) trouble = listen(mine);
     if (!trouble.ok()) mine.trouble = trouble.message();
+    return mine;
   }
-  const auto greetings = exchange(*communicator, mine, clock, deadline);
-  if (!one_host.ok()) return one_host;
-  RONDE_RETURN_IF_ERROR(greetings.status());
+  // Meets the ranks of this host at its board, and the leaders of the others.
+  Status meet(const std::vector<Greeting>& greetings) {
+    RONDE_RETURN_IF_ERROR(share_board(greetings));
+    auto shape = shape_of(greetings);
+    RONDE_RETURN_IF_ERROR(shape.status());
+    shape_ = std::move(*shape);
+    return several_hosts() && is_leader() ? meet_leaders(greetings) : Status();
+  }
+  Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
+                                   const std::vector<Greeting>& greetings) {
+    return std::unique_ptr<Job>(
+        std::make_unique<ProcessJob>(std::move(communicator), std::move(*shape_),
+                                     std::move(*board_), std::move(links_),
+                                     cores_of(greetings, here_)));
+  }
 
-  auto handover = leader
-                      ? listener->hand_over(memory, here, clock, deadline)
-                      : collectives::receive_board(greetings->front().socket_name,
-                                                   static_cast<std::size_t>(communicator->rank()),
-                                                   here, clock, deadline);
-  RONDE_RETURN_IF_ERROR(handover.status());
-  auto board =
-      collectives::Board::attach(handover->memory, communicator->rank(), handover->event_fds);
-  RONDE_RETURN_IF_ERROR(board.status());
-  return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
-      std::move(communicator), std::move(*board), cores_of(*greetings)));
+ private:
+  [[nodiscard]] bool is_leader() const { return here_.front() == communicator_.rank(); }
+
+  Status make_board(Greeting& mine) {
+    auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_));
+    RONDE_RETURN_IF_ERROR(made.status());
+    memory_ = std::move(*made);
+    auto opened = collectives::HandoverListener::open();
+    RONDE_RETURN_IF_ERROR(opened.status());
+    handover_ = std::move(*opened);
+    mine.socket_name = handover_->name();
+    return collectives::Board::format(*memory_, geometry_);
+  }
+  Status listen(Greeting& mine) {
+    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name);
+    RONDE_RETURN_IF_ERROR(meeting.status());
+    meeting_ = std::move(*meeting);
+    for (const std::string& address : meeting_->addresses()) mine.addresses += address + ' ';
+    if (communicator_.rank() != 0) return {};
+    const auto secret = make_job_secret();
+    RONDE_RETURN_IF_ERROR(secret.status());
+    mine.secret = hex_of(*secret);
+    return {};
+  }
+  Status share_board(const std::vector<Greeting>& greetings) {
+    const auto position = std::find(here_.begin(), here_.end(), communicator_.rank());
+    const auto index = base::narrow<std::size_t>(position - here_.begin());
+    const auto leader = base::narrow<std::size_t>(here_.front());
+    auto handed = is_leader()
+                      ? handover_->hand_over(memory_, here_, clock_, deadline_)
+                      : collectives::receive_board(greetings[leader].socket_name, index, here_,
+                                                   clock_, deadline_);
+    RONDE_RETURN_IF_ERROR(handed.status());
+    auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
+                                            handed->event_fds);
+    RONDE_RETURN_IF_ERROR(board.status());
+    board_ = std::move(*board);
+    return {};
+  }
+  Status meet_leaders(const std::vector<Greeting>& greetings) {
+    const auto secret = secret_of_hex(greetings.front().secret);
+    RONDE_RETURN_IF_ERROR(secret.status());
+    // So early that everybody can still be told who was not reached.
+    const base::Instant now = clock_.now();
+    const base::Instant give_up = now + (deadline_ - now) / 2;
+    auto met = meeting_->meet(HostTree(shape_->hosts()), shape_->host_of(communicator_.rank()),
+                              leaders_of(greetings, *shape_), *secret, clock_, give_up,
+                              base::Log(config_.log_level, communicator_.rank()));
+    RONDE_RETURN_IF_ERROR(met.status());
+    auto links = LeaderLinks::open(std::move(*met));
+    RONDE_RETURN_IF_ERROR(links.status());
+    links_ = std::move(*links);
+    return {};
+  }
+
+  collectives::MpiCommunicator& communicator_;
+  const base::Config& config_;
+  const base::Clock& clock_;
+  const base::Instant deadline_;
+  const std::vector<int> here_;
+  const collectives::BoardGeometry geometry_;
+  std::shared_ptr<collectives::SharedMemory> memory_;
+  std::optional<collectives::HandoverListener> handover_;
+  std::optional<LeaderMeeting> meeting_;
+  std::optional<collectives::JobShape> shape_;
+  std::optional<collectives::Board> board_;
+  std::unique_ptr<LeaderLinks> links_;
+};
+
+Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicator> communicator,
+                                      const base::Config& config, const base::Clock& clock,
+                                      base::Instant deadline) {
+  Opening opening(*communicator, config, clock, deadline);
+  const auto greetings = exchange(*communicator, opening.greet(), clock, deadline);
+  RONDE_RETURN_IF_ERROR(greetings.status());
+  const Status met = opening.meet(*greetings);
+  if (opening.several_hosts()) {
+    // A host that cannot reach another knows it alone: everybody is to say the same.
+    Greeting verdict;
+    verdict.trouble = met.message();
+    RONDE_RETURN_IF_ERROR(exchange(*communicator, verdict, clock, deadline).status());
+  }
+  RONDE_RETURN_IF_ERROR(met);
+  return opening.job(std::move(communicator), *greetings);
 }
 
 }  // namespace
@@ -221,7 +269,7 @@ Result<std::unique_ptr<Job>> open_process_job(const void* communicator, const ba
   const base::Instant deadline = clock.after(config.start_timeout);
   auto opened = collectives::MpiSession::open(communicator, clock, deadline);
   RONDE_RETURN_IF_ERROR(opened.status());
-  return open_on_host(std::move(*opened), config, clock, deadline);
+  return open_job(std::move(*opened), config, clock, deadline);
 }
 
 }  // namespace ronde::runtime

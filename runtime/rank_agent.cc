@@ -2,14 +2,13 @@
 // The agent of one rank: see rank_agent.h.
 #include "runtime/rank_agent.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
+#include "base/host_name.h"
 #include "collectives/floating_point_mode.h"
+#include "runtime/relay.h"
 
 namespace ronde::runtime {
 
@@ -22,19 +21,14 @@ using base::Status;
 
 namespace {
 
-constexpr std::int32_t kCoordinator = 0;
+constexpr std::int32_t kCoordinator = 0;  // the rank
+constexpr std::int32_t kLeader = 0;       // the position
 
 // Steps of one batch between two looks at the control plane.
 constexpr int kStepsPerLook = 64;
 
 // Looks at a batch that cannot go on before the rest is looked at: about a microsecond.
 constexpr int kWatch = 16;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 // Into a string that is used again: every batch has one.
 void describe(const ExecutableBatch& batch, std::string& text) {
@@ -58,20 +52,28 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       log_(log),
       hooks_(std::move(hooks)),
       announcements_(board_.announce_writer()),
-      decisions_(board_.decision_reader(kCoordinator)),
+      decisions_(board_.decision_reader(kLeader)),
+      links_(job.take_links()),
+      lead_(make_lead()),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.make_transport()),
-      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {
-  if (board_.rank() == kCoordinator) coordinator_.emplace(board_, config, clock);
-}
+      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() = default;
 
 std::unique_ptr<DataPlane> RankAgent::make_plane() {
-  if (config_.algorithm == "ring") {
+  if (config_.algorithm == "ring" || job_.shape().hosts() > 1) {
     return make_ring_plane(*transport_, *workspace_, config_.segment_bytes);
   }
   return make_host_plane(board_, job_.probes());
+}
+
+std::unique_ptr<Lead> RankAgent::make_lead() {
+  if (board_.rank() != kLeader) return nullptr;
+  if (job_.rank() != kCoordinator) {
+    return std::make_unique<Relay>(board_, job_.shape(), job_.host(), *links_);
+  }
+  return std::make_unique<Coordinator>(board_, job_.shape(), links_.get(), config_, clock_);
 }
 
 // ---- Agent ----
@@ -87,7 +89,7 @@ int RankAgent::do_work() {
       // The one thing that throws in here is a lack of memory. The role must not be lost with it:
       // the job ends, and what that frees lets the next look tell everybody.
       executor_.abandon();
-      board_.fail({-1, board_.rank(), Code::kOutOfMemory, "out of memory", "", true});
+      board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
       work = 1;
     }
   }
@@ -118,18 +120,23 @@ Instant RankAgent::next_deadline() {
   const base::Nanoseconds patience = config_.stall_warning / 4;
   Instant next = patience >= kNever - now ? kNever : now + patience;
   next = std::min(next, next_stall());
-  if (coordinator_) next = std::min(next, coordinator_->next_deadline());
+  if (lead_) next = std::min(next, lead_->next_deadline());
   return next;
 }
 
-// The process of another rank has ended.
+// Another host has sent something, or the process of another rank has ended.
 void RankAgent::on_event(int fd) {
+  if (fd == links_fd()) {
+    links_watched_.store(false, std::memory_order_release);
+    return;
+  }
   for (const auto& [pidfd, rank] : watched_) {
     if (pidfd != fd) continue;
-    const collectives::Presence presence = board_.presence(rank);
+    const std::int32_t position = job_.shape().position_of(rank);
+    const collectives::Presence presence = board_.presence(position);
     if (presence.state == collectives::PresenceState::kClosed) return;
-    board_.set_state(rank, collectives::PresenceState::kDead);
-    std::string text = "rank " + std::to_string(rank) + " (host " + host_name() + ", pid " +
+    board_.set_state(position, collectives::PresenceState::kDead);
+    std::string text = "rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
                        std::to_string(presence.pid) +
                        ") died: its process ended without closing its engine";
     if (!presence.doing.empty()) text += "; it was last " + presence.doing;
@@ -151,7 +158,7 @@ Status RankAgent::announce(LocalTensor& tensor, const Ticket& ticket, bool wake)
       control_bytes_.fetch_add(sizeof(std::uint64_t), std::memory_order_relaxed);
       if (arrival == collectives::Arrival::kLast) {
         board_.push_ready(ticket.entry);
-        ring_coordinator(wake);
+        ring_lead(wake);
       }
       return {};
     }
@@ -173,15 +180,15 @@ Status RankAgent::announce(const Announcement& announcement, bool wake) {
     RONDE_RETURN_IF_ERROR(announcements_.post(bytes));
     backlog_.store(announcements_.backlog().value() > 0, std::memory_order_seq_cst);
   }
-  ring_coordinator(wake);
+  ring_lead(wake);
   return {};
 }
 
-void RankAgent::ring_coordinator(bool wake) {
-  if (coordinator_) {
+void RankAgent::ring_lead(bool wake) {
+  if (lead_) {
     hooks_.notify(wake);
   } else {
-    board_.doorbell(kCoordinator).ring();
+    board_.doorbell(kLeader).ring();
   }
 }
 
@@ -191,7 +198,7 @@ Status RankAgent::flush_announcements() {
   const auto flushed = announcements_.flush();
   RONDE_RETURN_IF_ERROR(flushed.status());
   backlog_.store(!*flushed, std::memory_order_seq_cst);
-  if (announcements_.take_added()) board_.doorbell(kCoordinator).ring();
+  if (announcements_.take_added()) board_.doorbell(kLeader).ring();
   return {};
 }
 
@@ -200,7 +207,7 @@ Status RankAgent::flush_announcements() {
 void RankAgent::fail(const Status& why, std::int32_t culprit) {
   collectives::FailureRecord record;
   record.culprit = culprit;
-  record.reporter = board_.rank();
+  record.reporter = job_.rank();
   record.code = why.code();
   record.text = why.message();
   record.place = why.place();
@@ -215,6 +222,7 @@ bool RankAgent::check_failure() {
   // First let go of the users' memory, then tell them.
   executor_.abandon();
   job_.abandon();
+  if (links_) links_->spread(*record);
   log_.error(why.message());
   {
     const MutexLock lock(failed_works_mutex_);
@@ -233,11 +241,10 @@ bool RankAgent::check_failure() {
 Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(flush_announcements());
   int work = 0;
-  if (coordinator_) {
-    const auto coordinated = coordinator_->step(!executor_.busy());
-    RONDE_RETURN_IF_ERROR(coordinated.status());
-    coordinator_drained_.store(coordinator_->drained(), std::memory_order_release);
-    work += *coordinated;
+  if (lead_) {
+    const auto led = step_lead();
+    RONDE_RETURN_IF_ERROR(led.status());
+    work += *led;
   }
   const auto read = read_decisions();
   RONDE_RETURN_IF_ERROR(read.status());
@@ -247,8 +254,19 @@ Result<int> RankAgent::step() {
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
   // Nobody rings for these: a batch that was left in the middle of its stride, and what the
   // coordinator held back until the last batch had ended.
-  left_over_ = strides_ || (coordinator_ && !executor_.busy() && coordinator_->waits_for_idle());
+  left_over_ = strides_ || (lead_ && !executor_.busy() && lead_->waits_for_idle());
   return work + *read + *executed;
+}
+
+Result<int> RankAgent::step_lead() {
+  const auto led = lead_->step(!executor_.busy());
+  RONDE_RETURN_IF_ERROR(led.status());
+  lead_drained_.store(lead_->drained(), std::memory_order_release);
+  // What had come has been read, so that only something new wakes the background thread again.
+  if (!links_watched_.exchange(true, std::memory_order_acq_rel)) {
+    RONDE_RETURN_IF_ERROR(hooks_.watch(links_->fd()));
+  }
+  return led;
 }
 
 Result<int> RankAgent::read_decisions() {
@@ -311,7 +329,10 @@ void RankAgent::on_departed(std::int32_t rank) {
                      "", rank);
   table_.shut(why);
   for (const LocalTensorPtr& tensor : table_.remove_all(false)) end(tensor, why);
-  if (rank == board_.rank() || rank == kCoordinator) complete_once(departed_);
+  // Without its leader, or the coordinator, it hears of no further good-bye.
+  if (rank == job_.rank() || rank == kCoordinator || rank == job_.rank_at(kLeader)) {
+    complete_once(departed_);
+  }
 }
 
 Result<int> RankAgent::execute() {
@@ -325,7 +346,7 @@ Result<int> RankAgent::execute() {
     if (!progress.ok()) {
       describe(executor_.batch(), doing_);
       return Status::error(progress.status().code(),
-                           "rank " + std::to_string(board_.rank()) + " failed " + doing_,
+                           "rank " + std::to_string(job_.rank()) + " failed " + doing_,
                            progress.status());
     }
     ended = !finished_.empty();
@@ -384,7 +405,10 @@ void RankAgent::close() {
   }
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
-  if (!coordinator_) board_.doorbell(kCoordinator).ring();
+  if (!lead_) board_.doorbell(kLeader).ring();
+  // Everything has gone out: the neighbours see an orderly end.
+  lead_.reset();
+  links_.reset();
 }
 
 Status RankAgent::failure() const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent of one rank: everything an engine does that nobody calls it for. Reads the decisions of
-// the coordinator, executes batches, ends works, notices failures and stalls; on rank 0 it steps
-// the coordinator too.
+// the coordinator, executes batches, ends works, notices failures and stalls; on the leader of a
+// host it steps the coordinator or the relay too.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,8 @@
 #include "runtime/coordinator.h"
 #include "runtime/executor.h"
 #include "runtime/job.h"
+#include "runtime/lead.h"
+#include "runtime/leader_links.h"
 #include "runtime/messages.h"
 #include "runtime/tensor_table.h"
 
@@ -49,6 +51,8 @@ class RankAgent final : public Agent {
     std::function<void(Completion&)> complete;
     // This rank's own doorbell, from this process (AgentRunner::notify).
     std::function<void(bool wake)> notify;
+    // Has on_event(fd) called once more (AgentRunner::watch).
+    std::function<base::Status(int fd)> watch;
   };
 
   RankAgent(Job& job, TensorTable& table, const base::Config& config, const base::Clock& clock,
@@ -63,6 +67,9 @@ class RankAgent final : public Agent {
   [[nodiscard]] bool needs_polling() override;
   [[nodiscard]] base::Instant next_deadline() override;
   void on_event(int fd) override;
+
+  // On the leader of a job of several hosts: what to have watched besides the peers, or -1.
+  [[nodiscard]] int links_fd() const { return links_ == nullptr ? -1 : links_->fd(); }
 
   // Which rank ends when this descriptor becomes readable; before the runner watches any.
   void watch(int pidfd, std::int32_t rank) { watched_.emplace_back(pidfd, rank); }
@@ -81,10 +88,8 @@ class RankAgent final : public Agent {
   // Done when nothing is in flight here (ended by do_work after drain_wanted()).
   [[nodiscard]] Completion& drained() { return drained_; }
   void want_drained() { drain_wanted_.store(true, std::memory_order_release); }
-  // Rank 0: everything the coordinator decided can be read by the others.
-  [[nodiscard]] bool coordinator_drained() const {
-    return coordinator_drained_.load(std::memory_order_acquire);
-  }
+  // On a leader: everything that was decided can be read by the others.
+  [[nodiscard]] bool lead_drained() const { return lead_drained_.load(std::memory_order_acquire); }
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // The first error that ended a work after want_drained(), and how many there were.
@@ -107,6 +112,8 @@ class RankAgent final : public Agent {
 
  private:
   std::unique_ptr<DataPlane> make_plane();
+  std::unique_ptr<Lead> make_lead();
+  base::Result<int> step_lead();
   int look_and_step();
   bool check_failure();
   base::Result<int> step();
@@ -125,7 +132,7 @@ class RankAgent final : public Agent {
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
   void complete_once(Completion& completion);
-  void ring_coordinator(bool wake);
+  void ring_lead(bool wake);
   base::Status flush_announcements();
 
   Job& job_;
@@ -141,7 +148,8 @@ class RankAgent final : public Agent {
   std::atomic<bool> backlog_{false};
 
   collectives::StreamReader decisions_;
-  std::optional<Coordinator> coordinator_;
+  std::unique_ptr<LeaderLinks> links_;                 // outlives the lead
+  std::unique_ptr<Lead> lead_;                         // on the leader of the host
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<collectives::Transport> transport_;
   Executor executor_;
@@ -154,7 +162,8 @@ class RankAgent final : public Agent {
   Completion departed_;
   Completion drained_;
   std::atomic<bool> drain_wanted_{false};
-  std::atomic<bool> coordinator_drained_{true};
+  std::atomic<bool> lead_drained_{true};
+  std::atomic<bool> links_watched_{true};
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};
   // Of the last look: more_ before it is published, and whether the executor could have gone on.

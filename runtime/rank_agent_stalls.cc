@@ -123,8 +123,9 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
                      (tensor.in_batch ? " in a batch" : "");
   std::map<std::string, std::vector<std::int32_t>> ranks_doing;
   std::string stopped;
-  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    const collectives::Presence presence = board_.presence(rank);
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    const collectives::Presence presence = board_.presence(position);
+    const std::int32_t rank = job_.rank_at(position);
     ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
     if (!is_stopped(presence.pid)) continue;
     stopped += "; rank " + std::to_string(rank) + " (pid " + std::to_string(presence.pid) +
@@ -137,8 +138,8 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
 }
 
 std::int32_t RankAgent::stopped_rank() const {
-  for (std::int32_t rank = 0; rank < board_.ranks(); ++rank) {
-    if (is_stopped(board_.presence(rank).pid)) return rank;
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    if (is_stopped(board_.presence(position).pid)) return job_.rank_at(position);
   }
   return -1;
 }

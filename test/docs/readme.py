@@ -32,7 +32,8 @@ def settings(root):
         meaning = "".join(re.findall(r'"([^"]*)"', help_parts))
         if choices:
             meaning += " (`" + "`, `".join(choices.split()) + "`)"
-        lines.append(f"| `{name}` | `{default}` | {meaning} |")
+        shown = f"`{default}`" if default else "empty"
+        lines.append(f"| `{name}` | {shown} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +24,8 @@ using EnginePtr = std::shared_ptr<runtime::Engine>;
 struct EngineOptions {
   std::vector<std::string> environment;
   collectives::FaultPlan faults;
+  // Which ranks share a host; without one the environment says it.
+  std::optional<collectives::JobShape> shape;
   std::shared_ptr<const base::Clock> clock = std::make_shared<base::SteadyClock>();
 };
 
@@ -32,9 +36,38 @@ inline void on_ranks(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// How tests lay ranks out on hosts, by the environment: so that the same tests run on jobs of every
+// shape. "pairs": two ranks on each host. "single": one. "chain": one,
+// and every host has but one below it in the tree. "lonely": the last rank is alone on its
+// host. "by_node": two hosts that take turns. Nothing: one host.
+inline collectives::JobShape shape_of_environment(int ranks) {
+  const char* wanted = std::getenv("RONDE_TEST_HOSTS");
+  const std::string layout = wanted == nullptr ? "" : wanted;
+  EXPECT_TRUE(layout.empty() || layout == "pairs" || layout == "single" || layout == "chain" ||
+              layout == "lonely" || layout == "by_node")
+      << layout;
+  std::vector<std::int32_t> leaders;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int leader = 0;
+    if (layout == "pairs") leader = rank / 2 * 2;
+    if (layout == "single" || layout == "chain") leader = rank;
+    if (layout == "lonely" && rank == ranks - 1) leader = rank;
+    if (layout == "by_node") leader = rank % 2;
+    leaders.push_back(leader);
+  }
+  return collectives::JobShape::of_leaders(leaders).value();
+}
+
+inline std::int32_t fan_in_of_environment() {
+  const char* wanted = std::getenv("RONDE_TEST_HOSTS");
+  return wanted != nullptr && std::string(wanted) == "chain" ? 1 : runtime::HostTree::kFanIn;
+}
+
 // Opens all engines of a job.
 inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
-  const auto job = runtime::LocalJob::create(ranks, options.faults);
+  const auto job =
+      runtime::LocalJob::create(options.shape ? *options.shape : shape_of_environment(ranks),
+                                options.faults, fan_in_of_environment());
   EXPECT_TRUE(job.ok()) << job.status().message();
   std::vector<EnginePtr> engines(static_cast<std::size_t>(ranks));
   on_ranks(ranks, [&](int rank) {

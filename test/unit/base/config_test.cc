@@ -52,15 +52,17 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->stall_warning, seconds(30));
   EXPECT_EQ(config->stall_failure, seconds(1800));
   EXPECT_EQ(config->shutdown_timeout, seconds(30));
+  EXPECT_EQ(config->interfaces, "");
 }
 
 TEST(Config, EverySettingReachesItsField) {
-  const auto config = read(
-      {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
-       "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
-       "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
-       "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
-       "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8"});
+  const auto config =
+      read({"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
+            "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
+            "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
+            "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5",
+            "RONDE_STALL_WARNING_SECONDS=6", "RONDE_STALL_FAILURE_SECONDS=7",
+            "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8", "RONDE_INTERFACE=eth0, fd00::/8"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
@@ -76,6 +78,7 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->stall_warning, seconds(6));
   EXPECT_EQ(config->stall_failure, seconds(7));
   EXPECT_EQ(config->shutdown_timeout, seconds(8));
+  EXPECT_EQ(config->interfaces, "eth0, fd00::/8");
 }
 
 TEST(Config, EveryRowOfTheTableIsSound) {
@@ -86,17 +89,20 @@ TEST(Config, EveryRowOfTheTableIsSound) {
     EXPECT_FALSE(row.help.empty()) << row.name;
     EXPECT_EQ(row.help.find('\n'), std::string_view::npos) << row.name;
     EXPECT_EQ(row.kind == SettingKind::kChoice, !row.choices.empty()) << row.name;
+    // What is compared between ranks is one line per setting.
+    EXPECT_FALSE(row.kind == SettingKind::kText && row.same_on_all_ranks) << row.name;
     // The default of a row, said aloud, is what one gets in silence.
     const auto said = read({std::string(row.name) + "=" + std::string(row.default_value)});
     ASSERT_TRUE(said.ok()) << said.status().to_string();
     EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
   }
-  EXPECT_EQ(names.size(), 14U) << "a new setting needs its line in Defaults and EverySetting...";
+  EXPECT_EQ(names.size(), 15U) << "a new setting needs its line in Defaults and EverySetting...";
 }
 
 // A value just outside, and text that is no value at all, for every row.
 TEST(Config, BadValuesNameTheSettingTheValueAndWhatIsValid) {
   for (const Setting& row : settings()) {
+    if (row.kind == SettingKind::kText) continue;  // whoever uses it judges it
     Lines bad{"",
               " ",
               "nonsense",
