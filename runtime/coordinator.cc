@@ -2,6 +2,7 @@
 // The coordinator: see coordinator.h.
 #include "runtime/coordinator.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 #include <variant>
@@ -132,12 +133,35 @@ Status Coordinator::report_stalls() {
   for (const Stall& stall : std::exchange(stalls_, {})) {
     if (!negotiator_.find_out(stall.said.name)) {
       unclear.push_back(stall);
+      RONDE_RETURN_IF_ERROR(press(unclear.back()));
       continue;
     }
     RONDE_RETURN_IF_ERROR(report(stall));
   }
   stalls_ = std::move(unclear);
   return {};
+}
+
+// A host has not answered who waits for what. If the job is to end of it, then with the name of the
+// host that stands still.
+Status Coordinator::press(Stall& stall) {
+  if (!stall.said.failed) return {};
+  if (stall.answer_by == base::kNever) {
+    stall.answer_by = clock_.after(kRollCallGrace);
+    return links_->call_roll();
+  }
+  if (clock_.now() < stall.answer_by) return {};
+  const auto silent = links_->silent();
+  if (silent.empty()) return {};
+  return silent_neighbour(
+      shape_, silent.front(),
+      "'" + stall.said.name + "' has waited for " + seconds_text(stall.said.waited_ns));
+}
+
+base::Instant Coordinator::next_deadline() const {
+  base::Instant next = linger_until_;
+  for (const Stall& stall : stalls_) next = std::min(next, stall.answer_by);
+  return next;
 }
 
 Status Coordinator::report(const Stall& stall) {

@@ -31,8 +31,8 @@ class Coordinator final : public Lead {
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
-  // When a lingering batch is due.
-  [[nodiscard]] base::Instant next_deadline() const override { return linger_until_; }
+  // When a lingering batch is due, or an answer about a stall.
+  [[nodiscard]] base::Instant next_deadline() const override;
   [[nodiscard]] bool waits_for_idle() const override {
     return negotiator_.has_ready() && linger_until_ == base::kNever;
   }
@@ -56,6 +56,7 @@ class Coordinator final : public Lead {
   struct Stall {
     std::int32_t rank = 0;  // that reported it
     StalledAnnouncement said;
+    base::Instant answer_by = base::kNever;  // of the hosts that were asked
   };
 
   base::Result<int> read_board();
@@ -63,6 +64,7 @@ class Coordinator final : public Lead {
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
   base::Status report_stalls();
+  base::Status press(Stall& stall);
   base::Status report(const Stall& stall);
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);

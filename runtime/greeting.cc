@@ -22,9 +22,9 @@ namespace {
 // One field after another, each with a zero behind it.
 template <class GreetingRef>
 auto fields_of(GreetingRef& greeting) {
-  return std::array{&greeting.settings,    &greeting.processors, &greeting.leader,
-                    &greeting.host_name,   &greeting.socket_name, &greeting.addresses,
-                    &greeting.secret,      &greeting.trouble};
+  return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
+                    &greeting.host_name, &greeting.socket_name, &greeting.addresses,
+                    &greeting.secret,    &greeting.trouble};
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
@@ -109,8 +109,9 @@ Result<JobSecret> secret_of_hex(const std::string& text) {
     secret[i] = std::byte{byte};
   }
   if (good) return secret;
-  return Status::error(Code::kInternal, "rank 0 sent no secret: use the same libronde.so on every "
-                                        "rank");
+  return Status::error(Code::kInternal,
+                       "rank 0 sent no secret: use the same libronde.so on every "
+                       "rank");
 }
 
 }  // namespace ronde::runtime

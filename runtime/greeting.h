@@ -18,8 +18,8 @@ namespace ronde::runtime {
 
 struct Greeting {
   std::string settings;
-  std::string processors;   // that it may use
-  std::string leader;       // the first rank of its host
+  std::string processors;  // that it may use
+  std::string leader;      // the first rank of its host
   std::string host_name;
   std::string socket_name;  // from a leader: where the ranks of its host fetch the board
   std::string addresses;    // from a leader: where other leaders reach it, separated by blanks

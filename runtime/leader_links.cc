@@ -87,8 +87,14 @@ Result<int> LeaderLinks::read(Neighbour& neighbour, const Take& take) {
       return Status::error(base::Code::kTransport, "from " + neighbour.link.peer(),
                            message.status());
     }
-    RONDE_RETURN_IF_ERROR(take(who(neighbour), *message));
     ++work;
+    if (const auto* roll_call = std::get_if<RollCall>(&*message)) {
+      neighbour.answered = neighbour.answered || roll_call->answer;
+      if (roll_call->answer) continue;
+      RONDE_RETURN_IF_ERROR(neighbour.link.queue(encode(LinkMessage(RollCall{true}))));
+      continue;
+    }
+    RONDE_RETURN_IF_ERROR(take(who(neighbour), *message));
   }
   return neighbour.link.closed() ? work + 1 : work;
 }
@@ -129,6 +135,26 @@ std::optional<LeaderLinks::Lost> LeaderLinks::take_lost() {
                 neighbour.link.close_reason()};
   }
   return std::nullopt;
+}
+
+Status LeaderLinks::call_roll() {
+  const std::vector<std::byte> bytes = encode(LinkMessage(RollCall{false}));
+  for (Neighbour& neighbour : neighbours_) {
+    neighbour.answered = neighbour.lost;
+    if (!neighbour.lost) RONDE_RETURN_IF_ERROR(neighbour.link.queue(bytes));
+  }
+  return {};
+}
+
+std::vector<LeaderLinks::Lost> LeaderLinks::silent() const {
+  std::vector<Lost> silent;
+  for (const Neighbour& neighbour : neighbours_) {
+    if (neighbour.answered) continue;
+    silent.push_back({who(neighbour), neighbour.link.host(), neighbour.link.peer(),
+                      "has not answered for " +
+                          std::to_string(kRollCallGrace / std::chrono::milliseconds(1)) + " ms"});
+  }
+  return silent;
 }
 
 void LeaderLinks::spread(const collectives::FailureRecord& record) {

@@ -4,6 +4,7 @@
 // when there is something to do.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/board.h"
 #include "collectives/file_descriptor.h"
@@ -21,6 +23,9 @@
 #include "runtime/link_messages.h"
 
 namespace ronde::runtime {
+
+// How long a neighbour may take to answer a roll call.
+inline constexpr base::Nanoseconds kRollCallGrace = std::chrono::seconds(1);
 
 // Thread safety: belongs to the agent; fd() may be read by any thread.
 class LeaderLinks {
@@ -53,6 +58,11 @@ class LeaderLinks {
   };
   [[nodiscard]] std::optional<Lost> take_lost();
 
+  // Asks every neighbour whether it is there, and answers such questions in poll().
+  base::Status call_roll();
+  // The neighbours that have not answered the last roll call.
+  [[nodiscard]] std::vector<Lost> silent() const;
+
   // The last words: tells every neighbour, and waits shortly where a socket is full.
   void spread(const collectives::FailureRecord& record);
 
@@ -61,6 +71,7 @@ class LeaderLinks {
  private:
   struct Neighbour {
     LeaderLink link;
+    bool answered = true;     // the last roll call
     bool lost = false;        // reported
     bool wants_room = false;  // the epoll watches for it
   };

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collectives/file_descriptor.h"
+#include "runtime/host_links.h"
 #include "runtime/host_tree.h"
 #include "runtime/interfaces.h"
 #include "runtime/leader_hello.h"
@@ -31,11 +32,6 @@ struct LeaderAddress {
   std::int32_t rank = -1;  // of the leader
   std::string host_name;
   std::vector<std::string> addresses;  // "10.0.0.1:4711", "[fd00::1]:4711"
-};
-
-struct HostLinks {
-  std::optional<LinkEnd> parent;  // of every host but the root
-  std::vector<LinkEnd> children;  // in the order of HostTree::children_of
 };
 
 // Thread safety: used by one thread.

@@ -16,6 +16,7 @@ enum class Kind : std::uint8_t {
   kClosed = 66,
   kDecision = 67,
   kFailure = 68,
+  kRollCall = 69,
 };
 
 struct Encode {
@@ -42,6 +43,11 @@ struct Encode {
   std::vector<std::byte> operator()(const RelayedDecision& value) const {
     Encoder out(Kind::kDecision);
     out.rest(value.decision);
+    return out.take();
+  }
+  std::vector<std::byte> operator()(const RollCall& value) const {
+    Encoder out(Kind::kRollCall);
+    out.number(static_cast<std::uint8_t>(value.answer));
     return out.take();
   }
   std::vector<std::byte> operator()(const collectives::FailureRecord& value) const {
@@ -98,6 +104,9 @@ base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) 
     }
     case Kind::kDecision:
       result = RelayedDecision{in.rest()};
+      break;
+    case Kind::kRollCall:
+      result = RollCall{in.boolean()};
       break;
     case Kind::kFailure:
       result = decode_failure(in);

@@ -44,8 +44,14 @@ struct RelayedDecision {
   std::vector<std::byte> decision;
 };
 
+// "Are you there?", and the answer. The kernel keeps the connection of a process alive that stands
+// still; only the process itself can answer this.
+struct RollCall {
+  bool answer = false;
+};
+
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
-                                 collectives::FailureRecord>;
+                                 RollCall, collectives::FailureRecord>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: anything else is an error
 // that says at which byte, and costs no more memory than the message is long.

@@ -163,10 +163,9 @@ class Opening {
   }
   Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
                                    const std::vector<Greeting>& greetings) {
-    return std::unique_ptr<Job>(
-        std::make_unique<ProcessJob>(std::move(communicator), std::move(*shape_),
-                                     std::move(*board_), std::move(links_),
-                                     cores_of(greetings, here_)));
+    return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
+        std::move(communicator), std::move(*shape_), std::move(*board_), std::move(links_),
+        cores_of(greetings, here_)));
   }
 
  private:
@@ -197,10 +196,9 @@ class Opening {
     const auto position = std::find(here_.begin(), here_.end(), communicator_.rank());
     const auto index = base::narrow<std::size_t>(position - here_.begin());
     const auto leader = base::narrow<std::size_t>(here_.front());
-    auto handed = is_leader()
-                      ? handover_->hand_over(memory_, here_, clock_, deadline_)
-                      : collectives::receive_board(greetings[leader].socket_name, index, here_,
-                                                   clock_, deadline_);
+    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, deadline_)
+                              : collectives::receive_board(greetings[leader].socket_name, index,
+                                                           here_, clock_, deadline_);
     RONDE_RETURN_IF_ERROR(handed.status());
     auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
                                             handed->event_fds);
@@ -248,7 +246,7 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
   if (opening.several_hosts()) {
     // A host that cannot reach another knows it alone: everybody is to say the same.
     Greeting verdict;
-    verdict.trouble = met.message();
+    if (!met.ok()) verdict.trouble = met.message();
     RONDE_RETURN_IF_ERROR(exchange(*communicator, verdict, clock, deadline).status());
   }
   RONDE_RETURN_IF_ERROR(met);

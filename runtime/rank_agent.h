@@ -127,6 +127,9 @@ class RankAgent final : public Agent {
   [[nodiscard]] base::Instant next_stall();
   void on_overdue(const LocalTensorPtr& tensor, bool failed);
   void give_up();
+  void inquire(const LocalTensorPtr& tensor);
+  void end_inquiry();
+  void fail_overdue(const LocalTensor& tensor);
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
   // The first rank whose process stands still, or -1.
   [[nodiscard]] std::int32_t stopped_rank() const;
@@ -173,6 +176,9 @@ class RankAgent final : public Agent {
   // rank does.
   std::vector<LocalTensorPtr> stalled_;
   base::Instant give_up_at_ = base::kNever;
+  // A tensor whose batch does not move, and until when other hosts may say why.
+  LocalTensorPtr inquiry_;
+  base::Instant inquiry_ends_at_ = base::kNever;
   base::Instant next_stall_check_{};  // nothing can be late before
   bool batch_overdue_ = false;        // the first of them was in a batch when the time was over
 

@@ -6,9 +6,12 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/host_name.h"
 #include "runtime/rank_agent.h"
+#include "runtime/relay.h"
 
 namespace ronde::runtime {
 
@@ -21,8 +24,10 @@ namespace {
 
 constexpr std::int32_t kCoordinator = 0;
 
-// How long the coordinator may take to end a job that a rank has reported as stalled for good.
+// How long the coordinator may take to end a job that a rank has reported as stalled for good. On
+// several hosts it may first have to find out which of them stands still.
 constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
+constexpr base::Nanoseconds kVerdictGraceOfHosts = kVerdictGrace + 2 * kRollCallGrace;
 
 std::string seconds_text(base::Nanoseconds span) {
   std::ostringstream text;
@@ -59,13 +64,14 @@ void RankAgent::check_stalls() {
     }
   }
   if (now >= give_up_at_) give_up();
+  if (now >= inquiry_ends_at_) end_inquiry();
   // What is submitted from now on cannot be late before that.
   next_stall_check_ = std::min(clock_.after(config_.stall_warning), next_stall());
 }
 
 // When the first tensor in flight is late, or the coordinator with a verdict.
 Instant RankAgent::next_stall() {
-  Instant next = give_up_at_;
+  Instant next = std::min(give_up_at_, inquiry_ends_at_);
   const Instant oldest_unreported = table_.oldest(0);
   if (oldest_unreported != kNever) next = std::min(next, oldest_unreported + config_.stall_warning);
   const Instant oldest = table_.oldest(1);
@@ -94,10 +100,7 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   if (tensor->in_batch) {
     // Everybody has submitted it: some rank does not move its data.
     if (failed) {
-      fail(Status::error(
-               Code::kDeadline,
-               stall_text(*tensor) + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS"),
-           stopped_rank());
+      inquire(tensor);
     } else if (warned_batch_ != received_batches_) {
       warned_batch_ = received_batches_;  // one line for all tensors of a batch
       log_.warning(stall_text(*tensor));
@@ -112,7 +115,33 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   stalled_.push_back(tensor);
   if (give_up_at_ != kNever) return;
   batch_overdue_ = false;
-  give_up_at_ = clock_.after(kVerdictGrace);
+  give_up_at_ = clock_.after(job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace);
+}
+
+// The batch of this tensor has not moved for too long. A rank that stands still is seen by its own
+// host, or, if it leads that, by its neighbours. All others give them the time to say so first.
+void RankAgent::inquire(const LocalTensorPtr& tensor) {
+  if (job_.shape().hosts() == 1 || stopped_rank() >= 0) return fail_overdue(*tensor);
+  if (inquiry_ends_at_ != kNever) return;
+  inquiry_ = tensor;
+  inquiry_ends_at_ = clock_.after(links_ != nullptr ? kRollCallGrace : 2 * kRollCallGrace);
+  if (links_ != nullptr) links_->call_roll().ignore();
+}
+
+void RankAgent::end_inquiry() {
+  inquiry_ends_at_ = kNever;
+  const LocalTensorPtr tensor = std::exchange(inquiry_, nullptr);
+  if (tensor->ended) return;
+  const auto silent = links_ == nullptr ? std::vector<LeaderLinks::Lost>() : links_->silent();
+  if (silent.empty()) return fail_overdue(*tensor);
+  const Status why = silent_neighbour(job_.shape(), silent.front(), stall_text(*tensor));
+  fail(why, *why.rank());
+}
+
+void RankAgent::fail_overdue(const LocalTensor& tensor) {
+  fail(Status::error(Code::kDeadline,
+                     stall_text(tensor) + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS"),
+       stopped_rank());
 }
 
 // "'x' has waited for 30 s in a batch; ranks 1-3 were last in batch 7: ...; rank 0 (pid 42) is
@@ -128,8 +157,8 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
     const std::int32_t rank = job_.rank_at(position);
     ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
     if (!is_stopped(presence.pid)) continue;
-    stopped += "; rank " + std::to_string(rank) + " (pid " + std::to_string(presence.pid) +
-               ") is stopped: continue it or end the job";
+    stopped += "; rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
+               std::to_string(presence.pid) + ") is stopped: continue it or end the job";
   }
   for (const auto& [doing, ranks] : ranks_doing) {
     text += "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + doing;

@@ -28,6 +28,16 @@ Status lost_neighbour(const collectives::JobShape& shape, const LeaderLinks::Los
       .with_rank(leader);
 }
 
+Status silent_neighbour(const collectives::JobShape& shape, const LeaderLinks::Lost& silent,
+                        const std::string& late) {
+  const std::int32_t leader = shape.leader_of(silent.host);
+  return Status::error(Code::kDeadline,
+                       late + "; " + silent.peer + " stands still: its leader, rank " +
+                           std::to_string(leader) + ", is connected but " + silent.reason +
+                           "; it is stopped, or its machine is stuck")
+      .with_rank(leader);
+}
+
 Relay::Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
              LeaderLinks& links)
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/board.h"
@@ -67,5 +68,9 @@ class Relay final : public Lead {
 // job.
 [[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
                                           const LeaderLinks::Lost& lost);
+// A neighbour that has not answered a roll call, while something is late that needs it.
+[[nodiscard]] base::Status silent_neighbour(const collectives::JobShape& shape,
+                                            const LeaderLinks::Lost& silent,
+                                            const std::string& late);
 
 }  // namespace ronde::runtime
