@@ -82,12 +82,14 @@ struct Sides {
 
 Status run(const Sides& sides, const Clock& clock, Instant deadline) {
   std::vector<pollfd> entries;
+  bool begun = false;  // the first round has nothing to wait for yet
   while (!sides.done() && clock.now() < deadline) {
     entries.clear();
     if (sides.search != nullptr) sides.search->watch(entries);
     const std::size_t searched = entries.size();
     sides.reception->watch(entries);
-    const int timeout = poll_milliseconds(clock, deadline);
+    const int timeout = begun ? poll_milliseconds(clock, deadline) : 0;
+    begun = true;
     if (::poll(entries.data(), entries.size(), timeout) < 0) {
       if (errno == EINTR) continue;
       return Status::system("could not wait for the leaders of the other hosts", errno);

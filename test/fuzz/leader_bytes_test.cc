@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// What another host's leader, or a stranger, may send: hellos that are damaged, and streams of
+// frames that are cut, overwritten and delivered in random pieces. A reader may refuse them or read
+// something else; it must never crash, read beyond what has arrived or take memory for what was
+// only announced (asan watches).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "runtime/leader_hello.h"
+#include "runtime/leader_link.h"
+
+namespace ronde::runtime {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Random = std::mt19937_64;
+
+std::size_t draw(Random& random, std::size_t from, std::size_t to) {
+  return std::uniform_int_distribution<std::size_t>(from, to)(random);
+}
+
+std::byte random_byte(Random& random) { return static_cast<std::byte>(draw(random, 0, 255)); }
+
+Bytes random_bytes(Random& random, std::size_t size) {
+  Bytes bytes(size);
+  for (std::byte& byte : bytes) byte = random_byte(random);
+  return bytes;
+}
+
+LeaderHello random_hello(Random& random) {
+  LeaderHello hello;
+  hello.version = static_cast<std::uint32_t>(random());
+  hello.host = static_cast<std::int32_t>(static_cast<std::uint32_t>(random()));
+  for (std::byte& byte : hello.secret) byte = random_byte(random);
+  return hello;
+}
+
+TEST(LeaderHelloFuzz, WhatIsReadEncodesToTheSameBytes) {
+  Random random(20'261'121);
+  int accepted = 0;
+  constexpr int kTries = 50'000;
+  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+    const LeaderHello hello = random_hello(random);
+    const HelloBytes whole = encode_hello(hello);
+    ASSERT_EQ(decode_hello(whole), hello);
+    Bytes bytes(whole.begin(), whole.end());
+    switch (draw(random, 0, 3)) {
+      case 0:
+        bytes.resize(draw(random, 0, bytes.size() - 1));
+        break;
+      case 1:
+        bytes.push_back(random_byte(random));
+        break;
+      case 2:
+        bytes[draw(random, 0, bytes.size() - 1)] ^= static_cast<std::byte>(draw(random, 1, 255));
+        break;
+      default:
+        bytes = random_bytes(random, draw(random, 0, 2 * kHelloBytes));
+    }
+    const Bytes exact(bytes.begin(), bytes.end());
+    const auto decoded = decode_hello(exact);
+    if (!decoded) continue;
+    ++accepted;
+    EXPECT_TRUE(may_become_hello(exact));
+    const HelloBytes again = encode_hello(*decoded);
+    EXPECT_TRUE(std::equal(again.begin(), again.end(), exact.begin(), exact.end()));
+  }
+  EXPECT_GT(accepted, kTries / 20);
+  EXPECT_LT(accepted, kTries - kTries / 20);
+}
+
+TEST(LeaderHelloFuzz, EveryBeginningOfAHelloMayBecomeOne) {
+  Random random(3);
+  const HelloBytes whole = encode_hello(random_hello(random));
+  for (std::size_t size = 0; size <= whole.size(); ++size) {
+    const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+    EXPECT_TRUE(may_become_hello(part)) << size;
+    EXPECT_EQ(decode_hello(part).has_value(), size == whole.size()) << size;
+    for (std::size_t at = 0; at < std::min<std::size_t>(size, 8); ++at) {
+      Bytes damaged = part;
+      damaged[at] ^= std::byte{0x20};
+      EXPECT_FALSE(may_become_hello(damaged));
+    }
+  }
+}
+
+// Frames of every size class, as they are on the wire.
+struct Stream {
+  std::vector<Bytes> frames;
+  Bytes wire;
+};
+
+Stream random_stream(Random& random) {
+  Stream stream;
+  for (std::size_t left = draw(random, 0, 12); left > 0; --left) {
+    const std::size_t most[] = {1, 40, 3'000, 200'000};
+    stream.frames.push_back(random_bytes(random, draw(random, 1, most[draw(random, 0, 3)])));
+    const Bytes& frame = stream.frames.back();
+    const auto length = static_cast<std::uint32_t>(frame.size());
+    const std::size_t at = stream.wire.size();
+    stream.wire.resize(at + sizeof length + frame.size());
+    std::memcpy(stream.wire.data() + at, &length, sizeof length);
+    std::memcpy(stream.wire.data() + at + sizeof length, frame.data(), frame.size());
+  }
+  return stream;
+}
+
+// Feeds bytes in random pieces; gives the frames that came out, and whether it ended in an error.
+bool read_all(Random& random, const Bytes& wire, std::vector<Bytes>& frames) {
+  FrameReader reader;
+  std::size_t at = 0;
+  for (;;) {
+    const auto frame = reader.next();
+    if (!frame.ok()) return false;
+    if (frame->has_value()) {
+      frames.emplace_back((*frame)->begin(), (*frame)->end());
+      continue;
+    }
+    if (at == wire.size()) return true;
+    const auto room = reader.room();
+    EXPECT_FALSE(room.empty());
+    const std::size_t most = draw(random, 0, 1) == 0 ? 7 : room.size();
+    const std::size_t size = std::min({draw(random, 1, most), room.size(), wire.size() - at});
+    std::memcpy(room.data(), wire.data() + at, size);
+    reader.arrived(size);
+    at += size;
+    EXPECT_LE(reader.capacity(), 2 * at + (std::size_t{64} << 10U));
+  }
+}
+
+TEST(FrameReaderFuzz, FramesComeOutAsTheyWentIn) {
+  Random random(11);
+  for (int i = 0; i < 150 && !testing::Test::HasFailure(); ++i) {
+    const Stream stream = random_stream(random);
+    std::vector<Bytes> frames;
+    EXPECT_TRUE(read_all(random, stream.wire, frames));
+    EXPECT_TRUE(frames == stream.frames);
+  }
+}
+
+TEST(FrameReaderFuzz, DamagedStreams) {
+  Random random(12);
+  int refused = 0;
+  constexpr int kTries = 300;
+  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+    Bytes wire = random_stream(random).wire;
+    for (std::size_t times = draw(random, 1, 8); times > 0 && !wire.empty(); --times) {
+      const std::size_t at = draw(random, 0, std::min<std::size_t>(wire.size() - 1, 60));
+      if (draw(random, 0, 3) == 0) {
+        wire.erase(wire.begin() + static_cast<std::ptrdiff_t>(at));
+      } else {
+        wire[at] = random_byte(random);
+      }
+    }
+    std::vector<Bytes> frames;
+    refused += read_all(random, wire, frames) ? 0 : 1;
+    std::size_t total = 0;
+    for (const Bytes& frame : frames) {
+      EXPECT_FALSE(frame.empty());
+      total += frame.size() + sizeof(std::uint32_t);
+    }
+    EXPECT_LE(total, wire.size());
+  }
+  EXPECT_GT(refused, kTries / 10);
+  EXPECT_LT(refused, kTries);
+}
+
+}  // namespace
+}  // namespace ronde::runtime
