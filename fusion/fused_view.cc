@@ -2,6 +2,7 @@
 #include "fusion/fused_view.h"
 
 #include <cstring>
+#include <utility>
 
 #include "fusion/chunks.h"
 
@@ -18,7 +19,8 @@ FusedView::FusedView(const std::vector<base::TensorView>& tensors, int chunks)
   for (int chunk = 0; chunk < chunks; ++chunk) {
     for (const base::TensorView& tensor : tensors) {
       const ByteRange range = chunk_of_tensor(tensor.bytes(), chunks, chunk);
-      add_piece(tensor, range.begin, range.end);
+      add_piece(tensor.input == nullptr ? nullptr : tensor.input + range.begin,
+                tensor.output == nullptr ? nullptr : tensor.output + range.begin, range.length());
     }
     end_chunk();
   }
@@ -29,21 +31,48 @@ FusedView FusedView::of_chunks(base::DType dtype, const std::vector<base::Tensor
   for (const base::TensorView& block : blocks) {
     base::check(block.dtype == dtype, "FusedView: blocks of one dtype only");
     view.bytes_ += block.bytes();
-    view.add_piece(block, 0, block.bytes().value());
+    view.add_piece(block.input, block.output, block.bytes().value());
     view.end_chunk();
   }
   return view;
 }
 
-void FusedView::add_piece(const base::TensorView& tensor, std::int64_t begin, std::int64_t end) {
-  if (begin == end) return;
+FusedView FusedView::of_parts(const FusedView& source,
+                              const std::vector<std::vector<ViewPart>>& parts) {
+  FusedView view(base::narrow<int>(parts.size()), source.dtype());
+  for (const std::vector<ViewPart>& chunk : parts) {
+    for (const ViewPart& part : chunk) {
+      source.for_each_fragment(part.chunk, part.range.begin, part.range.length(),
+                               [&](const std::byte* input, std::byte* output, std::int64_t bytes) {
+                                 view.add_piece(input, output, bytes);
+                               });
+      view.bytes_ += base::Bytes(part.range.length());
+    }
+    view.end_chunk();
+  }
+  return view;
+}
+
+FusedView FusedView::with_output_at(int own, std::byte* memory) const {
+  FusedView view = *this;
+  for (Piece& piece : view.pieces_) piece.output = nullptr;
+  for (Piece& piece : view.pieces(own)) piece.output = memory + (piece.end - piece.bytes);
+  return view;
+}
+
+FusedView FusedView::with_input_at(int own, const std::byte* memory) const {
+  FusedView view = *this;
+  for (Piece& piece : view.pieces_) piece.input = nullptr;
+  for (Piece& piece : view.pieces(own)) piece.input = memory + (piece.end - piece.bytes);
+  return view;
+}
+
+void FusedView::add_piece(const std::byte* input, std::byte* output, std::int64_t bytes) {
+  if (bytes == 0) return;
   const bool first_of_chunk =
       chunk_ends_.empty() ? pieces_.empty() : chunk_ends_.back() == pieces_.size();
   const std::int64_t before = first_of_chunk ? 0 : pieces_.back().end;
-  pieces_.push_back({.end = before + (end - begin),
-                     .bytes = end - begin,
-                     .input = tensor.input == nullptr ? nullptr : tensor.input + begin,
-                     .output = tensor.output == nullptr ? nullptr : tensor.output + begin});
+  pieces_.push_back({.end = before + bytes, .bytes = bytes, .input = input, .output = output});
 }
 
 std::span<const FusedView::Piece> FusedView::pieces(int chunk) const {
@@ -53,9 +82,20 @@ std::span<const FusedView::Piece> FusedView::pieces(int chunk) const {
   return {pieces_.data() + begin, chunk_ends_[index] - begin};
 }
 
+std::span<FusedView::Piece> FusedView::pieces(int chunk) {
+  const std::span<const Piece> all = std::as_const(*this).pieces(chunk);
+  return {pieces_.data() + (all.data() - pieces_.data()), all.size()};
+}
+
 base::Bytes FusedView::chunk_bytes(int chunk) const {
   const std::span<const Piece> all = pieces(chunk);
   return base::Bytes(all.empty() ? 0 : all.back().end);
+}
+
+base::Bytes FusedView::largest_chunk() const {
+  base::Bytes largest;
+  for (int chunk = 0; chunk < chunks_; ++chunk) largest = std::max(largest, chunk_bytes(chunk));
+  return largest;
 }
 
 void FusedView::copy_in(int chunk, std::int64_t offset, std::span<std::byte> to) const {

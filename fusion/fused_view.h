@@ -15,8 +15,15 @@
 #include "base/dtype.h"
 #include "base/numbers.h"
 #include "base/tensor.h"
+#include "fusion/chunks.h"
 
 namespace ronde::fusion {
+
+// Bytes of one chunk of a view.
+struct ViewPart {
+  int chunk = 0;
+  ByteRange range;
+};
 
 // Thread safety: immutable after construction; the memory it points at is the user's.
 class FusedView {
@@ -28,10 +35,23 @@ class FusedView {
   // does not contribute has no input.
   static FusedView of_chunks(base::DType dtype, const std::vector<base::TensorView>& blocks);
 
+  // The same memory in another order: chunk i is parts[i] of the source, one after another. A part
+  // splits no element. The source may be gone afterwards.
+  static FusedView of_parts(const FusedView& source,
+                            const std::vector<std::vector<ViewPart>>& parts);
+
+  // This view, but chunk `own` alone has an output, which lies at `memory` in one piece: for a
+  // reduce-scatter into engine memory.
+  [[nodiscard]] FusedView with_output_at(int own, std::byte* memory) const;
+  // This view, but chunk `own` alone has an input, which lies at `memory` in one piece: for an
+  // allgather out of engine memory.
+  [[nodiscard]] FusedView with_input_at(int own, const std::byte* memory) const;
+
   [[nodiscard]] base::DType dtype() const { return dtype_; }
   [[nodiscard]] int chunks() const { return chunks_; }
   [[nodiscard]] base::Bytes bytes() const { return bytes_; }
   [[nodiscard]] base::Bytes chunk_bytes(int chunk) const;
+  [[nodiscard]] base::Bytes largest_chunk() const;
 
   // From the user's inputs to the engine.
   void copy_in(int chunk, std::int64_t offset, std::span<std::byte> to) const;
@@ -55,9 +75,10 @@ class FusedView {
   };
 
   FusedView(int chunks, base::DType dtype) : dtype_(dtype), chunks_(chunks) {}
-  void add_piece(const base::TensorView& tensor, std::int64_t begin, std::int64_t end);
+  void add_piece(const std::byte* input, std::byte* output, std::int64_t bytes);
   void end_chunk() { chunk_ends_.push_back(pieces_.size()); }
   [[nodiscard]] std::span<const Piece> pieces(int chunk) const;
+  [[nodiscard]] std::span<Piece> pieces(int chunk);
 
   base::DType dtype_;
   int chunks_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <utility>
@@ -138,6 +139,85 @@ TEST(FusedViewDeathTest, ARangeBeyondTheChunkIsABug) {
   const FusedView view(tensors.views, 1);
   Memory eleven(11);
   EXPECT_DEATH(view.copy_in(0, 0, eleven), "beyond its chunk");
+}
+
+// What a view says lies in a chunk, through its inputs.
+Memory chunk_of(const FusedView& view, int chunk) {
+  Memory result(view.chunk_bytes(chunk).size());
+  view.copy_in(chunk, 0, result);
+  return result;
+}
+
+TEST(FusedView, PartsAreTheSameBytesInAnotherOrder) {
+  std::mt19937 random(17);
+  for (int round = 0; round < 200; ++round) {
+    Tensors tensors({below(300, random), below(300, random), below(5, random)}, random);
+    const int chunks = 1 + static_cast<int>(below(4, random));
+    const FusedView source(tensors.views, chunks);
+    std::vector<std::vector<ViewPart>> parts(1 + random() % 4);
+    std::vector<Memory> expected(parts.size());
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (std::uint64_t k = random() % 4; k > 0; --k) {
+        const int chunk = static_cast<int>(below(chunks, random));
+        const Memory whole = chunk_of(source, chunk);
+        const std::int64_t begin = below(std::ssize(whole) + 1, random);
+        const std::int64_t end = begin + below(std::ssize(whole) - begin + 1, random);
+        parts[i].push_back({chunk, {begin, end}});
+        expected[i].insert(expected[i].end(), whole.begin() + begin, whole.begin() + end);
+        bytes += end - begin;
+      }
+    }
+    const FusedView view = FusedView::of_parts(source, parts);
+    ASSERT_EQ(view.chunks(), static_cast<int>(parts.size()));
+    ASSERT_EQ(view.bytes().value(), bytes);
+    ASSERT_EQ(view.dtype(), DType::kU8);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const int chunk = static_cast<int>(i);
+      ASSERT_EQ(chunk_of(view, chunk), expected[i]);
+      // The outputs are the same places: bytes of no part stay zero, and those of one come through.
+      view.copy_across(chunk, 0, view.chunk_bytes(chunk).value());
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (const ViewPart& part : parts[i]) {
+        source.for_each_fragment(
+            part.chunk, part.range.begin, part.range.length(),
+            [](const std::byte* input, const std::byte* output, std::int64_t length) {
+              ASSERT_TRUE(std::equal(input, input + length, output));
+            });
+      }
+    }
+  }
+}
+
+TEST(FusedView, OneChunkCanBeRedirectedToEngineMemory) {
+  std::mt19937 random(3);
+  Tensors tensors({100, 77, 300}, random);
+  const FusedView source(tensors.views, 3);
+  const auto bytes = static_cast<std::size_t>(source.chunk_bytes(1).value());
+  Memory memory(bytes);
+
+  const FusedView in = source.with_output_at(1, memory.data());
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    EXPECT_EQ(chunk_of(in, chunk), chunk_of(source, chunk));
+    in.copy_across(chunk, 0, in.chunk_bytes(chunk).value());
+  }
+  EXPECT_EQ(memory, chunk_of(source, 1));
+  for (const Memory& output : tensors.outputs) EXPECT_EQ(output, Memory(output.size()));
+
+  const FusedView out = source.with_input_at(1, memory.data());
+  EXPECT_EQ(chunk_of(out, 1), memory);
+  out.copy_across(1, 0, source.chunk_bytes(1).value());
+  out.for_each_fragment(0, 0, source.chunk_bytes(0).value(),
+                        [](const std::byte* input, const std::byte* output, std::int64_t) {
+                          EXPECT_EQ(input, nullptr);
+                          EXPECT_NE(output, nullptr);
+                        });
+  source.for_each_fragment(
+      1, 0, source.chunk_bytes(1).value(),
+      [](const std::byte* input, const std::byte* output, std::int64_t length) {
+        EXPECT_TRUE(std::equal(input, input + length, output));
+      });
 }
 
 }  // namespace
