@@ -68,14 +68,6 @@ class Ring final : public Collective {
   SegmentLanes<Lane> lanes_;
 };
 
-base::Bytes largest_chunk(const fusion::FusedView& view) {
-  base::Bytes largest;
-  for (int chunk = 0; chunk < view.chunks(); ++chunk) {
-    largest = std::max(largest, view.chunk_bytes(chunk));
-  }
-  return largest;
-}
-
 Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
            base::Bytes segment, int tag)
     : transport_(transport),
@@ -84,7 +76,7 @@ Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithm
       tag_(tag),
       lanes_(workspace) {
   base::check_eq(arithmetic_.view().chunks(), transport.size(), "ring: one chunk per rank");
-  const base::Bytes largest = largest_chunk(arithmetic_.view());
+  const base::Bytes largest = arithmetic_.view().largest_chunk();
   segment_ = segment_length(arithmetic_.in_view(std::min(segment, largest)), largest);
   segments_ = base::ceil_div(largest.value(), segment_.value());
 }
@@ -174,10 +166,9 @@ base::Result<bool> Ring::take_turn(Lane& lane) {
 
 std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& workspace,
                                            fusion::FusedView view, const Reduction& reduction,
-                                           base::Bytes segment, int tag) {
+                                           int ranks, base::Bytes segment, int tag) {
   return std::make_unique<Ring>(transport, workspace, RingKind::kAllreduce,
-                                RingArithmetic(std::move(view), reduction, transport.size()),
-                                segment, tag);
+                                RingArithmetic(std::move(view), reduction, ranks), segment, tag);
 }
 
 std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace& workspace,

@@ -22,9 +22,12 @@ namespace ronde::collectives {
 // A compressed reduction is one of 16-bit tensors: contributions are rounded when they are read, so
 // half the bytes travel, and results are widened when they are written. Which chunk an element
 // belongs to, and so the order of its sum, does not depend on it.
+//
+// An average is over `ranks` contributions: more than the transport has ranks where the inputs are
+// sums already.
 std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& workspace,
                                            fusion::FusedView view, const Reduction& reduction,
-                                           base::Bytes segment, int tag);
+                                           int ranks, base::Bytes segment, int tag);
 
 // Chunk c of the view is the block of rank c (FusedView::of_chunks): every rank contributes to all
 // blocks, and only its own has an output. Blocks may differ in length, and may be empty. Block c is

@@ -111,8 +111,8 @@ class RingPlane final : public DataPlane {
   CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
                           std::uint64_t sequence) override {
     return collectives::ring_allreduce(transport_, workspace_,
-                                       FusedView(tensors, transport_.size()), reduction, segment_,
-                                       first_tag(sequence));
+                                       FusedView(tensors, transport_.size()), reduction,
+                                       transport_.size(), segment_, first_tag(sequence));
   }
   CollectivePtr broadcast(const Views& tensors, std::int32_t root,
                           std::uint64_t sequence) override {

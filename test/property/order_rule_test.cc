@@ -73,8 +73,8 @@ std::vector<Tensor> allreduce(const Reduction& what, const std::vector<Tensor>& 
                        Elements(std::ssize(output) / base::size_of(what.dtype)), what.dtype});
     }
     collectives.push_back(ring_allreduce(job.transport(rank), job.workspace(rank),
-                                         fusion::FusedView(views, ranks), what, Bytes(how.segment),
-                                         0));
+                                         fusion::FusedView(views, ranks), what, ranks,
+                                         Bytes(how.segment), 0));
   }
   job.expect_done(collectives, how.order);
   return outputs;

@@ -54,8 +54,8 @@ std::vector<Tensor> allreduce(JobOfRanks& job, const Reduction& what,
       job.transport(rank).keep_out_of(output);
     }
     collectives.push_back(ring_allreduce(job.transport(rank), job.workspace(rank),
-                                         fusion::FusedView(views, job.size()), what, Bytes(segment),
-                                         0));
+                                         fusion::FusedView(views, job.size()), what, job.size(),
+                                         Bytes(segment), 0));
   }
   job.expect_done(collectives, order);
   return outputs;

@@ -234,7 +234,7 @@ TEST_P(RingReduceScatterTest, GivesTheBitsOfAnAllreduceOfItsChunks) {
       allreduces.push_back(ring_allreduce(
           job.transport(rank), job.workspace(rank),
           fusion::FusedView({TensorView{memory, memory, Elements(elements), DType::kF32}}, ranks),
-          what, Bytes(128), 0));
+          what, ranks, Bytes(128), 0));
     }
     job.expect_done(allreduces);
     Memory joined;

@@ -74,8 +74,8 @@ Collectives start_allreduce(JobOfRanks& job, Vectors& vectors, std::int64_t segm
   Collectives collectives;
   for (int rank = 0; rank < job.size(); ++rank) {
     collectives.push_back(ring_allreduce(job.transport(rank), job.workspace(rank),
-                                         vectors.view(rank), {.dtype = DType::kF32}, Bytes(segment),
-                                         16));
+                                         vectors.view(rank), {.dtype = DType::kF32}, job.size(),
+                                         Bytes(segment), 16));
   }
   return collectives;
 }
@@ -147,8 +147,8 @@ TEST_P(RingTest, EveryDTypeAndOperationFollowsTheRule) {
         Memory& memory = inputs[at(rank)];
         const TensorView tensor{memory.data(), memory.data(), Elements(elements), dtype.dtype};
         collectives.push_back(ring_allreduce(job.transport(rank), job.workspace(rank),
-                                             fusion::FusedView({tensor}, ranks), what, Bytes(128),
-                                             0));
+                                             fusion::FusedView({tensor}, ranks), what, ranks,
+                                             Bytes(128), 0));
       }
       job.expect_done(collectives, 3);
       for (const Memory& result : inputs) {
@@ -221,9 +221,9 @@ TEST_P(RingTest, AllreducesSideBySideDoNotMix) {
     };
     auto both = std::make_unique<Both>();
     both->a = ring_allreduce(job.transport(rank), job.workspace(rank), first.view(rank),
-                             {.dtype = DType::kF32}, Bytes(64), 0);
+                             {.dtype = DType::kF32}, ranks, Bytes(64), 0);
     both->b = ring_allreduce(job.transport(rank), job.workspace(rank), second.view(rank),
-                             {.dtype = DType::kF32}, Bytes(128), kTagsPerCollective);
+                             {.dtype = DType::kF32}, ranks, Bytes(128), kTagsPerCollective);
     collectives.push_back(std::move(both));
   }
   job.expect_done(collectives, 4);
