@@ -9,15 +9,10 @@
 
 namespace ronde::collectives {
 
-namespace {
-
-// Where part `part` of `whole` begins, when the first ones take what does not divide: no product
-// here is larger than `value`.
+// No product here is larger than `value`.
 std::int64_t share(std::int64_t value, std::int64_t part, std::int64_t whole) {
   return value / whole * part + std::min(value % whole, part);
 }
-
-}  // namespace
 
 WindowPlan::WindowPlan(std::int64_t elements, std::int64_t element_bytes, std::int32_t ranks,
                        std::int64_t piece_bytes)

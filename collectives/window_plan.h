@@ -21,6 +21,10 @@ struct ElementRange {
   friend constexpr bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
+// Where part `part` of `value` things begins when `whole` parts share them and the first ones take
+// what does not divide; part `whole` is the end.
+[[nodiscard]] std::int64_t share(std::int64_t value, std::int64_t part, std::int64_t whole);
+
 // Thread safety: immutable.
 class WindowPlan {
  public:

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/between_hosts.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "collectives/direct.h"
+#include "collectives/gather.h"
+#include "collectives/ring.h"
+
+namespace ronde::collectives {
+namespace {
+
+constexpr double kStepSeconds = 60e-6;
+constexpr double kByteSeconds = 8e-9;
+constexpr double kIncast = 1.125;  // on the bytes, where several send to one at a time
+
+constexpr std::array<std::string_view, 3> kNames{"ring", "direct", "gather"};
+
+}  // namespace
+
+std::string_view name_of(Algorithm algorithm) {
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+std::optional<Algorithm> algorithm_of(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Algorithm>(i);
+  }
+  return std::nullopt;
+}
+
+AlgorithmLimits limits_for(int hosts) {
+  base::check(hosts >= 1, "limits_for: at least one host");
+  const double n = hosts;
+  // What each step and each byte of the vector costs beside the cheaper algorithm in bytes.
+  const double least = 2 * (n - 1) / n;
+  const double of_direct = hosts > 2 ? least * kIncast : least;
+  const double more_in_gather = n - 1 - of_direct;
+  constexpr double kMost{kGatherWindowBytes};
+  const double gather =
+      more_in_gather > 0 ? std::min(kMost, kStepSeconds / (kByteSeconds * more_in_gather)) : kMost;
+  // Between two hosts the ring is the direct exchange.
+  const double direct =
+      hosts > 2 ? 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)) : 0;
+  return {base::Bytes(std::llround(gather)),
+          base::Bytes(std::llround(direct))};
+}
+
+Algorithm choose_algorithm(base::Bytes on_wire, int hosts) {
+  const AlgorithmLimits limits = limits_for(hosts);
+  if (on_wire <= limits.gather) return Algorithm::kGather;
+  if (on_wire <= limits.direct) return Algorithm::kDirect;
+  return Algorithm::kRing;
+}
+
+std::unique_ptr<Collective> allreduce_between(Algorithm algorithm, Transport& transport,
+                                              Workspace& workspace, fusion::FusedView view,
+                                              const Reduction& reduction, int ranks,
+                                              base::Bytes segment, int tag) {
+  switch (algorithm) {
+    case Algorithm::kRing:
+      break;
+    case Algorithm::kDirect:
+      return direct_allreduce(transport, workspace, std::move(view), reduction, ranks, segment,
+                              tag);
+    case Algorithm::kGather:
+      return gather_allreduce(transport, workspace, std::move(view), reduction, ranks, tag);
+  }
+  return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, segment, tag);
+}
+
+}  // namespace ronde::collectives

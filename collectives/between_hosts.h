@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm an allreduce takes between hosts. All of them give the same bits, so this is a
+// matter of time alone; but all ranks must take the same one, so it depends on nothing but sizes
+// and the number of hosts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/numbers.h"
+#include "collectives/collective.h"
+#include "collectives/reduce_kernels.h"
+#include "collectives/transport.h"
+#include "collectives/workspace.h"
+#include "fusion/fused_view.h"
+
+namespace ronde::collectives {
+
+enum class Algorithm : std::uint8_t { kRing, kDirect, kGather };
+
+[[nodiscard]] std::string_view name_of(Algorithm algorithm);  // "ring"
+[[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
+
+// The most bytes of a vector, as they travel, for which gather and then direct is the fastest; the
+// ring is above.
+struct AlgorithmLimits {
+  base::Bytes gather;
+  base::Bytes direct;
+};
+
+// From a model of a line of 1 Gbit/s with TCP, since that is where the choice matters most: a step
+// costs 60 us and a byte 8 ns, on the line that all ranks of a host share.
+//
+//   gather   1 step         n-1 times the bytes
+//   direct   2 steps        2(n-1)/n, and an eighth more where several send to one at a time
+//   ring     2(n-1) steps   2(n-1)/n
+[[nodiscard]] AlgorithmLimits limits_for(int hosts);
+[[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);
+
+// ring_allreduce, direct_allreduce or gather_allreduce.
+[[nodiscard]] std::unique_ptr<Collective> allreduce_between(
+    Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView view,
+    const Reduction& reduction, int ranks, base::Bytes segment, int tag);
+
+}  // namespace ronde::collectives

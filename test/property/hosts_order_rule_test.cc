@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order rule over several hosts: jobs of all kinds of shapes, in one thread, stepped in a
+// random order that a seed decides. Bits are those of a serial sum for the job's shape, whichever
+// algorithm runs between the hosts and however the vector is cut.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/hierarchical_allreduce.h"
+#include "test/unit/collectives/job_of_hosts.h"
+
+namespace ronde::collectives {
+namespace {
+
+using base::DType;
+using base::ReduceOp;
+using Memory = std::vector<std::byte>;
+using Memories = std::vector<Memory>;
+using Random = std::mt19937_64;
+
+// One allreduce, as all ranks know it, and how it is done: that must not show.
+struct Operation {
+  Reduction what;
+  std::vector<Memories> inputs;  // by tensor, then by rank
+  Memories expected;             // by tensor
+  bool in_place = false;
+  std::optional<Algorithm> algorithm;
+  SlotTuning tuning{};
+  base::Bytes segment;
+  base::Bytes block;
+};
+
+Reduction random_reduction(Random& random) {
+  Reduction what;
+  do {
+    what.dtype = base::kDTypes[random() % base::kDTypes.size()].dtype;
+    what.op = base::kReduceOps[random() % base::kReduceOps.size()].op;
+    if (random() % 2 == 0) what.dtype = DType::kF32;
+    if (random() % 3 == 0) what.op = ReduceOp::kAverage;
+  } while (!base::is_defined(what.dtype, what.op));
+  if (!base::is_floating(what.dtype)) return what;
+  if (random() % 3 == 0) what.prescale = 0.3;
+  if (random() % 3 == 0) what.postscale = 1.7;
+  if (what.dtype == DType::kF32 && random() % 2 == 0) {
+    what.compression = random() % 2 == 0 ? base::Compression::kBf16 : base::Compression::kF16;
+  }
+  return what;
+}
+
+Operation random_operation(const JobShape& shape, Random& random) {
+  Operation op;
+  op.what = random_reduction(random);
+  op.in_place = random() % 2 == 0;
+  constexpr std::optional<Algorithm> kWays[]{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
+                                             Algorithm::kGather};
+  op.algorithm = kWays[random() % 4];
+  op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random() % 2000);
+  op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
+  op.segment = base::Bytes(std::int64_t{64} << (random() % 6));
+  op.block = base::Bytes(random() % 4 == 0 ? 1 << 20 : std::int64_t{64} << (random() % 8));
+  std::vector<std::int64_t> lengths(1 + random() % 3);
+  for (std::int64_t& length : lengths) {
+    length = static_cast<std::int64_t>(random() % 4 == 0   ? random() % 3
+                                       : random() % 3 == 0 ? random() % 9000
+                                                           : random() % 1200);
+  }
+  for (const std::int64_t length : lengths) {
+    Memories& tensor = op.inputs.emplace_back();
+    for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+      tensor.push_back(oracle::random_elements(op.what.dtype, length, random));
+    }
+    op.expected.push_back(oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
+  }
+  return op;
+}
+
+// A rank on its way through operations, each begun as soon as the one before is over here: so
+// ranks are in different ones.
+class RankOfJob final : public Collective {
+ public:
+  RankOfJob(HostsJob job, WatchedTransport& transport, std::size_t rank,
+            const std::vector<Operation>& operations)
+      : job_(job), transport_(transport), rank_(rank), operations_(operations) {}
+
+  base::Result<StepResult> step() override {
+    if (next_ == operations_.size()) return StepResult::kDone;
+    if (current_ == nullptr) begin();
+    const base::Result<StepResult> result = current_->step();
+    if (!result.ok() || *result != StepResult::kDone) return result;
+    end();
+    return next_ == operations_.size() ? StepResult::kDone : StepResult::kProgress;
+  }
+
+ private:
+  void begin() {
+    const Operation& op = operations_[next_];
+    inputs_.clear();
+    outputs_.clear();
+    std::vector<base::TensorView> tensors;
+    for (const Memories& tensor : op.inputs) inputs_.push_back(tensor[rank_]);
+    for (Memory& input : inputs_) {
+      outputs_.emplace_back(op.in_place ? input : Memory(input.size(), std::byte{0x5A}));
+    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      tensors.push_back({op.in_place ? outputs_[i].data() : inputs_[i].data(), outputs_[i].data(),
+                         base::Elements(std::ssize(outputs_[i]) / base::size_of(op.what.dtype)),
+                         op.what.dtype});
+      transport_.keep_out_of(inputs_[i]);
+      transport_.keep_out_of(outputs_[i]);
+    }
+    HostsJob job{.shape = job_.shape,
+                 .slots = job_.slots,
+                 .across = job_.across,
+                 .workspace = job_.workspace,
+                 .tuning = op.tuning,
+                 .algorithm = op.algorithm,
+                 .segment = op.segment,
+                 .block = op.block};
+    const auto tags = static_cast<int>(next_ % 8) * kTagsPerCollective;
+    current_ = hierarchical_allreduce(job, tensors, op.what, tags);
+  }
+
+  void end() {
+    const Operation& op = operations_[next_];
+    current_.reset();
+    transport_.forget_users();
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      EXPECT_EQ(oracle::first_difference(op.what.dtype, outputs_[i], op.expected[i]), -1)
+          << "operation " << next_ << ", rank " << rank_ << ", tensor " << i << ", "
+          << base::name_of(op.what.dtype) << " " << base::name_of(op.what.op) << ", "
+          << base::name_of(op.what.compression) << ", " << outputs_[i].size() << " bytes, "
+          << (op.algorithm ? name_of(*op.algorithm) : "auto");
+      EXPECT_EQ(inputs_[i], op.inputs[i][rank_]) << "an input has changed";
+    }
+    ++next_;
+  }
+
+  const HostsJob job_;
+  WatchedTransport& transport_;
+  const std::size_t rank_;
+  const std::vector<Operation>& operations_;
+  Memories inputs_;
+  Memories outputs_;
+  std::unique_ptr<Collective> current_;
+  std::size_t next_ = 0;
+};
+
+struct Param {
+  const char* name;
+  std::vector<std::int32_t> leaders;
+};
+
+class HostsOrderRuleTest : public testing::TestWithParam<Param> {};
+
+TEST_P(HostsOrderRuleTest, BitsAreThoseOfTheJobsShape) {
+  const JobShape shape = shape_of(GetParam().leaders);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Random random(seed * 1000 + GetParam().leaders.size());
+    JobOfHosts job(shape, 1 + static_cast<std::int64_t>(seed % 3),
+                   {.seed = seed,
+                    .max_delay = static_cast<int>(seed % 4),
+                    .synchronous_sends = seed % 3 == 0});
+    std::vector<Operation> operations;
+    for (int i = 0; i < 6; ++i) operations.push_back(random_operation(shape, random));
+    std::vector<std::unique_ptr<Collective>> all;
+    for (std::size_t rank = 0; rank < job.size(); ++rank) {
+      all.push_back(std::make_unique<RankOfJob>(
+          job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
+    }
+    job.ranks().expect_done(all, seed);
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    // All ranks of a host have used the same windows, or the next collective would go wrong.
+    for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+      const std::int32_t leader = shape.leader_of(shape.host_of(rank));
+      ASSERT_EQ(job.slots(static_cast<std::size_t>(rank)).next_window(),
+                job.slots(static_cast<std::size_t>(leader)).next_window());
+    }
+  }
+}
+
+// With blocks of several segments, as those of a real job, and more than fit in flight.
+TEST_P(HostsOrderRuleTest, LongVectorsInManyBlocks) {
+  const JobShape shape = shape_of(GetParam().leaders);
+  Random random(GetParam().leaders.size());
+  for (const auto algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
+    Operation op;
+    op.what = {.op = ReduceOp::kAverage};
+    op.algorithm = algorithm;
+    op.tuning = {};
+    op.segment = base::Bytes(32 << 10);
+    op.block = base::Bytes(256 << 10);
+    Memories& tensor = op.inputs.emplace_back();
+    const std::int64_t elements = 700'003;
+    for (std::size_t rank = 0; rank < GetParam().leaders.size(); ++rank) {
+      tensor.push_back(oracle::random_elements(DType::kF32, elements, random));
+    }
+    op.expected.push_back(oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
+    JobOfHosts job(shape, 1024);
+    const std::vector<Operation> operations{op};
+    std::vector<std::unique_ptr<Collective>> all;
+    for (std::size_t rank = 0; rank < job.size(); ++rank) {
+      all.push_back(std::make_unique<RankOfJob>(
+          job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
+    }
+    job.ranks().expect_done(all, 5);
+    for (std::size_t rank = 0; rank < job.size(); ++rank) {
+      EXPECT_LE(job.ranks().workspace(static_cast<int>(rank)).idle_bytes().value(), 4 << 20);
+    }
+  }
+}
+
+// Guards the tests above: with these numbers the order shows in the bits.
+TEST_P(HostsOrderRuleTest, AnotherShapeWouldShow) {
+  const JobShape shape = shape_of(GetParam().leaders);
+  if (shape.ranks() == 2) return;  // a sum of two has one order
+  Random random(3);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBf16}) {
+    Memories inputs;
+    for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+      inputs.push_back(oracle::random_elements(dtype, 1000, random));
+    }
+    const Reduction what{.dtype = dtype};
+    const Memory expected = oracle::shaped_tensor(what, hosts_of(shape), inputs);
+    oracle::Hosts other = hosts_of(shape);
+    std::reverse(other.begin(), other.end());
+    if (shape.hosts() > 2) {
+      EXPECT_NE(oracle::shaped_tensor(what, other, inputs), expected);
+    }
+    const bool flat = shape.hosts() == shape.ranks();
+    EXPECT_NE(flat ? oracle::allreduce_of_host(what, inputs) : oracle::ring_tensor(what, inputs),
+              expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HostsOrderRuleTest,
+                         testing::Values(Param{"2x1", {0, 1}}, Param{"3x1", {0, 1, 2}},
+                                         Param{"4x1", {0, 1, 2, 3}}, Param{"2x2", {0, 0, 2, 2}},
+                                         Param{"2x2mixed", {0, 1, 0, 1}},
+                                         Param{"4x2", {0, 0, 2, 2, 4, 4, 6, 6}},
+                                         Param{"2and1", {0, 0, 2}}, Param{"3and1", {0, 0, 0, 3}},
+                                         Param{"1and3", {0, 1, 1, 1}},
+                                         Param{"3and2and2mixed", {0, 1, 2, 0, 1, 2, 0}}),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+}  // namespace
+}  // namespace ronde::collectives

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "collectives/between_hosts.h"
+#include "collectives/gather.h"
+
+namespace ronde::collectives {
+namespace {
+
+TEST(AlgorithmChoice, NamesGoBothWays) {
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+    EXPECT_EQ(algorithm_of(name_of(algorithm)), algorithm);
+  }
+  EXPECT_EQ(algorithm_of("auto"), std::nullopt);
+}
+
+TEST(AlgorithmChoice, GrowsFromGatherOverDirectToTheRing) {
+  for (int hosts = 1; hosts <= 100; ++hosts) {
+    int last = static_cast<int>(Algorithm::kGather);
+    for (std::int64_t bytes = 0; bytes < (1 << 28); bytes = bytes * 3 / 2 + 1) {
+      const int now = static_cast<int>(choose_algorithm(base::Bytes(bytes), hosts));
+      ASSERT_LE(now, last) << bytes << " bytes, " << hosts << " hosts";
+      last = now;
+    }
+    EXPECT_EQ(choose_algorithm(base::Bytes(0), hosts), Algorithm::kGather);
+    EXPECT_EQ(last, static_cast<int>(Algorithm::kRing));
+    EXPECT_LE(limits_for(hosts).gather.value(), kGatherWindowBytes);
+  }
+}
+
+// Between two hosts the ring already takes two steps.
+TEST(AlgorithmChoice, DirectIsForMoreThanTwoHosts) {
+  EXPECT_EQ(limits_for(2).direct.value(), 0);
+  EXPECT_EQ(limits_for(2).gather.value(), kGatherWindowBytes);
+  for (int hosts = 3; hosts <= 100; ++hosts) {
+    EXPECT_GT(limits_for(hosts).direct, limits_for(hosts).gather) << hosts;
+    EXPECT_GE(limits_for(hosts + 1).direct, limits_for(hosts).direct);
+    EXPECT_LE(limits_for(hosts + 1).gather, limits_for(hosts).gather);
+  }
+}
+
+// 4 hosts: gather costs 60 us + 24 ns/byte, direct 120 us + 13.5, the ring 360 us + 12.
+TEST(AlgorithmChoice, IsTheFastestByTheModel) {
+  EXPECT_EQ(limits_for(4).gather.value(), 5714);
+  EXPECT_EQ(limits_for(4).direct.value(), 160'000);
+}
+
+}  // namespace
+}  // namespace ronde::collectives

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order rule for a job of any shape, serially and as plainly as possible: for each element
+// first the ranks of a host in rank order, then the hosts c+1, c+2, ..., c for chunk c.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "collectives/reduce_kernels.h"
+#include "test/unit/collectives/ring_oracle.h"
+#include "test/unit/collectives/rule_oracle.h"
+
+namespace ronde::collectives::oracle {
+
+using Hosts = std::vector<std::vector<int>>;  // the ranks of each, ascending
+
+// One element, of which the hosts' sums come in the order of its chunk; `ranks` are averaged.
+inline std::uint64_t reduce_hosts(Reduction what, const std::vector<std::uint64_t>& sums,
+                                  std::int64_t ranks) {
+  what.prescale = 1.0;
+  if (what.op != ReduceOp::kAverage) return reduce_element(what, sums);
+  what.op = ReduceOp::kSum;
+  if (base::is_floating(what.dtype)) {
+    what.postscale /= static_cast<double>(ranks);
+    return reduce_element(what, sums);
+  }
+  const std::uint64_t sum = reduce_element(what, sums);
+  if (!is_signed(what.dtype)) return sum / static_cast<std::uint64_t>(ranks);
+  const auto shift = static_cast<unsigned>(64 - 8 * base::size_of(what.dtype));
+  return static_cast<std::uint64_t>(as_signed(what.dtype, sum) / ranks) << shift >> shift;
+}
+
+// An element of a tensor that belongs to `chunk`, of at least two hosts; contributions by rank, in
+// the dtype that travels.
+inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
+                                    const std::vector<std::uint64_t>& contributions,
+                                    std::int64_t chunk) {
+  Reduction in_host = what;
+  in_host.postscale = 1.0;
+  if (what.op == ReduceOp::kAverage) in_host.op = ReduceOp::kSum;
+  std::vector<std::uint64_t> sums;
+  for (std::size_t k = 1; k <= hosts.size(); ++k) {
+    std::vector<std::uint64_t> of_host;
+    for (const int rank : hosts[(static_cast<std::size_t>(chunk) + k) % hosts.size()]) {
+      of_host.push_back(contributions[static_cast<std::size_t>(rank)]);
+    }
+    sums.push_back(reduce_element_of_host(in_host, of_host));
+  }
+  return reduce_hosts(what, sums, static_cast<std::int64_t>(contributions.size()));
+}
+
+// A tensor; inputs[r] is rank r's.
+inline Bytes shaped_tensor(const Reduction& what, const Hosts& hosts,
+                           const std::vector<Bytes>& inputs) {
+  Reduction on_wire = what;
+  on_wire.compression = base::Compression::kNone;
+  on_wire.dtype = base::wire_dtype(what.dtype, what.compression);
+  const bool compressed = on_wire.dtype != what.dtype;
+  Bytes result(inputs[0].size());
+  const auto bytes = static_cast<std::int64_t>(result.size());
+  const std::int64_t lines = (bytes + 63) / 64;
+  const std::int64_t size = base::size_of(what.dtype);
+  std::vector<std::uint64_t> contributions(inputs.size());
+  for (std::int64_t i = 0; i < bytes / size; ++i) {
+    const std::int64_t chunk = i * size / 64 * static_cast<std::int64_t>(hosts.size()) / lines;
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      const std::uint64_t bits = load(what.dtype, inputs[rank].data(), i);
+      contributions[rank] = compressed ? encode(on_wire.dtype, decode(what.dtype, bits)) : bits;
+    }
+    const std::uint64_t sum = shaped_element(on_wire, hosts, contributions, chunk);
+    store(what.dtype, result.data(), i,
+          compressed ? encode(what.dtype, decode(on_wire.dtype, sum)) : sum);
+  }
+  return result;
+}
+
+}  // namespace ronde::collectives::oracle
