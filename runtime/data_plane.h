@@ -13,8 +13,10 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "collectives/all_to_all.h"
+#include "collectives/between_hosts.h"
 #include "collectives/board.h"
 #include "collectives/collective.h"
+#include "collectives/job_shape.h"
 #include "collectives/reduce_kernels.h"
 #include "collectives/transport.h"
 #include "collectives/workspace.h"
@@ -62,9 +64,19 @@ class DataPlane {
 // configuration leaves the choice open.
 std::unique_ptr<DataPlane> make_host_plane(const collectives::Board& board, bool probe);
 
-// The ring, over the transport; every rank counts as a host. The workspace must outlive the
+// Messages over the transport alone: every rank counts as a host. The algorithm is that of
+// allreduces, and gives the bits of the ring whichever it is. The workspace must outlive the
 // transport, and both the plane.
-std::unique_ptr<DataPlane> make_ring_plane(collectives::Transport& transport,
-                                           collectives::Workspace& workspace, base::Bytes segment);
+std::unique_ptr<DataPlane> make_ring_plane(
+    collectives::Transport& transport, collectives::Workspace& workspace, base::Bytes segment,
+    collectives::Algorithm algorithm = collectives::Algorithm::kRing);
+
+// A job of several hosts: the board is that of this one, and the transport that of all ranks. The
+// workspace must outlive the transport, and both the plane.
+std::unique_ptr<DataPlane> make_hosts_plane(const collectives::Board& board, bool probe,
+                                            const collectives::JobShape& shape,
+                                            collectives::Transport& transport,
+                                            collectives::Workspace& workspace,
+                                            const base::Config& config);
 
 }  // namespace ronde::runtime

@@ -62,8 +62,12 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
 RankAgent::~RankAgent() = default;
 
 std::unique_ptr<DataPlane> RankAgent::make_plane() {
-  if (config_.algorithm == "ring" || job_.shape().hosts() > 1) {
-    return make_ring_plane(*transport_, *workspace_, config_.segment_bytes);
+  if (job_.shape().hosts() > 1) {
+    return make_hosts_plane(board_, job_.probes(), job_.shape(), *transport_, *workspace_, config_);
+  }
+  // On one host a named algorithm counts every rank as a host.
+  if (const auto forced = collectives::algorithm_of(config_.algorithm)) {
+    return make_ring_plane(*transport_, *workspace_, config_.segment_bytes, *forced);
   }
   return make_host_plane(board_, job_.probes());
 }

@@ -102,7 +102,8 @@ std::vector<std::string> random_settings(bool ring, Random& random) {
   constexpr std::array<const char*, 4> kPieces{"64", "192", "4096", "65536"};
   constexpr std::array<const char*, 3> kBatches{"1", "20000", "67108864"};
   constexpr std::array<const char*, 4> kSegments{"64", "256", "4096", "131072"};
-  return {std::string("RONDE_ALGORITHM=") + (ring ? "ring" : "auto"),
+  constexpr std::array<const char*, 3> kAlgorithms{"ring", "direct", "gather"};
+  return {std::string("RONDE_ALGORITHM=") + (ring ? kAlgorithms[random() % 3] : "auto"),
           std::string("RONDE_PIECE_BYTES=") + kPieces[random() % 4],
           std::string("RONDE_STORES=") + (random() % 2 == 0 ? "temporal" : "streaming"),
           std::string("RONDE_BATCH_BYTES=") + kBatches[random() % 3],

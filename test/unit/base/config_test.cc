@@ -154,11 +154,13 @@ TEST(Config, EveryChoiceIsTaken) {
     ASSERT_TRUE(config.ok());
     EXPECT_EQ(config->log_level, static_cast<LogLevel>(i));
   }
-  EXPECT_TRUE(read({"RONDE_ALGORITHM=auto"}).ok());
+  for (const char* const algorithm : {"auto", "ring", "direct", "gather"}) {
+    EXPECT_EQ(read({std::string("RONDE_ALGORITHM=") + algorithm})->algorithm, algorithm);
+  }
 }
 
 TEST(Config, ValidValuesInWords) {
-  EXPECT_EQ(valid_values(setting("RONDE_ALGORITHM")), "one of: auto ring");
+  EXPECT_EQ(valid_values(setting("RONDE_ALGORITHM")), "one of: auto ring direct gather");
   EXPECT_EQ(valid_values(setting("RONDE_BATCH_BYTES")), "a whole number from 1 to 68719476736");
   EXPECT_EQ(valid_values(setting("RONDE_STALL_WARNING_SECONDS")), "seconds from 0.001 to 86400");
 }

@@ -45,16 +45,17 @@ base::Config config_of(const std::vector<std::string>& environment) {
 // The planes of all ranks, stepped in turn by one thread.
 class Planes {
  public:
-  explicit Planes(bool ring) : hub_(std::make_shared<collectives::LocalHub>(kRanks)) {
+  explicit Planes(bool ring, collectives::Algorithm algorithm = collectives::Algorithm::kRing)
+      : hub_(std::make_shared<collectives::LocalHub>(kRanks)) {
     collectives::BoardGeometry geometry = collectives::small(kRanks);
     geometry.arena_bytes = 1 << 20;
     boards_ = collectives::make_boards(geometry);
     for (std::int32_t rank = 0; rank < kRanks; ++rank) {
       workspaces_.push_back(std::make_unique<collectives::Workspace>());
       transports_.push_back(std::make_unique<collectives::LocalTransport>(hub_, rank));
-      planes_.push_back(
-          ring ? make_ring_plane(*transports_.back(), *workspaces_.back(), base::Bytes(256))
-               : make_host_plane(boards_[static_cast<std::size_t>(rank)], false));
+      planes_.push_back(ring ? make_ring_plane(*transports_.back(), *workspaces_.back(),
+                                               base::Bytes(256), algorithm)
+                             : make_host_plane(boards_[static_cast<std::size_t>(rank)], false));
     }
   }
   ~Planes() {
@@ -298,6 +299,23 @@ TEST(HostPlane, WhoAskedIsRung) {
   ASSERT_TRUE(collective->step().ok());
   EXPECT_EQ(planes.board().doorbell(1).rings(), 1U);
   EXPECT_EQ(planes.board().doorbell(2).rings(), 0U);
+}
+
+// They sum in the order of the ring, and so give its bits.
+TEST(RingPlane, RunsTheOtherAlgorithmsToo) {
+  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .postscale = 1.7};
+  const Memories inputs = random_memories(3000);
+  const Memory expected = collectives::oracle::ring_tensor(what, inputs);
+  for (const auto algorithm : {collectives::Algorithm::kDirect, collectives::Algorithm::kGather}) {
+    Planes planes(true, algorithm);
+    Memories outputs = inputs;
+    planes.run([&](std::size_t rank) {
+      return planes.of(rank).allreduce({view(&outputs[rank], &outputs[rank])}, what, false, 1);
+    });
+    for (const Memory& output : outputs) EXPECT_EQ(output, expected);
+    EXPECT_THAT(planes.of(0).description(),
+                HasSubstr("as RONDE_ALGORITHM=" + std::string(name_of(algorithm)) + " asks"));
+  }
 }
 
 TEST(RingPlane, SaysWhatItIs) {

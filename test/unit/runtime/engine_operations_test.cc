@@ -307,7 +307,7 @@ TEST_P(OperationsTest, AGroupIsBroadcast) {
 
 INSTANTIATE_TEST_SUITE_P(All, OperationsTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
-                                            ::testing::Values("auto", "ring")),
+                                            ::testing::Values("auto", "ring", "direct", "gather")),
                          [](const auto& one) {
                            return std::string(std::get<1>(one.param)) + "At" +
                                   std::to_string(std::get<0>(one.param));

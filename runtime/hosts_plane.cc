@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data plane of several hosts: see data_plane.h.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "collectives/between_hosts.h"
+#include "collectives/group_transport.h"
+#include "collectives/hierarchical_allreduce.h"
+#include "runtime/data_plane.h"
+#include "runtime/message_plane.h"
+#include "runtime/tuned_slots.h"
+
+namespace ronde::runtime {
+
+namespace {
+
+using base::Status;
+using collectives::Algorithm;
+using collectives::JobShape;
+using collectives::Reduction;
+
+// The ranks of all hosts at one position, in the order of the hosts.
+std::vector<int> across(const JobShape& shape, std::int32_t position) {
+  std::vector<int> members;
+  for (std::int32_t host = 0; host < shape.hosts(); ++host) {
+    members.push_back(shape.ranks_of(host)[base::narrow<std::size_t>(position)]);
+  }
+  return members;
+}
+
+// All operations but the allreduce pass between all ranks as messages, whichever host they are on.
+class HostsPlane final : public MessagePlane {
+ public:
+  HostsPlane(const collectives::Board& board, bool probe, JobShape shape,
+             collectives::Transport& transport, collectives::Workspace& workspace,
+             const base::Config& config)
+      : MessagePlane(transport, workspace, Algorithm::kRing, config.segment_bytes),
+        shape_(std::move(shape)),
+        slots_(board, probe),
+        algorithm_(collectives::algorithm_of(config.algorithm)) {
+    base::check_eq(shape_.ranks(), transport.size(), "HostsPlane: the shape has all ranks");
+    const std::int32_t position = shape_.position_of(transport.rank());
+    base::check_eq(position, board.rank(), "HostsPlane: the board is that of this host");
+    if (position < shape_.slices()) across_.emplace(transport, across(shape_, position));
+  }
+
+  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
+                          std::uint64_t sequence) override {
+    const collectives::HostsJob job{.shape = shape_,
+                                    .slots = slots_.slots(),
+                                    .across = across_ ? &*across_ : nullptr,
+                                    .workspace = workspace(),
+                                    .tuning = slots_.tuning(),
+                                    .algorithm = algorithm_,
+                                    .segment = segment()};
+    return collectives::hierarchical_allreduce(job, tensors, reduction, first_tag(sequence));
+  }
+
+  Status tune(const base::Config& config, const std::function<Status()>& idle) override {
+    return slots_.tune(config, idle);
+  }
+  void want_rings(bool wanted) override { slots_.slots().want_rings(wanted); }
+
+  [[nodiscard]] std::string description() const override {
+    const bool alone = shape_.ranks() == shape_.hosts();
+    return "hosts: " + between() + "; " + shape_.text() + (alone ? "" : "; " + slots_.text());
+  }
+
+ private:
+  [[nodiscard]] std::string between() const {
+    if (algorithm_) {
+      const std::string name(collectives::name_of(*algorithm_));
+      return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks";
+    }
+    const collectives::AlgorithmLimits limits = collectives::limits_for(shape_.hosts());
+    std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
+    if (limits.direct > limits.gather) {
+      text += ", direct up to " + std::to_string(limits.direct.value());
+    }
+    return text + ", the ring above";
+  }
+
+  const JobShape shape_;
+  TunedSlots slots_;
+  const std::optional<Algorithm> algorithm_;
+  std::optional<collectives::GroupTransport> across_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataPlane> make_hosts_plane(const collectives::Board& board, bool probe,
+                                            const collectives::JobShape& shape,
+                                            collectives::Transport& transport,
+                                            collectives::Workspace& workspace,
+                                            const base::Config& config) {
+  return std::make_unique<HostsPlane>(board, probe, shape, transport, workspace, config);
+}
+
+}  // namespace ronde::runtime
