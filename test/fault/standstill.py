@@ -10,6 +10,7 @@ on to its end with right results.
 """
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -35,7 +36,7 @@ def check_failed(job, rank, victim):
     """One rank's verdict. Returns when it failed, in seconds after the stop."""
     verdict = job.verdict(rank)
     where = f"rank {rank}: "
-    culprit = f"rank {victim} (pid {job.pid(victim)}) is stopped"
+    culprit = f"rank {victim} (host {socket.gethostname()}, pid {job.pid(victim)}) is stopped"
     job.expect(verdict["status"] != "done", where + "did not notice")
     job.expect(culprit in verdict["text"], where + f"its error does not say: {culprit}")
     job.expect(verdict["culprit"] == str(victim), where + "blames another rank")
@@ -77,7 +78,7 @@ def stop_for_a_while(mpirun, worker, algorithm, ranks, victim):
         verdict = job.verdict(rank)
         job.expect(verdict is not None and verdict["status"] == "done", f"rank {rank} failed")
         job.expect(job.code(rank) == 0, f"rank {rank}: exit code {job.code(rank)}")
-    job.expect(f"rank {victim} (pid {pid}) is stopped" in output, "no warning named the stopped rank")
+    job.expect(f"rank {victim} (host {socket.gethostname()}, pid {pid}) is stopped" in output, "no warning named the stopped rank")
     print(f"{algorithm}, rank {victim} of {ranks} stopped and continued: all went on", flush=True)
     job.remove()
 

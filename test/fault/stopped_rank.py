@@ -7,6 +7,7 @@ usage: stopped_rank.py MPIRUN PROGRAM RANKS VICTIM
 """
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -34,7 +35,7 @@ def main():
           f"exit code {job.process.returncode}")
     if job.process.returncode == 0:
         sys.exit("the job ended with success")
-    culprit = f"rank {victim} (pid {pid}) is stopped"
+    culprit = f"rank {victim} (host {socket.gethostname()}, pid {pid}) is stopped"
     if culprit not in output:
         sys.exit(f"no line says: {culprit}")
 
