@@ -66,6 +66,10 @@ std::int32_t JobShape::slices() const {
   return fewest;
 }
 
+std::string JobShape::host_name(std::int32_t host) const {
+  return names_.empty() ? "host " + std::to_string(host) : names_.at(narrow<std::size_t>(host));
+}
+
 std::string JobShape::text() const {
   const auto each = ranks_of_.front().size();
   const bool even = std::all_of(ranks_of_.begin(), ranks_of_.end(),

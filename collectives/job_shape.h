@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -16,7 +17,7 @@ namespace ronde::collectives {
 // position of a rank is its place among the ranks of its host, from 0 in rank order. Ranks of a
 // host need not follow each other, and hosts need not have equally many.
 //
-// Thread safety: immutable.
+// Thread safety: a value.
 class JobShape {
  public:
   // leaders[r] is the lowest rank on the host of rank r. An error says which rank's word does not
@@ -37,6 +38,10 @@ class JobShape {
   // many as the smallest host has.
   [[nodiscard]] std::int32_t slices() const;
 
+  // What hosts are called in texts, by host; they decide nothing. Without names they are numbered.
+  void set_host_names(std::vector<std::string> names) { names_ = std::move(names); }
+  [[nodiscard]] std::string host_name(std::int32_t host) const;
+
   // "4 hosts x 2 ranks", "hosts of 3 + 1 ranks".
   [[nodiscard]] std::string text() const;
 
@@ -46,6 +51,7 @@ class JobShape {
   std::vector<std::int32_t> host_of_;                // by rank
   std::vector<std::int32_t> position_of_;            // by rank
   std::vector<std::vector<std::int32_t>> ranks_of_;  // by host
+  std::vector<std::string> names_;                   // by host, or none
 };
 
 }  // namespace ronde::collectives

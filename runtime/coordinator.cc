@@ -3,6 +3,7 @@
 #include "runtime/coordinator.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <variant>
@@ -158,6 +159,17 @@ Status Coordinator::press(Stall& stall) {
       "'" + stall.said.name + "' has waited for " + seconds_text(stall.said.waited_ns));
 }
 
+// " (on host node3)", " (on hosts node3, node5)"
+std::string Coordinator::hosts_phrase(const std::vector<std::int32_t>& ranks) const {
+  std::set<std::int32_t> hosts;
+  for (const std::int32_t rank : ranks) hosts.insert(shape_.host_of(rank));
+  std::string text = hosts.size() == 1 ? " (on host" : " (on hosts";
+  for (const std::int32_t host : hosts) {
+    text += (host == *hosts.begin() ? " " : ", ") + shape_.host_name(host);
+  }
+  return text + ")";
+}
+
 base::Instant Coordinator::next_deadline() const {
   base::Instant next = linger_until_;
   for (const Stall& stall : stalls_) next = std::min(next, stall.answer_by);
@@ -172,6 +184,7 @@ Status Coordinator::report(const Stall& stall) {
   std::string text = "'" + said.name + "' has waited for " + seconds_text(said.waited_ns) +
                      ": submitted on " + ranks_phrase(waiting->ready) + ", not yet on " +
                      ranks_phrase(waiting->missing);
+  if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
   for (const std::int32_t missing : waiting->missing) {
     if (!is_here(missing)) continue;
     const std::string doing = desk_.board().presence(shape_.position_of(missing)).doing;

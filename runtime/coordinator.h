@@ -69,6 +69,7 @@ class Coordinator final : public Lead {
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);
   base::Status flush();
+  [[nodiscard]] std::string hosts_phrase(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] bool is_here(std::int32_t rank) const;
   [[nodiscard]] bool lingers();
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/numbers.h"
@@ -65,7 +66,14 @@ Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
     std::from_chars(text.data(), text.data() + text.size(), leader);
     leaders.push_back(leader);
   }
-  return collectives::JobShape::of_leaders(leaders);
+  auto shape = collectives::JobShape::of_leaders(leaders);
+  RONDE_RETURN_IF_ERROR(shape.status());
+  std::vector<std::string> names;
+  for (std::int32_t host = 0; host < shape->hosts(); ++host) {
+    names.push_back(greetings[narrow<std::size_t>(shape->leader_of(host))].host_name);
+  }
+  shape->set_host_names(std::move(names));
+  return shape;
 }
 
 std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,

@@ -179,6 +179,7 @@ class RankAgent final : public Agent {
   // A tensor whose batch does not move, and until when other hosts may say why.
   LocalTensorPtr inquiry_;
   base::Instant inquiry_ends_at_ = base::kNever;
+  bool roll_called_ = false;
   base::Instant next_stall_check_{};  // nothing can be late before
   bool batch_overdue_ = false;        // the first of them was in a batch when the time was over
 

@@ -29,6 +29,9 @@ constexpr std::int32_t kCoordinator = 0;
 constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
 constexpr base::Nanoseconds kVerdictGraceOfHosts = kVerdictGrace + 2 * kRollCallGrace;
 
+// How long the leaders that find everybody in their place give those that do not.
+constexpr base::Nanoseconds kInquiryOfOthers = 2 * kRollCallGrace;
+
 std::string seconds_text(base::Nanoseconds span) {
   std::ostringstream text;
   text.precision(3);
@@ -124,16 +127,24 @@ void RankAgent::inquire(const LocalTensorPtr& tensor) {
   if (job_.shape().hosts() == 1 || stopped_rank() >= 0) return fail_overdue(*tensor);
   if (inquiry_ends_at_ != kNever) return;
   inquiry_ = tensor;
-  inquiry_ends_at_ = clock_.after(links_ != nullptr ? kRollCallGrace : 2 * kRollCallGrace);
-  if (links_ != nullptr) links_->call_roll().ignore();
+  roll_called_ = links_ != nullptr;
+  if (roll_called_) links_->call_roll().ignore();
+  inquiry_ends_at_ = clock_.after(roll_called_ ? kRollCallGrace : kInquiryOfOthers);
 }
 
 void RankAgent::end_inquiry() {
   inquiry_ends_at_ = kNever;
   const LocalTensorPtr tensor = std::exchange(inquiry_, nullptr);
   if (tensor->ended) return;
-  const auto silent = links_ == nullptr ? std::vector<LeaderLinks::Lost>() : links_->silent();
-  if (silent.empty()) return fail_overdue(*tensor);
+  if (!roll_called_) return fail_overdue(*tensor);
+  const auto silent = links_->silent();
+  if (silent.empty()) {
+    // Whoever stands still is no neighbour of ours, but of others.
+    roll_called_ = false;
+    inquiry_ = tensor;
+    inquiry_ends_at_ = clock_.after(kInquiryOfOthers - kRollCallGrace);
+    return;
+  }
   const Status why = silent_neighbour(job_.shape(), silent.front(), stall_text(*tensor));
   fail(why, *why.rank());
 }

@@ -34,7 +34,7 @@ Status silent_neighbour(const collectives::JobShape& shape, const LeaderLinks::L
   return Status::error(Code::kDeadline,
                        late + "; " + silent.peer + " stands still: its leader, rank " +
                            std::to_string(leader) + ", is connected but " + silent.reason +
-                           "; it is stopped, or its machine is stuck")
+                           "; it is stopped, its machine is stuck, or the line to it is cut")
       .with_rank(leader);
 }
 

@@ -75,9 +75,10 @@ def check_line():
 
 
 def check_refusals(program):
-    """Bad flags, the exit code of the program, and a job that this version of Ronde refuses."""
+    """Bad flags, the exit code of the program, and that a job of Ronde runs."""
     for arguments in (["--hosts", "0", "--", "true"], ["--hosts", "2", "--ranks", "1,x", "--", "true"],
-                      ["--hosts", "2", "--ranks", "1,2,3", "--", "true"], ["--hosts", "2"]):
+                      ["--hosts", "2", "--ranks", "1,2,3", "--", "true"], ["--hosts", "2"],
+                      ["--hosts", "2", "--cut", "3:file", "--", "true"], ["--cut", "1", "--", "true"]):
         if run(*arguments).returncode != 2:
             fail(f"accepted: {arguments}")
     if run("--hosts", "2", "--", "true").returncode != 0:
@@ -85,7 +86,7 @@ def check_refusals(program):
     if run("--hosts", "2", "--", "false").returncode == 0:
         fail("false succeeded")
     done = run("--hosts", "2", "--", program)
-    if done.returncode == 0 or "the job spans several hosts (1 of 2 ranks are on this one)" not in done.stderr:
+    if done.returncode != 0 or "weight -0.500, bias -1.000" not in done.stdout:
         fail(f"Ronde over two hosts: exit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over several hosts in which something breaks: a rank is killed, a rank stands still, a host's line
+is cut. Every other rank, but those of a host that is cut off, must report the same culprit within the
+deadline and end by itself, at whatever moment it happens.
+
+usage: faults.py WORKER KIND:HOSTS:RANKS:VICTIM:MOMENT...
+KIND is kill, stop or cut; RANKS is what test/hosts/run takes; VICTIM is a rank; MOMENT is ring (in the middle
+of a large allreduce) or small (in a stream of small ones, mostly between submitting and agreeing).
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+RUN = pathlib.Path(__file__).resolve().parent / "run"
+SKIPPED = 77
+START = 60.0
+# How long until a rank knows: of a death at once, of a rank that stands still after the stall deadline and
+# the questions that follow it, of a silent line by the kernel's keepalive.
+STALL_SECONDS = {"kill": 30, "stop": 3, "cut": 30}
+DEADLINES = {"kill": 2.0, "stop": 7.0, "cut": 12.0}
+SIGNALS = {"kill": 9, "stop": 19, "cut": 0}  # 0 does nothing: striking only leaves its mark
+EXIT_FAILED_JOB = 3
+
+KEEP_CODE = ('"$@"; code=$?; echo $code >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.code"; '
+             'hostname >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.host"; exit $code')
+
+
+class Fault:
+    def __init__(self, worker, text):
+        self.kind, hosts, self.ranks, victim, self.moment = text.split(":")
+        self.hosts, self.victim = int(hosts), int(victim)
+        counts = [int(count) for count in self.ranks.split(",")]
+        counts = counts * self.hosts if len(counts) == 1 else counts
+        self.host_of = [host for host, count in enumerate(counts) for _ in range(count)]
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ronde_hosts_"))
+        self.job = self.start(worker)
+
+    def start(self, worker):
+        settings = dict(os.environ, FOLDER=str(self.folder), RONDE_STALL_FAILURE_SECONDS=str(STALL_SECONDS[self.kind]),
+                        RONDE_STALL_WARNING_SECONDS="1")
+        command = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--mpirun=--enable-recovery"]
+        for name in ("FOLDER", "RONDE_STALL_FAILURE_SECONDS", "RONDE_STALL_WARNING_SECONDS"):
+            command += ["--mpirun=-x", f"--mpirun={name}"]
+        if self.kind == "cut":
+            command += ["--cut", f"{self.host_of[self.victim] + 1}:{self.folder}/struck"]
+        size, at, after = ("16777216", "4", "0.05") if self.moment == "ring" else ("8", "300", "0")
+        command += ["--", "sh", "-c", KEEP_CODE, "sh", worker, f"folder={self.folder}", f"bytes={size}",
+                    f"victim={self.victim}", f"at={at}", f"after={after}", f"signal={SIGNALS[self.kind]}"]
+        self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")
+        return subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=settings)
+
+    def fail(self, why):
+        self.job.kill()
+        self.job.wait()
+        self.log.seek(0)
+        print(self.log.read()[-6000:])
+        for file in sorted(self.folder.glob("rank-*")):
+            print(f"--- {file.name}\n{file.read_text(errors='replace')}", end="")
+        sys.exit(why)
+
+    def read(self, name):
+        try:
+            return (self.folder / name).read_text()
+        except OSError:
+            return None
+
+    def wait_for(self, condition, seconds, what):
+        end = time.monotonic() + seconds
+        while not condition():
+            if self.job.poll() == SKIPPED:
+                self.log.seek(0)
+                print(self.log.read().strip())
+                sys.exit(SKIPPED)
+            if time.monotonic() > end:
+                self.fail(f"not within {seconds:.0f} s: {what}")
+            time.sleep(0.02)
+
+    def check(self):
+        self.wait_for(lambda: self.read("struck"), START, "the blow")
+        struck = int(self.read("struck")) / 1e9
+        cut_off = [rank for rank, host in enumerate(self.host_of)
+                   if self.kind == "cut" and host == self.host_of[self.victim]]
+        others = [rank for rank in range(len(self.host_of)) if rank != self.victim and rank not in cut_off]
+        limit = 5 * DEADLINES[self.kind]
+        ended = others + cut_off  # also those notice that they are alone
+        self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit,
+                      "a rank hangs: " + ", ".join(str(r) for r in ended if not self.read(f"rank-{r}.code")))
+        slowest = 0.0
+        for rank in others:
+            verdict = dict(line.split("=", 1) for line in self.read(f"rank-{rank}.verdict").splitlines())
+            if int(self.read(f"rank-{rank}.code")) != EXIT_FAILED_JOB:
+                self.fail(f"rank {rank} ended with code {self.read(f'rank-{rank}.code').strip()}")
+            # The line of a host ends its leader for the others.
+            culprit = min(cut_off) if cut_off else self.victim
+            if verdict["culprit"] != str(culprit):
+                self.fail(f"rank {rank} blames rank {verdict['culprit']}, not {culprit}")
+            if f"rank {culprit}" not in verdict["text"] or "ronde-" not in verdict["text"]:
+                self.fail(f"rank {rank} names no rank and host: {verdict['text']}")
+            slowest = max(slowest, int(verdict["failed_ns"]) / 1e9 - struck)
+            self.last = verdict["text"]
+        print(f"{self.kind} of rank {self.victim} on {self.hosts} hosts of {self.ranks} ({self.moment}): the last of "
+              f"{len(others)} knew after {slowest:.2f} s: {self.last}", flush=True)
+        # mpirun itself stays, with --enable-recovery, when other hosts are in the job.
+        self.job.kill()
+        self.job.wait()
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main():
+    for text in sys.argv[2:]:
+        Fault(sys.argv[1], text).check()
+
+
+if __name__ == "__main__":
+    main()
