@@ -141,6 +141,7 @@ void ChildReception::lose(Child& child) {
 
 std::vector<LinkEnd> ChildReception::take() {
   std::vector<LinkEnd> ends;
+  ends.reserve(children_.size());
   for (Child& child : children_) {
     ends.push_back({child.expected.host,
                     "host " + std::to_string(child.expected.host) + " (" +

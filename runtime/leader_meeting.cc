@@ -186,6 +186,7 @@ Status LeaderMeeting::listen_on_family(std::span<const InterfaceAddress> chosen,
 
 std::vector<std::string> LeaderMeeting::addresses() const {
   std::vector<std::string> texts;
+  texts.reserve(listeners_.size());
   for (const Listener& listener : listeners_) texts.push_back(text_of(listener.endpoint));
   return texts;
 }
