@@ -15,7 +15,8 @@ namespace ronde::runtime {
 
 // When a host that has vanished (no power, no network) is given up: after about ten seconds,
 // whether or not anything was on its way to it. A process that ends is noticed at once, without
-// this.
+// this. A process that is stopped is alive as long as its socket has room: one that has not read
+// for so long that the writer's bytes wait for `unanswered` is given up too.
 struct Keepalive {
   std::chrono::seconds idle{5};         // silence before the first probe
   std::chrono::seconds interval{2};     // between probes

@@ -100,6 +100,7 @@ TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
   std::atomic<int> sent{0};
   const Endpoint root = job.endpoint(0);
   std::vector<std::thread> crowd;
+  crowd.reserve(2);
   for (int i = 0; i < 2; ++i) {
     crowd.emplace_back([&, i] {
       std::vector<FileDescriptor> open;

@@ -121,6 +121,7 @@ inline void expect_all_meet(
     Leaders& job, const std::function<std::chrono::milliseconds(std::int32_t)>& late = {}) {
   std::atomic<int> good{0};
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(job.tree.hosts()));
   for (std::int32_t host = 0; host < job.tree.hosts(); ++host) {
     threads.emplace_back([&, host] {
       if (late) std::this_thread::sleep_for(late(host));
