@@ -214,6 +214,31 @@ TEST(FrameReader, MemoryGrowsWithWhatArrivesNotWithTheLength) {
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
 }
 
+// A stream that never comes to an end of a frame and of what has arrived at once.
+TEST(FrameReader, AStreamWithoutPauseStaysInItsBuffer) {
+  FrameReader reader;
+  const std::string stream = wire(std::string(999, 'a')) + wire(std::string(1500, 'b'));
+  std::size_t at = 0;
+  std::size_t frames = 0;
+  for (std::size_t fed = 0; fed < 5'000'000;) {
+    const auto room = reader.room();
+    const std::size_t size = std::min<std::size_t>(room.size(), 1777);
+    for (std::size_t i = 0; i < size; ++i) {
+      room[i] = static_cast<std::byte>(stream[(at + i) % stream.size()]);
+    }
+    reader.arrived(size);
+    at += size;
+    fed += size;
+    for (auto frame = reader.next(); frame.ok() && frame->has_value(); frame = reader.next()) {
+      const std::string expected = frames % 2 == 0 ? std::string(999, 'a') : std::string(1500, 'b');
+      ASSERT_EQ(text_of(**frame), expected) << frames;
+      ++frames;
+    }
+  }
+  EXPECT_EQ(frames, at / stream.size() * 2 + (at % stream.size() >= 1003 ? 1 : 0));
+  EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
+}
+
 TEST(LeaderLink, TheEndComesAfterWholeFrames) {
   Wire pair;
   pair.say(wire("one") + wire("two"));
