@@ -195,6 +195,7 @@ Result<HostLinks> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
                                       std::span<const LeaderAddress> leaders,
                                       const JobSecret& secret, const Clock& clock, Instant deadline,
                                       const base::Log& log) {
+  base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
   const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
   const LeaderHello hello{kLeaderProtocolVersion, host, secret};
 

@@ -127,7 +127,7 @@ std::string ParentSearch::tried() const {
   for (const Attempt& attempt : attempts_) {
     text += (text.empty() ? "" : ", ") + text_of(attempt.to) + ": " + attempt.outcome;
   }
-  return text;
+  return text.empty() ? "no address" : text;
 }
 
 }  // namespace ronde::runtime
