@@ -49,6 +49,15 @@ std::vector<fusion::ViewPart> BlockPlan::parts(std::int64_t block, std::int32_t 
   return result;
 }
 
+std::vector<std::vector<fusion::ViewPart>> BlockPlan::parts_by_position(
+    std::int64_t block, std::int32_t positions) const {
+  std::vector<std::vector<fusion::ViewPart>> result(base::narrow<std::size_t>(positions));
+  for (std::int32_t slice = 0; slice < slices_; ++slice) {
+    result.at(base::narrow<std::size_t>(slice)) = parts(block, slice);
+  }
+  return result;
+}
+
 base::Bytes BlockPlan::slice_bytes() const {
   std::int64_t sum = 0;
   for (int chunk = 0; chunk < chunks() && blocks_ > 0; ++chunk) {

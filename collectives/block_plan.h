@@ -31,6 +31,9 @@ class BlockPlan {
   [[nodiscard]] fusion::ByteRange part(std::int64_t block, std::int32_t slice, int chunk) const;
   // Those of all chunks.
   [[nodiscard]] std::vector<fusion::ViewPart> parts(std::int64_t block, std::int32_t slice) const;
+  // Those of the slice of each rank of a host; none at positions without a slice.
+  [[nodiscard]] std::vector<std::vector<fusion::ViewPart>> parts_by_position(
+      std::int64_t block, std::int32_t positions) const;
   // No slice of a block has more: a multiple of 64.
   [[nodiscard]] base::Bytes slice_bytes() const;
 

@@ -11,30 +11,17 @@
 #include "collectives/block_plan.h"
 #include "collectives/host_moves.h"
 #include "collectives/host_reduce_scatter.h"
-#include "collectives/segment_plan.h"
+#include "collectives/host_stages.h"
 
 namespace ronde::collectives {
 namespace {
 
 using base::Bytes;
-using base::Result;
 using base::Status;
 using fusion::FusedView;
 
-// Blocks between the beginning of A and the end of C.
-constexpr std::int64_t kBlocks = 3;
-static_assert((kBlocks + 1) * kSegmentsInFlight <= kTagsPerCollective, "each block has its tags");
-
-// A slice of a block: a few segments of every chunk, where there are not too many hosts.
-constexpr std::int64_t kBlockBytes = 1 << 20;
-constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-
 // Below this a message costs as much as what is in it.
 constexpr std::int64_t kSmallestSliceBytes = 4 << 10;
-
-Bytes block_for(std::int32_t hosts) {
-  return Bytes(std::max(kBlockBytes, hosts * kSmallestPartBytes));
-}
 
 // What the ranks of a host do, which is not the end of it.
 Reduction in_host(Reduction reduction) {
@@ -54,77 +41,49 @@ Bytes on_wire(const FusedView& view, const Reduction& reduction) {
   return Bytes(view.bytes().value() / base::size_of(reduction.dtype) * base::size_of(wire));
 }
 
-class HierarchicalAllreduce final : public Collective {
+Algorithm algorithm_for(const HostsJob& job, const FusedView& view, const Reduction& reduction) {
+  return job.algorithm.value_or(choose_algorithm(on_wire(view, reduction), job.shape.hosts()));
+}
+
+class HierarchicalAllreduce final : public HostStages {
  public:
   HierarchicalAllreduce(const HostsJob& job, FusedView view, const Reduction& reduction,
-                        int first_tag)
-      : job_(job),
+                        BlockPlan plan, int first_tag)
+      : HostStages(plan.blocks(), first_tag),
+        job_(job),
         view_(std::move(view)),
         reduction_(reduction),
-        first_tag_(first_tag),
-        algorithm_(
-            job.algorithm.value_or(choose_algorithm(on_wire(view_, reduction), job.shape.hosts()))),
-        plan_(view_, slices_for(on_wire(view_, reduction), job.shape),
-              job.block.value_or(block_for(job.shape.hosts()))),
+        algorithm_(algorithm_for(job, view_, reduction)),
+        plan_(std::move(plan)),
         memory_(job.workspace) {}
 
-  Result<StepResult> step() override;
-
  private:
-  struct Block {
-    FusedView whole{{}, 1};  // by position: its slice, in the user's memory
-    std::unique_ptr<Collective> across;
-  };
+  Stage before(std::int64_t block) override;
+  Stage across(std::int64_t block) override;
+  Stage after(std::int64_t block) override;
 
   [[nodiscard]] bool drives() const { return job_.slots.rank() < plan_.slices(); }
-  [[nodiscard]] Block& block(std::int64_t number) {
-    return blocks_[static_cast<std::size_t>(number % kBlocks)];
+  [[nodiscard]] FusedView& slices(std::int64_t block) {
+    return slices_[static_cast<std::size_t>(block % kBlocks)];
   }
   [[nodiscard]] std::byte* memory_of(std::int64_t block) const {
     return drives() ? memory_.memory() + block % kBlocks * plan_.slice_bytes().value() : nullptr;
   }
-  // The order of the stages in a host: A as far ahead as there are blocks, otherwise C.
-  [[nodiscard]] bool next_is_sum() const {
-    return summed_ < plan_.blocks() && summed_ < given_ + kBlocks;
-  }
 
   Status open();
-  [[nodiscard]] FusedView slices_of(std::int64_t block) const;
   [[nodiscard]] FusedView own_memory(std::int64_t block) const;
-
-  // Each returns whether something happened.
-  Result<bool> step_across();
-  Result<bool> step_in_host();
-  bool begin_in_host();
-  void end_in_host();
 
   const HostsJob job_;
   const FusedView view_;
   const Reduction reduction_;
-  const int first_tag_;
   const Algorithm algorithm_;
   const BlockPlan plan_;
   WorkspaceLease memory_;
-  bool open_ = false;
-  std::array<Block, kBlocks> blocks_{};
-  std::unique_ptr<Collective> in_host_;
-  std::int64_t summed_ = 0;  // blocks whose A is over
-  std::int64_t given_ = 0;   // blocks whose C is over
+  std::array<FusedView, kBlocks> slices_{FusedView{{}, 1}, FusedView{{}, 1}, FusedView{{}, 1}};
 };
 
-Result<StepResult> HierarchicalAllreduce::step() {
-  if (!open_) RONDE_RETURN_IF_ERROR(open());
-  const Result<bool> across = step_across();
-  RONDE_RETURN_IF_ERROR(across.status());
-  const Result<bool> in_host = step_in_host();
-  RONDE_RETURN_IF_ERROR(in_host.status());
-  if (given_ == plan_.blocks()) return StepResult::kDone;
-  return *across || *in_host ? StepResult::kProgress : StepResult::kIdle;
-}
-
 Status HierarchicalAllreduce::open() {
-  open_ = true;
-  if (!drives() || plan_.blocks() == 0) return {};
+  if (!drives()) return {};
   base::check(job_.across != nullptr && job_.across->size() == job_.shape.hosts(),
               "hierarchical_allreduce: one rank of each host");
   const std::int64_t blocks = std::min(kBlocks, plan_.blocks());
@@ -133,12 +92,24 @@ Status HierarchicalAllreduce::open() {
   return {};
 }
 
-FusedView HierarchicalAllreduce::slices_of(std::int64_t block) const {
-  std::vector<std::vector<fusion::ViewPart>> parts(base::narrow<std::size_t>(job_.slots.ranks()));
-  for (std::int32_t slice = 0; slice < plan_.slices(); ++slice) {
-    parts[base::narrow<std::size_t>(slice)] = plan_.parts(block, slice);
-  }
-  return FusedView::of_parts(view_, parts);
+HostStages::Stage HierarchicalAllreduce::before(std::int64_t block) {
+  if (block == 0) RONDE_RETURN_IF_ERROR(open());
+  slices(block) = FusedView::of_parts(view_, plan_.parts_by_position(block, job_.slots.ranks()));
+  return host_reduce_scatter(job_.slots,
+                             slices(block).with_output_at(job_.slots.rank(), memory_of(block)),
+                             in_host(reduction_), job_.tuning);
+}
+
+HostStages::Stage HierarchicalAllreduce::across(std::int64_t block) {
+  if (!drives()) return nothing();
+  return allreduce_between(algorithm_, *job_.across, job_.workspace, own_memory(block),
+                           across_hosts(reduction_), job_.shape.ranks(), job_.segment,
+                           tag_of(block));
+}
+
+HostStages::Stage HierarchicalAllreduce::after(std::int64_t block) {
+  return host_allgather(
+      job_.slots, slices(block).with_input_at(job_.slots.rank(), memory_of(block)), job_.tuning);
 }
 
 // This rank's slice, where A has summed it: the chunks follow each other.
@@ -152,61 +123,6 @@ FusedView HierarchicalAllreduce::own_memory(std::int64_t block) const {
     next += bytes;
   }
   return FusedView::of_chunks(reduction_.dtype, chunks);
-}
-
-Result<bool> HierarchicalAllreduce::step_across() {
-  bool any = false;
-  for (std::int64_t number = given_; number < summed_; ++number) {
-    std::unique_ptr<Collective>& across = block(number).across;
-    if (across == nullptr) continue;
-    const Result<StepResult> result = across->step();
-    RONDE_RETURN_IF_ERROR(result.status());
-    any |= *result != StepResult::kIdle;
-    if (*result == StepResult::kDone) across.reset();
-  }
-  return any;
-}
-
-Result<bool> HierarchicalAllreduce::step_in_host() {
-  if (given_ == plan_.blocks()) return false;
-  const bool begins = in_host_ == nullptr;
-  if (begins && !begin_in_host()) return false;
-  const Result<StepResult> result = in_host_->step();
-  RONDE_RETURN_IF_ERROR(result.status());
-  if (*result == StepResult::kDone) end_in_host();
-  return begins || *result != StepResult::kIdle;
-}
-
-// Making a collective of the host takes the next windows of the slots: so only when the one before
-// is over.
-bool HierarchicalAllreduce::begin_in_host() {
-  const std::int32_t me = job_.slots.rank();
-  if (next_is_sum()) {
-    block(summed_).whole = slices_of(summed_);
-    in_host_ =
-        host_reduce_scatter(job_.slots, block(summed_).whole.with_output_at(me, memory_of(summed_)),
-                            in_host(reduction_), job_.tuning);
-    return true;
-  }
-  if (block(given_).across != nullptr) return false;
-  in_host_ = host_allgather(job_.slots, block(given_).whole.with_input_at(me, memory_of(given_)),
-                            job_.tuning);
-  return true;
-}
-
-void HierarchicalAllreduce::end_in_host() {
-  in_host_.reset();
-  if (!next_is_sum()) {
-    ++given_;
-    return;
-  }
-  if (drives()) {
-    const std::int64_t tags = summed_ % (kBlocks + 1) * kSegmentsInFlight;
-    block(summed_).across = allreduce_between(
-        algorithm_, *job_.across, job_.workspace, own_memory(summed_), across_hosts(reduction_),
-        job_.shape.ranks(), job_.segment, first_tag_ + base::narrow<int>(tags));
-  }
-  ++summed_;
 }
 
 }  // namespace
@@ -223,11 +139,12 @@ std::unique_ptr<Collective> hierarchical_allreduce(const HostsJob& job,
   base::check(shape.hosts() > 1, "hierarchical_allreduce: at least two hosts");
   FusedView view(tensors, shape.hosts());
   if (shape.ranks() > shape.hosts()) {
-    return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, first_tag);
+    BlockPlan plan(view, slices_for(on_wire(view, reduction), shape), block_of(job));
+    return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, std::move(plan),
+                                                   first_tag);
   }
   // One rank on every host has nothing to sum before.
-  const Algorithm algorithm =
-      job.algorithm.value_or(choose_algorithm(on_wire(view, reduction), shape.hosts()));
+  const Algorithm algorithm = algorithm_for(job, view, reduction);
   return allreduce_between(algorithm, *job.across, job.workspace, std::move(view), reduction,
                            shape.ranks(), job.segment, first_tag);
 }

@@ -7,9 +7,8 @@
 //       or gather
 //   C   inside each host: the i-th rank gives the result of slice i to everybody
 //
-// So all ranks of a host drive the line together, as many as the smallest host has. What the slots
-// of a board do must be in one order on all ranks of a host: A0 A1 A2 C0 A3 C1 A4 C2 ...; stage B
-// of up to three blocks runs beside it, so that the line does not wait for the memory.
+// So all ranks of a host drive the line together, as many as the smallest host has.
+// (host_stages.h has the order of the stages.)
 //
 // The order rule: A sums the ranks of a host in their order, and B the hosts c+1, c+2, ..., c for
 // chunk c, rounding 16-bit types where they always do. A compressed f32 is 16-bit from reading on:
@@ -18,37 +17,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/numbers.h"
 #include "base/tensor.h"
-#include "collectives/between_hosts.h"
 #include "collectives/collective.h"
-#include "collectives/copy_kernels.h"
+#include "collectives/hosts_job.h"
 #include "collectives/job_shape.h"
 #include "collectives/reduce_kernels.h"
-#include "collectives/slots.h"
-#include "collectives/transport.h"
-#include "collectives/workspace.h"
 
 namespace ronde::collectives {
-
-// What a rank has to work with. All of it must outlive the collectives.
-struct HostsJob {
-  const JobShape& shape;
-  // Of this rank's host; a rank there is a position.
-  Slots& slots;
-  // Among the ranks of all hosts at this rank's position, in the order of the hosts; nullptr where
-  // the position is not below shape.slices().
-  Transport* across = nullptr;
-  Workspace& workspace;
-  SlotTuning tuning{};
-  std::optional<Algorithm> algorithm{};  // between the hosts; none: whatever is fastest
-  base::Bytes segment;                   // as for ring_allreduce
-  // What a slice of a block has at most, and so what is in flight; none: as is good. Tests only.
-  std::optional<base::Bytes> block{};
-};
 
 // Over at least two hosts. Tensors of one dtype, at least one; each may be in place. Uses all of
 // kTagsPerCollective tags.

@@ -67,6 +67,12 @@ FusedView FusedView::with_input_at(int own, const std::byte* memory) const {
   return view;
 }
 
+FusedView FusedView::with_outputs_as_inputs() const {
+  FusedView view = *this;
+  for (Piece& piece : view.pieces_) piece.input = piece.output;
+  return view;
+}
+
 void FusedView::add_piece(const std::byte* input, std::byte* output, std::int64_t bytes) {
   if (bytes == 0) return;
   const bool first_of_chunk =

@@ -47,6 +47,9 @@ class FusedView {
   // allgather out of engine memory.
   [[nodiscard]] FusedView with_input_at(int own, const std::byte* memory) const;
 
+  // This view, but what is read are the outputs: what arrived there goes on from there.
+  [[nodiscard]] FusedView with_outputs_as_inputs() const;
+
   [[nodiscard]] base::DType dtype() const { return dtype_; }
   [[nodiscard]] int chunks() const { return chunks_; }
   [[nodiscard]] base::Bytes bytes() const { return bytes_; }

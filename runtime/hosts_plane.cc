@@ -12,6 +12,8 @@
 #include "collectives/between_hosts.h"
 #include "collectives/group_transport.h"
 #include "collectives/hierarchical_allreduce.h"
+#include "collectives/hierarchical_moves.h"
+#include "fusion/fused_view.h"
 #include "runtime/data_plane.h"
 #include "runtime/message_plane.h"
 #include "runtime/tuned_slots.h"
@@ -24,17 +26,19 @@ using base::Status;
 using collectives::Algorithm;
 using collectives::JobShape;
 using collectives::Reduction;
+using fusion::FusedView;
 
 // The ranks of all hosts at one position, in the order of the hosts.
 std::vector<int> across(const JobShape& shape, std::int32_t position) {
   std::vector<int> members;
+  members.reserve(base::narrow<std::size_t>(shape.hosts()));
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     members.push_back(shape.ranks_of(host)[base::narrow<std::size_t>(position)]);
   }
   return members;
 }
 
-// All operations but the allreduce pass between all ranks as messages, whichever host they are on.
+// Reduce-scatter and all-to-all pass between all ranks as messages, whichever host they are on.
 class HostsPlane final : public MessagePlane {
  public:
   HostsPlane(const collectives::Board& board, bool probe, JobShape shape,
@@ -52,14 +56,18 @@ class HostsPlane final : public MessagePlane {
 
   CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
                           std::uint64_t sequence) override {
-    const collectives::HostsJob job{.shape = shape_,
-                                    .slots = slots_.slots(),
-                                    .across = across_ ? &*across_ : nullptr,
-                                    .workspace = workspace(),
-                                    .tuning = slots_.tuning(),
-                                    .algorithm = algorithm_,
-                                    .segment = segment()};
-    return collectives::hierarchical_allreduce(job, tensors, reduction, first_tag(sequence));
+    return collectives::hierarchical_allreduce(job(), tensors, reduction, first_tag(sequence));
+  }
+  CollectivePtr broadcast(const Views& tensors, std::int32_t root,
+                          std::uint64_t sequence) override {
+    return collectives::hierarchical_broadcast(job(), transport(), FusedView(tensors, 1), root,
+                                               first_tag(sequence));
+  }
+  CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override {
+    return collectives::hierarchical_allgather(job(), dtype, blocks, first_tag(sequence));
+  }
+  CollectivePtr barrier(std::uint64_t sequence) override {
+    return collectives::hierarchical_barrier(job(), first_tag(sequence));
   }
 
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {
@@ -73,6 +81,16 @@ class HostsPlane final : public MessagePlane {
   }
 
  private:
+  [[nodiscard]] collectives::HostsJob job() {
+    return {.shape = shape_,
+            .rank = transport().rank(),
+            .slots = slots_.slots(),
+            .across = across_ ? &*across_ : nullptr,
+            .workspace = workspace(),
+            .tuning = slots_.tuning(),
+            .algorithm = algorithm_,
+            .segment = segment()};
+  }
   [[nodiscard]] std::string between() const {
     if (algorithm_) {
       const std::string name(collectives::name_of(*algorithm_));

@@ -93,7 +93,7 @@ class RankOfJob final : public Collective {
   base::Result<StepResult> step() override {
     if (next_ == operations_.size()) return StepResult::kDone;
     if (current_ == nullptr) begin();
-    const base::Result<StepResult> result = current_->step();
+    base::Result<StepResult> result = current_->step();
     if (!result.ok() || *result != StepResult::kDone) return result;
     end();
     return next_ == operations_.size() ? StepResult::kDone : StepResult::kProgress;
@@ -117,6 +117,7 @@ class RankOfJob final : public Collective {
       transport_.keep_out_of(outputs_[i]);
     }
     HostsJob job{.shape = job_.shape,
+                 .rank = job_.rank,
                  .slots = job_.slots,
                  .across = job_.across,
                  .workspace = job_.workspace,
@@ -169,6 +170,7 @@ TEST_P(HostsOrderRuleTest, BitsAreThoseOfTheJobsShape) {
                     .max_delay = static_cast<int>(seed % 4),
                     .synchronous_sends = seed % 3 == 0});
     std::vector<Operation> operations;
+    operations.reserve(6);
     for (int i = 0; i < 6; ++i) operations.push_back(random_operation(shape, random));
     std::vector<std::unique_ptr<Collective>> all;
     for (std::size_t rank = 0; rank < job.size(); ++rank) {

@@ -58,6 +58,7 @@ class JobOfHosts {
 
   [[nodiscard]] HostsJob of(std::size_t rank) {
     return {.shape = shape_,
+            .rank = static_cast<std::int32_t>(rank),
             .slots = *slots_[rank],
             .across = across_[rank].get(),
             .workspace = ranks_.workspace(static_cast<int>(rank)),
@@ -67,6 +68,7 @@ class JobOfHosts {
  private:
   void group(std::int32_t position) {
     std::vector<int> members;
+    members.reserve(static_cast<std::size_t>(shape_.hosts()));
     for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
       members.push_back(shape_.ranks_of(host)[static_cast<std::size_t>(position)]);
     }

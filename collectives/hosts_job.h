@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank of a job over several hosts has to work with.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "base/numbers.h"
+#include "collectives/between_hosts.h"
+#include "collectives/copy_kernels.h"
+#include "collectives/job_shape.h"
+#include "collectives/slots.h"
+#include "collectives/transport.h"
+#include "collectives/workspace.h"
+
+namespace ronde::collectives {
+
+// What it refers to must outlive the collectives. All ranks give the same shape, algorithm, segment
+// and block; those of a host the same tuning.
+struct HostsJob {
+  const JobShape& shape;
+  std::int32_t rank = 0;
+  // Of this rank's host; a rank there is a position.
+  Slots& slots;
+  // Among the ranks of all hosts at this rank's position, in the order of the hosts; nullptr where
+  // the position is not below shape.slices().
+  Transport* across = nullptr;
+  Workspace& workspace;
+  SlotTuning tuning{};
+  std::optional<Algorithm> algorithm{};  // between the hosts; none: whatever is fastest
+  base::Bytes segment;                   // as for ring_allreduce
+  // What a slice of a block has at most, and so what is in flight; none: as is good. Tests only.
+  std::optional<base::Bytes> block{};
+};
+
+// A slice of a block is a few segments of every chunk, where there are not too many hosts.
+[[nodiscard]] inline base::Bytes block_of(const HostsJob& job) {
+  constexpr std::int64_t kBlockBytes = 1 << 20;
+  constexpr std::int64_t kSmallestPartBytes = 64 << 10;
+  return job.block.value_or(
+      base::Bytes(std::max(kBlockBytes, job.shape.hosts() * kSmallestPartBytes)));
+}
+
+}  // namespace ronde::collectives
