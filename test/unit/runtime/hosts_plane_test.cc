@@ -140,7 +140,7 @@ TEST_P(HostsPlaneTest, BroadcastAndBarrier) {
   Planes planes(shape());
   std::uint64_t sequence = 1;
   for (std::size_t root = 0; root < planes.size(); ++root) {
-    for (const std::int64_t elements : {0, 1, 1000, 200'000}) {
+    for (const std::int64_t elements : {0, 1, 900'000}) {
       const Memories inputs = random_memories(planes.size(), elements);
       for (const bool in_place : {true, false}) {
         Memories outputs = in_place ? inputs : Memories(planes.size(), Memory(inputs[0].size()));
@@ -186,7 +186,7 @@ TEST_P(HostsPlaneTest, NobodyPassesABarrierBeforeAllHaveCome) {
 
 TEST_P(HostsPlaneTest, AllgatherOfDifferingBlocks) {
   Planes planes(shape());
-  for (const std::int64_t longest : {3, 700, 100'000}) {
+  for (const std::int64_t longest : {3, 700, 600'000}) {
     Memories blocks = random_memories(planes.size(), longest);
     for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
       blocks[rank].resize(blocks[rank].size() / 4 * (rank % 3) / 2 * 4);
