@@ -32,6 +32,7 @@ struct MpiHandle {
   int rank = 0;
   int size = 1;
   int largest_tag = 0;
+  int thread_level = MPI_THREAD_SINGLE;
   pid_t owner = 0;  // a forked child inherits the object, but not MPI
   std::atomic<bool> abandoned{false};
 

@@ -68,8 +68,10 @@ const char* level_name(int level) {
       return "MPI_THREAD_SINGLE";
     case MPI_THREAD_FUNNELED:
       return "MPI_THREAD_FUNNELED";
-    default:
+    case MPI_THREAD_SERIALIZED:
       return "MPI_THREAD_SERIALIZED";
+    default:
+      return "MPI_THREAD_MULTIPLE";
   }
 }
 
@@ -94,16 +96,6 @@ Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
   return Status::error(Code::kUnsupported, std::string("this MPI offers threads no more than ") +
                                                level_name(provided) +
                                                "; Ronde needs MPI_THREAD_SERIALIZED");
-}
-
-Status check_thread_level() RONDE_REQUIRES(mpi_lock()) {
-  int level = MPI_THREAD_SINGLE;
-  const int error = MPI_Query_thread(&level);
-  if (error != MPI_SUCCESS) return mpi_error(error, "asking MPI for its thread level");
-  if (level >= MPI_THREAD_SERIALIZED) return {};
-  return Status::error(Code::kUnsupported,
-                       std::string("the program started MPI with ") + level_name(level) +
-                           "; call MPI_Init_thread with MPI_THREAD_SERIALIZED or above");
 }
 
 // Lets others at the lock and the processor between two looks at a request.
@@ -195,6 +187,13 @@ class Communicator final : public MpiCommunicator {
   Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
                                                               const Clock& clock,
                                                               Instant deadline) override;
+
+  [[nodiscard]] bool any_thread() const override {
+    return handle_->thread_level >= MPI_THREAD_SERIALIZED;
+  }
+  [[nodiscard]] std::string thread_level() const override {
+    return level_name(handle_->thread_level);
+  }
 
   std::unique_ptr<Transport> transport() override { return make_mpi_transport(handle_); }
 
@@ -306,6 +305,7 @@ Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
   MPI_Comm_set_errhandler(handle.communicator, MPI_ERRORS_RETURN);
   int error = MPI_Comm_rank(handle.communicator, &handle.rank);
   if (error == MPI_SUCCESS) error = MPI_Comm_size(handle.communicator, &handle.size);
+  if (error == MPI_SUCCESS) error = MPI_Query_thread(&handle.thread_level);
   if (error != MPI_SUCCESS) return mpi_error(error, "asking MPI for the ranks of the job");
   void* attribute = nullptr;
   int found = 0;
@@ -346,7 +346,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
     if (!session().owner.compare_exchange_strong(nobody, ::getpid()) && nobody != ::getpid()) {
       return forked_child();
     }
-    RONDE_RETURN_IF_ERROR(*started ? check_thread_level() : start_mpi(deadline - clock.now()));
+    if (!*started) RONDE_RETURN_IF_ERROR(start_mpi(deadline - clock.now()));
     source = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator)
                                      : MPI_Comm{MPI_COMM_WORLD};
     if (source == MPI_COMM_NULL) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,6 +39,12 @@ class MpiCommunicator {
   // and a rank that does not take part is a kDeadline error, after which this object is abandoned.
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(
       std::span<const std::byte> mine, const base::Clock& clock, base::Instant deadline) = 0;
+
+  // Whether any thread may use transports and close(), one at a time. Otherwise only the thread
+  // that opened this: the program has started MPI below MPI_THREAD_SERIALIZED.
+  [[nodiscard]] virtual bool any_thread() const = 0;
+  // What it was started with: "MPI_THREAD_FUNNELED".
+  [[nodiscard]] virtual std::string thread_level() const = 0;
 
   virtual std::unique_ptr<Transport> transport() = 0;
 

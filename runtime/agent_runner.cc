@@ -212,17 +212,20 @@ struct AgentRunner::State {
         bell(its_bell),
         clock(its_clock),
         thread_name(options.thread_name),
+        caller_driven(options.caller_driven),
         environment(its_agent, its_bell, its_clock, options),
         epoll(::epoll_create1(EPOLL_CLOEXEC)) {}
 
   void run();
   void sleep(base::Instant until);
+  bool wait_alone(Completion& completion, base::Instant deadline);
   base::Status add_to_epoll(int fd, std::uint32_t events);
 
   Agent& agent;
   const collectives::Doorbell bell;
   const base::Clock& clock;
   const std::string thread_name;
+  const bool caller_driven;
   Environment environment;
   AgentRole<Environment> role{environment};
   collectives::FileDescriptor epoll;
@@ -255,6 +258,17 @@ void AgentRunner::State::sleep(base::Instant until) {
   }
 }
 
+// Nobody else looks at the descriptors, and a driver that sleeps is woken by nobody: it looks
+// itself, as often as it would look at MPI.
+bool AgentRunner::State::wait_alone(Completion& completion, base::Instant deadline) {
+  while (true) {
+    const base::Instant now = clock.now();
+    if (role.wait(completion, std::min(deadline, now + kPollInterval))) return true;
+    sleep(now);
+    if (now >= deadline) return completion.done();
+  }
+}
+
 base::Status AgentRunner::State::add_to_epoll(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
@@ -273,6 +287,7 @@ AgentRunner::~AgentRunner() { stop(); }
 base::Status AgentRunner::start() {
   base::check(!state_->thread.joinable(), "an agent runner is started once");
   RONDE_RETURN_IF_ERROR(state_->add_to_epoll(state_->bell.event_fd(), EPOLLIN));
+  if (state_->caller_driven) return {};
   // Signals are the business of the program's own threads.
   sigset_t all;
   sigset_t before;
@@ -313,6 +328,7 @@ void AgentRunner::notify(bool wake_background) {
 }
 
 bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
+  if (state_->caller_driven) return state_->wait_alone(completion, deadline);
   return state_->role.wait(completion, deadline);
 }
 

@@ -33,6 +33,9 @@ class AgentRunner {
     base::Nanoseconds background_watch = std::chrono::microseconds(5);
     // More ranks than cores they may use: yield at once instead of spinning.
     bool oversubscribed = false;
+    // No background thread: the agent is driven inside wait() alone, and only the thread that calls
+    // start() may call it.
+    bool caller_driven = false;
     // Name of the background thread; the kernel keeps 15 characters.
     std::string thread_name = "ronde";
   };

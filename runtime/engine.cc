@@ -29,8 +29,15 @@ constexpr auto kEnterPoll = std::chrono::microseconds(200);
 // How long an engine waits for the coordinator's good-bye once nothing is in flight.
 constexpr base::Nanoseconds kFarewell = std::chrono::seconds(5);
 
+// Inside a host no operation needs MPI, unless it is told to.
+std::string why_caller_driven(const base::Config& config, const Job& job) {
+  const bool needs_transport = job.shape().hosts() > 1 || config.algorithm != "auto";
+  return needs_transport ? job.transport_bound_to_thread() : "";
+}
+
 AgentRunner::Options runner_options(const base::Config& config, const Job& job) {
   AgentRunner::Options options;
+  options.caller_driven = !why_caller_driven(config, job).empty();
   options.spin = config.spin;
   options.oversubscribed = job.oversubscribed();
   options.thread_name = "ronde-" + std::to_string(job.rank());
@@ -58,6 +65,11 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     for (const std::string& name : unknown) {
       engine->log_.warning("the environment sets " + name + ", which is no setting of Ronde");
     }
+    if (!engine->caller_driven_.empty()) {
+      engine->log_.warning(engine->caller_driven_ +
+                           ", so operations go on only inside calls of the thread that opened the "
+                           "engine; MPI_Init_thread with MPI_THREAD_SERIALIZED lets them overlap");
+    }
   }
   const Status entered = engine->enter();
   if (!entered.ok()) {
@@ -70,6 +82,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     engine->job_->abandon();
     return entered;
   }
+  if (engine->rank_ == 0) engine->log_.info(engine->job_->table());
   engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
                     std::to_string(engine->size_) + ": data moves over " +
                     engine->agent_.data_plane() + "; " + cores_text(*engine->job_));
@@ -89,6 +102,7 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       small_bytes_(
           collectives::small_vector_bytes(local_size_, job_->board().geometry().slot_bytes)),
       log_(config_.log_level, rank_),
+      caller_driven_(why_caller_driven(config_, *job_)),
       table_(rank_),
       agent_(*job_, table_, config_, *clock_, log_,
              {[this](Completion& completion) { runner_.complete(completion); },
@@ -189,6 +203,15 @@ Status Engine::usable() const {
       "this engine was opened by the parent process: a forked child cannot use it");
 }
 
+Status Engine::may_drive() const {
+  RONDE_RETURN_IF_ERROR(usable());
+  if (caller_driven_.empty() || std::this_thread::get_id() == opener_) return {};
+  return Status::error(Code::kUnsupported,
+                       caller_driven_ +
+                           ", so only the thread that opened the engine may wait or close; start "
+                           "MPI with MPI_THREAD_SERIALIZED");
+}
+
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
   const bool will_wait = submission.will_wait;
@@ -220,6 +243,7 @@ Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {
     if (work.completion.done()) return true;
     return usable();
   }
+  RONDE_RETURN_IF_ERROR(may_drive());
   // Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes
   // up for it.
   waiting_threads_.fetch_add(1, std::memory_order_acq_rel);
@@ -243,7 +267,7 @@ Status Engine::wait(Work& work) {
 }
 
 Status Engine::close() {
-  RONDE_RETURN_IF_ERROR(usable());
+  RONDE_RETURN_IF_ERROR(may_drive());
   if (!std::exchange(open_, false)) return Status::error(Code::kClosed, "the engine is closed");
   table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
   Status left = leave();
@@ -273,7 +297,8 @@ Status Engine::leave() {
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
   while (!agent_.lead_drained() && clock_->now() < deadline && !agent_.failed()) {
-    std::this_thread::sleep_for(kEnterPoll);
+    Completion nothing;  // to drive the agent for a moment
+    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kEnterPoll));
   }
   RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
   Status failure = agent_.failure();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -27,6 +28,10 @@
 
 namespace ronde::runtime {
 
+// Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
+// is caller-driven: it has no background thread, and makes progress only inside wait() and close(),
+// which are then for the thread alone that opened it.
+//
 // Thread safety: every function may be called from any thread, but close() only once, last.
 class Engine {
  public:
@@ -74,6 +79,8 @@ class Engine {
   base::Status watch_peers();
   base::Status tune(base::Instant deadline);
   base::Status usable() const;
+  // For what drives the agent: in a caller-driven engine only the thread that opened it may.
+  base::Status may_drive() const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
@@ -89,6 +96,9 @@ class Engine {
   const std::shared_ptr<BoardMemory> memory_;
   const base::Bytes small_bytes_;  // up to here a tensor on the board is like any other
   base::Log log_;
+  const std::thread::id opener_ = std::this_thread::get_id();
+  // Why there is no background thread; empty: there is one.
+  const std::string caller_driven_;
   TensorTable table_;
   RankAgent agent_;
   AgentRunner runner_;

@@ -10,6 +10,7 @@
 
 #include "base/cores.h"
 #include "base/numbers.h"
+#include "runtime/signature.h"
 
 namespace ronde::runtime {
 
@@ -95,6 +96,23 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
     masks.push_back(base::mask_of_text(greetings[narrow<std::size_t>(rank)].processors));
   }
   return base::cores_of_masks(masks);
+}
+
+std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
+                     std::int64_t slot_bytes) {
+  std::ostringstream text;
+  text << "job of " << shape.text() << "; inside a host data moves over shared memory ("
+       << "2 slots of " << slot_bytes << " bytes for each rank)";
+  if (shape.hosts() > 1) text << ", between hosts over MPI, and control over TCP";
+  for (std::int32_t host = 0; host < shape.hosts(); ++host) {
+    const auto ranks = shape.ranks_of(host);
+    const Greeting& leader = greetings[narrow<std::size_t>(ranks.front())];
+    text << "\n  host " << host << ": " << leader.host_name << ", "
+         << ranks_phrase({ranks.begin(), ranks.end()}) << ", cores "
+         << cores_of(greetings, {ranks.data(), ranks.size()});
+    if (!leader.addresses.empty()) text << ", leader at " << leader.addresses;
+  }
+  return text.str();
 }
 
 std::string hex_of(const JobSecret& secret) {

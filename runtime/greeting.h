@@ -42,6 +42,10 @@ base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings
 [[nodiscard]] std::int64_t cores_of(std::span<const Greeting> greetings,
                                     std::span<const int> ranks);
 
+// Who is where, for people: a line for the job, and one for each host.
+[[nodiscard]] std::string table_of(std::span<const Greeting> greetings,
+                                   const collectives::JobShape& shape, std::int64_t slot_bytes);
+
 // The secret of the job, in text.
 [[nodiscard]] std::string hex_of(const JobSecret& secret);
 base::Result<JobSecret> secret_of_hex(const std::string& text);

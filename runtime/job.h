@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,6 +40,9 @@ class Job {
   [[nodiscard]] std::int32_t local_size() const;
   [[nodiscard]] std::int32_t rank_at(std::int32_t position) const;
 
+  // Which rank is where, in some lines for people.
+  [[nodiscard]] virtual std::string table() const { return "job of " + shape().text(); }
+
   // The cores that the ranks of this host may use together.
   [[nodiscard]] virtual std::int64_t cores() const = 0;
   [[nodiscard]] bool oversubscribed() const { return local_size() > cores(); }
@@ -49,6 +53,9 @@ class Job {
   // Elsewhere nullptr.
   virtual std::unique_ptr<LeaderLinks> take_links() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
+  // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
+  // the job may, and this says why: "the program started MPI with MPI_THREAD_FUNNELED".
+  [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
 
   // Whether the time of a probe at the start is well spent: not for engines in one process.
   [[nodiscard]] virtual bool probes() const = 0;

@@ -37,20 +37,26 @@ class ProcessJob final : public Job {
  public:
   ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
              collectives::JobShape shape, collectives::Board board,
-             std::unique_ptr<LeaderLinks> links, std::int64_t cores)
+             std::unique_ptr<LeaderLinks> links, std::string table, std::int64_t cores)
       : communicator_(std::move(communicator)),
         shape_(std::move(shape)),
         board_(std::move(board)),
         links_(std::move(links)),
+        table_(std::move(table)),
         cores_(cores) {}
 
   [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] std::string table() const override { return table_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<LeaderLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return communicator_->transport();
+  }
+  [[nodiscard]] std::string transport_bound_to_thread() const override {
+    if (communicator_->any_thread()) return "";
+    return "the program started MPI with " + communicator_->thread_level();
   }
   [[nodiscard]] bool probes() const override { return true; }
   void abandon() override { communicator_->abandon(); }
@@ -99,6 +105,7 @@ class ProcessJob final : public Job {
   const collectives::JobShape shape_;
   collectives::Board board_;
   std::unique_ptr<LeaderLinks> links_;  // until the agent takes them
+  const std::string table_;
   const std::int64_t cores_;
 };
 
@@ -163,9 +170,10 @@ class Opening {
   }
   Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
                                    const std::vector<Greeting>& greetings) {
+    std::string table = table_of(greetings, *shape_, geometry_.slot_bytes);
     return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
         std::move(communicator), std::move(*shape_), std::move(*board_), std::move(links_),
-        cores_of(greetings, here_)));
+        std::move(table), cores_of(greetings, here_)));
   }
 
  private:
@@ -185,7 +193,9 @@ class Opening {
     auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name);
     RONDE_RETURN_IF_ERROR(meeting.status());
     meeting_ = std::move(*meeting);
-    for (const std::string& address : meeting_->addresses()) mine.addresses += address + ' ';
+    for (const std::string& address : meeting_->addresses()) {
+      mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
+    }
     if (communicator_.rank() != 0) return {};
     const auto secret = make_job_secret();
     RONDE_RETURN_IF_ERROR(secret.status());

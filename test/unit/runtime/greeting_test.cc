@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "base/cores.h"
+
 namespace ronde::runtime {
 namespace {
 
 Greeting sample() {
-  return {"RONDE_ALGORITHM=auto\n",        "0-3",  "2",        "node7", "4f",
-          "10.0.0.1:4000 [fd00::1]:4001 ", "00ff", "no memory"};
+  return {"RONDE_ALGORITHM=auto\n",       "0-3",  "2",        "node7", "4f",
+          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory"};
 }
 
 TEST(Greeting, WhatIsSentArrives) {
@@ -35,7 +37,6 @@ TEST(Greeting, TheJobIsReadOffThem) {
   greetings[0].leader = "0";
   greetings[1].leader = "1";
   greetings[2].leader = "0";
-  greetings[1].processors = "0";
   const auto shape = shape_of(greetings);
   ASSERT_TRUE(shape.ok());
   EXPECT_EQ(shape->text(), "hosts of 2 + 1 ranks");
@@ -44,6 +45,11 @@ TEST(Greeting, TheJobIsReadOffThem) {
   EXPECT_EQ(leaders[1].rank, 1);
   EXPECT_EQ(leaders[1].host_name, "node7");
   EXPECT_EQ(leaders[1].addresses, (std::vector<std::string>{"10.0.0.1:4000", "[fd00::1]:4001"}));
+  EXPECT_EQ(table_of(greetings, *shape, 4096),
+            "job of hosts of 2 + 1 ranks; inside a host data moves over shared memory (2 slots of "
+            "4096 bytes for each rank), between hosts over MPI, and control over TCP\n"
+            "  host 0: node7, ranks 0, 2, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001\n"
+            "  host 1: node7, rank 1, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001");
   greetings[2].leader = "no number";
   EXPECT_FALSE(shape_of(greetings).ok());
 }

@@ -100,9 +100,11 @@ typedef struct ronde_engine_options {
   size_t struct_size;
   /* The job's ranks: a pointer to an MPI_Comm, or NULL for MPI_COMM_WORLD. The communicator is
    * duplicated. If MPI has not been started Ronde starts it; without mpirun the job has one rank
-   * and uses no MPI. A program that has started MPI itself needs MPI_THREAD_SERIALIZED or above;
-   * below MPI_THREAD_MULTIPLE it must not call MPI while works are in flight, since the background
-   * thread may be in MPI then. */
+   * and uses no MPI. A program that has started MPI itself below MPI_THREAD_MULTIPLE must not call
+   * MPI while works are in flight, since the background thread may be in MPI then. Below
+   * MPI_THREAD_SERIALIZED there is no background thread where operations need MPI (several hosts,
+   * or RONDE_ALGORITHM named): works go on only inside ronde_work_wait() and ronde_engine_close(),
+   * which are then for the thread alone that opened the engine (else RONDE_UNSUPPORTED). */
   const void* mpi_communicator;
   /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. */
   ronde_local_job* local_job;
