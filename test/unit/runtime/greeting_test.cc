@@ -6,13 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/cores.h"
-
 namespace ronde::runtime {
 namespace {
 
 Greeting sample() {
-  return {"RONDE_ALGORITHM=auto\n",       "0-3",  "2",        "node7", "4f",
+  return {"RONDE_ALGORITHM=auto\n",       "0",    "2",        "node7", "4f",
           "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory"};
 }
 
