@@ -100,6 +100,7 @@ class HierarchicalAllgather final : public HostStages {
     const std::int32_t slice = job_.slots.rank();
     if (slice >= plan_.slices()) return nothing();
     std::vector<std::vector<ViewPart>> by_host;
+    by_host.reserve(base::narrow<std::size_t>(plan_.chunks()));
     for (int chunk = 0; chunk < plan_.chunks(); ++chunk) {
       by_host.push_back({{chunk, plan_.part(block, slice, chunk)}});
     }

@@ -436,7 +436,7 @@ TEST_P(Operations, TheFacade) {
   EXPECT_EQ(flags[0], (1U << n) - 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(By, Operations, ::testing::Values("auto", "ring"),
+INSTANTIATE_TEST_SUITE_P(By, Operations, ::testing::Values("auto", "ring", "direct", "gather"),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
