@@ -25,7 +25,8 @@ constexpr std::array<Setting, 15> kSettings{{
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
      "a batch takes no further tensor beyond this many bytes"},
     {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,
-     "bytes of one message of the ring; rounded up to a multiple of 64"},
+     "bytes of one message of the ring; rounded up to a multiple of 64; between hosts at most "
+     "61440"},
     {"RONDE_PIECE_BYTES", SettingKind::kInteger, "0", "", 0, kGibi, true,
      "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe"},
     {"RONDE_STORES", SettingKind::kChoice, "auto", "auto temporal streaming", 0, 0, true,

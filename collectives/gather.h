@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "collectives/collective.h"
 #include "collectives/reduce_kernels.h"
+#include "collectives/segment_plan.h"
 #include "collectives/transport.h"
 #include "collectives/workspace.h"
 #include "fusion/fused_view.h"
@@ -18,7 +19,7 @@ namespace ronde::collectives {
 
 // What one message carries at most, of all chunks together (but at least a line of each): longer
 // vectors are cut into windows, a part of every chunk at a time.
-inline constexpr std::int64_t kGatherWindowBytes = 64 << 10;
+inline constexpr std::int64_t kGatherWindowBytes = kMessageBytes;
 
 // As ring_allreduce, in every respect but the messages.
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,

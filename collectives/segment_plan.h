@@ -13,6 +13,11 @@ namespace ronde::collectives {
 // while others are on the wire.
 inline constexpr std::int64_t kSegmentsInFlight = 4;
 
+// The most bytes of a message between hosts. Over TCP, Open MPI sends up to 64 KiB with its header
+// without asking the receiver first. On lines of 1 Gbit/s a ring of two hosts reached 64 % of the
+// line with segments of 128 KiB, and 97 % with these; one of four hosts 90 % and 96 %.
+inline constexpr std::int64_t kMessageBytes = 60 << 10;
+
 // Segment `index` of something of `bytes` bytes; empty beyond the end.
 [[nodiscard]] fusion::ByteRange segment_of(base::Bytes bytes, base::Bytes segment,
                                            std::int64_t index);

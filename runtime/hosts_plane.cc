@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The data plane of several hosts: see data_plane.h.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "collectives/group_transport.h"
 #include "collectives/hierarchical_allreduce.h"
 #include "collectives/hierarchical_moves.h"
+#include "collectives/segment_plan.h"
 #include "fusion/fused_view.h"
 #include "runtime/data_plane.h"
 #include "runtime/message_plane.h"
@@ -44,7 +46,8 @@ class HostsPlane final : public MessagePlane {
   HostsPlane(const collectives::Board& board, bool probe, JobShape shape,
              collectives::Transport& transport, collectives::Workspace& workspace,
              const base::Config& config)
-      : MessagePlane(transport, workspace, Algorithm::kRing, config.segment_bytes),
+      : MessagePlane(transport, workspace, Algorithm::kRing,
+                     std::min(config.segment_bytes, base::Bytes(collectives::kMessageBytes))),
         shape_(std::move(shape)),
         slots_(board, probe),
         algorithm_(collectives::algorithm_of(config.algorithm)) {

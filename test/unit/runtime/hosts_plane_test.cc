@@ -269,7 +269,7 @@ TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
     return planes.of(leaders.size() - 1).description();
   };
   EXPECT_THAT(text({0, 0, 2, 2}, "auto"),
-              StartsWith("hosts: gather up to 65536 bytes, the ring above; 2 hosts x 2 ranks; "
+              StartsWith("hosts: gather up to 61440 bytes, the ring above; 2 hosts x 2 ranks; "
                          "pieces of at most "));
   EXPECT_THAT(text({0, 1, 2, 3}, "auto"),
               "hosts: gather up to 5714 bytes, direct up to 160000, "
