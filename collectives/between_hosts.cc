@@ -46,8 +46,7 @@ AlgorithmLimits limits_for(int hosts) {
   // Between two hosts the ring is the direct exchange.
   const double direct =
       hosts > 2 ? 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)) : 0;
-  return {base::Bytes(std::llround(gather)),
-          base::Bytes(std::llround(direct))};
+  return {base::Bytes(std::llround(gather)), base::Bytes(std::llround(direct))};
 }
 
 Algorithm choose_algorithm(base::Bytes on_wire, int hosts) {
