@@ -212,7 +212,7 @@ void measure(Engine& engine, const Options& options, ronde::perf::MpiPeers* peer
 int run(const Options& options) {
   std::vector<std::string> mpi;
   for (const std::string& name : options.against) {
-    if (name != "memcpy") mpi.push_back(name);
+    if (name == "mpi" || name == "mpi-best") mpi.push_back(name);
   }
   // Before the engine, which then shares this program's MPI.
   std::unique_ptr<ronde::perf::MpiPeers> peers;

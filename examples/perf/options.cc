@@ -57,7 +57,8 @@ constexpr std::array<Flag, 24> kFlags{{
      "plain"},
     {"against", "",
      "measure these in the same run too: mpi (as it comes), mpi-best (OpenMPI's "
-     "segmented ring, 256 KiB), memcpy (every rank copies as much memory)"},
+     "segmented ring, 256 KiB), memcpy (every rank copies as much memory), line (TCP alone carries "
+     "what every host must send and receive)"},
     {"repetitions", "5", "samples of each contender, in turns; ratios are medians over them"},
     {"json", "", "write everything to this file (- is standard output)"},
     {"csv", "", "write the summary to this file (- is standard output)"},
@@ -185,12 +186,12 @@ std::vector<const Op*> ops_of(const std::string& text) {
 }
 
 std::vector<std::string> against_of(const std::string& text) {
-  static const std::array<std::string, 3> kKnown{"mpi", "mpi-best", "memcpy"};
+  static const std::array<std::string, 4> kKnown{"mpi", "mpi-best", "memcpy", "line"};
   std::vector<std::string> result;
   std::istringstream stream(text);
   for (std::string each; std::getline(stream, each, ',');) {
     if (std::find(kKnown.begin(), kKnown.end(), each) == kKnown.end()) {
-      reject("against", text, "mpi, mpi-best and memcpy, with commas between them");
+      reject("against", text, "mpi, mpi-best, memcpy and line, with commas between them");
     }
     if (std::find(result.begin(), result.end(), each) == result.end()) result.push_back(each);
   }

@@ -31,8 +31,9 @@ struct Style {
   double width;
 };
 
-constexpr std::array<Style, 4> kStyles{{
+constexpr std::array<Style, 5> kStyles{{
     {"memcpy", "memcpy by every rank", "#777777", "5 4", 1.6},
+    {"line", "TCP alone", "#777777", "5 4", 1.6},
     {"mpi", "MPI as it comes", "#0072b2", "", 1.8},
     {"mpi-best", "MPI, best algorithm (segmented ring)", "#56b4e9", "", 1.8},
     {"ronde", "Ronde", "#d55e00", "", 3.0},  // last, so that it lies on top

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "examples/perf/agreement.h"
+#include "examples/perf/line.h"
 
 namespace ronde::perf {
 
@@ -64,7 +65,9 @@ Session::Session(Engine& engine, const Options& options, MpiPeers* peers, Watchd
   const bool model = options.operation == Operation::kModel;
   contenders_.push_back(make_ronde(engine, model ? "ronde-flat" : kRonde));
   for (const std::string& name : options.against) {
-    contenders_.push_back(name == "memcpy" ? make_memcpy() : peers->make(name));
+    contenders_.push_back(name == "memcpy" ? make_memcpy()
+                          : name == "line" ? make_line(engine)
+                                           : peers->make(name));
   }
   if (model) one_by_one_ = make_ronde_one_by_one(engine);
 }

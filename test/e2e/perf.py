@@ -263,7 +263,7 @@ def check_flags(perf):
         (["-b", "-1"], "--minbytes"), (["-e", "64X"], "--maxbytes 64X"), (["-f", "0"], "--stepfactor 0"),
         (["-n", "many"], "--iters many"), (["-d", "float16"], "one of: all int8"),
         (["-o", "mean"], "one of: all sum"), (["-d", "float", "-o", "bxor"], "not defined"),
-        (["--against", "gloo"], "mpi, mpi-best and memcpy"), (["--model", "alexnet"], "resnet50"),
+        (["--against", "gloo"], "mpi, mpi-best, memcpy and line"), (["--model", "alexnet"], "resnet50"),
         (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
         (["--json", "/nonexistent/x"], "/nonexistent/x"), (["--no-such-flag"], "--help"),
         (["--root", "5"], "from 0 to"), (["positional"], "--help"),

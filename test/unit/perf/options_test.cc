@@ -90,7 +90,7 @@ TEST(Options, RefuseWhatIsNotValid) {
   EXPECT_THAT(error_of({"--operation", "model"}), HasSubstr("one of: allreduce"));
   EXPECT_THAT(error_of({"--model", "alexnet"}), HasSubstr("one of: resnet50"));
   EXPECT_THAT(error_of({"--place", "here"}), HasSubstr("in, out or both"));
-  EXPECT_THAT(error_of({"--against", "mpi,gloo"}), HasSubstr("mpi, mpi-best and memcpy"));
+  EXPECT_THAT(error_of({"--against", "mpi,gloo"}), HasSubstr("mpi, mpi-best, memcpy and line"));
   EXPECT_THAT(error_of({"--timeout", "0"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--timeout", "nan"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--json", "-", "--csv", "-"}), HasSubstr("standard output"));
