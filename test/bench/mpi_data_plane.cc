@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane of a host alone, without negotiation, batches and works, beside MPI_Allreduce as
-// it comes: an allreduce on a board that was handed over and tuned as in production, stepped until
-// it is done. With --floor also the floor, memcpy, and OpenMPI's best forced algorithm.
+// The data plane alone, of a host or of several, without negotiation, batches and works, beside
+// MPI_Allreduce as it comes: an allreduce on boards that were handed over and tuned as in
+// production, stepped until it is done. With --floor also the floor, memcpy, and OpenMPI's best
+// forced algorithm.
 #include <fcntl.h>
 #include <mpi.h>
 #include <sys/mman.h>
@@ -23,6 +24,8 @@
 #include "base/numbers.h"
 #include "base/tensor.h"
 #include "collectives/collective.h"
+#include "collectives/transport.h"
+#include "collectives/workspace.h"
 #include "runtime/data_plane.h"
 #include "runtime/job.h"
 #include "test/bench/support/contender.h"
@@ -53,7 +56,12 @@ class DataPlane final : public Contender {
  public:
   DataPlane(ronde::runtime::Job& job, const ronde::base::Config& config, bool oversubscribed)
       : Contender("ronde"),
-        plane_(ronde::runtime::make_host_plane(job.board(), job.probes())),
+        workspace_(std::make_unique<ronde::collectives::Workspace>()),
+        transport_(job.make_transport()),
+        plane_(job.shape().hosts() == 1
+                   ? ronde::runtime::make_host_plane(job.board(), job.probes())
+                   : ronde::runtime::make_hosts_plane(job.board(), job.probes(), job.shape(),
+                                                      *transport_, *workspace_, config)),
         oversubscribed_(oversubscribed) {
     require(plane_->tune(config, [this]() -> Status {
       relax(oversubscribed_);
@@ -82,6 +90,8 @@ class DataPlane final : public Contender {
   }
 
  private:
+  std::unique_ptr<ronde::collectives::Workspace> workspace_;  // outlives the transport
+  std::unique_ptr<ronde::collectives::Transport> transport_;
   std::unique_ptr<ronde::runtime::DataPlane> plane_;
   const bool oversubscribed_;
   ronde::collectives::Reduction reduction_;
@@ -138,7 +148,8 @@ constexpr std::size_t kPage = 4096;
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Memory that all ranks map: rank 0 makes it, the others find it under its process.
+// Memory that all ranks map, for the meeting: rank 0 makes it, the others find it under its
+// process, which they see as long as all hosts are this machine (test/hosts/run).
 std::byte* share(int rank, std::size_t bytes) {
   std::array<int, 2> owner{::getpid(), -1};
   if (rank == 0) {
@@ -197,8 +208,7 @@ int run(const Options& options, int rank, int ranks) {
 
 int main(int argc, char** argv) {
   const Options options = read_options(
-      argc, argv, "The data plane of a host alone, beside MPI_Allreduce. Start it with mpirun.",
-      false);
+      argc, argv, "The data plane alone, beside MPI_Allreduce. Start it with mpirun.", false);
   // Without it OpenMPI does not read the variables of make_best_communicator at all.
   if (options.best) ::setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
   int provided = 0;
