@@ -15,6 +15,7 @@ namespace ronde::collectives {
 namespace {
 
 constexpr double kStepSeconds = 60e-6;
+constexpr double kMessageSeconds = 30e-6;
 constexpr double kByteSeconds = 8e-9;
 constexpr double kIncast = 1.125;  // on the bytes, where several send to one at a time
 
@@ -36,13 +37,16 @@ std::optional<Algorithm> algorithm_of(std::string_view name) {
 AlgorithmLimits limits_for(int hosts) {
   base::check(hosts >= 1, "limits_for: at least one host");
   const double n = hosts;
-  // What each step and each byte of the vector costs beside the cheaper algorithm in bytes.
+  // What gather saves in steps and messages beside direct, and what it costs in bytes.
   const double least = 2 * (n - 1) / n;
   const double of_direct = hosts > 2 ? least * kIncast : least;
+  const GatherShape shape = gather_shape(hosts);
+  const double saved =
+      (2 - shape.steps) * kStepSeconds + (2 * (n - 1) - shape.messages) * kMessageSeconds;
   const double more_in_gather = n - 1 - of_direct;
   constexpr double kMost{kGatherWindowBytes};
   const double gather =
-      more_in_gather > 0 ? std::min(kMost, kStepSeconds / (kByteSeconds * more_in_gather)) : kMost;
+      more_in_gather > 0 ? std::clamp(saved / (kByteSeconds * more_in_gather), 0.0, kMost) : kMost;
   // Between two hosts the ring is the direct exchange.
   const double direct =
       hosts > 2 ? 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)) : 0;

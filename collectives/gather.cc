@@ -19,19 +19,38 @@ namespace {
 
 using fusion::ByteRange;
 
-struct Peer {
-  RequestSlot sending;
-  RequestSlot receiving;
+// One message out and one in: to the rank that many places before this one in the ring, and from
+// the one that many places after. What is sent lies at the beginning of the buffer: the
+// contributions of this rank and the next ones, as far as they have come.
+struct Step {
+  int distance = 0;
+  int contributions = 0;
+  RequestSlot sending{};
+  RequestSlot receiving{};
+  bool begun = false;  // its message has set out
 };
 
-// A lane carries its windows one after another. Its buffer has room for the message of each rank,
-// its own too, and for the sum of one chunk.
+// A lane carries its windows one after another. Its buffer has room for the contribution of each
+// rank, in the order of the ring from this one on, and for the sum of one chunk.
 struct Lane : SegmentLane<1> {
-  std::int64_t round = 0;     // the window it is at
-  bool begun = false;         // this rank's message has set out
-  bool summed = false;        // all have arrived, and the result is where it should be
-  std::vector<Peer> peers{};  // by rank; this rank's is not used
+  std::int64_t round = 0;  // the window it is at
+  bool begun = false;
+  bool summed = false;  // all have arrived, and the result is where it should be
+  std::vector<Step> steps{};
 };
+
+// Few ranks send to each other at once: it is one step. Of more, each passes on what it has got, as
+// Bruck's allgather does: as many bytes in fewer messages, which double.
+constexpr int kMostAtOnce = 3;
+
+std::vector<Step> steps_for(int ranks) {
+  std::vector<Step> steps;
+  for (int distance = 1; distance < ranks; distance += ranks <= kMostAtOnce ? 1 : distance) {
+    const int contributions = ranks <= kMostAtOnce ? 1 : std::min(distance, ranks - distance);
+    steps.push_back({distance, contributions});
+  }
+  return steps;
+}
 
 class Gather final : public Collective {
  public:
@@ -52,15 +71,18 @@ class Gather final : public Collective {
   [[nodiscard]] std::int64_t message_room() const {
     return ranks() * arithmetic_.on_wire(segment_).value();
   }
-  [[nodiscard]] std::byte* message_of(const Lane& lane, int rank) const {
-    return lane.buffers[0] + rank * message_room();
+  // What a rank contributes to the window.
+  [[nodiscard]] std::int64_t contribution_bytes(const Lane& lane) const;
+  // The contribution of the rank so many places after this one.
+  [[nodiscard]] static std::byte* place(const Lane& lane, int distance, std::int64_t bytes) {
+    return lane.buffers[0] + distance * bytes;
   }
-  [[nodiscard]] std::size_t message_bytes(const Lane& lane) const;
   [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
 
   // Each returns whether something happened.
   base::Result<bool> advance(Lane& lane);
   base::Status begin(Lane& lane);
+  base::Status send(Lane& lane);
   base::Result<bool> look_at_requests(Lane& lane);
   void sum(const Lane& lane) const;
 
@@ -91,10 +113,10 @@ base::Result<StepResult> Gather::step() {
                      [](const Lane& lane) { return is_done(lane); });
 }
 
-std::size_t Gather::message_bytes(const Lane& lane) const {
+std::int64_t Gather::contribution_bytes(const Lane& lane) const {
   std::int64_t bytes = 0;
   for (int chunk = 0; chunk < ranks(); ++chunk) bytes += on_wire(range(lane, chunk));
-  return base::narrow<std::size_t>(bytes);
+  return bytes;
 }
 
 base::Result<bool> Gather::advance(Lane& lane) {
@@ -103,11 +125,12 @@ base::Result<bool> Gather::advance(Lane& lane) {
   if (begins) RONDE_RETURN_IF_ERROR(begin(lane));
   const base::Result<bool> ended = look_at_requests(lane);
   RONDE_RETURN_IF_ERROR(ended.status());
+  if (*ended) RONDE_RETURN_IF_ERROR(send(lane));
   bool sending = false;
   bool receiving = false;
-  for (const Peer& peer : lane.peers) {
-    sending |= peer.sending.busy();
-    receiving |= peer.receiving.busy();
+  for (const Step& step : lane.steps) {
+    sending |= step.sending.busy() || !step.begun;
+    receiving |= step.receiving.busy();
   }
   const bool sums = !receiving && !lane.summed;
   if (sums) {
@@ -123,34 +146,45 @@ base::Result<bool> Gather::advance(Lane& lane) {
   return begins || *ended || sums || over;
 }
 
-// Each rank begins with its next neighbour, so that not all of them send to the same one at once.
 base::Status Gather::begin(Lane& lane) {
   const int me = transport_.rank();
-  lane.peers.resize(base::narrow<std::size_t>(ranks()));
+  const std::int64_t bytes = contribution_bytes(lane);
+  lane.steps = steps_for(ranks());
   lane.begun = true;
-  const std::size_t bytes = message_bytes(lane);
-  for (int distance = 1; distance < ranks(); ++distance) {
-    const int from = (me + ranks() - distance) % ranks();
-    RONDE_RETURN_IF_ERROR(lane.peers[base::narrow<std::size_t>(from)].receiving.receive(
-        transport_, from, lane.tag(tag_), {message_of(lane, from), bytes}));
+  for (Step& step : lane.steps) {
+    RONDE_RETURN_IF_ERROR(
+        step.receiving.receive(transport_, (me + step.distance) % ranks(), lane.tag(tag_),
+                               {place(lane, step.distance, bytes),
+                                base::narrow<std::size_t>(step.contributions * bytes)}));
   }
-  std::byte* next = message_of(lane, me);
+  std::byte* next = place(lane, 0, bytes);
   for (int chunk = 0; chunk < ranks(); ++chunk) {
     arithmetic_.copy_in(chunk, range(lane, chunk), next);
     next += on_wire(range(lane, chunk));
   }
-  for (int distance = 1; distance < ranks(); ++distance) {
-    const int to = (me + distance) % ranks();
-    RONDE_RETURN_IF_ERROR(lane.peers[base::narrow<std::size_t>(to)].sending.send(
-        transport_, to, lane.tag(tag_), {message_of(lane, me), bytes}));
+  return send(lane);
+}
+
+// Sends what this rank has all of.
+base::Status Gather::send(Lane& lane) {
+  const std::int64_t bytes = contribution_bytes(lane);
+  int arrived = 1;  // contributions, without a gap
+  for (Step& step : lane.steps) {
+    if (!step.begun && step.contributions <= arrived) {
+      step.begun = true;
+      RONDE_RETURN_IF_ERROR(step.sending.send(
+          transport_, (transport_.rank() + ranks() - step.distance) % ranks(), lane.tag(tag_),
+          {place(lane, 0, bytes), base::narrow<std::size_t>(step.contributions * bytes)}));
+    }
+    if (arrived == step.distance && !step.receiving.busy()) arrived += step.contributions;
   }
   return {};
 }
 
 base::Result<bool> Gather::look_at_requests(Lane& lane) {
   bool any = false;
-  for (Peer& peer : lane.peers) {
-    for (RequestSlot* const slot : {&peer.receiving, &peer.sending}) {
+  for (Step& step : lane.steps) {
+    for (RequestSlot* const slot : {&step.receiving, &step.sending}) {
       const base::Result<bool> ended = slot->ended(transport_);
       RONDE_RETURN_IF_ERROR(ended.status());
       any |= *ended;
@@ -161,12 +195,14 @@ base::Result<bool> Gather::look_at_requests(Lane& lane) {
 
 // In memory of its own, since messages may still be leaving from where they lie.
 void Gather::sum(const Lane& lane) const {
-  std::byte* const whole = message_of(lane, ranks());
+  const std::int64_t bytes = contribution_bytes(lane);
+  std::byte* const whole = place(lane, ranks(), bytes);
   std::int64_t before = 0;
   for (int chunk = 0; chunk < ranks(); ++chunk) {
     const ByteRange part = range(lane, chunk);
     const auto contribution = [&](int hop) {
-      return message_of(lane, (chunk + 1 + hop) % ranks()) + before;
+      const int rank = (chunk + 1 + hop) % ranks();
+      return place(lane, (rank + ranks() - transport_.rank()) % ranks(), bytes) + before;
     };
     std::memcpy(whole, contribution(0), base::narrow<std::size_t>(on_wire(part)));
     arithmetic_.begin_sum(part, whole);
@@ -178,6 +214,11 @@ void Gather::sum(const Lane& lane) const {
 }
 
 }  // namespace
+
+GatherShape gather_shape(int ranks) {
+  const int messages = base::narrow<int>(steps_for(ranks).size());
+  return {ranks <= kMostAtOnce ? std::min(messages, 1) : messages, messages};
+}
 
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gather allreduce, for small vectors: everybody sends everything to everyone, one message per
-// peer, and every rank sums all chunks by itself, each in the order of the ring with the same
-// kernels. One step, for n-1 times the bytes.
+// The gather allreduce, for small vectors: every rank gets the contributions of all, and sums all
+// chunks by itself, each in the order of the ring with the same kernels. For n-1 times the bytes it
+// takes one step where ranks are few, and else as many as the ranks have to double.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,13 @@ namespace ronde::collectives {
 // What one message carries at most, of all chunks together (but at least a line of each): longer
 // vectors are cut into windows, a part of every chunk at a time.
 inline constexpr std::int64_t kGatherWindowBytes = kMessageBytes;
+
+// How many messages a rank sends, and how many of them follow each other.
+struct GatherShape {
+  int steps = 0;
+  int messages = 0;
+};
+[[nodiscard]] GatherShape gather_shape(int ranks);
 
 // As ring_allreduce, in every respect but the messages.
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,

@@ -56,6 +56,9 @@ class MpiTransport final : public Transport {
     int tag = 0;
     int bytes = 0;
     std::uint32_t round = 0;
+    std::uint64_t asked = 0;  // at which look at MPI test() was last called
+    bool ended = false;       // a look has seen its end
+    Status result;            // of a request that has ended
   };
 
   static constexpr unsigned kIndexBits = 32;
@@ -66,6 +69,8 @@ class MpiTransport final : public Transport {
   std::size_t take_slot();
   void free_slot(std::size_t index);
   [[nodiscard]] std::string describe(const Slot& slot) const;
+  // Looks at all requests at once.
+  Status look();
   [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
       RONDE_REQUIRES(mpi_lock());
 
@@ -73,6 +78,12 @@ class MpiTransport final : public Transport {
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
+  std::uint64_t looks_ = 1;
+  // Of a look, by position: what MPI is asked about, and what it says.
+  std::vector<std::size_t> asked_;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> ended_;
+  std::vector<MPI_Status> statuses_;
 };
 
 Status MpiTransport::check_message(int peer, int tag) const {
@@ -102,6 +113,8 @@ std::size_t MpiTransport::take_slot() {
 
 void MpiTransport::free_slot(std::size_t index) {
   slots_[index].used = false;
+  slots_[index].ended = false;
+  slots_[index].asked = 0;
   slots_[index].request = MPI_REQUEST_NULL;
   ++slots_[index].round;
   free_.push_back(index);
@@ -134,6 +147,8 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   return Request{slot.round} << kIndexBits | index;
 }
 
+// Every look at MPI makes it poll its connections, which costs system calls. So whoever asks after
+// many requests in turn has MPI look once: only when the same request is asked after again.
 Result<bool> MpiTransport::test(Request request) {
   const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
   base::check(index < slots_.size() && slots_[index].used &&
@@ -141,19 +156,43 @@ Result<bool> MpiTransport::test(Request request) {
               "test() of a request that is in flight");
   if (handle_->abandoned.load(std::memory_order_acquire)) return handle_->usable();
   Slot& slot = slots_[index];
-  Status result;
-  {
-    const MutexLock lock(mpi_lock());
-    int done = 0;
-    MPI_Status status;
-    const int error = MPI_Test(&slot.request, &done, &status);
-    if (error == MPI_SUCCESS && done == 0) return false;
-    result = outcome(slot, error, status);
-  }
+  if (!slot.ended && slot.asked == looks_) RONDE_RETURN_IF_ERROR(look());
+  slot.asked = looks_;
+  if (!slot.ended) return false;
+  const Status result = std::exchange(slot.result, Status());
   --outstanding_;
   free_slot(index);
   RONDE_RETURN_IF_ERROR(result);
   return true;
+}
+
+Status MpiTransport::look() {
+  ++looks_;
+  asked_.clear();
+  requests_.clear();
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    if (!slots_[index].used || slots_[index].ended) continue;
+    asked_.push_back(index);
+    requests_.push_back(slots_[index].request);
+  }
+  ended_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  const MutexLock lock(mpi_lock());
+  int count = 0;
+  const int error = MPI_Testsome(base::narrow<int>(requests_.size()), requests_.data(), &count,
+                                 ended_.data(), statuses_.data());
+  if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
+    return mpi_error(error, "looking at messages");
+  }
+  for (int i = 0; i < count; ++i) {
+    const auto position = static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)]);
+    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    Slot& slot = slots_[asked_[position]];
+    slot.request = MPI_REQUEST_NULL;
+    slot.ended = true;
+    slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
+  }
+  return {};
 }
 
 Status MpiTransport::outcome(const Slot& slot, int error, const MPI_Status& status) const {
