@@ -48,7 +48,7 @@ bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t ent
 }
 
 Coordinator::Coordinator(collectives::Board board, const collectives::JobShape& shape,
-                         LeaderLinks* links, const base::Config& config, const base::Clock& clock)
+                         LeadLinks* links, const base::Config& config, const base::Clock& clock)
     : shape_(shape),
       links_(links),
       config_(config),
@@ -88,7 +88,7 @@ Result<int> Coordinator::read_board() {
 
 Result<int> Coordinator::read_links() {
   const auto read = links_->poll(
-      [this](LeaderLinks::From, const LinkMessage& message) { return on_message(message); });
+      [this](LeadLinks::From, const LinkMessage& message) { return on_message(message); });
   RONDE_RETURN_IF_ERROR(read.status());
   while (const auto lost = links_->take_lost()) {
     // Leaders go when nothing can be agreed any more.

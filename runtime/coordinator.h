@@ -17,7 +17,7 @@
 #include "collectives/job_shape.h"
 #include "runtime/board_desk.h"
 #include "runtime/lead.h"
-#include "runtime/leader_links.h"
+#include "runtime/lead_links.h"
 #include "runtime/messages.h"
 #include "runtime/negotiator.h"
 
@@ -27,7 +27,7 @@ namespace ronde::runtime {
 class Coordinator final : public Lead {
  public:
   // `links`: to other hosts, nullptr without any. All that is referred to must outlive it.
-  Coordinator(collectives::Board board, const collectives::JobShape& shape, LeaderLinks* links,
+  Coordinator(collectives::Board board, const collectives::JobShape& shape, LeadLinks* links,
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
@@ -74,7 +74,7 @@ class Coordinator final : public Lead {
   [[nodiscard]] bool lingers();
 
   const collectives::JobShape& shape_;
-  LeaderLinks* const links_;
+  LeadLinks* const links_;
   const base::Config& config_;
   const base::Clock& clock_;
   BoardDesk desk_;

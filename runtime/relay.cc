@@ -19,7 +19,7 @@ constexpr std::int32_t kCoordinator = 0;  // the rank
 
 }  // namespace
 
-Status lost_neighbour(const collectives::JobShape& shape, const LeaderLinks::Lost& lost) {
+Status lost_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost& lost) {
   const std::int32_t leader = shape.leader_of(lost.host);
   const std::string how = lost.reason.empty() ? "without a good-bye" : "with: " + lost.reason;
   return Status::error(Code::kPeerFailed, lost.peer +
@@ -28,7 +28,7 @@ Status lost_neighbour(const collectives::JobShape& shape, const LeaderLinks::Los
       .with_rank(leader);
 }
 
-Status silent_neighbour(const collectives::JobShape& shape, const LeaderLinks::Lost& silent,
+Status silent_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost& silent,
                         const std::string& late) {
   const std::int32_t leader = shape.leader_of(silent.host);
   return Status::error(Code::kDeadline,
@@ -39,7 +39,7 @@ Status silent_neighbour(const collectives::JobShape& shape, const LeaderLinks::L
 }
 
 Relay::Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
-             LeaderLinks& links)
+             LeadLinks& links)
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
 Result<int> Relay::step(bool /*data_plane_idle*/) {
@@ -50,7 +50,7 @@ Result<int> Relay::step(bool /*data_plane_idle*/) {
   RONDE_RETURN_IF_ERROR(announced.status());
   const auto ready = desk_.take_ready([this](std::int32_t entry) { return on_ready_here(entry); });
   RONDE_RETURN_IF_ERROR(ready.status());
-  const auto read = links_.poll([this](LeaderLinks::From from, const LinkMessage& message) {
+  const auto read = links_.poll([this](LeadLinks::From from, const LinkMessage& message) {
     return on_message(from, message);
   });
   RONDE_RETURN_IF_ERROR(read.status());
@@ -62,12 +62,12 @@ Result<int> Relay::step(bool /*data_plane_idle*/) {
   return *announced + *ready + *read;
 }
 
-Status Relay::on_message(LeaderLinks::From from, const LinkMessage& message) {
+Status Relay::on_message(LeadLinks::From from, const LinkMessage& message) {
   if (const auto* record = std::get_if<collectives::FailureRecord>(&message)) {
     desk_.board().fail(*record);
     return {};
   }
-  if (from == LeaderLinks::From::kParent) {
+  if (from == LeadLinks::From::kParent) {
     if (const auto* decision = std::get_if<RelayedDecision>(&message)) {
       return on_decision(*decision);
     }
@@ -195,9 +195,9 @@ Status Relay::on_departed(std::int32_t rank) {
 
 // Once somebody has left, nothing is agreed any more, and every leader goes when its own rank is
 // done. What was to come from the root will not come then: that it has left says the same.
-Status Relay::on_lost(const LeaderLinks::Lost& lost) {
+Status Relay::on_lost(const LeadLinks::Lost& lost) {
   if (!somebody_left_) return lost_neighbour(shape_, lost);
-  if (lost.who == LeaderLinks::From::kChild) return {};
+  if (lost.who == LeadLinks::From::kChild) return {};
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));
   return desk_.post(bytes);

@@ -14,7 +14,7 @@
 #include "collectives/job_shape.h"
 #include "runtime/board_desk.h"
 #include "runtime/lead.h"
-#include "runtime/leader_links.h"
+#include "runtime/lead_links.h"
 #include "runtime/messages.h"
 
 namespace ronde::runtime {
@@ -24,7 +24,7 @@ class Relay final : public Lead {
  public:
   // `links` must outlive it, and has a parent.
   Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
-        LeaderLinks& links);
+        LeadLinks& links);
 
   base::Result<int> step(bool data_plane_idle) override;
   [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
@@ -43,7 +43,7 @@ class Relay final : public Lead {
     std::int32_t awaited = 0;
   };
 
-  base::Status on_message(LeaderLinks::From from, const LinkMessage& message);
+  base::Status on_message(LeadLinks::From from, const LinkMessage& message);
   base::Status on_ready_here(std::int32_t entry);
   base::Status on_ready(const ReadyReport& report);
   base::Status on_closed(const ClosedReport& report);
@@ -51,13 +51,13 @@ class Relay final : public Lead {
   void on_batch(const BatchDecision& batch);
   base::Status on_close(const CloseDecision& close);
   base::Status on_departed(std::int32_t rank);
-  base::Status on_lost(const LeaderLinks::Lost& lost);
+  base::Status on_lost(const LeadLinks::Lost& lost);
   [[nodiscard]] base::Status check_entry(std::int64_t entry) const;
 
   const collectives::JobShape& shape_;
   const std::int32_t host_;
   BoardDesk desk_;
-  LeaderLinks& links_;
+  LeadLinks& links_;
   std::vector<Ready> ready_;                 // by entry, as far as any was used
   std::map<std::int32_t, Closing> closing_;  // by entry
   bool links_drained_ = true;
@@ -67,10 +67,9 @@ class Relay final : public Lead {
 // A neighbour whose connection has ended, and nobody had said good-bye: the error that ends the
 // job.
 [[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
-                                          const LeaderLinks::Lost& lost);
+                                          const LeadLinks::Lost& lost);
 // A neighbour that has not answered a roll call, while something is late that needs it.
 [[nodiscard]] base::Status silent_neighbour(const collectives::JobShape& shape,
-                                            const LeaderLinks::Lost& silent,
-                                            const std::string& late);
+                                            const LeadLinks::Lost& silent, const std::string& late);
 
 }  // namespace ronde::runtime
