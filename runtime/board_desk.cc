@@ -41,13 +41,12 @@ Result<int> BoardDesk::take_ready(const TakeReady& take) {
   return work;
 }
 
-void BoardDesk::on_departed(std::int32_t position) {
-  if (position != board_.rank()) leaving_.push_back(position);
-}
-
 Status BoardDesk::flush() {
-  detach_departed();
-  const auto flushed = decisions_.flush();
+  auto flushed = decisions_.flush();
+  if (flushed.ok() && !*flushed) {
+    detach_closed();
+    flushed = decisions_.flush();
+  }
   RONDE_RETURN_IF_ERROR(flushed.status());
   drained_ = *flushed;
   if (!decisions_.take_added()) return {};
@@ -58,14 +57,12 @@ Status BoardDesk::flush() {
   return {};
 }
 
-// A rank that has left reads no further, so nobody may wait for it; but until then it needs what
-// was decided before.
-void BoardDesk::detach_departed() {
-  std::erase_if(leaving_, [this](std::int32_t position) {
-    if (board_.state(position) != collectives::PresenceState::kClosed) return false;
-    decisions_.detach(position);
-    return true;
-  });
+// A rank that has left reads no further, whatever it left upon: its own good-bye, or that of its
+// leader or of the coordinator. When it goes it rings, so that this is looked at again.
+void BoardDesk::detach_closed() {
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    if (board_.state(position) == collectives::PresenceState::kClosed) decisions_.detach(position);
+  }
 }
 
 }  // namespace ronde::runtime

@@ -32,20 +32,17 @@ class BoardDesk {
 
   // Queues an encoded decision for all ranks of the host.
   base::Status post(std::span<const std::byte> decision) { return decisions_.post(decision); }
-  // The rank at this position has been told that it may go: when it has, nobody waits for it.
-  void on_departed(std::int32_t position);
-  // Writes what fits, and rings whoever must read it.
+  // Writes what fits, and rings whoever must read it. Nobody waits for a rank that has left.
   base::Status flush();
   // Everything that was posted lies on the board.
   [[nodiscard]] bool drained() const { return drained_; }
 
  private:
-  void detach_departed();
+  void detach_closed();
 
   collectives::Board board_;
   std::vector<collectives::StreamReader> announcements_;
   collectives::StreamWriter decisions_;
-  std::vector<std::int32_t> leaving_;  // positions: said good-bye to, perhaps still reading
   bool drained_ = true;
 };
 

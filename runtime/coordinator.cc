@@ -245,10 +245,7 @@ bool Coordinator::lingers() {
 bool Coordinator::is_here(std::int32_t rank) const { return shape_.host_of(rank) == kHost; }
 
 Status Coordinator::post(const Decision& decision) {
-  if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
-    somebody_left_ = true;
-    if (is_here(departed->rank)) desk_.on_departed(shape_.position_of(departed->rank));
-  }
+  if (std::holds_alternative<DepartedDecision>(decision)) somebody_left_ = true;
   std::vector<std::byte> bytes = encode(decision);
   // The ranks here arrive on words that the negotiator has closed itself.
   if (!std::holds_alternative<CloseDecision>(decision)) RONDE_RETURN_IF_ERROR(desk_.post(bytes));

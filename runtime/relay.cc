@@ -189,7 +189,6 @@ Status Relay::on_departed(std::int32_t rank) {
   if (rank < 0 || rank >= shape_.ranks()) {
     return Status::error(Code::kInternal, "no rank " + std::to_string(rank) + " can leave");
   }
-  if (shape_.host_of(rank) == host_) desk_.on_departed(shape_.position_of(rank));
   return {};
 }
 
