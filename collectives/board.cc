@@ -245,7 +245,7 @@ void Board::push_ready(std::int64_t entry) const {
   // seq_cst: the coordinator looks here before it sleeps.
   const std::uint32_t before = sections_->ready_slots[at % sections_->ready_slots.size()].exchange(
       value, std::memory_order_seq_cst);
-  check(before == 0, "an entry is in the ready queue at most once");
+  check(before == 0, "the ready queue has room for every entry and every slow rank");
 }
 
 std::optional<std::int64_t> Board::pop_ready() const {

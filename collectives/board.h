@@ -151,8 +151,9 @@ class Board {
   void mark_arrived(std::int64_t entry, bool arrived) const;
   [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry) const;
 
-  // The last arriver of an entry puts it here (and rings the coordinator). An entry is here at most
-  // once until it is reset, so there is always room.
+  // The last arriver of an entry puts it here (and rings the coordinator). There is room for every
+  // entry, and for one more of each rank: a rank that was slow may put an entry here whose
+  // generation has been closed since it arrived, beside one that is complete again.
   void push_ready(std::int64_t entry) const;
   [[nodiscard]] std::optional<std::int64_t> pop_ready() const;
 

@@ -51,7 +51,7 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.header = place.one<BoardHeader>();
   sections.failure = place.one<FailureWords>();
   sections.ready = place.one<ReadyWords>();
-  sections.ready_slots = place.many<std::atomic<std::uint32_t>>(entries);
+  sections.ready_slots = place.many<std::atomic<std::uint32_t>>(entries + ranks);
   sections.doorbells = place.many<DoorbellWords>(ranks);
   sections.presence = place.many<PresenceWords>(ranks);
   sections.announce_writers = place.many<StreamWriterWords>(ranks);

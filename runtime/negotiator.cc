@@ -88,8 +88,10 @@ void Negotiator::on_entry_ready(std::int32_t index) {
   Entry& entry = entry_at(index);
   // A generation that was closed while its last rank was reporting has been dealt with.
   if (entry.state != EntryState::kBound || entry.is_ready) return;
-  // Nor does its report speak for the generation that followed.
+  // Nor does its report speak for the generation that followed, or a second time.
+  if (entry.here) return;
   if (arrivals_.count(index) != static_cast<std::uint32_t>(reporters_.ranks_here)) return;
+  entry.here = true;
   report_ready(index);
 }
 
@@ -106,6 +108,11 @@ void Negotiator::report_ready(std::int32_t index) {
   if (++entry.reports <= reporters_.subtrees) return;
   entry.is_ready = true;
   ready_.push_back({index, true, entry.name, entry.tensor});
+}
+
+void Negotiator::forget_reports(Entry& entry) {
+  entry.reports = 0;
+  entry.here = false;
 }
 
 void Negotiator::on_closed(std::int32_t index, std::uint32_t generation, std::uint32_t arrived,
@@ -162,7 +169,7 @@ Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   pending.anonymous = arrivals_.close_generation(index, entry.generation);
   pending.awaited = reporters_.subtrees;
   if (pending.awaited > 0) decisions_.emplace_back(CloseDecision{index, entry.generation});
-  entry.reports = 0;
+  forget_reports(entry);
   pending.anonymous_tensor = entry.tensor;
   pending.anonymous_place = entry.place;
   entry.state = EntryState::kUnbound;
@@ -276,7 +283,7 @@ void Negotiator::release_entry(std::int32_t index) {
   if (index < 0) return;
   entry_at(index).state = EntryState::kFree;
   entry_at(index).is_ready = false;
-  entry_at(index).reports = 0;
+  forget_reports(entry_at(index));
   decisions_.emplace_back(EvictDecision{index});
   free_.push_back(index);
 }
@@ -347,7 +354,7 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
     if (ready.planned) arrivals_.reset(ready.entry);
     Entry& entry = entry_at(ready.entry);
     entry.is_ready = false;
-    entry.reports = 0;
+    forget_reports(entry);
     use_order_.splice(use_order_.end(), use_order_, entry.use);
     batch.items.push_back({ready.entry, {}, {}});
   }

@@ -98,6 +98,7 @@ class Negotiator {
     std::uint32_t generation = 0;
     bool is_ready = false;     // complete, and not yet in a batch
     std::int32_t reports = 0;  // of those that are ready for the present step
+    bool here = false;         // the ranks at hand are among them
     std::string name;
     std::string place;
     AgreedTensor tensor;
@@ -130,6 +131,7 @@ class Negotiator {
   // Stops arrivals at a bound entry; what had arrived becomes a pending record.
   Pendings::iterator unbind(std::int32_t entry);
   void report_ready(std::int32_t entry);
+  static void forget_reports(Entry& entry);
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);
   void fail(Pendings::iterator pending, base::Code code, const std::string& text,

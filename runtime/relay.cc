@@ -94,7 +94,13 @@ Status Relay::on_ready_here(std::int32_t entry) {
   const collectives::ArrivalCount arrival = desk_.board().arrival(entry);
   // A generation that was closed while its last rank was reporting: the answer said so.
   if (arrival.count != static_cast<std::uint32_t>(desk_.board().ranks())) return {};
-  return on_ready({entry, arrival.generation});
+  const auto index = base::narrow<std::size_t>(entry);
+  if (index >= ready_.size()) ready_.resize(index + 1);
+  // Nor may it report the generation that followed once more.
+  if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
+  RONDE_RETURN_IF_ERROR(on_ready({entry, arrival.generation}));
+  ready_[index].here = ready_[index].generation == arrival.generation;
+  return {};
 }
 
 Status Relay::on_ready(const ReadyReport& report) {
@@ -104,7 +110,7 @@ Status Relay::on_ready(const ReadyReport& report) {
   Ready& ready = ready_[index];
   const auto ahead = static_cast<std::int32_t>(report.generation - ready.generation);
   if (ahead < 0) return {};  // it has been closed since
-  if (ahead > 0) ready = {report.generation, 0};
+  if (ahead > 0) ready = {report.generation};
   if (++ready.reports <= links_.children()) return {};
   return links_.send_up(report);
 }
@@ -159,7 +165,7 @@ void Relay::on_batch(const BatchDecision& batch) {
     const collectives::ArrivalCount arrival = board.arrival(item.entry);
     if (arrival.count == all) board.reset(item.entry, arrival.generation, all);
     const auto index = static_cast<std::size_t>(item.entry);
-    if (index < ready_.size()) ready_[index].reports = 0;
+    if (index < ready_.size()) ready_[index] = {ready_[index].generation};
   }
 }
 
@@ -177,7 +183,7 @@ Status Relay::on_close(const CloseDecision& close) {
     }
   }
   const auto index = static_cast<std::size_t>(close.entry);
-  if (index < ready_.size()) ready_[index] = {close.generation, 0};
+  if (index < ready_.size()) ready_[index] = {close.generation};
   if (closing.awaited > 0) return {};
   const ClosedReport report = std::move(closing.report);
   closing_.erase(close.entry);

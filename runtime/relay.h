@@ -36,6 +36,7 @@ class Relay final : public Lead {
   struct Ready {
     std::uint32_t generation = 0;
     std::int32_t reports = 0;
+    bool here = false;  // this host has reported
   };
   // Answers to a CloseDecision that have come.
   struct Closing {

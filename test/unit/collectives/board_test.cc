@@ -189,6 +189,13 @@ TEST(Board, ReadyEntriesComeOutOnceInOrder) {
   EXPECT_FALSE(make_boards(small(1, 0))[0].pop_ready().has_value());
 }
 
+TEST(Board, SlowRanksMayPutAnEntryIntoTheQueueOnceMore) {
+  const auto boards = make_boards(small(2, 1));
+  for (int i = 0; i < 3; ++i) boards[1].push_ready(0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(boards[0].pop_ready(), 0);
+  EXPECT_FALSE(boards[0].pop_ready().has_value());
+}
+
 // One step of the control plane as the runtime will drive it: every rank arrives for every entry
 // each step, the last one queues the entry and rings the coordinator, which resets it and tells
 // everybody.
