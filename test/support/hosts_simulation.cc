@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane of several hosts, one action at a time: see hosts_simulation.h.
+#include "test/support/hosts_simulation.h"
+
+#include <algorithm>
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// Whether this is what the rank has said.
+bool is_said(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
+  Signature remembered = agreed.signature;
+  if (!agreed.first_dimensions.empty()) {
+    remembered.shape[0] = agreed.first_dimensions[base::narrow<std::size_t>(rank)];
+  }
+  return remembered == normalized(mine);
+}
+
+}  // namespace
+
+// ---- a rank ----
+
+Status SimulatedRank::submit(const std::string& name, const Signature& signature) {
+  auto tensor = std::make_shared<LocalTensor>();
+  tensor->name = name;
+  tensor->place = "train.cc:" + std::to_string(rank_);
+  tensor->signature = normalized(signature);
+  const auto ticket = table_.insert(tensor);
+  RONDE_RETURN_IF_ERROR(ticket.status());
+  in_flight_[name] = tensor;
+  ++submitted_[name];
+  if (ticket->entry >= 0) {
+    board_.mark_arrived(ticket->entry, true);
+    const auto arrival = board_.arrive(ticket->entry, ticket->generation,
+                                       static_cast<std::uint32_t>(board_.ranks()));
+    if (arrival == collectives::Arrival::kLast) to_push_ = ticket->entry;
+    if (arrival != collectives::Arrival::kStale) return {};
+    board_.mark_arrived(ticket->entry, false);
+    tensor->arrived_at.store(-1);
+  }
+  ++requests_;
+  return announce(RequestAnnouncement{name, tensor->place, signature});
+}
+
+void SimulatedRank::push() {
+  board_.push_ready(*to_push_);
+  to_push_.reset();
+}
+
+Result<bool> SimulatedRank::read() {
+  RONDE_RETURN_IF_ERROR(announcements_.flush().status());
+  const auto bytes = decisions_.poll();
+  RONDE_RETURN_IF_ERROR(bytes.status());
+  if (!bytes->has_value()) return false;
+  const auto decision = decode_decision(**bytes);
+  RONDE_RETURN_IF_ERROR(decision.status());
+  RONDE_RETURN_IF_ERROR(on_decision(*decision));
+  return true;
+}
+
+Status SimulatedRank::on_decision(const Decision& decision) {
+  if (const auto* batch = std::get_if<BatchDecision>(&decision)) return on_batch(*batch);
+  if (const auto* bind = std::get_if<BindDecision>(&decision)) return table_.bind(*bind);
+  if (const auto* evict = std::get_if<EvictDecision>(&decision)) {
+    table_.evict(evict->entry);
+  } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
+    const LocalTensorPtr tensor = table_.remove_waiting(error->name);
+    if (tensor) end(tensor, {0, error->code, error->text});
+  } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
+    on_departed(departed->rank);
+  } else if (std::holds_alternative<CloseDecision>(decision)) {
+    return Status::error(Code::kInternal, "a rank hears that an entry is closed");
+  }
+  return {};
+}
+
+Status SimulatedRank::on_batch(const BatchDecision& decision) {
+  if (decision.sequence != log_.size() + 1 || decision.items.empty()) {
+    return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
+                                              " came after batch " + std::to_string(log_.size()));
+  }
+  log_.emplace_back();
+  batches_.emplace_back(decision.sequence, std::vector<LocalTensorPtr>());
+  for (const BatchItem& item : decision.items) {
+    const auto claimed = table_.claim(item);
+    RONDE_RETURN_IF_ERROR(claimed.status());
+    if (!is_said(claimed->agreed, claimed->tensor->signature, rank_)) {
+      return Status::error(Code::kInternal, claimed->tensor->name + " is executed as " +
+                                                describe(claimed->agreed.signature) +
+                                                ", which rank " + std::to_string(rank_) +
+                                                " did not say");
+    }
+    log_.back().push_back({claimed->tensor->name, submitted(claimed->tensor->name) - 1});
+    batches_.back().second.push_back(claimed->tensor);
+  }
+  return {};
+}
+
+void SimulatedRank::on_departed(std::int32_t rank) {
+  const std::string text = "rank " + std::to_string(rank) + " has left";
+  table_.shut(Status::error(Code::kClosed, text));
+  shut_ = true;
+  for (const LocalTensorPtr& tensor : table_.remove_all(false)) {
+    end(tensor, {0, Code::kClosed, text});
+  }
+  const std::int32_t leader = shape_.leader_of(shape_.host_of(rank_));
+  departed_ = departed_ || rank == rank_ || rank == 0 || rank == leader;
+}
+
+void SimulatedRank::finish() {
+  for (const LocalTensorPtr& tensor : batches_.front().second) {
+    end(tensor, {batches_.front().first, Code::kOk, {}});
+  }
+  batches_.pop_front();
+}
+
+void SimulatedRank::end(const LocalTensorPtr& tensor, const Answer& answer) {
+  const std::int32_t entry = tensor->arrived_at.load();
+  if (entry >= 0) board_.mark_arrived(entry, false);
+  table_.remove(*tensor);
+  answers_[{tensor->name, submitted(tensor->name) - 1}] = answer;
+  in_flight_.erase(tensor->name);
+}
+
+Status SimulatedRank::complain() {
+  for (const auto& [name, tensor] : in_flight_) {
+    if (!tensor->in_batch) return announce(StalledAnnouncement{name, 1'000'000, false});
+  }
+  return {};
+}
+
+Status SimulatedRank::start_closing() {
+  closing_ = Closing::kClosing;
+  return announce(ClosingAnnouncement{false});
+}
+
+Result<bool> SimulatedRank::go_on_closing() {
+  RONDE_RETURN_IF_ERROR(announcements_.flush().status());
+  if (closing_ == Closing::kClosing && table_.empty()) {
+    closing_ = Closing::kForced;
+    RONDE_RETURN_IF_ERROR(announce(ClosingAnnouncement{true}));
+  }
+  return closing_ == Closing::kForced && departed_ && batches_.empty();
+}
+
+std::string SimulatedRank::state() const {
+  std::string text = closing_ == Closing::kNo ? "open" : "closing";
+  if (closing_ == Closing::kForced) text += " for good";
+  if (departed_) text += ", departed";
+  text += ", " + std::to_string(log_.size()) + " batches, waits for";
+  for (const auto& [name, tensor] : in_flight_) text += " " + name;
+  return text;
+}
+
+void SimulatedRank::leave() {
+  closing_ = Closing::kLeft;
+  board_.set_state(collectives::PresenceState::kClosed);
+}
+
+// ---- the job ----
+
+namespace {
+
+base::Config config_of(const HostsWorkload& workload) {
+  base::Config config = base::Config::from_environment({}).value();
+  config.plan_capacity = workload.capacity;
+  config.batch_bytes = workload.limit;
+  return config;
+}
+
+}  // namespace
+
+HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
+    : workload_(workload),
+      random_(random),
+      config_(config_of(workload)),
+      network_(
+          HostTree(workload.shape.hosts(), workload.fan_in), now_,
+          [this](std::int32_t, std::int32_t) { return now_ + draw(0, workload_.longest_delay); }) {
+  const collectives::JobShape& shape = workload_.shape;
+  ranks_.resize(base::narrow<std::size_t>(shape.ranks()));
+  for (std::int32_t h = 0; h < shape.hosts(); ++h) {
+    const auto ranks = shape.ranks_of(h);
+    Host& host = hosts_.emplace_back();
+    host.boards =
+        testing::make_memory_boards({.ranks = base::narrow<std::int32_t>(ranks.size()),
+                                     .announce_bytes = workload_.ring_bytes,
+                                     .decision_bytes = workload_.ring_bytes,
+                                     .entries = workload_.capacity,
+                                     .slot_bytes = base::narrow<std::int64_t>(64 * ranks.size())});
+    if (h == 0) {
+      LeadLinks* links = shape.hosts() == 1 ? nullptr : &network_.links(h);
+      host.lead = std::make_unique<Coordinator>(host.boards[0], shape, links, config_, clock_);
+    } else {
+      host.lead = std::make_unique<Relay>(host.boards[0], shape, h, network_.links(h));
+    }
+    for (std::size_t position = 0; position < ranks.size(); ++position) {
+      ranks_[base::narrow<std::size_t>(ranks[position])] =
+          std::make_unique<SimulatedRank>(host.boards[position], shape, ranks[position]);
+    }
+  }
+}
+
+bool HostsSimulation::act() {
+  ++now_;
+  if (chance(0.3)) {
+    return act_lead(base::narrow<std::int32_t>(draw(0, workload_.shape.hosts() - 1)));
+  }
+  return act_rank(base::narrow<std::int32_t>(draw(0, workload_.shape.ranks() - 1)));
+}
+
+bool HostsSimulation::act_lead(std::int32_t h) {
+  Host& host = hosts_.at(base::narrow<std::size_t>(h));
+  if (host.gone) return false;
+  const bool idle = !at(workload_.shape.leader_of(h)).executes();
+  const auto led = host.lead->step(idle);
+  if (!led.ok()) problem("host " + std::to_string(h) + ": " + led.status().message());
+  return led.ok() && *led > 0;
+}
+
+bool HostsSimulation::act_rank(std::int32_t r) {
+  SimulatedRank& rank = at(r);
+  if (rank.left()) return false;
+  if (rank.closing()) {
+    const auto left = rank.go_on_closing();
+    if (!left.ok()) return try_to(left.status());
+    if (*left && leave(r)) return true;
+  }
+  if (rank.pushes() && chance(0.5)) {
+    rank.push();
+    return true;
+  }
+  if (rank.executes() && chance(0.4)) {
+    rank.finish();
+    return true;
+  }
+  if (chance(0.5)) return read_some(rank);
+  if (chance(workload_.stalls)) return try_to(rank.complain());
+  return submit_some(r) || close_some(r);
+}
+
+bool HostsSimulation::read_some(SimulatedRank& rank) {
+  bool any = false;
+  for (std::int64_t i = draw(1, 4); i > 0; --i) {
+    const auto read = rank.read();
+    if (!read.ok()) return try_to(read.status());
+    any = any || *read;
+  }
+  return any;
+}
+
+bool HostsSimulation::submit_some(std::int32_t r) {
+  SimulatedRank& rank = at(r);
+  const auto first = base::narrow<std::size_t>(draw(0, std::ssize(workload_.says) - 1));
+  for (std::size_t i = 0; i < workload_.says.size(); ++i) {
+    const std::size_t tensor = (first + i) % workload_.says.size();
+    const std::string name = tensor_name(tensor);
+    const std::size_t time = rank.submitted(name);
+    if (time == workload_.says[tensor].size() || !rank.may_submit(name)) continue;
+    return try_to(rank.submit(name, workload_.says[tensor][time][base::narrow<std::size_t>(r)]));
+  }
+  return false;
+}
+
+bool HostsSimulation::close_some(std::int32_t r) {
+  SimulatedRank& rank = at(r);
+  if (rank.closing() || rank.pushes()) return false;
+  const bool early = workload_.may_close.contains(r) && chance(0.02);
+  // The others close when they have submitted all, whether or not they have heard of it.
+  if (!early && !all_submitted(r)) return false;
+  for (std::int32_t other = 0; other < workload_.shape.ranks(); ++other) {
+    if (workload_.close_together && !all_submitted(other)) return false;
+  }
+  return try_to(rank.start_closing());
+}
+
+// A leader goes when all that was decided has gone out.
+bool HostsSimulation::leave(std::int32_t r) {
+  const std::int32_t h = workload_.shape.host_of(r);
+  if (workload_.shape.leader_of(h) == r) {
+    Host& host = hosts_.at(base::narrow<std::size_t>(h));
+    if (!host.lead->drained()) return false;
+    host.gone = true;
+    network_.links(h).close();
+  }
+  at(r).leave();
+  return true;
+}
+
+bool HostsSimulation::all_submitted(std::int32_t r) const {
+  const SimulatedRank& rank = *ranks_.at(base::narrow<std::size_t>(r));
+  if (rank.shut()) return true;  // it can submit no more
+  for (std::size_t tensor = 0; tensor < workload_.says.size(); ++tensor) {
+    if (rank.submitted(tensor_name(tensor)) != workload_.says[tensor].size()) return false;
+  }
+  return true;
+}
+
+bool HostsSimulation::over() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->left(); });
+}
+
+std::int64_t HostsSimulation::requests() const {
+  std::int64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->requests();
+  return sum;
+}
+
+// ---- the promises ----
+
+void HostsSimulation::check_end() {
+  for (std::int32_t r = 0; r < workload_.shape.ranks(); ++r) {
+    const SimulatedRank& rank = at(r);
+    const std::string who = "rank " + std::to_string(r);
+    if (!rank.in_flight().empty()) {
+      problem(who + " waits for ever for " + rank.in_flight().begin()->first);
+    }
+    if (!rank.left()) problem(who + " never leaves: " + rank.state());
+    if (rank.batches() != at(0).batches()) problem(who + " executes other batches than rank 0");
+  }
+  std::set<Call> executed;
+  for (const auto& batch : at(0).batches()) {
+    for (const Call& call : batch) {
+      if (!executed.insert(call).second) problem(call.first + " is executed twice");
+    }
+  }
+  std::set<Call> calls;
+  for (const auto& rank : ranks_) {
+    for (const auto& [call, answer] : rank->answers()) calls.insert(call);
+  }
+  for (const Call& call : calls) check_call(call);
+}
+
+// What all ranks have been told of one call: the same batch, or errors of the same kind.
+void HostsSimulation::check_call(const Call& call) {
+  const std::size_t tensor = std::stoul(call.first.substr(1));
+  const bool disagree = workload_.disagree[tensor][call.second];
+  const std::string what = call.first + ", time " + std::to_string(call.second);
+  const SimulatedRank::Answer* first = nullptr;
+  for (const auto& rank : ranks_) {
+    const auto found = rank->answers().find(call);
+    const bool everywhere = first == nullptr || (first->batch == 0 && first->code == Code::kClosed);
+    if (found == rank->answers().end()) {
+      // Only somebody who closes leaves a tensor out.
+      if (workload_.may_close.empty()) problem(what + " is not answered on every rank");
+      if (!everywhere) problem(what + " is not answered on every rank that it needs");
+      continue;
+    }
+    const SimulatedRank::Answer& answer = found->second;
+    if (first == nullptr) first = &answer;
+    if (answer.batch != first->batch || answer.code != first->code) {
+      problem(what + " has different answers: '" + answer.text + "', '" + first->text + "'");
+    }
+    if (answer.code == Code::kMismatch && answer.text != first->text) {
+      problem(what + " fails with different texts");
+    }
+    if (answer.batch > 0 && disagree) problem(what + " is executed although the ranks disagree");
+    if (answer.batch > 0 || disagree) continue;
+    if (answer.code != Code::kClosed) problem(what + " fails without a reason: " + answer.text);
+    if (workload_.may_close.empty()) problem(what + " fails though nobody closes early");
+  }
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane of several hosts, one action at a time: the coordinator, the relays and the
+// boards of a job as they are, over links in memory; only ranks are modelled, and what they say to
+// each other of data is nothing. The driver chooses the next action. The first broken promise is
+// kept in problem().
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "collectives/board.h"
+#include "collectives/job_shape.h"
+#include "runtime/coordinator.h"
+#include "runtime/messages.h"
+#include "runtime/relay.h"
+#include "runtime/tensor_table.h"
+#include "test/support/memory_host.h"
+#include "test/support/memory_links.h"
+
+namespace ronde::runtime {
+
+// What the ranks do. says[n][k][r]: what rank r says the k-th time it submits tensor n.
+struct HostsWorkload {
+  collectives::JobShape shape = collectives::JobShape::one_host(1);
+  std::int32_t fan_in = 1;
+  std::int64_t capacity = 1;
+  base::Bytes limit{1 << 20};
+  std::int64_t ring_bytes = 256;  // of the boards
+  std::int64_t longest_delay = 0;
+  std::vector<std::vector<std::vector<Signature>>> says;
+  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks say the same
+  std::set<std::int32_t> may_close;         // ranks that may close before all is submitted
+  bool close_together = false;              // nobody closes before all ranks have submitted all
+  double stalls = 0;                        // how often a rank complains of what it waits for
+};
+
+// A tensor and which time it was submitted.
+using Call = std::pair<std::string, std::size_t>;
+
+// One rank, as its agent and the threads that submit act on the control plane. Its data plane ends
+// a batch when it is told to. Thread safety: none.
+class SimulatedRank {
+ public:
+  struct Answer {
+    std::uint64_t batch = 0;  // 0: an error
+    base::Code code = base::Code::kOk;
+    std::string text;
+  };
+
+  SimulatedRank(collectives::Board board, const collectives::JobShape& shape, std::int32_t rank)
+      : board_(std::move(board)),
+        shape_(shape),
+        rank_(rank),
+        table_(rank),
+        announcements_(board_.announce_writer()),
+        decisions_(board_.decision_reader()) {}
+
+  base::Status submit(const std::string& name, const Signature& signature);
+  // The last arriver puts the entry into the queue a moment after it has counted itself in.
+  void push();
+  // Reads one decision. False: there is none.
+  base::Result<bool> read();
+  // Ends the next batch.
+  void finish();
+  base::Status complain();
+  base::Status start_closing();
+  // What a closing rank still has to say. True: it has left.
+  base::Result<bool> go_on_closing();
+
+  [[nodiscard]] bool pushes() const { return to_push_.has_value(); }
+  [[nodiscard]] bool executes() const { return !batches_.empty(); }
+  [[nodiscard]] bool closing() const { return closing_ != Closing::kNo; }
+  // Nothing can be submitted any more, since somebody has left.
+  [[nodiscard]] bool shut() const { return shut_; }
+  [[nodiscard]] bool left() const { return closing_ == Closing::kLeft; }
+  void leave();
+  [[nodiscard]] bool may_submit(const std::string& name) const {
+    return !closing() && !pushes() && !shut_ && !in_flight_.contains(name);
+  }
+  [[nodiscard]] std::size_t submitted(const std::string& name) const {
+    const auto found = submitted_.find(name);
+    return found == submitted_.end() ? 0 : found->second;
+  }
+  [[nodiscard]] const std::map<std::string, LocalTensorPtr>& in_flight() const {
+    return in_flight_;
+  }
+  [[nodiscard]] const std::map<Call, Answer>& answers() const { return answers_; }
+  [[nodiscard]] const std::vector<std::vector<Call>>& batches() const { return log_; }
+  [[nodiscard]] std::int64_t requests() const { return requests_; }
+  [[nodiscard]] std::string state() const;  // in words
+
+ private:
+  enum class Closing : std::uint8_t { kNo, kClosing, kForced, kLeft };
+
+  base::Status announce(const Announcement& announcement) {
+    return announcements_.post(encode(announcement));
+  }
+  base::Status on_decision(const Decision& decision);
+  base::Status on_batch(const BatchDecision& decision);
+  void on_departed(std::int32_t rank);
+  void end(const LocalTensorPtr& tensor, const Answer& answer);
+
+  collectives::Board board_;
+  const collectives::JobShape& shape_;
+  std::int32_t rank_;
+  TensorTable table_;
+  collectives::StreamWriter announcements_;
+  collectives::StreamReader decisions_;
+  std::optional<std::int32_t> to_push_;
+  std::map<std::string, LocalTensorPtr> in_flight_;
+  std::map<std::string, std::size_t> submitted_;
+  std::deque<std::pair<std::uint64_t, std::vector<LocalTensorPtr>>> batches_;  // not yet executed
+  std::vector<std::vector<Call>> log_;                                         // of batches
+  std::map<Call, Answer> answers_;
+  Closing closing_ = Closing::kNo;
+  bool departed_ = false;
+  bool shut_ = false;
+  std::int64_t requests_ = 0;
+};
+
+// Thread safety: none.
+class HostsSimulation {
+ public:
+  using Random = std::mt19937_64;
+
+  HostsSimulation(const HostsWorkload& workload, Random& random);
+
+  // Some action of a random host or rank. False: nothing was there to do for it.
+  bool act();
+  // Every rank has submitted all it has, has heard of it, and has left.
+  [[nodiscard]] bool over() const;
+  // When it is over, or will never be.
+  void check_end();
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+  [[nodiscard]] std::int64_t requests() const;
+  // What a host has read and written on its links.
+  [[nodiscard]] const testing::Traffic& traffic(std::int32_t host) {
+    return network_.links(host).traffic();
+  }
+
+ private:
+  struct Host {
+    std::vector<collectives::Board> boards;
+    std::unique_ptr<Lead> lead;
+    bool gone = false;
+  };
+
+  bool act_lead(std::int32_t host);
+  bool act_rank(std::int32_t rank);
+  bool submit_some(std::int32_t rank);
+  bool read_some(SimulatedRank& rank);
+  bool close_some(std::int32_t rank);
+  bool leave(std::int32_t rank);
+  void check_call(const Call& call);
+  bool try_to(const base::Status& status) {
+    if (!status.ok()) problem(status.message());
+    return true;
+  }
+  void problem(const std::string& what) {
+    if (problem_.empty()) problem_ = what;
+  }
+  [[nodiscard]] std::int64_t draw(std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+  }
+  [[nodiscard]] bool chance(double probability) {
+    return std::bernoulli_distribution(probability)(random_);
+  }
+  [[nodiscard]] bool all_submitted(std::int32_t rank) const;
+  SimulatedRank& at(std::int32_t rank) { return *ranks_.at(base::narrow<std::size_t>(rank)); }
+
+  HostsWorkload workload_;
+  Random& random_;
+  base::Config config_;
+  base::ManualClock clock_;
+  std::int64_t now_ = 0;
+  testing::MemoryNetwork network_;
+  std::vector<Host> hosts_;
+  std::vector<std::unique_ptr<SimulatedRank>> ranks_;
+  std::string problem_;
+};
+
+[[nodiscard]] inline std::string tensor_name(std::size_t tensor) {
+  return "t" + std::to_string(tensor);
+}
+
+}  // namespace ronde::runtime
