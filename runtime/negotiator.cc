@@ -79,6 +79,7 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
     return;
   }
   said = Said{normalized(request.signature), request.place};
+  ++pending->second.requests;
   settle(pending);
   if (anyone_leaving_) sweep();
 }
@@ -180,8 +181,7 @@ Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
 
 // Nothing is missing any more: resolve. Nobody has said anything: forget it.
 void Negotiator::settle(Pendings::iterator pending) {
-  std::uint32_t accounted = pending->second.anonymous;
-  for (const auto& said : pending->second.said) accounted += said.has_value() ? 1U : 0U;
+  const std::uint32_t accounted = pending->second.anonymous + pending->second.requests;
   if (accounted == 0) {
     if (pending->second.awaited > 0) return;
     release_entry(pending->second.entry);

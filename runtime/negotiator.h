@@ -110,7 +110,8 @@ class Negotiator {
   };
   struct Pending {
     std::int32_t entry = -1;
-    std::vector<std::optional<Said>> said;
+    std::vector<std::optional<Said>> said;  // by rank
+    std::uint32_t requests = 0;             // how many have said it
     // Ranks that had counted themselves in on the entry when its generation was closed, and what
     // they had agreed to then.
     std::uint32_t anonymous = 0;
