@@ -120,6 +120,17 @@ class MemoryLinks final : public runtime::LeadLinks {
     flush().status().ignore();
   }
 
+  // When the next message is due, if one is on its way.
+  [[nodiscard]] std::optional<std::int64_t> next_due() const {
+    std::optional<std::int64_t> next;
+    for (const Neighbour& neighbour : neighbours_) {
+      if (neighbour.ended || neighbour.in->frames.empty()) continue;
+      const std::int64_t due = neighbour.in->frames.front().due;
+      next = std::min(next.value_or(due), due);
+    }
+    return next;
+  }
+
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
   void forget_traffic() { traffic_ = {}; }
 

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane of a job of any size: see scaling_job.h.
+#include "test/bench/scaling_job.h"
+
+#include <algorithm>
+
+#include "runtime/coordinator.h"
+#include "runtime/relay.h"
+#include "test/support/memory_host.h"
+
+namespace ronde::bench {
+
+namespace {
+
+// Of the virtual clock: long enough for everything that was sent to come to rest.
+constexpr std::int64_t kPause = 1'000'000;
+
+void must(const base::Status& status) { base::check(status.ok(), status.message().c_str()); }
+
+}  // namespace
+
+collectives::JobShape ScalingJob::shape_of(const ScalingSize& size) {
+  std::vector<std::int32_t> leaders;
+  leaders.reserve(base::narrow<std::size_t>(size.ranks));
+  for (std::int32_t rank = 0; rank < size.ranks; ++rank) {
+    leaders.push_back(rank / size.ranks_per_host * size.ranks_per_host);
+  }
+  return collectives::JobShape::of_leaders(leaders).value();
+}
+
+ScalingJob::ScalingJob(const ScalingSize& size)
+    : size_(size),
+      shape_(shape_of(size)),
+      tree_(shape_.hosts(), size.fan_in),
+      config_(base::Config::from_environment({}).value()),
+      network_(tree_, now_,
+               [this](std::int32_t from, std::int32_t to) {
+                 const std::int64_t due = now_ + cost_of_visit(from) + link_ns_;
+                 wake(to, due);
+                 return due;
+               }),
+      hosts_(base::narrow<std::size_t>(shape_.hosts())) {
+  for (std::int32_t host = 0; host < shape_.hosts(); ++host) make_host(host);
+}
+
+void ScalingJob::make_host(std::int32_t h) {
+  Host& host = hosts_[base::narrow<std::size_t>(h)];
+  const auto ranks = base::narrow<std::int32_t>(std::ssize(shape_.ranks_of(h)));
+  // As small as it works: what does not fit into the rings waits in the memory of its writer.
+  const auto boards = testing::make_memory_boards({.ranks = ranks,
+                                                   .announce_bytes = 2048,
+                                                   .decision_bytes = 4096,
+                                                   .entries = size_.tensors,
+                                                   .slot_bytes = std::int64_t{64} * ranks});
+  for (const collectives::Board& board : boards) {
+    host.ranks.push_back({board, board.announce_writer(), board.decision_reader(),
+                          std::vector<Planned>(base::narrow<std::size_t>(size_.tensors))});
+  }
+  runtime::LeadLinks* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
+  if (h == runtime::HostTree::kRoot) {
+    host.lead = std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
+  } else {
+    host.lead = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
+  }
+}
+
+// ---- a step ----
+
+void ScalingJob::begin(std::int64_t link_ns) {
+  link_ns_ = link_ns;
+  batches_ = 0;
+  now_ += kPause;
+  for (std::int32_t h = 0; h < hosts(); ++h) {
+    network_.links(h).forget_traffic();
+    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) rank.heard = 0;
+  }
+}
+
+ScalingStep ScalingJob::end(std::int64_t from) {
+  const auto messages = [](const testing::Traffic& traffic) {
+    return traffic.messages_read + traffic.messages_written;
+  };
+  ScalingStep step;
+  step.root = network_.links(runtime::HostTree::kRoot).traffic();
+  for (std::int32_t h = 0; h < hosts(); ++h) {
+    for (const Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
+      base::check(rank.heard == size_.tensors, "every rank hears of every tensor once a step");
+    }
+    if (h == runtime::HostTree::kRoot) continue;
+    testing::Traffic& busiest = tree_.children_of(h).empty() ? step.leaf : step.inner;
+    const testing::Traffic& traffic = network_.links(h).traffic();
+    if (messages(traffic) > messages(busiest)) busiest = traffic;
+  }
+  step.latency_ns = last_heard_ - from;
+  step.batches = batches_;
+  return step;
+}
+
+ScalingStep ScalingJob::first_step(std::int64_t link_ns) {
+  begin(link_ns);
+  const std::int64_t from = now_;
+  for (std::int32_t h = 0; h < hosts(); ++h) {
+    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) request_all(rank);
+    wake(h, now_);
+  }
+  run();
+  return end(from);
+}
+
+ScalingStep ScalingJob::steady_step(std::int64_t link_ns) {
+  begin(link_ns);
+  Rank& last = hosts_.back().ranks.back();
+  for (std::int32_t h = 0; h < hosts(); ++h) {
+    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
+      if (&rank != &last) arrive_all(rank);
+    }
+    wake(h, now_);
+  }
+  run();
+  now_ += kPause;
+  const std::int64_t from = now_;
+  arrive_all(last);
+  wake(hosts() - 1, now_);
+  run();
+  return end(from);
+}
+
+// ---- ranks ----
+
+std::string ScalingJob::name_of(std::int32_t tensor) const {
+  return "layers/" + std::to_string(1000 + tensor) + "/weight";
+}
+
+void ScalingJob::request_all(Rank& rank) {
+  runtime::Signature signature;
+  signature.shape = {1024};
+  for (std::int32_t tensor = 0; tensor < size_.tensors; ++tensor) {
+    const runtime::RequestAnnouncement request{name_of(tensor), "train.cc:100", signature};
+    must(rank.announcements.post(encode(runtime::Announcement(request))));
+  }
+}
+
+void ScalingJob::arrive_all(Rank& rank) {
+  const auto all = static_cast<std::uint32_t>(rank.board.ranks());
+  for (const Planned& planned : rank.plan) {
+    const auto arrival = rank.board.arrive(planned.entry, planned.generation, all);
+    base::check(arrival != collectives::Arrival::kStale, "a steady step is planned");
+    if (arrival == collectives::Arrival::kLast) rank.board.push_ready(planned.entry);
+  }
+}
+
+bool ScalingJob::hear(Rank& rank) {
+  bool any = false;
+  while (true) {
+    const auto bytes = rank.decisions.poll().value();
+    if (!bytes.has_value()) break;
+    on_decision(rank, runtime::decode_decision(*bytes).value());
+    any = true;
+  }
+  const bool backlog = rank.announcements.can_flush();
+  must(rank.announcements.flush().status());
+  return any || backlog;
+}
+
+void ScalingJob::on_decision(Rank& rank, const runtime::Decision& decision) {
+  if (const auto* bind = std::get_if<runtime::BindDecision>(&decision)) {
+    const std::size_t tensor = std::stoul(bind->name.substr(bind->name.find('/') + 1)) - 1000;
+    rank.plan.at(tensor) = {bind->entry, bind->generation};
+  } else if (const auto* batch = std::get_if<runtime::BatchDecision>(&decision)) {
+    rank.heard += base::narrow<std::int32_t>(std::ssize(batch->items));
+    if (&rank == &hosts_.front().ranks.front()) ++batches_;
+  } else {
+    base::check(false, "nothing but plans and batches is decided here");
+  }
+}
+
+// ---- the virtual clock ----
+
+std::int64_t ScalingJob::messages_of(std::int32_t host) {
+  const testing::Traffic& traffic = network_.links(host).traffic();
+  return traffic.messages_read + traffic.messages_written;
+}
+
+std::int64_t ScalingJob::cost_of_visit(std::int32_t h) {
+  const Host& host = hosts_[base::narrow<std::size_t>(h)];
+  return (messages_of(h) - host.visited_messages) * size_.message_ns;
+}
+
+void ScalingJob::wake(std::int32_t h, std::int64_t when) {
+  Host& host = hosts_[base::narrow<std::size_t>(h)];
+  when = std::max(when, host.busy_until);
+  if (when >= host.woken_at) return;
+  host.woken_at = when;
+  events_.emplace(when, h);
+}
+
+void ScalingJob::run() {
+  while (!events_.empty()) {
+    const auto [when, h] = events_.top();
+    events_.pop();
+    Host& host = hosts_[base::narrow<std::size_t>(h)];
+    if (host.woken_at != when) continue;  // it was woken earlier
+    host.woken_at = base::kNever.count();
+    now_ = when;
+    visit(h);
+  }
+}
+
+// The leader and the ranks of a host, until none of them has anything to do.
+void ScalingJob::visit(std::int32_t h) {
+  Host& host = hosts_[base::narrow<std::size_t>(h)];
+  host.visited_messages = messages_of(h);
+  bool any = true;
+  while (any) {
+    any = host.lead->step(true).value() > 0;
+    for (Rank& rank : host.ranks) {
+      if (!hear(rank)) continue;
+      any = true;
+      last_heard_ = std::max(last_heard_, now_ + cost_of_visit(h));
+    }
+  }
+  host.busy_until = now_ + cost_of_visit(h);
+  // What became due while it was busy is read when it is done.
+  if (const auto due = network_.links(h).next_due()) wake(h, *due);
+}
+
+}  // namespace ronde::bench

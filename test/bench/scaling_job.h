@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane of a job of any size on a virtual clock: the coordinator, the relays and the
+// boards as they are, links in memory that take their time, and ranks that do nothing but submit
+// and hear. It counts what every node reads and writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "collectives/board.h"
+#include "collectives/job_shape.h"
+#include "runtime/host_tree.h"
+#include "runtime/lead.h"
+#include "runtime/messages.h"
+#include "test/support/memory_links.h"
+
+namespace ronde::bench {
+
+struct ScalingSize {
+  std::int32_t ranks = 8;
+  std::int32_t ranks_per_host = 8;
+  std::int32_t tensors = 160;
+  std::int32_t fan_in = runtime::HostTree::kFanIn;
+  std::int64_t message_ns = 0;  // what a message costs its reader, and its writer
+};
+
+// What one step took. Of the inner nodes and the leaves: those with the most messages.
+struct ScalingStep {
+  testing::Traffic root;
+  testing::Traffic inner;
+  testing::Traffic leaf;
+  std::int64_t latency_ns = 0;  // from the last rank's arrival to the decision at the last rank
+  std::int64_t batches = 0;
+};
+
+// Thread safety: none.
+class ScalingJob {
+ public:
+  explicit ScalingJob(const ScalingSize& size);
+
+  [[nodiscard]] std::int32_t hosts() const { return tree_.hosts(); }
+  [[nodiscard]] std::int32_t depth() const { return tree_.depth_of(tree_.hosts() - 1); }
+  [[nodiscard]] std::int32_t root_children() const {
+    return base::narrow<std::int32_t>(std::ssize(tree_.children_of(runtime::HostTree::kRoot)));
+  }
+
+  // Every rank submits every tensor, all at once: what is new goes up in full. Links take link_ns.
+  ScalingStep first_step(std::int64_t link_ns);
+  // Every rank submits every tensor, and the last rank of the last host a while after the others.
+  ScalingStep steady_step(std::int64_t link_ns);
+
+ private:
+  struct Planned {
+    std::int32_t entry = -1;
+    std::uint32_t generation = 0;
+  };
+  struct Rank {
+    collectives::Board board;
+    collectives::StreamWriter announcements;
+    collectives::StreamReader decisions;
+    std::vector<Planned> plan;  // by tensor
+    std::int32_t heard = 0;     // tensors in batches of this step
+  };
+  struct Host {
+    std::unique_ptr<runtime::Lead> lead;
+    std::vector<Rank> ranks;
+    std::int64_t woken_at = base::kNever.count();  // the next visit
+    std::int64_t busy_until = 0;
+    std::int64_t visited_messages = 0;  // before this visit
+  };
+  using Event = std::pair<std::int64_t, std::int32_t>;  // when, host
+
+  static collectives::JobShape shape_of(const ScalingSize& size);
+  void make_host(std::int32_t host);
+  void begin(std::int64_t link_ns);
+  ScalingStep end(std::int64_t from);
+  void request_all(Rank& rank);
+  void arrive_all(Rank& rank);
+  void wake(std::int32_t host, std::int64_t when);
+  void run();
+  void visit(std::int32_t host);
+  bool hear(Rank& rank);
+  void on_decision(Rank& rank, const runtime::Decision& decision);
+  [[nodiscard]] std::int64_t messages_of(std::int32_t host);
+  // What the host has done in this visit costs so much.
+  [[nodiscard]] std::int64_t cost_of_visit(std::int32_t host);
+  [[nodiscard]] std::string name_of(std::int32_t tensor) const;
+
+  ScalingSize size_;
+  collectives::JobShape shape_;
+  runtime::HostTree tree_;
+  base::Config config_;
+  base::ManualClock clock_;
+  std::int64_t now_ = 0;
+  std::int64_t link_ns_ = 0;
+  std::int64_t last_heard_ = 0;
+  std::int64_t batches_ = 0;
+  testing::MemoryNetwork network_;
+  std::vector<Host> hosts_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+}  // namespace ronde::bench
