@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation over several hosts, all at once and in another order on each rank, against a serial
+oracle for the job's shape: so every algorithm between the hosts gives the same bytes.
+
+usage: operations.py WORKER JOB ALGORITHM...      (JOB: see hosts_job.py)
+"""
+import re
+import sys
+
+import hosts_job
+
+
+def shape_text(job):
+    if len(set(job.counts)) == 1:
+        return (f"{job.hosts} host{'s' if job.hosts > 1 else ''} x {job.counts[0]} "
+                f"rank{'s' if job.counts[0] > 1 else ''}")
+    return f"hosts of {' + '.join(str(count) for count in job.counts)} ranks"
+
+
+def main():
+    worker, job = sys.argv[1], hosts_job.Job(sys.argv[2])
+    leaders = ",".join(str(leader) for leader in job.leaders)
+    for algorithm in sys.argv[3:]:
+        done = job.run(worker, f"leaders={leaders}",
+                       settings={"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"})
+        right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
+        hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
+        # Not by another way than the one that was asked for.
+        ways = re.findall(r"data moves over (.*)", done.stderr)
+        hosts_job.expect(len(ways) == job.size, done, "expected a line of each rank that says how data moves")
+        for way in ways:
+            named = "gather up to" if algorithm == "auto" else f"the {algorithm}, as RONDE_ALGORITHM={algorithm} asks"
+            hosts_job.expect(job.hosts == 1 or (named in way and shape_text(job) in way), done,
+                             f"expected {named!r} and {shape_text(job)!r} in: {way}")
+        print(f"{job.text} (leaders {leaders}), {algorithm}: {right[0]} operations on each rank, "
+              f"{done.seconds:.1f} s; data moves over {ways[0]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
