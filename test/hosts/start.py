@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How a job over several hosts starts, and how it does not: every rank says the same, with all that one needs to
+set it right.
+
+usage: start.py WORKER CHECK      (see CHECKS)
+"""
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import hosts_job
+
+GARBAGE = 1000
+
+
+class Start:
+    """A job of the worker, and what each rank has noted."""
+
+    def __init__(self, worker, text, *words, each="", settings=None):
+        """`each`: shell commands that every rank runs first; $OMPI_COMM_WORLD_RANK is its number."""
+        self.job = hosts_job.Job(text)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="ronde_hosts_"))
+        try:
+            self.done = self.job.run("sh", "-c", f'{each}\nexec "$@"', "sh", worker, f"folder={folder}", *words,
+                                     settings=settings)
+            self.notes = [self.read(folder / f"rank-{rank}") for rank in range(self.job.size)]
+        finally:
+            shutil.rmtree(folder)
+        for rank, note in enumerate(self.notes):
+            print(f"{text}, rank {rank}: {note.strip()}", flush=True)
+
+    @staticmethod
+    def read(path):
+        return path.read_text(encoding="utf-8") if path.exists() else "nothing"
+
+    def expect(self, condition, what):
+        hosts_job.expect(condition, self.done, what + "\n" + "".join(self.notes))
+
+    def expect_refused(self, *patterns, seconds):
+        """By every rank, in one line."""
+        self.expect(self.done.returncode not in (0, 124, 134, 139), "expected an orderly failure")
+        self.expect(self.done.seconds < seconds, f"the failure took {self.done.seconds:.1f} s")
+        for note in self.notes:
+            self.expect(note.startswith("failed: ") and note.count("\n") == 1, "expected one line of each rank")
+            for pattern in patterns:
+                self.expect(re.search(pattern, note), f"expected {pattern} in: {note}")
+
+
+def check_unreachable(worker):
+    """The root of the hosts listens where nobody else can come; all hosts; a host in the middle of a tree."""
+    limit = {"RONDE_START_TIMEOUT_SECONDS": "4"}
+    lo = "export RONDE_INTERFACE=lo"
+    for text, each in (("2:1", lo), ("3:1", f"[ $OMPI_COMM_WORLD_RANK != 0 ] || {lo}"), ("2:2", lo)):
+        start = Start(worker, text, each=each, settings=limit)
+        pattern = r"host 1 \(ronde-\d+-2, \S+:\d+.*\) did not connect to host 0 \(ronde-\d+-1, 127\.0\.0\.1:\d+"
+        # Half of the time is left to tell everybody; mpirun needs some of its own.
+        start.expect_refused(pattern, "check the firewall between them", "RONDE_INTERFACE", seconds=20)
+        if start.job.hosts == 3:
+            start.expect_refused(r"host 2 \(ronde-\d+-3, 10\.213\.0\.3:\d+", seconds=20)
+
+
+def check_interface(worker):
+    """A name that no interface has, on all ranks or on one leader."""
+    for text, victim in (("2:2", 0), ("2:2", 2), ("2:2,1:node", 1)):
+        condition = "true" if victim == 0 else f"[ $OMPI_COMM_WORLD_RANK = {victim} ]"
+        start = Start(worker, text, each=f"if {condition}; then export RONDE_INTERFACE=eht0; fi")
+        host = start.job.host_of[victim] + 1
+        start.expect_refused(f"RONDE_INTERFACE names 'eht0', which no interface of host ronde-[0-9]+-{host} matches",
+                             rf"there are: .*lo \(127\.0\.0\.1/8\).*eth0 \(10\.213\.0\.{host}/24\)",
+                             f"rank {victim} cannot start", seconds=20)
+    # One that they have, by name and by network.
+    for wanted in ("eth0", "10.213.0.0/16"):
+        start = Start(worker, "2:1", settings={"RONDE_INTERFACE": wanted})
+        start.expect(start.done.returncode == 0, f"RONDE_INTERFACE={wanted} was refused")
+
+
+def check_settings(worker):
+    """The ranks of one host have others than those of the other."""
+    start = Start(worker, "2:2", each="export RONDE_BATCH_BYTES=$((1000 + OMPI_COMM_WORLD_RANK / 2))")
+    start.expect_refused("RONDE_BATCH_BYTES=1000 on ranks 0-1, RONDE_BATCH_BYTES=1001 on ranks 2-3", seconds=20)
+    start = Start(worker, "2:1", each='[ $OMPI_COMM_WORLD_RANK = 0 ] || export RONDE_ALGORITHM=ring')
+    start.expect_refused("RONDE_ALGORITHM=auto on rank.* 0, RONDE_ALGORITHM=ring on rank.* 1", seconds=20)
+
+
+def check_strangers(worker):
+    """Garbage while the hosts connect, of which one comes late, and later; nothing listens any more then."""
+    for text, late in (("2:2", 3), ("4:1", 3), ("2:1", 0)):
+        start = Start(worker, text, f"late={late}", f"garbage={GARBAGE}")
+        start.expect(start.done.returncode == 0, "the job failed")
+        leaders = start.job.leaders
+        for rank, note in enumerate(start.notes):
+            saw = dict(re.findall(r"(\w+)=(\S+)", note))
+            start.expect(saw.get("still") == "0", f"rank {rank} listens after the start")
+            start.expect(saw["heard"] == "0", f"rank {rank} was heard during the run")
+            start.expect(float(saw["after"]) < 10, f"the start of rank {rank} took {saw['after']} s")
+            if rank == leaders[rank]:
+                start.expect(int(saw["ports"]) >= 1, f"rank {rank} never listened")
+                start.expect(int(saw["garbage"]) >= GARBAGE, f"rank {rank} was hardly bothered")
+            else:
+                start.expect(saw["ports"] == "0", f"rank {rank} listened, and is no leader")
+        start.expect("turned away" in start.done.stderr, "nothing was said about strangers")
+
+
+CHECKS = {"unreachable": check_unreachable, "interface": check_interface, "settings": check_settings,
+          "strangers": check_strangers}
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[2] not in CHECKS:
+        sys.exit(f"usage: start.py WORKER {'|'.join(CHECKS)}")
+    CHECKS[sys.argv[2]](sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()
