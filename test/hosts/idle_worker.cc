@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank whose engine has nothing to do for a while. It says what that has cost.
+//
+// usage: idle_worker SECONDS
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/e2e/mpi_calls/mpi_call_counter.h"
+
+namespace {
+
+// Of all threads of this process, Ronde's and MPI's.
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+void some_steps(ronde::Engine& engine) {
+  std::vector<float> small(10);
+  std::vector<float> large(500'000);
+  for (int step = 0; step < 5; ++step) {
+    ronde::Work first = engine.allreduce("small", std::span(small));
+    engine.allreduce("large", std::span(large)).wait();
+    first.wait();
+  }
+  engine.barrier_blocking();
+}
+
+void run(double seconds) {
+  ronde::Engine engine;
+  some_steps(engine);
+  // Until those who were last have gone to sleep too.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+
+  const std::string before_idling = take_mpi_calls();
+  const ronde_statistics before = engine.statistics();
+  const double cpu_before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double cpu = cpu_seconds() - cpu_before;
+  const ronde_statistics after = engine.statistics();
+  const std::string calls = take_mpi_calls();
+
+  some_steps(engine);
+  const int rank = engine.rank();
+  const std::string later = take_mpi_calls();
+  engine.close();
+  if (before_idling.empty()) throw std::runtime_error("MPI calls go uncounted");
+  std::printf("rank %d idle: cpu=%.6f control=%llu batches=%llu wakes=%llu calls='%s' later='%s'\n",
+              rank, cpu,
+              static_cast<unsigned long long>(after.control_bytes - before.control_bytes),
+              static_cast<unsigned long long>(after.batches - before.batches),
+              static_cast<unsigned long long>(after.background_wakes - before.background_wakes),
+              calls.c_str(), later.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc != 2) throw std::invalid_argument("how many seconds?");
+    run(std::stod(argv[1]));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "idle_worker: %s\n", error.what());
+    return 1;
+  }
+}
