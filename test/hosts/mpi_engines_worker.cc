@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <random>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <stdexcept>
@@ -111,7 +110,8 @@ class Tensors {
   }
   void check(int step) {
     const int ranks = engine_.size();
-    const auto expected = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * (offset_ + step));
+    const int sum = ranks * (ranks - 1) / 2 + ranks * (offset_ + step);
+    const auto expected = static_cast<float>(sum);
     for (std::size_t i = 0; i < kLengths.size(); ++i) {
       works_[i].wait();
       for (const float x : data_[i]) {
@@ -153,6 +153,7 @@ void round(const Settings& settings) {
   if (one.rank() + other.rank() != one.size() - 1) throw std::runtime_error("wrong ranks");
   Trouble trouble;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(settings.threads));
   for (int thread = 0; thread < settings.threads; ++thread) {
     threads.emplace_back(
         [&, thread] { trouble.guard([&] { use(one, other, settings, thread); }); });

@@ -240,9 +240,10 @@ std::uint64_t work(ronde::Engine& engine, const Settings& settings, const Listen
     std::fill(data.begin(), data.end(), static_cast<float>(engine.rank() + step));
     engine.allreduce_blocking("data", std::span(data), ronde::sum);
     const int ranks = engine.size();
-    const auto expected = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * step);
+    const int sum = ranks * (ranks - 1) / 2 + ranks * step;
     for (const float x : data) {
-      if (x != expected) throw std::runtime_error("wrong sum in step " + std::to_string(step));
+      if (x != static_cast<float>(sum))
+        throw std::runtime_error("wrong sum in step " + std::to_string(step));
     }
   }
   stranger.leave();

@@ -3,7 +3,7 @@
 """Every operation over several hosts, all at once and in another order on each rank, against a serial
 oracle for the job's shape: so every algorithm between the hosts gives the same bytes.
 
-usage: operations.py WORKER JOB ALGORITHM...      (JOB: see hosts_job.py)
+usage: operations.py WORKER JOB ALGORITHM [NAME=VALUE...]      (JOB: see hosts_job.py; settings of Ronde)
 """
 import re
 import sys
@@ -19,22 +19,22 @@ def shape_text(job):
 
 
 def main():
-    worker, job = sys.argv[1], hosts_job.Job(sys.argv[2])
+    worker, job, algorithm = sys.argv[1], hosts_job.Job(sys.argv[2]), sys.argv[3]
+    settings = {"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"}
+    settings.update(word.split("=", 1) for word in sys.argv[4:])
     leaders = ",".join(str(leader) for leader in job.leaders)
-    for algorithm in sys.argv[3:]:
-        done = job.run(worker, f"leaders={leaders}",
-                       settings={"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"})
-        right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
-        hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
-        # Not by another way than the one that was asked for.
-        ways = re.findall(r"data moves over (.*)", done.stderr)
-        hosts_job.expect(len(ways) == job.size, done, "expected a line of each rank that says how data moves")
-        for way in ways:
-            named = "gather up to" if algorithm == "auto" else f"the {algorithm}, as RONDE_ALGORITHM={algorithm} asks"
-            hosts_job.expect(job.hosts == 1 or (named in way and shape_text(job) in way), done,
-                             f"expected {named!r} and {shape_text(job)!r} in: {way}")
-        print(f"{job.text} (leaders {leaders}), {algorithm}: {right[0]} operations on each rank, "
-              f"{done.seconds:.1f} s; data moves over {ways[0]}", flush=True)
+    done = job.run(worker, f"leaders={leaders}", settings=settings)
+    right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
+    hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
+    # Not by another way than the one that was asked for.
+    ways = re.findall(r"data moves over (.*)", done.stderr)
+    hosts_job.expect(len(ways) == job.size, done, "expected a line of each rank that says how data moves")
+    named = "gather up to" if algorithm == "auto" else f"the {algorithm}, as RONDE_ALGORITHM={algorithm} asks"
+    for way in ways:
+        hosts_job.expect(job.hosts == 1 or (named in way and shape_text(job) in way), done,
+                         f"expected {named!r} and {shape_text(job)!r} in: {way}")
+    print(f"{job.text} (leaders {leaders}), {algorithm}: {right[0]} operations on each rank, {done.seconds:.1f} s; "
+          f"data moves over {ways[0]}")
 
 
 if __name__ == "__main__":

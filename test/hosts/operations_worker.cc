@@ -26,7 +26,6 @@
 
 namespace {
 
-using ronde::testing::Case;
 using ronde::testing::CasePtr;
 using ronde::testing::JobOfCases;
 namespace oracle = ronde::collectives::oracle;

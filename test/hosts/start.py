@@ -50,8 +50,8 @@ class Start:
 
 
 def check_unreachable(worker):
-    """The root of the hosts listens where nobody else can come; all hosts; a host in the middle of a tree."""
-    limit = {"RONDE_START_TIMEOUT_SECONDS": "4"}
+    """The root of the hosts, or all of them, listen where nobody else can come."""
+    limit = {"RONDE_START_TIMEOUT_SECONDS": "8"}
     lo = "export RONDE_INTERFACE=lo"
     for text, each in (("2:1", lo), ("3:1", f"[ $OMPI_COMM_WORLD_RANK != 0 ] || {lo}"), ("2:2", lo)):
         start = Start(worker, text, each=each, settings=limit)
@@ -60,6 +60,21 @@ def check_unreachable(worker):
         start.expect_refused(pattern, "check the firewall between them", "RONDE_INTERFACE", seconds=20)
         if start.job.hosts == 3:
             start.expect_refused(r"host 2 \(ronde-\d+-3, 10\.213\.0\.3:\d+", seconds=20)
+
+
+def check_tree(worker):
+    """More hosts than a leader has children: the last one's parent is host 1, which can be out of reach too."""
+    hosts = 18
+    start = Start(worker, f"{hosts}:1", "steps=20")
+    start.expect(start.done.returncode == 0, "the job failed")
+    start.expect(all("still=0 heard=0" in note for note in start.notes), "a rank listens after the start")
+    start = Start(worker, f"{hosts}:1", each="[ $OMPI_COMM_WORLD_RANK != 1 ] || export RONDE_INTERFACE=lo",
+                  settings={"RONDE_START_TIMEOUT_SECONDS": "12"})
+    # Both ends notice; who is asked first has the word.
+    last, above = r"host 17 \(ronde-\d+-18, 10\.213\.0\.18:\d+\)", r"host 1 \(ronde-\d+-2"
+    down = rf"{last} did not connect to {above}, 127\.0\.0\.1:\d+"
+    up = rf"{last} could not connect to {above}; tried 127\.0\.0\.1:\d+"
+    start.expect_refused(f"{down}|{up}", "check the firewall between them", seconds=40)
 
 
 def check_interface(worker):
@@ -104,8 +119,13 @@ def check_strangers(worker):
         start.expect("turned away" in start.done.stderr, "nothing was said about strangers")
 
 
-CHECKS = {"unreachable": check_unreachable, "interface": check_interface, "settings": check_settings,
-          "strangers": check_strangers}
+CHECKS = {
+    "unreachable": check_unreachable,
+    "tree": check_tree,
+    "interface": check_interface,
+    "settings": check_settings,
+    "strangers": check_strangers,
+}
 
 
 def main():
