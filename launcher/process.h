@@ -22,8 +22,8 @@ struct Outcome {
 
 // Runs a command until it ends. SIGINT, SIGTERM and SIGHUP end all of it: the ranks of this
 // host get SIGTERM at once and about a second to tidy up. A second one, or SIGQUIT, or `grace`
-// without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one thread only:
-// signals are blocked in the whole process meanwhile.
+// without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one thread
+// only: signals are blocked in the whole process meanwhile.
 [[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv,
                                                const base::Clock& clock, base::Nanoseconds grace);
 
