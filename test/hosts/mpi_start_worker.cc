@@ -5,7 +5,8 @@
 // saw goes into a file of its own.
 // One rank can be made to come late, when all leaders listen already.
 //
-// usage: mpi_start_worker folder=DIR [late=RANK] [garbage=N] [steps=N]
+// usage: mpi_start_worker folder=DIR [late=RANK] [garbage=N] [steps=N] [level=LEVEL]
+// LEVEL: what MPI is told of threads: funneled, serialized or multiple.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -48,7 +49,15 @@ struct Settings {
   int late = -1;
   std::uint64_t garbage = 0;  // connections to each port while the engine opens, and as many later
   int steps = 50;
+  int level = MPI_THREAD_MULTIPLE;
 };
+
+int level_of(const std::string& name) {
+  if (name == "funneled") return MPI_THREAD_FUNNELED;
+  if (name == "serialized") return MPI_THREAD_SERIALIZED;
+  if (name == "multiple") return MPI_THREAD_MULTIPLE;
+  throw std::invalid_argument("level=" + name);
+}
 
 Settings parse(int argc, char** argv) {
   Settings settings;
@@ -65,6 +74,8 @@ Settings parse(int argc, char** argv) {
       settings.garbage = std::stoul(value);
     } else if (key == "steps") {
       settings.steps = std::stoi(value);
+    } else if (key == "level") {
+      settings.level = level_of(value);
     } else {
       throw std::invalid_argument("unknown word " + word);
     }
@@ -300,7 +311,7 @@ int main(int argc, char** argv) {
   try {
     const Settings settings = parse(argc, argv);
     int offered = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &offered);
+    MPI_Init_thread(&argc, &argv, settings.level, &offered);
     std::string note;
     int code = 0;
     try {

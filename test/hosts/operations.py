@@ -27,7 +27,7 @@ def main():
     right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
     hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
     # Not by another way than the one that was asked for.
-    ways = re.findall(r"data moves over (.*)", done.stderr)
+    ways = re.findall(r"rank \d+ of \d+: data moves over (.*)", done.stderr)
     hosts_job.expect(len(ways) == job.size, done, "expected a line of each rank that says how data moves")
     named = "gather up to" if algorithm == "auto" else f"the {algorithm}, as RONDE_ALGORITHM={algorithm} asks"
     for way in ways:

@@ -119,12 +119,23 @@ def check_strangers(worker):
         start.expect("turned away" in start.done.stderr, "nothing was said about strangers")
 
 
+def check_thread_levels(worker):
+    """Programs that have started MPI for some threads alone: for one, it has to drive the engine itself."""
+    for text in ("2:2", "3:1"):
+        for level, told in (("funneled", 1), ("serialized", 0), ("multiple", 0)):
+            start = Start(worker, text, f"level={level}")
+            start.expect(start.done.returncode == 0, f"MPI started as {level}: the job failed")
+            warnings = start.done.stderr.count("MPI_THREAD_FUNNELED")
+            start.expect(warnings == told, f"MPI started as {level}: {warnings} warnings")
+
+
 CHECKS = {
     "unreachable": check_unreachable,
     "tree": check_tree,
     "interface": check_interface,
     "settings": check_settings,
     "strangers": check_strangers,
+    "thread_levels": check_thread_levels,
 }
 
 
