@@ -47,7 +47,7 @@ bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t ent
   return shape_.host_of(rank) == kHost && board_.has_arrived(shape_.position_of(rank), entry);
 }
 
-Coordinator::Coordinator(collectives::Board board, const collectives::JobShape& shape,
+Coordinator::Coordinator(const collectives::Board& board, const collectives::JobShape& shape,
                          LeadLinks* links, const base::Config& config, const base::Clock& clock)
     : shape_(shape),
       links_(links),

@@ -27,7 +27,7 @@ namespace ronde::runtime {
 class Coordinator final : public Lead {
  public:
   // `links`: to other hosts, nullptr without any. All that is referred to must outlive it.
-  Coordinator(collectives::Board board, const collectives::JobShape& shape, LeadLinks* links,
+  Coordinator(const collectives::Board& board, const collectives::JobShape& shape, LeadLinks* links,
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;

@@ -70,6 +70,7 @@ Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
   auto shape = collectives::JobShape::of_leaders(leaders);
   RONDE_RETURN_IF_ERROR(shape.status());
   std::vector<std::string> names;
+  names.reserve(narrow<std::size_t>(shape->hosts()));
   for (std::int32_t host = 0; host < shape->hosts(); ++host) {
     names.push_back(greetings[narrow<std::size_t>(shape->leader_of(host))].host_name);
   }

@@ -263,7 +263,7 @@ Result<int> RankAgent::step() {
 }
 
 Result<int> RankAgent::step_lead() {
-  const auto led = lead_->step(!executor_.busy());
+  auto led = lead_->step(!executor_.busy());
   RONDE_RETURN_IF_ERROR(led.status());
   lead_drained_.store(lead_->drained(), std::memory_order_release);
   // What had come has been read, so that only something new wakes the background thread again.

@@ -145,8 +145,9 @@ class LineContender final : public Contender {
     std::size_t to_send = bytes_;
     std::size_t to_receive = bytes_;
     while (to_send > 0 || to_receive > 0) {
-      const bool moved = send_some(to_send) | receive_some(to_receive);
-      if (!moved) await_line(to_send > 0, to_receive > 0);
+      const bool sent = send_some(to_send);
+      const bool received = receive_some(to_receive);
+      if (!sent && !received) await_line(to_send > 0, to_receive > 0);
     }
   }
   // Nothing of what went over the line: the vector is as it was.
