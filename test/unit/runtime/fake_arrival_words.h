@@ -53,6 +53,7 @@ class FakeArrivalWords final : public ArrivalWords {
   std::uint32_t count(std::int32_t entry) override { return at(entry).count; }
   // A closed generation still knows who had arrived at it; older ones are forgotten.
   bool has_arrived(std::int32_t rank, std::int32_t entry) override {
+    if (base::narrow<std::size_t>(rank) >= ranks_) return false;  // of another host
     const Word& word = at(entry);
     const auto& arrived_at = word.arrived_at[base::narrow<std::size_t>(rank)];
     return arrived_at && (*arrived_at == word.generation || *arrived_at + 1 == word.generation);
