@@ -21,6 +21,27 @@ MPIRUN_FLAGS = ["--bind-to", "none", "--oversubscribe"]
 CROWDED_FLAGS = ["--map-by", "core", "--bind-to", "core:overload-allowed", "--oversubscribe"]
 
 
+# Several hosts are network namespaces, joined by lines of this rate.
+HOSTS_RUN = pathlib.Path(__file__).resolve().parent.parent / "hosts" / "run"
+HOSTS_RATE = "1gbit"
+SKIPPED = 77  # test/hosts/run: this machine cannot make hosts
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """A job over several hosts, in place of a number of ranks on this one."""
+
+    hosts: int
+    ranks: int  # on each
+
+    def __str__(self):
+        return f"{self.hosts} hosts x {self.ranks}"
+
+
+class CannotRun(Exception):
+    """This machine does not allow it; the text says why."""
+
+
 class ProgramError(Exception):
     """A program did not run to a good end; the text says what it said."""
 
@@ -93,6 +114,8 @@ class Programs:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             raise ProgramError(f"no end after {seconds} s: {' '.join(process.args)}\n{err}") from None
+        if process.returncode == SKIPPED:
+            raise CannotRun(err.strip())
         if process.returncode != 0:
             raise ProgramError(f"exit code {process.returncode}: {' '.join(process.args)}\n{out}{err}")
         return out
@@ -101,6 +124,9 @@ class Programs:
         path = self.folder / program
         if not path.exists():
             raise ProgramError(f"there is no {path}: build it with ./dev build")
+        if isinstance(ranks, Hosts):
+            return [str(HOSTS_RUN), "--hosts", str(ranks.hosts), "--ranks", str(ranks.ranks), "--rate", HOSTS_RATE,
+                    "--", str(path.resolve()), *arguments]
         if ranks == 1:
             return [str(path), *arguments]
         if self.mpirun is None:
@@ -108,7 +134,7 @@ class Programs:
         flags = CROWDED_FLAGS if ranks > len(os.sched_getaffinity(0)) else MPIRUN_FLAGS
         return [self.mpirun, *flags, "-np", str(ranks), str(path), *arguments]
 
-    def run(self, ranks, program, *arguments, seconds=180):
+    def run(self, ranks, program, *arguments, seconds=300):
         command = self.command(ranks, program, *arguments)
         begin = time.monotonic()
         output = self.finish(self.start(command), seconds)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The budgets of Ronde on one host, measured side by side: ./dev bench.
+"""The budgets of Ronde, on one host and on several, measured side by side: ./dev bench.
 
 Every row compares Ronde with a yardstick of the same run, in at least 5 interleaved repetitions; what
 decides is the median over the repetitions of the ratio in each. A row that is missed fails, unless the
@@ -18,7 +18,7 @@ import pathlib
 import sys
 import time
 
-from programs import ProgramError, Programs, Series
+from programs import CannotRun, Hosts, ProgramError, Programs, Series
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -33,6 +33,9 @@ PYTORCH_MLP_IMAGES = (96_400, 54_800)  # 1 rank at 128, 2 ranks at 128
 # Two ranks change from one round to windows above 32 KiB; 33K is no power of two.
 DATA_PLANE_SIZES = "8,64,512,4K,16K,32K,33K,64K,256K,512K,1M,2M,4M,16M,64M,256M"
 
+HOSTS = (Hosts(4, 1), Hosts(2, 2))
+HOSTS_SIZES = "8,512,4K,16K,64K,256K,1M,4M"
+
 BATCH = 64  # of one rank, in the training row
 
 OK = "ok"
@@ -41,6 +44,7 @@ MACHINE = "machine"  # missed, and the floor misses it too
 REPORT = "report"  # nothing to reach
 CONSTANT = "constant"  # the yardstick was measured elsewhere
 FAILED = "FAILED"  # a program did not run
+SKIPPED = "skipped"  # this machine does not allow it
 
 
 @dataclasses.dataclass
@@ -56,6 +60,7 @@ class Row:
     floor: Series | None = None  # the same ratio, of the floor
     constant: bool = False
     error: str = ""
+    skipped: str = ""
 
     def reaches(self, series):
         return series.median >= self.limit if self.wants == ">=" else series.median <= self.limit
@@ -64,6 +69,8 @@ class Row:
     def verdict(self):
         if self.error:
             return FAILED
+        if self.skipped:
+            return SKIPPED
         if self.limit is None:
             return REPORT
         if self.constant:
@@ -235,6 +242,24 @@ class Bench:
             yield Row(f"8 B back to back, {ranks} ranks", "", f"{result['p50_us']} us"
                       f" ({result['p10_us']}..{result['p90_us']})")
 
+    def rows_hosts(self):
+        for hosts in HOSTS:
+            large = self.programs.perf_times(hosts, "-b", "16M", "-e", "64M", "-f", "4", "--against", "mpi,line",
+                                             iterations=2)
+            for size in (16 * MIB, 64 * MIB):
+                ronde, line = large[size, "ronde"], large[size, "line"]
+                yield Row(f"{hosts}, {size_text(size)}, share of the line", f"line {spread(line, ' us')}",
+                          spread(ronde, " us"), line.over(ronde), ">=", 0.95)
+                yield faster(f"{hosts}, {size_text(size)}, to MPI", large, size, "mpi", 1.0)
+            medium = self.programs.perf_times(hosts, "-b", "1M", "-e", "1M", "--against", "mpi", iterations=20)
+            yield faster(f"{hosts}, 1 MiB, to MPI", medium, MIB, "mpi", 1.0)
+
+    def rows_hosts_data_plane(self):
+        for hosts in HOSTS:
+            times = self.programs.data_plane(hosts, HOSTS_SIZES)
+            for size in sorted({size for size, _ in times}):
+                yield faster(f"{hosts}, data plane, {size_text(size)}, to MPI", times, size, "mpi", 1 / 1.1)
+
 
 GROUPS = {
     "64M": Bench.rows_64m,
@@ -248,6 +273,8 @@ GROUPS = {
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
     "latency": Bench.rows_latency,
+    "hosts": Bench.rows_hosts,
+    "hosts-data-plane": Bench.rows_hosts_data_plane,
 }
 
 
@@ -259,6 +286,9 @@ def measure(bench, names, log):
         except (ProgramError, KeyError) as error:
             log(f"{name}: {error}")
             rows.append(Row(name, error=str(error)))
+        except CannotRun as reason:
+            log(f"{name}: {reason}")
+            rows.append(Row(name, skipped=str(reason)))
     return rows
 
 
@@ -285,6 +315,9 @@ def legend(rows):
                "misses it too, in the same run")
     if CONSTANT in verdicts:
         yield "constant: the yardstick was measured elsewhere; it does not decide"
+    for row in rows:
+        if row.verdict == SKIPPED:
+            yield f"skipped: {row.name}: {row.skipped}"
     missed = [row.name.strip() for row in rows if row.verdict == MISSED]
     failed = [row.name.strip() for row in rows if row.verdict == FAILED]
     if missed:

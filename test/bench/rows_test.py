@@ -11,7 +11,7 @@ import unittest
 
 import programs
 import rows
-from programs import ProgramError, Series
+from programs import CannotRun, Hosts, ProgramError, Series
 from rows import Row
 
 
@@ -72,6 +72,17 @@ class Reading(unittest.TestCase):
         with self.assertRaises(ProgramError):
             programs.by_contender([dict(self.SAMPLES[0], wrong=1)], "median_us")
 
+    def test_several_hosts_are_a_bed_and_one_that_cannot_be_made_is_told_apart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "program").touch()
+            made = programs.Programs(folder, log=lambda text: None)
+            command = made.command(Hosts(4, 2), "program", "-n", "3")
+        self.assertTrue(command[0].endswith("test/hosts/run"))
+        self.assertEqual(command[1:7], ["--hosts", "4", "--ranks", "2", "--rate", "1gbit"])
+        self.assertEqual(command[-2:], ["-n", "3"])
+        with self.assertRaisesRegex(CannotRun, "not root"):
+            made.finish(made.start(["sh", "-c", "echo not root >&2; exit 77"]), 10)
+
     def test_the_last_line_of_key_values(self):
         text = "epoch 1\nranks=2 images_per_second=1200 param_hash=0xab share=0.5\n"
         values = programs.Programs.key_values(text)
@@ -100,7 +111,7 @@ class FakePrograms:
     def perf_times(self, ranks, *arguments, iterations):
         del ranks, arguments, iterations
         return self.times([8, 64 * rows.KIB, rows.MIB, 16 * rows.MIB, 64 * rows.MIB],
-                          ["ronde", "mpi", "mpi-best", "memcpy"])
+                          ["ronde", "mpi", "mpi-best", "memcpy", "line"])
 
     def perf(self, ranks, *arguments, iterations):
         del ranks, arguments, iterations
@@ -128,6 +139,11 @@ class FakePrograms:
 class BusyPrograms(FakePrograms):
     def engine(self, ranks, *arguments):
         return dict(super().engine(ranks, *arguments), core_share=0.5)
+
+
+class NoHosts(FakePrograms):
+    def perf_times(self, ranks, *arguments, iterations):
+        raise CannotRun("not root")
 
 
 class NoPrograms(FakePrograms):
@@ -163,6 +179,11 @@ class Main(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("did not run: idle", text)
 
+    def test_a_machine_that_makes_no_hosts_is_no_failure(self):
+        code, text = self.run_main(NoHosts, "--row", "hosts")
+        self.assertEqual(code, 0)
+        self.assertIn("skipped: hosts: not root", text)
+
     def test_only_the_rows_that_were_asked_for(self):
         code, text = self.run_main(BusyPrograms, "--row", "1M", "--row", "64K")
         self.assertEqual(code, 0)
@@ -180,7 +201,7 @@ class Main(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
-    # The budgets of this project on one host: a row that changes its limit has to change it here too.
+    # The budgets of this project: a row that changes its limit has to change it here too.
     BUDGETS = {
         "64 MiB, to memcpy": ("<=", 1.0),
         "64 MiB, to MPI": (">=", 3.0),
@@ -199,6 +220,10 @@ class Limits(unittest.TestCase):
         "MLP, 2 ranks at 128, to 2 x 1 rank": (">=", 0.85),
         "idle engine, share of a core": ("<=", 0.01),
         "idle engine, bytes of messages": ("<=", 0.0),
+        "4 hosts x 1, 16 MiB, share of the line": (">=", 0.95),
+        "2 hosts x 2, 64 MiB, share of the line": (">=", 0.95),
+        "4 hosts x 1, 1 MiB, to MPI": (">=", 1.0),
+        "2 hosts x 2, data plane, 8 B, to MPI": (">=", 1 / 1.1),
     }
 
     def setUp(self):
