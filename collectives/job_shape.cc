@@ -67,7 +67,7 @@ std::int32_t JobShape::slices() const {
 }
 
 std::string JobShape::host_name(std::int32_t host) const {
-  return names_.empty() ? "host " + std::to_string(host) : names_.at(narrow<std::size_t>(host));
+  return names_.empty() ? "#" + std::to_string(host) : names_.at(narrow<std::size_t>(host));
 }
 
 std::string JobShape::text() const {

@@ -108,6 +108,9 @@ TEST(EngineFailureTest, ABatchThatDoesNotMoveFailsAtTheStallDeadline) {
   options.environment = {"RONDE_ALGORITHM=ring", "RONDE_STALL_WARNING_SECONDS=0.1",
                          "RONDE_STALL_FAILURE_SECONDS=0.3"};
   const auto engines = open_engines(2, options);
+  // On several hosts somebody else may know who stands still: they get two seconds to say so.
+  const bool asks_others = testing::shape_of_environment(2).hosts() > 1;
+  const auto deadline = std::chrono::milliseconds(asks_others ? 2300 : 300);
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     std::vector<float> data(100000, 1.0F);
@@ -115,7 +118,7 @@ TEST(EngineFailureTest, ABatchThatDoesNotMoveFailsAtTheStallDeadline) {
     ASSERT_TRUE(work.ok());
     const auto start = std::chrono::steady_clock::now();
     const Status status = engine.wait(**work);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1500));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5 * deadline);
     EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
     EXPECT_NE(status.message().find("'stuck' has waited"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("in batch 1"), std::string::npos) << status.message();
