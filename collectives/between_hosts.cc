@@ -47,9 +47,13 @@ AlgorithmLimits limits_for(int hosts) {
   constexpr double kMost{kGatherWindowBytes};
   const double gather =
       more_in_gather > 0 ? std::clamp(saved / (kByteSeconds * more_in_gather), 0.0, kMost) : kMost;
-  // Between two hosts the ring is the direct exchange.
+  // Between two hosts the ring is the direct exchange. Beyond one message for each chunk, direct
+  // has more of them than the model counts.
+  const double one_message = double{kMessageBytes} * n / (n - 1);
   const double direct =
-      hosts > 2 ? 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)) : 0;
+      hosts > 2
+          ? std::min(one_message, 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)))
+          : 0;
   return {base::Bytes(std::llround(gather)), base::Bytes(std::llround(direct))};
 }
 

@@ -63,7 +63,7 @@ Result<int> Coordinator::step(bool data_plane_idle) {
   RONDE_RETURN_IF_ERROR(announced.status());
   int work = *announced;
   if (links_ != nullptr) {
-    const auto read = read_links();
+    const auto read = read_links(data_plane_idle);
     RONDE_RETURN_IF_ERROR(read.status());
     work += *read;
   }
@@ -86,13 +86,12 @@ Result<int> Coordinator::read_board() {
   return *announced + *ready;
 }
 
-Result<int> Coordinator::read_links() {
+Result<int> Coordinator::read_links(bool data_plane_idle) {
   const auto read = links_->poll(
       [this](LeadLinks::From, const LinkMessage& message) { return on_message(message); });
   RONDE_RETURN_IF_ERROR(read.status());
   while (const auto lost = links_->take_lost()) {
-    // Leaders go when nothing can be agreed any more.
-    if (!somebody_left_) return lost_neighbour(shape_, *lost);
+    if (is_accident(*lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, *lost);
   }
   return *read;
 }
@@ -131,32 +130,51 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
 
 Status Coordinator::report_stalls() {
   std::vector<Stall> unclear;
-  for (const Stall& stall : std::exchange(stalls_, {})) {
-    if (!negotiator_.find_out(stall.said.name)) {
-      unclear.push_back(stall);
-      RONDE_RETURN_IF_ERROR(press(unclear.back()));
+  for (Stall& stall : std::exchange(stalls_, {})) {
+    if (negotiator_.find_out(stall.said.name)) {
+      RONDE_RETURN_IF_ERROR(report(stall));
       continue;
     }
-    RONDE_RETURN_IF_ERROR(report(stall));
+    const auto again = press(stall);
+    RONDE_RETURN_IF_ERROR(again.status());
+    if (*again) unclear.push_back(stall);
   }
   stalls_ = std::move(unclear);
   return {};
 }
 
-// A host has not answered who waits for what. If the job is to end of it, then with the name of the
-// host that stands still.
-Status Coordinator::press(Stall& stall) {
-  if (!stall.said.failed) return {};
-  if (stall.answer_by == base::kNever) {
+// A host has not answered who waits for what: whoever stands still is named, in a warning, or in
+// the error that ends the job. False: all is said.
+Result<bool> Coordinator::press(Stall& stall) {
+  if (!stall.asked) {
+    stall.asked = true;
     stall.answer_by = clock_.after(kRollCallGrace);
-    return links_->call_roll();
+    RONDE_RETURN_IF_ERROR(links_->call_roll());
+    return true;
   }
-  if (clock_.now() < stall.answer_by) return {};
+  if (clock_.now() < stall.answer_by) return true;
+  stall.answer_by = base::kNever;
   const auto silent = links_->silent();
-  if (silent.empty()) return {};
-  return silent_neighbour(
-      shape_, silent.front(),
-      "'" + stall.said.name + "' has waited for " + seconds_text(stall.said.waited_ns));
+  const std::string late =
+      "'" + stall.said.name + "' has waited for " + seconds_text(stall.said.waited_ns);
+  if (stall.said.failed) {
+    // Further down the tree: its own neighbours, or the deadline of the rank that waits.
+    if (silent.empty()) return true;
+    return silent_neighbour(shape_, silent.front(), late);
+  }
+  const std::string who =
+      silent.empty() ? "a host does not answer which of its ranks have submitted it"
+                     : silent.front().peer + " " + silent.front().reason + " and may stand still";
+  RONDE_RETURN_IF_ERROR(notice(stall.said.name, late + "; " + who));
+  return false;
+}
+
+// Every rank that waits reports the same stall; one line is enough.
+Status Coordinator::notice(const std::string& name, const std::string& text) {
+  const base::Instant now = clock_.now();
+  std::erase_if(noticed_, [&](const auto& each) { return each.second <= now; });
+  const bool fresh = noticed_.emplace(name, now + config_.stall_warning).second;
+  return fresh ? post(NoticeDecision{name, text}) : Status();
 }
 
 // " (on host node3)", " (on hosts node3, node5)"
@@ -190,13 +208,7 @@ Status Coordinator::report(const Stall& stall) {
     const std::string doing = desk_.board().presence(shape_.position_of(missing)).doing;
     if (!doing.empty()) text += "; rank " + std::to_string(missing) + " was last " + doing;
   }
-  if (!said.failed) {
-    // Every rank that waits reports the same stall; one line is enough.
-    const base::Instant now = clock_.now();
-    std::erase_if(noticed_, [&](const auto& notice) { return notice.second <= now; });
-    const bool fresh = noticed_.emplace(said.name, now + config_.stall_warning).second;
-    return fresh ? post(NoticeDecision{said.name, text}) : Status();
-  }
+  if (!said.failed) return notice(said.name, text);
   collectives::FailureRecord record;
   record.culprit = waiting->missing.front();
   record.reporter = stall.rank;

@@ -56,16 +56,18 @@ class Coordinator final : public Lead {
   struct Stall {
     std::int32_t rank = 0;  // that reported it
     StalledAnnouncement said;
-    base::Instant answer_by = base::kNever;  // of the hosts that were asked
+    bool asked = false;                      // the neighbours, whether they are there
+    base::Instant answer_by = base::kNever;  // when they should have said so
   };
 
   base::Result<int> read_board();
-  base::Result<int> read_links();
+  base::Result<int> read_links(bool data_plane_idle);
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
   base::Status report_stalls();
-  base::Status press(Stall& stall);
+  base::Result<bool> press(Stall& stall);
   base::Status report(const Stall& stall);
+  base::Status notice(const std::string& name, const std::string& text);
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);
   base::Status flush();

@@ -45,7 +45,8 @@ class LeadLinks {
     From who = From::kParent;
     std::int32_t host = -1;
     std::string peer;
-    std::string reason;  // empty: it was closed in an orderly way
+    std::string reason;     // why, as the kernel has it
+    bool good_bye = false;  // its leader has said good-bye before
   };
   [[nodiscard]] virtual std::optional<Lost> take_lost() = 0;
 

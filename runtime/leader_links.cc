@@ -88,6 +88,10 @@ Result<int> LeaderLinks::read(Neighbour& neighbour, const Take& take) {
                            message.status());
     }
     ++work;
+    if (std::holds_alternative<GoodBye>(*message)) {
+      neighbour.good_bye = true;
+      continue;
+    }
     if (const auto* roll_call = std::get_if<RollCall>(&*message)) {
       neighbour.answered = neighbour.answered || roll_call->answer;
       if (roll_call->answer) continue;
@@ -132,12 +136,17 @@ std::optional<LeaderLinks::Lost> LeaderLinks::take_lost() {
     neighbour.lost = true;
     watch(neighbour, false).ignore();
     return Lost{who(neighbour), neighbour.link.host(), neighbour.link.peer(),
-                neighbour.link.close_reason()};
+                neighbour.link.close_reason(), neighbour.good_bye};
   }
   return std::nullopt;
 }
 
+// One roll call at a time: another would take back the answers that somebody is about to look at.
 Status LeaderLinks::call_roll() {
+  const bool under_way =
+      std::any_of(neighbours_.begin(), neighbours_.end(),
+                  [](const Neighbour& each) { return !each.answered && !each.lost; });
+  if (under_way) return {};
   const std::vector<std::byte> bytes = encode(LinkMessage(RollCall{false}));
   for (Neighbour& neighbour : neighbours_) {
     neighbour.answered = neighbour.lost;
@@ -149,24 +158,31 @@ Status LeaderLinks::call_roll() {
 std::vector<LeaderLinks::Lost> LeaderLinks::silent() const {
   std::vector<Lost> silent;
   for (const Neighbour& neighbour : neighbours_) {
-    if (neighbour.answered) continue;
+    if (neighbour.answered || neighbour.lost) continue;
     silent.push_back({who(neighbour), neighbour.link.host(), neighbour.link.peer(),
                       "has not answered for " +
-                          std::to_string(kRollCallGrace / std::chrono::milliseconds(1)) + " ms"});
+                          std::to_string(kRollCallGrace / std::chrono::milliseconds(1)) + " ms",
+                      neighbour.good_bye});
   }
   return silent;
 }
 
-void LeaderLinks::spread(const collectives::FailureRecord& record) {
-  const std::vector<std::byte> bytes = encode(LinkMessage(record));
+void LeaderLinks::spread(const collectives::FailureRecord& record) { write_last(record); }
+
+void LeaderLinks::say_good_bye() { write_last(GoodBye{}); }
+
+// To all first; then one wait for all whose sockets are full.
+void LeaderLinks::write_last(const LinkMessage& message) {
+  const std::vector<std::byte> bytes = encode(message);
+  std::vector<pollfd> full;
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.link.closed()) continue;
     neighbour.link.queue(bytes).ignore();
-    auto flushed = neighbour.link.flush();
-    if (flushed.ok() && *flushed) continue;
-    pollfd room{neighbour.link.fd(), POLLOUT, 0};
-    if (::poll(&room, 1, kLastWordsMilliseconds) > 0) flushed = neighbour.link.flush();
+    const auto flushed = neighbour.link.flush();
+    if (flushed.ok() && !*flushed) full.push_back({neighbour.link.fd(), POLLOUT, 0});
   }
+  if (full.empty() || ::poll(full.data(), full.size(), kLastWordsMilliseconds) <= 0) return;
+  for (Neighbour& neighbour : neighbours_) neighbour.link.flush().status().ignore();
 }
 
 std::uint64_t LeaderLinks::bytes() const {

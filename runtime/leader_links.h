@@ -44,18 +44,23 @@ class LeaderLinks final : public LeadLinks {
   // The last words: tells every neighbour, and waits shortly where a socket is full.
   void spread(const collectives::FailureRecord& record);
 
+  // The last words of an engine that closes.
+  void say_good_bye();
+
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
   struct Neighbour {
     LeaderLink link;
     bool answered = true;     // the last roll call
+    bool good_bye = false;    // it has said so
     bool lost = false;        // reported
     bool wants_room = false;  // the epoll watches for it
   };
 
   LeaderLinks() = default;
   base::Status add(LinkEnd end);
+  void write_last(const LinkMessage& message);
   base::Result<int> read(Neighbour& neighbour, const Take& take);
   base::Status watch(Neighbour& neighbour, bool add);
   [[nodiscard]] From who(const Neighbour& neighbour) const;

@@ -17,6 +17,7 @@ enum class Kind : std::uint8_t {
   kDecision = 67,
   kFailure = 68,
   kRollCall = 69,
+  kGoodBye = 70,
 };
 
 struct Encode {
@@ -49,6 +50,9 @@ struct Encode {
     Encoder out(Kind::kRollCall);
     out.number(static_cast<std::uint8_t>(value.answer));
     return out.take();
+  }
+  std::vector<std::byte> operator()(const GoodBye& /*value*/) const {
+    return Encoder(Kind::kGoodBye).take();
   }
   std::vector<std::byte> operator()(const collectives::FailureRecord& value) const {
     Encoder out(Kind::kFailure);
@@ -107,6 +111,9 @@ base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) 
       break;
     case Kind::kRollCall:
       result = RollCall{in.boolean()};
+      break;
+    case Kind::kGoodBye:
+      result = GoodBye{};
       break;
     case Kind::kFailure:
       result = decode_failure(in);

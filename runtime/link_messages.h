@@ -50,8 +50,11 @@ struct RollCall {
   bool answer = false;
 };
 
+// The last message of a leader that closes its engine: that its connection ends is no accident.
+struct GoodBye {};
+
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
-                                 RollCall, collectives::FailureRecord>;
+                                 RollCall, GoodBye, collectives::FailureRecord>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: anything else is an error
 // that says at which byte, and costs no more memory than the message is long.

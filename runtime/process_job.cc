@@ -140,8 +140,8 @@ class Opening {
       : communicator_(communicator),
         config_(config),
         clock_(clock),
-        deadline_(deadline),
         here_(communicator.ranks_on_this_host()),
+        meet_by_(several_hosts() ? clock.now() + (deadline - clock.now()) / 2 : deadline),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
 
   [[nodiscard]] bool several_hosts() const {
@@ -206,9 +206,9 @@ class Opening {
     const auto position = std::find(here_.begin(), here_.end(), communicator_.rank());
     const auto index = base::narrow<std::size_t>(position - here_.begin());
     const auto leader = base::narrow<std::size_t>(here_.front());
-    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, deadline_)
+    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
                               : collectives::receive_board(greetings[leader].socket_name, index,
-                                                           here_, clock_, deadline_);
+                                                           here_, clock_, meet_by_);
     RONDE_RETURN_IF_ERROR(handed.status());
     auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
                                             handed->event_fds);
@@ -219,11 +219,8 @@ class Opening {
   Status meet_leaders(const std::vector<Greeting>& greetings) {
     const auto secret = secret_of_hex(greetings.front().secret);
     RONDE_RETURN_IF_ERROR(secret.status());
-    // So early that everybody can still be told who was not reached.
-    const base::Instant now = clock_.now();
-    const base::Instant give_up = now + (deadline_ - now) / 2;
     auto met = meeting_->meet(HostTree(shape_->hosts()), shape_->host_of(communicator_.rank()),
-                              leaders_of(greetings, *shape_), *secret, clock_, give_up,
+                              leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
                               base::Log(config_.log_level, communicator_.rank()));
     RONDE_RETURN_IF_ERROR(met.status());
     auto links = LeaderLinks::open(std::move(*met));
@@ -235,8 +232,9 @@ class Opening {
   collectives::MpiCommunicator& communicator_;
   const base::Config& config_;
   const base::Clock& clock_;
-  const base::Instant deadline_;
   const std::vector<int> here_;
+  // So early that everybody can still be told who was not reached.
+  const base::Instant meet_by_;
   const collectives::BoardGeometry geometry_;
   std::shared_ptr<collectives::SharedMemory> memory_;
   std::optional<collectives::HandoverListener> handover_;

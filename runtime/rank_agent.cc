@@ -59,7 +59,15 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       transport_(job.make_transport()),
       executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
 
-RankAgent::~RankAgent() = default;
+RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
+
+// After a failure MPI may still write into segments that it was given; nothing can be asked of it
+// any more, so they are left to the end of the process.
+void RankAgent::keep_what_mpi_may_write() {
+  if (transport_ == nullptr || !transport_->writes_after_its_end()) return;
+  executor_.abandon();
+  [[maybe_unused]] auto* const kept = workspace_.release();
+}
 
 std::unique_ptr<DataPlane> RankAgent::make_plane() {
   if (job_.shape().hosts() > 1) {
@@ -226,8 +234,9 @@ bool RankAgent::check_failure() {
   // First let go of the users' memory, then tell them.
   executor_.abandon();
   job_.abandon();
-  if (links_) links_->spread(*record);
   log_.error(why.message());
+  // Before the works end: their owner may end the process.
+  if (links_) links_->spread(*record);
   {
     const MutexLock lock(failed_works_mutex_);
     failure_ = why;
@@ -402,15 +411,11 @@ std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
 
 void RankAgent::close() {
   executor_.abandon();
-  // After a failure MPI may still write into segments that it was given; nothing can be asked of it
-  // any more, so they are left to the end of the process.
-  if (transport_->writes_after_its_end()) {
-    [[maybe_unused]] auto* const kept = workspace_.release();
-  }
+  keep_what_mpi_may_write();
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!lead_) board_.doorbell(kLeader).ring();
-  // Everything has gone out: the neighbours see an orderly end.
+  if (links_ && !failed()) links_->say_good_bye();
   lead_.reset();
   links_.reset();
 }

@@ -134,6 +134,7 @@ class RankAgent final : public Agent {
   // The first rank whose process stands still, or -1.
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
+  void keep_what_mpi_may_write();
   void complete_once(Completion& completion);
   void ring_lead(bool wake);
   base::Status flush_announcements();
@@ -176,8 +177,8 @@ class RankAgent final : public Agent {
   // rank does.
   std::vector<LocalTensorPtr> stalled_;
   base::Instant give_up_at_ = base::kNever;
-  // A tensor whose batch does not move, and until when other hosts may say why.
-  LocalTensorPtr inquiry_;
+  // Tensors whose batch does not move, and until when other hosts may say why.
+  std::vector<LocalTensorPtr> inquiry_;
   base::Instant inquiry_ends_at_ = base::kNever;
   bool roll_called_ = false;
   base::Instant next_stall_check_{};  // nothing can be late before

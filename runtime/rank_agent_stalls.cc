@@ -125,8 +125,8 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
 // host, or, if it leads that, by its neighbours. All others give them the time to say so first.
 void RankAgent::inquire(const LocalTensorPtr& tensor) {
   if (job_.shape().hosts() == 1 || stopped_rank() >= 0) return fail_overdue(*tensor);
+  inquiry_.push_back(tensor);
   if (inquiry_ends_at_ != kNever) return;
-  inquiry_ = tensor;
   roll_called_ = links_ != nullptr;
   if (roll_called_) links_->call_roll().ignore();
   inquiry_ends_at_ = clock_.after(roll_called_ ? kRollCallGrace : kInquiryOfOthers);
@@ -134,14 +134,14 @@ void RankAgent::inquire(const LocalTensorPtr& tensor) {
 
 void RankAgent::end_inquiry() {
   inquiry_ends_at_ = kNever;
-  const LocalTensorPtr tensor = std::exchange(inquiry_, nullptr);
-  if (tensor->ended) return;
+  std::erase_if(inquiry_, [](const LocalTensorPtr& each) { return each->ended; });
+  if (inquiry_.empty()) return;
+  const LocalTensorPtr tensor = inquiry_.front();
   if (!roll_called_) return fail_overdue(*tensor);
   const auto silent = links_->silent();
   if (silent.empty()) {
     // Whoever stands still is no neighbour of ours, but of others.
     roll_called_ = false;
-    inquiry_ = tensor;
     inquiry_ends_at_ = clock_.after(kInquiryOfOthers - kRollCallGrace);
     return;
   }

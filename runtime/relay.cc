@@ -19,6 +19,10 @@ constexpr std::int32_t kCoordinator = 0;  // the rank
 
 }  // namespace
 
+bool is_accident(const LeadLinks::Lost& lost, bool somebody_left, bool data_plane_idle) {
+  return !somebody_left || (!lost.good_bye && !data_plane_idle);
+}
+
 Status lost_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost& lost) {
   const std::int32_t leader = shape.leader_of(lost.host);
   const std::string how = lost.reason.empty() ? "without a good-bye" : "with: " + lost.reason;
@@ -42,7 +46,7 @@ Relay::Relay(collectives::Board board, const collectives::JobShape& shape, std::
              LeadLinks& links)
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
-Result<int> Relay::step(bool /*data_plane_idle*/) {
+Result<int> Relay::step(bool data_plane_idle) {
   const auto announced = desk_.take_announcements([this](std::int32_t position, auto bytes) {
     const std::int32_t rank = shape_.ranks_of(host_)[static_cast<std::size_t>(position)];
     return links_.send_up(RelayedAnnouncement{rank, {bytes.begin(), bytes.end()}});
@@ -54,7 +58,9 @@ Result<int> Relay::step(bool /*data_plane_idle*/) {
     return on_message(from, message);
   });
   RONDE_RETURN_IF_ERROR(read.status());
-  while (const auto lost = links_.take_lost()) RONDE_RETURN_IF_ERROR(on_lost(*lost));
+  while (const auto lost = links_.take_lost()) {
+    RONDE_RETURN_IF_ERROR(on_lost(*lost, data_plane_idle));
+  }
   RONDE_RETURN_IF_ERROR(desk_.flush());
   const auto flushed = links_.flush();
   RONDE_RETURN_IF_ERROR(flushed.status());
@@ -198,10 +204,10 @@ Status Relay::on_departed(std::int32_t rank) {
   return {};
 }
 
-// Once somebody has left, nothing is agreed any more, and every leader goes when its own rank is
-// done. What was to come from the root will not come then: that it has left says the same.
-Status Relay::on_lost(const LeadLinks::Lost& lost) {
-  if (!somebody_left_) return lost_neighbour(shape_, lost);
+// What was to come from a parent that has left will not come: that the coordinator has left says
+// the same.
+Status Relay::on_lost(const LeadLinks::Lost& lost, bool data_plane_idle) {
+  if (is_accident(lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, lost);
   if (lost.who == LeadLinks::From::kChild) return {};
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));

@@ -52,7 +52,7 @@ class Relay final : public Lead {
   void on_batch(const BatchDecision& batch);
   base::Status on_close(const CloseDecision& close);
   base::Status on_departed(std::int32_t rank);
-  base::Status on_lost(const LeadLinks::Lost& lost);
+  base::Status on_lost(const LeadLinks::Lost& lost, bool data_plane_idle);
   [[nodiscard]] base::Status check_entry(std::int64_t entry) const;
 
   const collectives::JobShape& shape_;
@@ -65,8 +65,12 @@ class Relay final : public Lead {
   bool somebody_left_ = false;  // neighbours may go as well
 };
 
-// A neighbour whose connection has ended, and nobody had said good-bye: the error that ends the
-// job.
+// Whether it is an accident that a neighbour's connection has ended. Once somebody has left,
+// nothing is agreed any more, and every leader goes when its own rank is done; but not in the
+// middle of a batch without a good-bye.
+[[nodiscard]] bool is_accident(const LeadLinks::Lost& lost, bool somebody_left,
+                               bool data_plane_idle);
+// The error that it ends the job with.
 [[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
                                           const LeadLinks::Lost& lost);
 // A neighbour that has not answered a roll call, while something is late that needs it.

@@ -104,7 +104,8 @@ class MemoryLinks final : public runtime::LeadLinks {
     for (Neighbour& neighbour : neighbours_) {
       if (!neighbour.ended || neighbour.lost) continue;
       neighbour.lost = true;
-      return Lost{neighbour.who, neighbour.host, "host " + std::to_string(neighbour.host), ""};
+      return Lost{neighbour.who, neighbour.host, "host " + std::to_string(neighbour.host), "",
+                  true};
     }
     return std::nullopt;
   }

@@ -150,6 +150,30 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
   EXPECT_EQ(read(*right_), (Heard{"parent: rank 4 died"}));
 }
 
+TEST_F(LeaderLinksTest, AGoodByeIsToldApartFromAnAccident) {
+  left_->say_good_bye();
+  left_.reset();
+  right_.reset();
+  EXPECT_EQ(read(*middle_), Heard());
+  for (int i = 0; i < 2; ++i) {
+    const auto lost = middle_->take_lost();
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_EQ(lost->good_bye, lost->host == 2) << lost->host;
+  }
+}
+
+TEST_F(LeaderLinksTest, ASecondRollCallTakesNoAnswerBack) {
+  ASSERT_TRUE(middle_->call_roll().ok());
+  ASSERT_TRUE(middle_->flush().ok());
+  read(*root_);
+  read(*left_);
+  read(*middle_);
+  ASSERT_TRUE(middle_->call_roll().ok());
+  const auto silent = middle_->silent();
+  ASSERT_EQ(silent.size(), 1U);
+  EXPECT_EQ(silent.front().host, 3);
+}
+
 TEST_F(LeaderLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
   EXPECT_TRUE(middle_->silent().empty());
   ASSERT_TRUE(middle_->call_roll().ok());

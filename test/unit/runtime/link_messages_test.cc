@@ -37,6 +37,7 @@ TEST(LinkMessages, WhatIsSentArrives) {
   EXPECT_EQ(closed.arrived, 2U);
   EXPECT_EQ(closed.ranks, (std::vector<std::int64_t>{4, 6}));
   EXPECT_EQ(again(RelayedDecision{bytes_of({9})}).decision, bytes_of({9}));
+  again(GoodBye{});
   EXPECT_TRUE(again(RollCall{true}).answer);
   EXPECT_FALSE(again(RollCall{false}).answer);
   collectives::FailureRecord record;
