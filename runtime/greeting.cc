@@ -102,7 +102,7 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
 std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
                      std::int64_t slot_bytes) {
   std::ostringstream text;
-  text << "job of " << shape.text() << "; inside a host data moves over shared memory ("
+  text << "job of " << shape.text() << "; inside a host tensors move over shared memory ("
        << "2 slots of " << slot_bytes << " bytes for each rank)";
   if (shape.hosts() > 1) text << ", between hosts over MPI, and control over TCP";
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {

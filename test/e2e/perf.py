@@ -281,8 +281,8 @@ def check_flags(perf):
     flags = ["-b", "4M", "-e", "4M", *SMALL]
     for ranks in (1, 2):
         refused(perf.run(*flags, "--buffer", "1", ranks=ranks, settings=limit), 1, "no place for a buffer")
-        refused(perf.run(*flags, ranks=ranks, settings={"RONDE_ALGORITHM": "direct"}), 2,
-                "RONDE_ALGORITHM=direct")
+        refused(perf.run(*flags, ranks=ranks, settings={"RONDE_ALGORITHM": "fastest"}), 2,
+                "RONDE_ALGORITHM=fastest")
     done = perf.run(*flags, "--buffer", "0", ranks=2, settings=limit)
     expect(done.returncode == 0, done, "plain memory has no such limit")
     done = perf.run_parts([["-n", "3"], ["-n", "4"]])

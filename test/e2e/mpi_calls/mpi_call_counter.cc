@@ -39,7 +39,8 @@
   X(Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),    \
     (a, b, c, d, e, f, g))                                                                      \
   X(Query_thread, (int* a), (a))                                                                \
-  X(Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
+  X(Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))                                  \
+  X(Testsome, (int a, MPI_Request* b, int* c, int* d, MPI_Status* e), (a, b, c, d, e))
 
 namespace {
 
