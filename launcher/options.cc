@@ -81,7 +81,7 @@ std::vector<Row> own_rows() {
 }
 
 // What --help shows in the place of a value.
-const char* placeholder(base::SettingKind kind) {
+const char* value_name(base::SettingKind kind) {
   switch (kind) {
     case base::SettingKind::kChoice:
       return "WORD";
@@ -101,7 +101,7 @@ std::vector<Row> setting_rows() {
     rows.push_back(
         {Action::kSetting,
          {option_of(setting.name)},
-         placeholder(setting.kind),
+         value_name(setting.kind),
          std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
              (setting.default_value.empty() ? "empty" : std::string(setting.default_value)) + ")",
          std::string(setting.name)});

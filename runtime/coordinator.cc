@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <utility>
 #include <variant>
 
@@ -13,19 +12,13 @@
 namespace ronde::runtime {
 
 using base::Code;
+using base::Nanoseconds;
 using base::Result;
 using base::Status;
 
 namespace {
 
 constexpr std::int32_t kHost = 0;  // the coordinator's
-
-std::string seconds_text(std::int64_t nanoseconds) {
-  std::ostringstream text;
-  text.precision(3);
-  text << static_cast<double>(nanoseconds) / 1e9 << " s";
-  return text.str();
-}
 
 }  // namespace
 
@@ -156,7 +149,7 @@ Result<bool> Coordinator::press(Stall& stall) {
   stall.answer_by = base::kNever;
   const auto silent = links_->silent();
   const std::string late =
-      "'" + stall.said.name + "' has waited for " + seconds_text(stall.said.waited_ns);
+      "'" + stall.said.name + "' has waited for " + seconds_text(Nanoseconds(stall.said.waited_ns));
   if (stall.said.failed) {
     // Further down the tree: its own neighbours, or the deadline of the rank that waits.
     if (silent.empty()) return true;
@@ -199,8 +192,9 @@ Status Coordinator::report(const Stall& stall) {
   const auto waiting = negotiator_.waiting_for(said.name);
   // Everybody has submitted it meanwhile: it is in a batch or about to be.
   if (!waiting || waiting->missing.empty()) return {};
-  std::string text = "'" + said.name + "' has waited for " + seconds_text(said.waited_ns) +
-                     ": submitted on " + ranks_phrase(waiting->ready) + ", not yet on " +
+  std::string text = "'" + said.name + "' has waited for " +
+                     seconds_text(Nanoseconds(said.waited_ns)) + ": submitted on " +
+                     ranks_phrase(waiting->ready) + ", not yet on " +
                      ranks_phrase(waiting->missing);
   if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
   for (const std::int32_t missing : waiting->missing) {

@@ -3,10 +3,15 @@
 // the others a relay between the ranks of its host and the coordinator.
 #pragma once
 
+#include <cstdint>
+
 #include "base/clock.h"
 #include "base/status.h"
 
 namespace ronde::runtime {
+
+inline constexpr std::int32_t kCoordinator = 0;  // the rank whose agent steps the coordinator
+inline constexpr std::int32_t kLeader = 0;       // the position of a host's leader on its board
 
 // Thread safety: belongs to the agent.
 class Lead {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +21,6 @@ using base::Status;
 
 namespace {
 
-constexpr std::int32_t kCoordinator = 0;
-
 // How long the coordinator may take to end a job that a rank has reported as stalled for good. On
 // several hosts it may first have to find out which of them stands still.
 constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
@@ -31,13 +28,6 @@ constexpr base::Nanoseconds kVerdictGraceOfHosts = kVerdictGrace + 2 * kRollCall
 
 // How long the leaders that find everybody in their place give those that do not.
 constexpr base::Nanoseconds kInquiryOfOthers = 2 * kRollCallGrace;
-
-std::string seconds_text(base::Nanoseconds span) {
-  std::ostringstream text;
-  text.precision(3);
-  text << std::chrono::duration<double>(span).count() << " s";
-  return text.str();
-}
 
 // Whether a process stands still by SIGSTOP or under a debugger.
 bool is_stopped(std::int32_t pid) {

@@ -13,12 +13,6 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-namespace {
-
-constexpr std::int32_t kCoordinator = 0;  // the rank
-
-}  // namespace
-
 bool is_accident(const LeadLinks::Lost& lost, bool somebody_left, bool data_plane_idle) {
   return !somebody_left || (!lost.good_bye && !data_plane_idle);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <sstream>
 
 namespace ronde::runtime {
@@ -175,6 +176,13 @@ std::string rank_list(const std::vector<std::int32_t>& ranks) {
 std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
   if (ranks.empty()) return "no rank";
   return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
+}
+
+std::string seconds_text(base::Nanoseconds span) {
+  std::ostringstream text;
+  text.precision(3);
+  text << std::chrono::duration<double>(span).count() << " s";
+  return text.str();
 }
 
 }  // namespace ronde::runtime

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/numbers.h"
 #include "base/tensor.h"
@@ -100,5 +101,7 @@ struct AgreedTensor {
 [[nodiscard]] std::string rank_list(const std::vector<std::int32_t>& ranks);
 // "rank 1" or "ranks 0-2".
 [[nodiscard]] std::string ranks_phrase(const std::vector<std::int32_t>& ranks);
+// "1.25 s": three digits that count.
+[[nodiscard]] std::string seconds_text(base::Nanoseconds span);
 
 }  // namespace ronde::runtime

@@ -10,9 +10,10 @@ import tempfile
 import unittest
 
 import programs
+import report
 import rows
 from programs import CannotRun, Hosts, ProgramError, Series
-from rows import Row
+from report import Row
 
 
 def row(ratio, wants=">=", limit=1.5, **more):
@@ -21,34 +22,34 @@ def row(ratio, wants=">=", limit=1.5, **more):
 
 class Verdicts(unittest.TestCase):
     def test_the_median_decides_not_the_worst(self):
-        self.assertEqual(row([1.0, 1.6, 1.7]).verdict, rows.OK)
-        self.assertEqual(row([1.4, 1.4, 9.0]).verdict, rows.MISSED)
+        self.assertEqual(row([1.0, 1.6, 1.7]).verdict, report.OK)
+        self.assertEqual(row([1.4, 1.4, 9.0]).verdict, report.MISSED)
 
     def test_at_most(self):
-        self.assertEqual(row([0.9], "<=", 1.0).verdict, rows.OK)
-        self.assertEqual(row([1.1], "<=", 1.0).verdict, rows.MISSED)
+        self.assertEqual(row([0.9], "<=", 1.0).verdict, report.OK)
+        self.assertEqual(row([1.1], "<=", 1.0).verdict, report.MISSED)
 
     def test_the_limit_itself_is_reached(self):
-        self.assertEqual(row([1.5]).verdict, rows.OK)
-        self.assertEqual(row([1.0], "<=", 1.0).verdict, rows.OK)
+        self.assertEqual(row([1.5]).verdict, report.OK)
+        self.assertEqual(row([1.0], "<=", 1.0).verdict, report.OK)
 
     def test_a_floor_that_misses_too_is_the_machine(self):
-        self.assertEqual(row([1.2], floor=Series([1.4])).verdict, rows.MACHINE)
-        self.assertEqual(row([1.2], floor=Series([1.6])).verdict, rows.MISSED)
-        self.assertEqual(row([1.6], floor=Series([1.4])).verdict, rows.OK)
+        self.assertEqual(row([1.2], floor=Series([1.4])).verdict, report.MACHINE)
+        self.assertEqual(row([1.2], floor=Series([1.6])).verdict, report.MISSED)
+        self.assertEqual(row([1.6], floor=Series([1.4])).verdict, report.OK)
 
     def test_only_missed_and_failed_rows_fail(self):
         good = [row([2.0]), row([1.2], floor=Series([1.4])), row([1.0], constant=True), Row("report")]
-        self.assertEqual(rows.exit_code(good), 0)
-        self.assertEqual(rows.exit_code([*good, row([1.0])]), 1)
-        self.assertEqual(rows.exit_code([*good, Row("x", error="no program")]), 1)
+        self.assertEqual(report.exit_code(good), 0)
+        self.assertEqual(report.exit_code([*good, row([1.0])]), 1)
+        self.assertEqual(report.exit_code([*good, Row("x", error="no program")]), 1)
 
     def test_the_table_shows_every_row_and_says_what_was_missed(self):
         measured = [row([2.0]), Row("another", ratio=Series([1.0]), limit=2.0)]
-        lines = rows.table(measured)
+        lines = report.table(measured)
         self.assertEqual(len(lines), 4)
         self.assertIn("MISSED", lines[3])
-        self.assertIn("missed: another", list(rows.legend(measured)))
+        self.assertIn("missed: another", list(report.legend(measured)))
 
 
 class Reading(unittest.TestCase):
@@ -91,7 +92,7 @@ class Reading(unittest.TestCase):
     def test_a_program_that_is_missing_fails_its_rows_alone(self):
         bench = rows.Bench(programs.Programs("/nonexistent", log=lambda text: None))
         measured = rows.measure(bench, ["1M", "idle"], lambda text: None)
-        self.assertEqual([row.verdict for row in measured], [rows.FAILED, rows.FAILED])
+        self.assertEqual([row.verdict for row in measured], [report.FAILED, report.FAILED])
 
 
 class FakePrograms:
@@ -110,7 +111,7 @@ class FakePrograms:
 
     def perf_times(self, ranks, *arguments, iterations):
         del ranks, arguments, iterations
-        return self.times([8, 64 * rows.KIB, rows.MIB, 16 * rows.MIB, 64 * rows.MIB],
+        return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
                           ["ronde", "mpi", "mpi-best", "memcpy", "line"])
 
     def perf(self, ranks, *arguments, iterations):
@@ -120,12 +121,12 @@ class FakePrograms:
 
     def data_plane(self, ranks, sizes, *arguments):
         del ranks, sizes, arguments
-        return self.times([8, 64 * rows.KIB, rows.MIB, 16 * rows.MIB, 64 * rows.MIB],
+        return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
                           ["ronde", "mpi", "mpi-best", "memcpy", "floor"])
 
     def floor(self, ranks, sizes):
         del ranks, sizes
-        return self.times([64 * rows.MIB], ["floor", "memcpy"])
+        return self.times([64 * report.MIB], ["floor", "memcpy"])
 
     def engine(self, ranks, *arguments):
         del ranks, arguments
@@ -196,8 +197,8 @@ class Main(unittest.TestCase):
             self.run_main(BusyPrograms, "--row", "1M", "--row", "idle", "--json", str(file))
             document = json.loads(file.read_text(encoding="utf-8"))
         self.assertEqual([(row["row"], row["verdict"]) for row in document["rows"]],
-                         [("1 MiB, to MPI", rows.OK), ("idle engine, share of a core", rows.MISSED),
-                          ("idle engine, bytes of messages", rows.OK)])
+                         [("1 MiB, to MPI", report.OK), ("idle engine, share of a core", report.MISSED),
+                          ("idle engine, bytes of messages", report.OK)])
 
 
 class Limits(unittest.TestCase):
@@ -248,7 +249,7 @@ class Limits(unittest.TestCase):
             self.assertIn(size, sizes)
 
     def test_sizes_are_named_exactly(self):
-        names = [rows.size_text(size) for size in (8, 1000, 32768, 33792, 1 << 20, 3 << 19)]
+        names = [report.size_text(size) for size in (8, 1000, 32768, 33792, 1 << 20, 3 << 19)]
         self.assertEqual(names, ["8 B", "1000 B", "32 KiB", "33 KiB", "1 MiB", "1536 KiB"])
 
 

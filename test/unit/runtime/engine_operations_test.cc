@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations that cut, exchange and group, over engines in one process and by every algorithm,
 // against sums done by hand.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,26 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "test/support/engines.h"
+#include "test/support/operations.h"
 
 namespace ronde::runtime {
 namespace {
 
-using base::Code;
 using base::Status;
 using ronde::testing::allreduce_of;
 using ronde::testing::broadcast_of;
+using ronde::testing::bytes_of;
 using ronde::testing::EngineOptions;
+using ronde::testing::group_of_vectors;
 using ronde::testing::run_job;
-using ::testing::HasSubstr;
+using ronde::testing::submit_and_wait;
 using Rows = std::vector<std::int64_t>;
 
 constexpr std::int64_t kWidth = 3;  // elements of a row
-
-template <typename T>
-std::byte* bytes_of(std::vector<T>& data) {
-  return reinterpret_cast<std::byte*>(data.data());
-}
 
 Submission scatter_of(const std::string& name, std::vector<std::int32_t>& input, std::byte* output,
                       const Rows& splits = {}) {
@@ -53,11 +48,6 @@ Submission exchange_of(const std::string& name, std::vector<std::int32_t>& input
   Submission submission = scatter_of(name, input, nullptr, splits);
   submission.signature.operation = Operation::kAllToAll;
   return submission;
-}
-
-Status submit_and_wait(Engine& engine, Submission submission) {
-  const auto work = engine.submit(std::move(submission));
-  return work.ok() ? engine.wait(**work) : work.status();
 }
 
 class OperationsTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {
@@ -235,16 +225,6 @@ TEST_P(OperationsTest, AllToAllWithOtherRowsIsStillPlanned) {
 
 // ---- groups ----
 
-Submission group_of_vectors(std::vector<std::vector<float>>& data, base::ReduceOp op) {
-  std::vector<Submission> tensors;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    tensors.push_back(allreduce_of("t" + std::to_string(i), data[i], op));
-  }
-  auto group = group_of(std::move(tensors));
-  EXPECT_TRUE(group.ok()) << group.status().message();
-  return *std::move(group);
-}
-
 TEST_P(OperationsTest, AGroupIsReducedInOneBatch) {
   run([&](int rank, Engine& engine) {
     for (int step = 0; step < 3; ++step) {
@@ -312,109 +292,6 @@ INSTANTIATE_TEST_SUITE_P(All, OperationsTest,
                            return std::string(std::get<1>(one.param)) + "At" +
                                   std::to_string(std::get<0>(one.param));
                          });
-
-// ---- errors ----
-
-TEST(OperationErrors, NothingOfARefusedGroupIsSubmitted) {
-  run_job(2, [](int rank, Engine& engine) {
-    std::vector<float> busy(10, 1.0F);
-    std::vector<std::vector<float>> data(3, std::vector<float>(4, 1.0F));
-    if (rank == 0) {
-      const auto in_flight = engine.submit(allreduce_of("t1", busy));
-      ASSERT_TRUE(in_flight.ok());
-      const auto refused = engine.submit(group_of_vectors(data, base::ReduceOp::kSum));
-      ASSERT_FALSE(refused.ok());
-      EXPECT_EQ(refused.status().code(), Code::kDuplicateName);
-      EXPECT_THAT(refused.status().message(), HasSubstr("'t1'"));
-      // Neither of the others is in flight now.
-      const auto t0 = engine.submit(allreduce_of("t0", data[0]));
-      const auto t2 = engine.submit(allreduce_of("t2", data[2]));
-      ASSERT_TRUE(t0.ok());
-      ASSERT_TRUE(t2.ok());
-      for (const auto& work : {*in_flight, *t0, *t2}) EXPECT_TRUE(engine.wait(*work).ok());
-    } else {
-      EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t1", busy)).ok());
-      EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t0", data[0])).ok());
-      EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t2", data[2])).ok());
-    }
-    EXPECT_EQ(data[0][0], 2.0F);
-  });
-}
-
-struct Difference {
-  const char* what;
-  std::function<Submission(int rank, std::vector<std::vector<float>>& data)> submission;
-  const char* expected;
-};
-
-class DifferenceTest : public ::testing::TestWithParam<Difference> {};
-
-TEST_P(DifferenceTest, IsNamedOnEveryRankAndTheEngineLivesOn) {
-  run_job(3, [](int rank, Engine& engine) {
-    for (int round = 0; round < 2; ++round) {
-      std::vector<std::vector<float>> data(3, std::vector<float>(6, 1.0F));
-      const Status done = submit_and_wait(engine, GetParam().submission(rank, data));
-      EXPECT_EQ(done.code(), Code::kMismatch) << done.message();
-      EXPECT_THAT(done.message(), HasSubstr(GetParam().expected));
-      std::vector<float> fine(8, 1.0F);
-      EXPECT_TRUE(submit_and_wait(engine, allreduce_of("fine", fine)).ok());
-      EXPECT_EQ(fine[7], 3.0F);
-    }
-  });
-}
-
-Submission rows_of(std::vector<float>& data, Operation operation, const Rows& splits) {
-  Submission submission = allreduce_of("rows", data);
-  submission.signature.operation = operation;
-  submission.splits = splits;
-  submission.input = bytes_of(data);
-  submission.output = bytes_of(data) + 1'000'000;  // never touched: the ranks disagree
-  return submission;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, DifferenceTest,
-    ::testing::Values(
-        Difference{"Member",
-                   [](int rank, auto& data) {
-                     if (rank == 1) data[2].resize(5);
-                     return group_of_vectors(data, base::ReduceOp::kSum);
-                   },
-                   "'group of t0': the ranks disagree about tensor 3 of the group: ranks 0, 2 said "
-                   "'t2' [6] at test.cc:1, rank 1 said 't2' [5] at test.cc:1"},
-        Difference{"Size",
-                   [](int rank, auto& data) {
-                     if (rank == 2) data.resize(2);
-                     return group_of_vectors(data, base::ReduceOp::kSum);
-                   },
-                   "rank 2 said nothing: its group has 2 tensors"},
-        Difference{"GroupOp",
-                   [](int rank, auto& data) {
-                     return group_of_vectors(
-                         data, rank == 0 ? base::ReduceOp::kMax : base::ReduceOp::kSum);
-                   },
-                   "rank 0 said grouped allreduce(max, f32, 3 tensors, 18 elements)"},
-        Difference{"Compression",
-                   [](int rank, auto& data) {
-                     Submission submission = allreduce_of("c", data[0]);
-                     if (rank == 1) submission.signature.compression = base::Compression::kBf16;
-                     return submission;
-                   },
-                   "rank 1 said allreduce(sum, f32, [6], compression bf16)"},
-        Difference{"Splits",
-                   [](int rank, auto& data) {
-                     return rows_of(data[0], Operation::kReduceScatter,
-                                    rank == 2 ? Rows{6, 0, 0} : Rows{2, 2, 2});
-                   },
-                   "rank 2 said reduce_scatter(sum, f32, [6], splits [6, 0, 0])"},
-        Difference{"Operation",
-                   [](int rank, auto& data) {
-                     return rows_of(data[0],
-                                    rank == 0 ? Operation::kReduceScatter : Operation::kAllToAll,
-                                    Rows{1, 1, 4});
-                   },
-                   "ranks 1-2 said all_to_all(f32, [*])"}),
-    [](const auto& kind) { return std::string(kind.param.what); });
 
 }  // namespace
 }  // namespace ronde::runtime
