@@ -82,26 +82,20 @@ Operation random_operation(const JobShape& shape, Random& random) {
   return op;
 }
 
-// A rank on its way through operations, each begun as soon as the one before is over here: so
-// ranks are in different ones.
-class RankOfJob final : public Collective {
+// A rank on its way through operations.
+class RankOfJob final : public BackToBack {
  public:
   RankOfJob(HostsJob job, WatchedTransport& transport, std::size_t rank,
             const std::vector<Operation>& operations)
-      : job_(job), transport_(transport), rank_(rank), operations_(operations) {}
-
-  base::Result<StepResult> step() override {
-    if (next_ == operations_.size()) return StepResult::kDone;
-    if (current_ == nullptr) begin();
-    base::Result<StepResult> result = current_->step();
-    if (!result.ok() || *result != StepResult::kDone) return result;
-    end();
-    return next_ == operations_.size() ? StepResult::kDone : StepResult::kProgress;
-  }
+      : BackToBack(operations.size()),
+        job_(job),
+        transport_(transport),
+        rank_(rank),
+        operations_(operations) {}
 
  private:
-  void begin() {
-    const Operation& op = operations_[next_];
+  std::unique_ptr<Collective> begin(std::size_t index) override {
+    const Operation& op = operations_[index];
     inputs_.clear();
     outputs_.clear();
     std::vector<base::TensorView> tensors;
@@ -125,23 +119,20 @@ class RankOfJob final : public Collective {
                  .algorithm = op.algorithm,
                  .segment = op.segment,
                  .block = op.block};
-    const auto tags = static_cast<int>(next_ % 8) * kTagsPerCollective;
-    current_ = hierarchical_allreduce(job, tensors, op.what, tags);
+    return hierarchical_allreduce(job, tensors, op.what, tag(index));
   }
 
-  void end() {
-    const Operation& op = operations_[next_];
-    current_.reset();
+  void check(std::size_t index) override {
+    const Operation& op = operations_[index];
     transport_.forget_users();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       EXPECT_EQ(oracle::first_difference(op.what.dtype, outputs_[i], op.expected[i]), -1)
-          << "operation " << next_ << ", rank " << rank_ << ", tensor " << i << ", "
+          << "operation " << index << ", rank " << rank_ << ", tensor " << i << ", "
           << base::name_of(op.what.dtype) << " " << base::name_of(op.what.op) << ", "
           << base::name_of(op.what.compression) << ", " << outputs_[i].size() << " bytes, "
           << (op.algorithm ? name_of(*op.algorithm) : "auto");
       EXPECT_EQ(inputs_[i], op.inputs[i][rank_]) << "an input has changed";
     }
-    ++next_;
   }
 
   const HostsJob job_;
@@ -150,8 +141,6 @@ class RankOfJob final : public Collective {
   const std::vector<Operation>& operations_;
   Memories inputs_;
   Memories outputs_;
-  std::unique_ptr<Collective> current_;
-  std::size_t next_ = 0;
 };
 
 struct Param {
@@ -179,12 +168,7 @@ TEST_P(HostsOrderRuleTest, BitsAreThoseOfTheJobsShape) {
     }
     job.ranks().expect_done(all, seed);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
-    // All ranks of a host have used the same windows, or the next collective would go wrong.
-    for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
-      const std::int32_t leader = shape.leader_of(shape.host_of(rank));
-      ASSERT_EQ(job.slots(static_cast<std::size_t>(rank)).next_window(),
-                job.slots(static_cast<std::size_t>(leader)).next_window());
-    }
+    expect_same_windows(job);
   }
 }
 

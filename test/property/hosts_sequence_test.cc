@@ -31,12 +31,7 @@ TEST_P(HostsSequenceTest, EveryRankGetsWhatItShould) {
     }
     job.ranks().expect_done(all, seed);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
-    // All ranks of a host have used the same windows, or the next collective would go wrong.
-    for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
-      const std::int32_t leader = shape.leader_of(shape.host_of(rank));
-      ASSERT_EQ(job.slots(static_cast<std::size_t>(rank)).next_window(),
-                job.slots(static_cast<std::size_t>(leader)).next_window());
-    }
+    expect_same_windows(job);
   }
 }
 
@@ -71,13 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::int32_t>{0, 0, 2}, std::vector<std::int32_t>{0, 0, 0, 3},
                     std::vector<std::int32_t>{0, 1, 1, 1},
                     std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 0}),
-    [](const auto& of) {
-      std::string name;
-      for (const std::int32_t leader : of.param) {
-        name += std::to_string(leader);
-      }
-      return name;
-    });
+    [](const auto& of) { return name_of_leaders(of.param); });
 
 }  // namespace
 }  // namespace ronde::collectives

@@ -143,26 +143,17 @@ class HostsSequenceMaker {
 };
 
 // A rank on its way through the operations.
-class RankOfSequence final : public Collective {
+class RankOfSequence final : public BackToBack {
  public:
   RankOfSequence(HostsJob job, WatchedTransport& transport,
                  const std::vector<HostsOperation>& operations)
-      : job_(job), transport_(transport), operations_(operations) {}
-
-  base::Result<StepResult> step() override {
-    if (next_ == operations_.size()) return StepResult::kDone;
-    if (current_ == nullptr) begin();
-    base::Result<StepResult> result = current_->step();
-    if (!result.ok() || *result != StepResult::kDone) return result;
-    end();
-    return next_ == operations_.size() ? StepResult::kDone : StepResult::kProgress;
-  }
+      : BackToBack(operations.size()), job_(job), transport_(transport), operations_(operations) {}
 
  private:
   [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(job_.rank); }
 
-  void begin() {
-    const HostsOperation& op = operations_[next_];
+  std::unique_ptr<Collective> begin(std::size_t index) override {
+    const HostsOperation& op = operations_[index];
     input_ = op.inputs[rank()];
     output_ = op.in_place ? input_ : oracle::Bytes(op.expected[rank()].size(), std::byte{0x5A});
     transport_.keep_out_of(input_);
@@ -175,21 +166,19 @@ class RankOfSequence final : public Collective {
                        .tuning = op.tuning,
                        .segment = op.segment,
                        .block = op.block};
-    current_ = op.start(job, transport_, op.in_place ? output_.data() : input_.data(),
-                        output_.data(), static_cast<int>(next_ % 8) * kTagsPerCollective);
+    return op.start(job, transport_, op.in_place ? output_.data() : input_.data(), output_.data(),
+                    tag(index));
   }
 
-  void end() {
-    const HostsOperation& op = operations_[next_];
-    current_.reset();
+  void check(std::size_t index) override {
+    const HostsOperation& op = operations_[index];
     transport_.forget_users();
-    EXPECT_TRUE(output_ == op.expected[rank()]) << op.name << ", number " << next_ << ", on rank "
+    EXPECT_TRUE(output_ == op.expected[rank()]) << op.name << ", number " << index << ", on rank "
                                                 << rank() << ", " << output_.size() << " bytes";
     EXPECT_TRUE(input_ == op.inputs[rank()]) << "an input has changed";
     // The user's memory is the user's again: it is gone, whoever still touches it.
     input_ = {};
     output_ = {};
-    ++next_;
   }
 
   const HostsJob job_;
@@ -197,8 +186,6 @@ class RankOfSequence final : public Collective {
   const std::vector<HostsOperation>& operations_;
   oracle::Bytes input_;
   oracle::Bytes output_;
-  std::unique_ptr<Collective> current_;
-  std::size_t next_ = 0;
 };
 
 }  // namespace ronde::collectives

@@ -53,13 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HostsThreadsTest,
                                          std::vector<std::int32_t>{0, 1, 0, 1},
                                          std::vector<std::int32_t>{0, 0, 0, 3},
                                          std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 0}),
-                         [](const auto& of) {
-                           std::string name;
-                           for (const std::int32_t leader : of.param) {
-                             name += std::to_string(leader);
-                           }
-                           return name;
-                         });
+                         [](const auto& of) { return name_of_leaders(of.param); });
 
 }  // namespace
 }  // namespace ronde::collectives

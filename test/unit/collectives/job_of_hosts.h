@@ -3,11 +3,16 @@
 // transport between all ranks.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/collective.h"
 #include "collectives/group_transport.h"
 #include "collectives/hierarchical_allreduce.h"
 #include "collectives/job_shape.h"
@@ -20,6 +25,13 @@ namespace ronde::collectives {
 
 [[nodiscard]] inline JobShape shape_of(const std::vector<std::int32_t>& leaders) {
   return JobShape::of_leaders(leaders).value();
+}
+
+// "0022", to name a test by.
+[[nodiscard]] inline std::string name_of_leaders(const std::vector<std::int32_t>& leaders) {
+  std::string name;
+  for (const std::int32_t leader : leaders) name += std::to_string(leader);
+  return name;
 }
 
 [[nodiscard]] inline oracle::Hosts hosts_of(const JobShape& shape) {
@@ -82,6 +94,49 @@ class JobOfHosts {
   JobOfRanks ranks_;
   std::vector<std::unique_ptr<Slots>> slots_;            // by rank
   std::vector<std::unique_ptr<GroupTransport>> across_;  // by rank
+};
+
+// All ranks of a host have used the same windows, or the next collective would go wrong.
+inline void expect_same_windows(JobOfHosts& job) {
+  for (std::int32_t rank = 0; rank < job.shape().ranks(); ++rank) {
+    const std::int32_t leader = job.shape().leader_of(job.shape().host_of(rank));
+    ASSERT_EQ(job.slots(static_cast<std::size_t>(rank)).next_window(),
+              job.slots(static_cast<std::size_t>(leader)).next_window());
+  }
+}
+
+// A rank on its way through collectives, each begun as soon as the one before is over here: so
+// ranks are in different ones.
+//
+// Thread safety: one thread at a time.
+class BackToBack : public Collective {
+ public:
+  explicit BackToBack(std::size_t count) : count_(count) {}
+
+  base::Result<StepResult> step() final {
+    if (next_ == count_) return StepResult::kDone;
+    if (current_ == nullptr) current_ = begin(next_);
+    base::Result<StepResult> result = current_->step();
+    if (!result.ok() || *result != StepResult::kDone) return result;
+    current_.reset();
+    check(next_++);
+    return next_ == count_ ? StepResult::kDone : StepResult::kProgress;
+  }
+
+ protected:
+  // The first tag of the collective of that number: those that follow each other differ.
+  [[nodiscard]] static int tag(std::size_t index) {
+    return static_cast<int>(index % 8) * kTagsPerCollective;
+  }
+
+ private:
+  virtual std::unique_ptr<Collective> begin(std::size_t index) = 0;
+  // Its result.
+  virtual void check(std::size_t index) = 0;
+
+  const std::size_t count_;
+  std::size_t next_ = 0;
+  std::unique_ptr<Collective> current_;
 };
 
 }  // namespace ronde::collectives

@@ -256,12 +256,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HostsPlaneTest,
                                          std::vector<std::int32_t>{0, 1, 0, 1},
                                          std::vector<std::int32_t>{0, 0, 0, 3},
                                          std::vector<std::int32_t>{0, 1, 1, 1, 0, 5}),
-                         [](const auto& of) {
-                           std::string name;
-                           for (const std::int32_t leader : of.param)
-                             name += std::to_string(leader);
-                           return name;
-                         });
+                         [](const auto& of) { return collectives::name_of_leaders(of.param); });
 
 TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
   const auto text = [](const std::vector<std::int32_t>& leaders, const std::string& algorithm) {
