@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "test/e2e/mpi_calls/mpi_call_counter.h"
+#include "test/support/words.h"
 
 namespace {
 
@@ -46,9 +47,7 @@ Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const std::size_t equals = word.find('=');
-    const std::string key = word.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    const auto [key, value] = ronde::testing::key_and_value(word);
     if (key == "folder") {
       settings.folder = value;
     } else if (key == "bytes") {

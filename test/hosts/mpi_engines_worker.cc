@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "test/support/words.h"
+
 namespace {
 
 struct Settings {
@@ -31,10 +33,9 @@ Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const std::size_t equals = word.find('=');
-    const std::string key = word.substr(0, equals);
-    if (equals == std::string::npos) throw std::invalid_argument("unknown word " + word);
-    const int value = std::stoi(word.substr(equals + 1));
+    const auto [key, text] = ronde::testing::key_and_value(word);
+    if (text.empty()) throw std::invalid_argument("unknown word " + word);
+    const int value = std::stoi(text);
     if (key == "rounds") {
       settings.rounds = value;
     } else if (key == "threads") {

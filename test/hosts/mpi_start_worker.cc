@@ -39,6 +39,8 @@
 #include <utility>
 #include <vector>
 
+#include "test/support/words.h"
+
 namespace {
 
 constexpr auto kLate = std::chrono::milliseconds(1500);
@@ -63,9 +65,7 @@ Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const std::size_t equals = word.find('=');
-    const std::string key = word.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    const auto [key, value] = ronde::testing::key_and_value(word);
     if (key == "folder") {
       settings.folder = value;
     } else if (key == "late") {

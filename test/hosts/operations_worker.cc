@@ -23,6 +23,7 @@
 #include "test/hosts/moving_cases.h"
 #include "test/hosts/operation_cases.h"
 #include "test/hosts/reducing_cases.h"
+#include "test/support/words.h"
 
 namespace {
 
@@ -46,14 +47,13 @@ Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const std::size_t equals = std::min(word.find('='), word.size() - 1);
-    const std::string value = word.substr(equals + 1);
-    if (word.rfind("leaders=", 0) == 0) {
+    const auto [key, value] = ronde::testing::key_and_value(word);
+    if (key == "leaders") {
       std::istringstream list(value);
       for (std::string leader; std::getline(list, leader, ',');) {
         settings.leaders.push_back(std::stoi(leader));
       }
-    } else if (word.rfind("seed=", 0) == 0) {
+    } else if (key == "seed") {
       settings.seed = std::stoul(value);
     } else {
       throw std::invalid_argument("unknown word " + word);

@@ -18,6 +18,7 @@
 #include "collectives/local_transport.h"
 #include "test/unit/collectives/boards.h"
 #include "test/unit/collectives/host_scenario.h"
+#include "test/unit/runtime/planes.h"
 
 namespace ronde::runtime {
 namespace {
@@ -70,20 +71,7 @@ class Planes {
 
   // make(rank) makes the collective of a rank; returns when all are done.
   void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
-    std::vector<DataPlane::CollectivePtr> open;
-    for (std::size_t rank = 0; rank < planes_.size(); ++rank) open.push_back(make(rank));
-    int left = kRanks;
-    for (int round = 0; left > 0; ++round) {
-      ASSERT_LT(round, 100000) << "stuck";
-      for (DataPlane::CollectivePtr& collective : open) {
-        if (collective == nullptr) continue;
-        const auto result = collective->step();
-        ASSERT_TRUE(result.ok()) << result.status().to_string();
-        if (*result != StepResult::kDone) continue;
-        collective.reset();
-        --left;
-      }
-    }
+    run_planes(planes_.size(), make);
   }
 
  private:
@@ -93,12 +81,6 @@ class Planes {
   std::vector<std::unique_ptr<collectives::LocalTransport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
-
-TensorView view(const Memory* input, Memory* output, DType dtype = DType::kF32) {
-  const std::size_t bytes = input == nullptr ? output->size() : input->size();
-  return {input == nullptr ? nullptr : input->data(), output == nullptr ? nullptr : output->data(),
-          base::Elements(static_cast<std::int64_t>(bytes) / base::size_of(dtype)), dtype};
-}
 
 Memories random_memories(std::int64_t elements) {
   std::mt19937_64 random(11);

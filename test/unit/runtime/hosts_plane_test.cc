@@ -16,6 +16,7 @@
 #include "collectives/local_transport.h"
 #include "runtime/data_plane.h"
 #include "test/unit/collectives/job_of_hosts.h"
+#include "test/unit/runtime/planes.h"
 
 namespace ronde::runtime {
 namespace {
@@ -72,20 +73,7 @@ class Planes {
 
   // make(rank) makes the collective of a rank; returns when all are done.
   void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
-    std::vector<DataPlane::CollectivePtr> open;
-    for (std::size_t rank = 0; rank < size(); ++rank) open.push_back(make(rank));
-    std::size_t left = size();
-    for (int round = 0; left > 0; ++round) {
-      ASSERT_LT(round, 100000) << "stuck";
-      for (DataPlane::CollectivePtr& collective : open) {
-        if (collective == nullptr) continue;
-        const auto result = collective->step();
-        ASSERT_TRUE(result.ok()) << result.status().to_string();
-        if (*result != StepResult::kDone) continue;
-        collective.reset();
-        --left;
-      }
-    }
+    run_planes(size(), make);
   }
 
  private:
@@ -94,12 +82,6 @@ class Planes {
   std::vector<std::unique_ptr<collectives::LocalTransport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
-
-TensorView view(const Memory* input, Memory* output, DType dtype = DType::kF32) {
-  const std::size_t bytes = input == nullptr ? output->size() : input->size();
-  return {input == nullptr ? nullptr : input->data(), output == nullptr ? nullptr : output->data(),
-          base::Elements(static_cast<std::int64_t>(bytes) / base::size_of(dtype)), dtype};
-}
 
 Memories random_memories(std::size_t ranks, std::int64_t elements) {
   std::mt19937_64 random(11);
