@@ -19,26 +19,38 @@ function(ronde_test_properties name timeout)
     ENVIRONMENT "${RONDE_TEST_ENVIRONMENT}")
 endfunction()
 
-# ronde_add_test_program(<target> SOURCES <file>... [LIBS <target>...]): a GoogleTest program, not registered.
+# ronde_add_test_program(<target> SOURCES <file>... [LIBS <target>...] [SEARCHES]): a GoogleTest program, not
+# registered. SEARCHES: it computes for seconds itself.
 function(ronde_add_test_program target)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "SEARCHES" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${target} ${arg_SOURCES})
   ronde_compile_options(${target})
+  # A test is compiled in every run and works for a second: optimising it costs more than it gives, and
+  # under a sanitizer three times as much. The layers that it links are optimised as their users get them.
+  if(arg_SEARCHES OR NOT RONDE_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)
+  else()
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/test)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ronde_gtest_main ${arg_LIBS} GTest::gmock Threads::Threads)
 endfunction()
 
-# ronde_add_test(<name> SOURCES <file>... [LIBS <target>...] [TIMEOUT <seconds>]): a test inside one
-# process, run in every preset.
+# ronde_add_test(<name> SOURCES <file>... [LIBS <target>...] [TIMEOUT <seconds>] [SEARCHES]): a test inside
+# one process, run in every preset.
 function(ronde_add_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "SEARCHES" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  set(searches)
+  if(arg_SEARCHES)
+    set(searches SEARCHES)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   string(REPLACE "." "_" target ${name}_test)
-  ronde_add_test_program(${target} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS})
+  ronde_add_test_program(${target} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} ${searches})
   add_test(NAME ${name} COMMAND ${target})
   ronde_test_properties(${name} ${arg_TIMEOUT})
 endfunction()
