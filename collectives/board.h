@@ -15,7 +15,7 @@
 //   arrived         one byte per rank and entry, for stall reports
 //   tuning          how windows of data are cut: picked by a probe when the engines open
 //   slot counters   per rank: which windows of data it has filled and is done with (slots.h)
-//   slots           per rank: two buffers of data
+//   slots           per rank: three buffers of data
 //   arenas          per rank: memory that ronde::Buffer gives out (arena.h); nothing until used
 //
 // Ranks here are positions on this host, from 0; rank 0 is the leader.
@@ -42,7 +42,7 @@ struct BoardGeometry {
   std::int64_t announce_bytes = 256 << 10;  // ring of each rank's stream to the coordinator
   std::int64_t decision_bytes = 1 << 20;    // ring of the coordinator's stream to all
   std::int64_t entries = 0;                 // capacity of the plan
-  std::int64_t slot_bytes = 512 << 10;      // of each of a rank's two slot buffers
+  std::int64_t slot_bytes = 320 << 10;      // of each of a rank's slot buffers
   std::int64_t arena_bytes = 0;             // of a rank's arena; whole pages
 
   friend bool operator==(const BoardGeometry&, const BoardGeometry&) = default;
@@ -84,6 +84,9 @@ struct ArrivalCount {
   std::uint32_t generation = 0;
   std::uint32_t count = 0;
 };
+
+// Slot buffers of a rank: one that is filled, one that is summed, one that is emptied.
+inline constexpr std::int64_t kSlotBuffers = 3;
 
 struct BoardSections;  // board_layout.h
 struct SlotWords;
@@ -161,7 +164,7 @@ class Board {
   void publish_tuning(const SlotTuning& tuning) const;
   // Nothing until it was published.
   [[nodiscard]] std::optional<SlotTuning> tuning() const;
-  // For slots.h: the counters by rank, and the buffers, two after each other for each rank.
+  // For slots.h: the counters by rank, and the buffers, kSlotBuffers after each other for each rank.
   [[nodiscard]] SlotWords* slot_words() const;
   [[nodiscard]] std::byte* slot_buffers() const;
   // The arena of a rank, as this process sees it: empty if the geometry has none.

@@ -67,7 +67,7 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.slot_words = place.many<SlotWords>(ranks);
   place.next_page(kPage);
   sections.slot_buffers =
-      place.many<std::byte>(ranks * 2 * static_cast<std::size_t>(geometry.slot_bytes));
+      place.many<std::byte>(ranks * kSlotBuffers * static_cast<std::size_t>(geometry.slot_bytes));
   if (geometry.arena_bytes > 0) {
     place.next_page(kHugePage);
     sections.arenas = place.many<std::byte>(ranks * static_cast<std::size_t>(geometry.arena_bytes));

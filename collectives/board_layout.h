@@ -16,7 +16,7 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 4;
+inline constexpr std::uint32_t kBoardVersion = 5;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -65,10 +65,10 @@ struct alignas(kCacheLinePair) TuningWords {
 // Of one rank: what it writes, and on a line of its own what others read after every post.
 struct alignas(kCacheLinePair) SlotWords {
   std::atomic<std::uint64_t> counter{0};
-  std::array<std::array<std::byte, Slots::kInlineBytes>, 2> inline_bytes{};
+  std::array<std::array<std::byte, Slots::kInlineBytes>, kSlotBuffers> inline_bytes{};
   alignas(kCacheLinePair) std::atomic<std::uint32_t> wants_rings{0};
 };
-static_assert(sizeof(std::atomic<std::uint64_t>) + 2 * Slots::kInlineBytes <= 64,
+static_assert(sizeof(std::atomic<std::uint64_t>) + kSlotBuffers * Slots::kInlineBytes <= 64,
               "the counter and what travels beside it share a cache line");
 
 // The board's parts, in memory.
@@ -90,7 +90,7 @@ struct BoardSections {
   std::size_t arrived_row = 0;
   TuningWords* tuning = nullptr;
   std::span<SlotWords> slot_words;    // by rank
-  std::span<std::byte> slot_buffers;  // by rank, two each; on pages of their own
+  std::span<std::byte> slot_buffers;  // by rank, kSlotBuffers each; on pages of their own
   std::span<std::byte> arenas;        // by rank; last, since most of it is never touched
   std::size_t total = 0;
 };

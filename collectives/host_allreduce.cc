@@ -63,26 +63,25 @@ class WindowedAllreduce final : public Collective, private HostReduction {
   }
 
   Result<StepResult> step() override {
-    // The last window is emptied when there is nothing left to fill.
-    if (window_ > plan_.windows()) return StepResult::kDone;
+    if (emptied_ == plan_.windows()) return StepResult::kDone;
     switch (phase_) {
       case Phase::kFill:
-        if (window_ == plan_.windows()) return next(Phase::kEmpty);
-        if (!slots().may_fill(number(window_))) return StepResult::kIdle;
-        fill();
-        return next(Phase::kReduce);
-      case Phase::kReduce:
-        if (!slots().all_filled(number(window_))) return StepResult::kIdle;
-        reduce();
-        return next(Phase::kEmpty);
-      case Phase::kEmpty:
-        if (window_ > 0) {
-          if (!slots().all_done(number(window_ - 1))) return StepResult::kIdle;
-          empty(window_ - 1);
+        if (filled_ < plan_.windows()) {
+          if (!slots().may_fill(number(filled_))) return StepResult::kIdle;
+          fill(filled_++);
         }
-        ++window_;
-        phase_ = Phase::kFill;
-        return window_ > plan_.windows() ? StepResult::kDone : StepResult::kProgress;
+        return next(filled_ == 1 && plan_.windows() > 1 ? Phase::kFill : Phase::kReduce);
+      case Phase::kReduce:
+        if (reduced_ < plan_.windows()) {
+          if (!slots().all_filled(number(reduced_))) return StepResult::kIdle;
+          reduce(reduced_++);
+        }
+        return next(reduced_ == 1 && plan_.windows() > 1 ? Phase::kFill : Phase::kEmpty);
+      case Phase::kEmpty:
+        if (!slots().all_done(number(emptied_))) return StepResult::kIdle;
+        empty(emptied_++);
+        if (emptied_ == plan_.windows()) return StepResult::kDone;
+        return next(Phase::kFill);
     }
     return StepResult::kIdle;
   }
@@ -101,17 +100,21 @@ class WindowedAllreduce final : public Collective, private HostReduction {
   [[nodiscard]] std::byte* place(std::int32_t rank, std::int64_t window, std::int32_t owner) const {
     return slots().buffer(rank, number(window)) + owner * plan_.piece_bytes();
   }
-  void fill() {
-    for_each_laid_out([this](std::int32_t owner) {
-      copy().in(0, plan_.piece(window_, owner), place(slots().rank(), window_, owner), store_);
+  void fill(std::int64_t window) {
+    for_each_laid_out([this, window](std::int32_t owner) {
+      copy().in(0, plan_.piece(window, owner), place(slots().rank(), window, owner), store_);
     });
-    slots().post_filled(number(window_));
+    if (window == 0) {
+      slots().post_filled(number(window));
+    } else {
+      slots().post_filled_ahead(number(window));
+    }
   }
-  void reduce() {
+  void reduce(std::int64_t window) {
     const std::int32_t me = slots().rank();
-    sum(0, plan_.piece(window_, me), true,
-        [this, me](std::int32_t rank) { return place(rank, window_, me); });
-    slots().post_done(number(window_));
+    sum(0, plan_.piece(window, me), true,
+        [this, me, window](std::int32_t rank) { return place(rank, window, me); });
+    slots().post_done(number(window));
   }
   void empty(std::int64_t window) {
     for_each_laid_out([this, window](std::int32_t owner) {
@@ -122,8 +125,11 @@ class WindowedAllreduce final : public Collective, private HostReduction {
   const WindowPlan plan_;
   const StoreKind store_;
   const std::uint64_t first_;
-  std::int64_t window_ = 0;
   Phase phase_ = Phase::kFill;
+  // How many windows.
+  std::int64_t filled_ = 0;
+  std::int64_t reduced_ = 0;
+  std::int64_t emptied_ = 0;
 };
 
 // Below this a second synchronisation costs more than every rank reading everybody's contribution;

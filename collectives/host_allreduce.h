@@ -8,7 +8,10 @@
 //   fill     copies the pieces that others own from its tensors into its slots;    posts "filled"
 //   reduce   all have filled: sums its own piece over its tensors and everybody's slots, and stores
 //            the sum into its outputs and back over every contributor's slot;      posts "done"
-//   empty    all are done with w - 1: copies the other pieces from its own slots into its outputs
+//   empty    all are done: copies the other pieces from its own slots into its outputs
+//
+// A rank fills w + 1, reduces w and empties w - 1, one after the other: what it waits for, others
+// have done while it did something else.
 //
 // The sum goes back over the slot it was read from: load and store of a line are then one transfer
 // of its ownership, and each rank reads only its own slots. Small vectors take one window in which

@@ -4,9 +4,20 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "collectives/board_layout.h"
 
 namespace ronde::collectives {
+
+namespace {
+
+// A counter is 3 * filled + done, and done is at most three behind: both can be told from it, and it
+// grows with either.
+std::uint64_t counter_of(std::uint64_t filled, std::uint64_t done) { return 3 * filled + done; }
+std::uint64_t filled_of(std::uint64_t counter) { return (counter + 3) / 4; }
+std::uint64_t done_of(std::uint64_t counter) { return counter - 3 * filled_of(counter); }
+
+}  // namespace
 
 Slots::Slots(Board board)
     : board_(std::move(board)),
@@ -16,7 +27,7 @@ Slots::Slots(Board board)
       seen_(static_cast<std::size_t>(board_.ranks())) {}
 
 std::byte* Slots::inline_bytes(std::int32_t rank, std::uint64_t window) const {
-  return words_[rank].inline_bytes[window & 1].data();
+  return words_[rank].inline_bytes[window % kSlotBuffers].data();
 }
 
 void Slots::want_rings(bool wanted) {
@@ -27,24 +38,42 @@ void Slots::want_rings(bool wanted) {
 
 // seq_cst on both sides: the poster writes its counter and then reads who wants rings; a rank that
 // goes to sleep says so and then reads the counters. One of the two sees the other.
-void Slots::post(std::uint64_t value) {
-  words_[rank()].counter.store(value, std::memory_order_seq_cst);
+void Slots::post(std::uint64_t filled, std::uint64_t done) {
+  base::check(done <= filled && filled - done <= 3, "windows are filled and done in order");
+  filled_ = filled;
+  done_ = done;
+  words_[rank()].counter.store(counter_of(filled, done), std::memory_order_seq_cst);
   for (std::int32_t other = 0; other < ranks(); ++other) {
     if (words_[other].wants_rings.load(std::memory_order_seq_cst) == 0 || other == rank()) continue;
     board_.doorbell(other).ring();
   }
 }
 
-bool Slots::reached(std::int32_t rank, std::uint64_t value) {
-  std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
-  // seq_cst for the look after want_rings(); on its own, acquire is what guards the bytes.
-  if (seen < value) seen = words_[rank].counter.load(std::memory_order_seq_cst);
-  return seen >= value;
+// seq_cst for the look after want_rings(); on its own, acquire is what guards the bytes.
+std::uint64_t Slots::look(std::int32_t rank) {
+  return seen_[static_cast<std::size_t>(rank)] =
+             words_[rank].counter.load(std::memory_order_seq_cst);
 }
 
-bool Slots::all_reached(std::uint64_t value) {
+bool Slots::filled(std::int32_t rank, std::uint64_t window) {
+  return filled_of(seen_[static_cast<std::size_t>(rank)]) > window ||
+         filled_of(look(rank)) > window;
+}
+
+bool Slots::done(std::int32_t rank, std::uint64_t window) {
+  return done_of(seen_[static_cast<std::size_t>(rank)]) > window || done_of(look(rank)) > window;
+}
+
+bool Slots::all_filled(std::uint64_t window) {
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
-    if (rank != this->rank() && !reached(rank, value)) return false;
+    if (rank != this->rank() && !filled(rank, window)) return false;
+  }
+  return true;
+}
+
+bool Slots::all_done(std::uint64_t window) {
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (rank != this->rank() && !done(rank, window)) return false;
   }
   return true;
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data part of the board. Every rank has two slot buffers and one counter. Collectives work in
+// The data part of the board. Every rank has three slot buffers and one counter. Collectives work in
 // windows, which are numbered over the life of the board, the same on every rank; window w uses
-// buffer w % 2 of each rank:
+// buffer w % 3 of each rank. A rank says two things of a window, in this order:
 //
-//   counter of a rank   2w + 1   "filled": what others need of me in window w lies in my buffer
-//                       2w + 2   "done":   I do not touch anybody's buffers in window w any more
+//   "filled"   what others need of me in window w lies in my buffer
+//   "done"     I do not touch anybody's buffers in window w any more
 //
-// A rank writes its counter alone and never sets it back. One rule makes two buffers enough,
-// whatever the collectives do in their windows: a rank fills its buffer in window w only when every
-// rank is done with window w - 2 (may_fill). "Done" may be left out where nobody waits for it in
-// this window: the next window's "filled" is larger.
+// It says them window by window; "filled" may run ahead of "done" by up to two windows, so that a
+// rank has something to do while others fill theirs. Both are in one word, the counter
+// 3 * (windows filled) + (windows done), which its rank alone writes and never sets back. One rule
+// makes three buffers enough, whatever the collectives do in their windows: a rank fills its buffer
+// in window w only when every rank is done with window w - 3 (may_fill).
 //
 // Up to kInlineBytes of a window can travel beside the counter, in its cache line.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +29,7 @@ namespace ronde::collectives {
 // Thread safety: one thread at a time (whoever has the agent's role).
 class Slots {
  public:
-  static constexpr std::size_t kInlineBytes = 24;
+  static constexpr std::size_t kInlineBytes = 16;
 
   explicit Slots(Board board);
 
@@ -39,7 +41,8 @@ class Slots {
   [[nodiscard]] std::int64_t buffer_bytes() const { return buffer_bytes_; }
   // The buffer of a rank for a window, aligned to 64.
   [[nodiscard]] std::byte* buffer(std::int32_t rank, std::uint64_t window) const {
-    return buffers_ + (2 * rank + static_cast<std::int64_t>(window & 1)) * buffer_bytes_;
+    return buffers_ +
+           (kSlotBuffers * rank + static_cast<std::int64_t>(window % kSlotBuffers)) * buffer_bytes_;
   }
   // The place beside the counter.
   [[nodiscard]] std::byte* inline_bytes(std::int32_t rank, std::uint64_t window) const;
@@ -48,27 +51,28 @@ class Slots {
   [[nodiscard]] std::uint64_t next_window() const { return next_window_; }
   void use_windows(std::uint64_t count) { next_window_ += count; }
 
-  void post_filled(std::uint64_t window) { post(2 * window + 1); }
-  void post_done(std::uint64_t window) { post(2 * window + 2); }
+  // Filled, and done with all windows before: "done" may be left out where nobody waits for it.
+  void post_filled(std::uint64_t window) { post(window + 1, window); }
+  // Filled while an earlier window of this rank is not done.
+  void post_filled_ahead(std::uint64_t window) { post(window + 1, done_); }
+  void post_done(std::uint64_t window) { post(std::max(filled_, window + 1), window + 1); }
 
-  [[nodiscard]] bool filled(std::int32_t rank, std::uint64_t window) {
-    return reached(rank, 2 * window + 1);
+  [[nodiscard]] bool filled(std::int32_t rank, std::uint64_t window);
+  [[nodiscard]] bool done(std::int32_t rank, std::uint64_t window);
+  // All others, that is: a rank knows of itself.
+  [[nodiscard]] bool all_filled(std::uint64_t window);
+  [[nodiscard]] bool all_done(std::uint64_t window);
+  [[nodiscard]] bool may_fill(std::uint64_t window) {
+    return window < kSlotBuffers || all_done(window - kSlotBuffers);
   }
-  [[nodiscard]] bool done(std::int32_t rank, std::uint64_t window) {
-    return reached(rank, 2 * window + 2);
-  }
-  [[nodiscard]] bool all_filled(std::uint64_t window) { return all_reached(2 * window + 1); }
-  [[nodiscard]] bool all_done(std::uint64_t window) { return all_reached(2 * window + 2); }
-  [[nodiscard]] bool may_fill(std::uint64_t window) { return window < 2 || all_done(window - 2); }
 
   // From now on every post of another rank rings this rank's doorbell (true), or none does. Before
   // it sleeps a rank asks for rings and then looks once more: one of the two sees a late post.
   void want_rings(bool wanted);
 
  private:
-  void post(std::uint64_t value);
-  [[nodiscard]] bool reached(std::int32_t rank, std::uint64_t value);
-  [[nodiscard]] bool all_reached(std::uint64_t value);
+  void post(std::uint64_t filled, std::uint64_t done);
+  std::uint64_t look(std::int32_t rank);
 
   Board board_;
   SlotWords* words_;  // by rank
@@ -76,6 +80,9 @@ class Slots {
   std::int64_t buffer_bytes_;
   std::uint64_t next_window_ = 0;
   bool wants_rings_ = false;
+  // What this rank has posted: how many windows.
+  std::uint64_t filled_ = 0;
+  std::uint64_t done_ = 0;
   std::vector<std::uint64_t> seen_;  // by rank: the counter as it was last read
 };
 

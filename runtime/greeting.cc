@@ -10,6 +10,7 @@
 
 #include "base/cores.h"
 #include "base/numbers.h"
+#include "collectives/board.h"
 #include "runtime/signature.h"
 
 namespace ronde::runtime {
@@ -103,7 +104,7 @@ std::string table_of(std::span<const Greeting> greetings, const collectives::Job
                      std::int64_t slot_bytes) {
   std::ostringstream text;
   text << "job of " << shape.text() << "; inside a host tensors move over shared memory ("
-       << "2 slots of " << slot_bytes << " bytes for each rank)";
+       << collectives::kSlotBuffers << " slots of " << slot_bytes << " bytes for each rank)";
   if (shape.hosts() > 1) text << ", between hosts over MPI, and control over TCP";
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const auto ranks = shape.ranks_of(host);

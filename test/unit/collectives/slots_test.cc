@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "test/unit/collectives/boards.h"
@@ -31,17 +32,17 @@ TEST(Slots, BuffersAreApartAndOnLinesAndShared) {
   EXPECT_EQ(bytes % 64, 0);
   std::uint8_t mark = 0;
   for (std::int32_t rank = 0; rank < 3; ++rank) {
-    for (std::uint64_t window = 0; window < 2; ++window) {
+    for (std::uint64_t window = 0; window < 3; ++window) {
       std::byte* const buffer = slots[0].buffer(rank, window);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer) % 64, 0U);
-      EXPECT_EQ(buffer, slots[0].buffer(rank, window + 2)) << "two buffers take turns";
+      EXPECT_EQ(buffer, slots[0].buffer(rank, window + 3)) << "three buffers take turns";
       std::memset(buffer, ++mark, static_cast<std::size_t>(bytes));
       std::memset(slots[0].inline_bytes(rank, window), mark, Slots::kInlineBytes);
     }
   }
   mark = 0;
   for (std::int32_t rank = 0; rank < 3; ++rank) {
-    for (std::uint64_t window = 0; window < 2; ++window) {
+    for (std::uint64_t window = 0; window < 3; ++window) {
       const auto expected = static_cast<std::byte>(++mark);
       EXPECT_EQ(slots[1].buffer(rank, window)[0], expected);
       EXPECT_EQ(slots[1].buffer(rank, window)[bytes - 1], expected);
@@ -68,6 +69,34 @@ TEST(Slots, ACounterSaysHowFarARankIs) {
   EXPECT_FALSE(slots[1].done(0, 2));
 }
 
+TEST(Slots, FilledMayRunAheadOfDone) {
+  std::vector<Slots> slots = make_slots(2);
+  // How many windows rank 1 sees filled and done.
+  const auto seen = [&] {
+    std::pair<std::uint64_t, std::uint64_t> counts;
+    while (slots[1].filled(0, counts.first)) ++counts.first;
+    while (slots[1].done(0, counts.second)) ++counts.second;
+    return counts;
+  };
+  using Counts = std::pair<std::uint64_t, std::uint64_t>;
+  slots[0].post_filled(0);
+  slots[0].post_filled_ahead(1);
+  EXPECT_EQ(seen(), Counts(2, 0));
+  for (std::uint64_t window = 0; window < 20; ++window) {
+    slots[0].post_done(window);
+    EXPECT_EQ(seen(), Counts(window + 2, window + 1));
+    slots[0].post_filled_ahead(window + 2);
+    EXPECT_EQ(seen(), Counts(window + 3, window + 1));
+  }
+  slots[0].post_done(20);
+  slots[0].post_done(21);
+  EXPECT_EQ(seen(), Counts(22, 22));
+  slots[0].post_done(22);
+  EXPECT_EQ(seen(), Counts(23, 23)) << "done without anything to fill";
+  slots[0].post_filled(40);
+  EXPECT_EQ(seen(), Counts(41, 40));
+}
+
 TEST(Slots, AllMeansAllOthers) {
   std::vector<Slots> slots = make_slots(3);
   slots[1].post_filled(0);
@@ -84,13 +113,13 @@ TEST(Slots, AllMeansAllOthers) {
 TEST(Slots, ABufferIsFilledAgainWhenAllAreDoneWithItsLastWindow) {
   std::vector<Slots> slots = make_slots(3);
   EXPECT_TRUE(slots[0].may_fill(0));
-  EXPECT_TRUE(slots[0].may_fill(1));
-  EXPECT_FALSE(slots[0].may_fill(2));
-  slots[1].post_done(0);
-  EXPECT_FALSE(slots[0].may_fill(2));
-  slots[2].post_done(0);
   EXPECT_TRUE(slots[0].may_fill(2));
   EXPECT_FALSE(slots[0].may_fill(3));
+  slots[1].post_done(0);
+  EXPECT_FALSE(slots[0].may_fill(3));
+  slots[2].post_done(0);
+  EXPECT_TRUE(slots[0].may_fill(3));
+  EXPECT_FALSE(slots[0].may_fill(4));
 }
 
 TEST(Slots, WindowsAreNumberedOverTheLifeOfTheBoard) {
