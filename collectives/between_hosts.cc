@@ -14,10 +14,10 @@
 namespace ronde::collectives {
 namespace {
 
-constexpr double kStepSeconds = 60e-6;
-constexpr double kMessageSeconds = 30e-6;
+constexpr double kStepSeconds = 10e-6;
+constexpr double kMessageSeconds = 12e-6;
 constexpr double kByteSeconds = 8e-9;
-constexpr double kIncast = 1.125;  // on the bytes, where several send to one at a time
+constexpr double kIncast = 1.0625;  // on the bytes, where several send to one at a time
 
 constexpr std::array<std::string_view, 3> kNames{"ring", "direct", "gather"};
 

@@ -31,13 +31,13 @@ struct AlgorithmLimits {
 };
 
 // From a model of a line of 1 Gbit/s with TCP, since that is where the choice matters most: a step
-// costs 60 us, a message 30 us of the processors at its ends, and a byte 8 ns on the line that all
+// costs 10 us, a message 12 us of the processors at its ends, and a byte 8 ns on the line that all
 // ranks of a host share.
 //
 //            steps                 messages              times the bytes
 //   gather   1, of 4 hosts log2 n  n-1, of 4 log2 n      n-1
-//   direct   2                     2(n-1)                2(n-1)/n, and an eighth more where several
-//                                                        send to one at a time
+//   direct   2                     2(n-1)                2(n-1)/n, and a sixteenth more where
+//                                                        several send to one at a time
 //   ring     2(n-1)                2(n-1)                2(n-1)/n
 [[nodiscard]] AlgorithmLimits limits_for(int hosts);
 [[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);

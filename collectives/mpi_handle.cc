@@ -2,8 +2,6 @@
 // Whether MPI may be called, and its errors in words: see mpi_handle.h.
 #include "collectives/mpi_handle.h"
 
-#include <unistd.h>
-
 #include <array>
 
 #include "base/numbers.h"
@@ -37,7 +35,7 @@ Status MpiHandle::usable() const {
   if (abandoned.load(std::memory_order_acquire)) {
     return Status::error(Code::kTransport, "MPI is not used any more after a failure or close");
   }
-  if (owner != ::getpid()) return forked_child();
+  if (!owner.is_mine()) return forked_child();
   return mpi_running().status();
 }
 

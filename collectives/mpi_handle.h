@@ -4,11 +4,11 @@
 #pragma once
 
 #include <mpi.h>
-#include <sys/types.h>
 
 #include <atomic>
 #include <string>
 
+#include "base/fork_mark.h"
 #include "base/mutex.h"
 #include "base/status.h"
 
@@ -33,7 +33,7 @@ struct MpiHandle {
   int size = 1;
   int largest_tag = 0;
   int thread_level = MPI_THREAD_SINGLE;
-  pid_t owner = 0;  // a forked child inherits the object, but not MPI
+  base::ForkMark owner;  // a forked child inherits the object, but not MPI
   std::atomic<bool> abandoned{false};
 
   // Whether MPI may be called with this communicator, and if not, why.

@@ -313,7 +313,6 @@ Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
   MPI_Comm_get_attr(handle.communicator, MPI_TAG_UB, static_cast<void*>(&attribute), &found);
   constexpr int kLeastOfStandard = 32767;
   handle.largest_tag = found != 0 ? *static_cast<int*>(attribute) : kLeastOfStandard;
-  handle.owner = ::getpid();
   return {};
 }
 

@@ -31,7 +31,12 @@ class MpiTransport final : public Transport {
 
   Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
     return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
-      return MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
+      const int error =
+          MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
+      if (error != MPI_SUCCESS || count > kSmallMessage) return error;
+      // It has left as a rule, and MPI knows: no need to look at all connections for it later.
+      int ended = 0;
+      return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
     });
   }
 
@@ -62,6 +67,7 @@ class MpiTransport final : public Transport {
   };
 
   static constexpr unsigned kIndexBits = 32;
+  static constexpr int kSmallMessage = 4096;  // bytes: MPI gives it to the system at once
 
   template <typename Start>
   Result<Request> start(Kind kind, int peer, int tag, std::size_t bytes, Start&& call);
@@ -143,6 +149,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
     }
   }
   slot.used = true;
+  slot.ended = slot.request == MPI_REQUEST_NULL;
   ++outstanding_;
   return Request{slot.round} << kIndexBits | index;
 }

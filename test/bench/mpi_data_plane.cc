@@ -84,6 +84,8 @@ class DataPlane final : public Contender {
       if (!result.ok()) require(result.status());
       if (*result == ronde::collectives::StepResult::kDone) return;
       if (*result == ronde::collectives::StepResult::kIdle) {
+        // While messages are under way MPI has just given the core away itself, if it was told to.
+        if (transport_->outstanding() > 0) continue;
         relax(oversubscribed_ || ++idle > kPatience);
       }
     }
