@@ -97,6 +97,7 @@ ronde_statistics difference(const ronde_statistics& after, const ronde_statistic
   result.batches -= before.batches;
   result.tensors -= before.tensors;
   result.control_bytes -= before.control_bytes;
+  result.execution_nanoseconds -= before.execution_nanoseconds;
   return result;
 }
 
@@ -104,16 +105,21 @@ double ratio(std::uint64_t numerator, std::uint64_t denominator) {
   return denominator == 0 ? 0.0 : static_cast<double>(numerator) / static_cast<double>(denominator);
 }
 
+// Shares of the time of rank 0: computing and waiting make up all of it; a transfer is under way
+// beside either.
 void print_result(const ronde::Engine& engine, const Settings& settings,
                   const trainer::FitResult& fit, double accuracy, const std::string& hash,
                   const ronde_statistics& used) {
   std::printf(
       "ranks=%d epochs=%zu train_loss=%.9g test_accuracy=%.4f seconds=%.3f "
       "images_per_second=%.0f param_hash=%s batches=%" PRIu64
-      " tensors_per_batch=%.2f control_bytes_per_step=%.1f\n",
+      " tensors_per_batch=%.2f control_bytes_per_step=%.1f compute_share=%.3f wait_share=%.3f"
+      " transfer_share=%.3f\n",
       engine.size(), settings.fit.epochs, fit.train_loss, accuracy, fit.seconds,
       static_cast<double>(fit.images) / fit.seconds, hash.c_str(), used.batches,
-      ratio(used.tensors, used.batches), ratio(used.control_bytes, fit.steps));
+      ratio(used.tensors, used.batches), ratio(used.control_bytes, fit.steps),
+      1.0 - fit.wait_seconds / fit.seconds, fit.wait_seconds / fit.seconds,
+      static_cast<double>(used.execution_nanoseconds) * 1e-9 / fit.seconds);
   std::fflush(stdout);
 }
 

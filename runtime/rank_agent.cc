@@ -295,6 +295,7 @@ Result<int> RankAgent::execute() {
   // another one, perhaps.
   bool ended = false;
   for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
+    if (!batch_began_) batch_began_ = clock_.now();
     const auto progress = executor_.step(finished_);
     if (!progress.ok()) {
       describe(executor_.batch(), doing_);
@@ -303,6 +304,11 @@ Result<int> RankAgent::execute() {
                            progress.status());
     }
     ended = !finished_.empty();
+    if (ended) {
+      execution_nanoseconds_.fetch_add((clock_.now() - *batch_began_).count(),
+                                       std::memory_order_relaxed);
+      batch_began_.reset();
+    }
     for (const ExecutableBatch& batch : finished_) finish(batch);
     finished_.clear();
     if (!*progress) return work;
@@ -372,6 +378,7 @@ Statistics RankAgent::statistics() const {
   result.payload_bytes = payload_bytes_.load(std::memory_order_relaxed);
   result.control_bytes = control_bytes_.load(std::memory_order_relaxed);
   result.full_requests = full_requests_.load(std::memory_order_relaxed);
+  result.execution = base::Nanoseconds(execution_nanoseconds_.load(std::memory_order_relaxed));
   result.planned_requests = planned_requests_.load(std::memory_order_relaxed);
   return result;
 }

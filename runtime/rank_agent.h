@@ -40,6 +40,7 @@ struct Statistics {
   std::uint64_t full_requests = 0;
   std::uint64_t planned_requests = 0;
   std::uint64_t background_wakes = 0;
+  base::Nanoseconds execution{0};  // while a batch was under way
 };
 
 // Thread safety: the Agent functions as agent.h says; announce(), fail(), failed(),
@@ -173,6 +174,7 @@ class RankAgent final : public Agent {
   // Of the last look: more_ before it is published, and whether the executor could have gone on.
   bool left_over_ = false;
   bool strides_ = false;
+  std::optional<base::Instant> batch_began_;  // the one that is under way
   // Tensors reported as failed by stalling; if the coordinator has not ended the job by then, this
   // rank does.
   std::vector<LocalTensorPtr> stalled_;
@@ -193,6 +195,7 @@ class RankAgent final : public Agent {
   std::atomic<std::uint64_t> tensors_{0};
   std::atomic<std::uint64_t> payload_bytes_{0};
   std::atomic<std::uint64_t> control_bytes_{0};
+  std::atomic<std::int64_t> execution_nanoseconds_{0};
   std::atomic<std::uint64_t> full_requests_{0};
   std::atomic<std::uint64_t> planned_requests_{0};
 };

@@ -154,6 +154,7 @@ ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistic
     result.full_requests = now.full_requests;
     result.planned_requests = now.planned_requests;
     result.background_wakes = now.background_wakes;
+    result.execution_nanoseconds = static_cast<std::uint64_t>(now.execution.count());
     std::memcpy(statistics, &result, std::min(result.struct_size, sizeof(result)));
     return {};
   });

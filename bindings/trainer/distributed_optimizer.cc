@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "bindings/trainer/progress.h"
 #include "bindings/trainer/random.h"
 
 namespace ronde::trainer {
@@ -44,7 +45,9 @@ void DistributedOptimizer::gradient_ready(const Parameter& parameter) {
 
 void DistributedOptimizer::step() {
   submit_held_back();
+  const double begin = steady_seconds();
   averager_.wait();
+  waited_seconds_ += steady_seconds() - begin;
   sgd_.step();
   ++steps_;
 }

@@ -35,6 +35,8 @@ class DistributedOptimizer {
   void gradient_ready(const Parameter& parameter);
   // Waits for the sums and updates the parameters, with the same result on every rank.
   void step();
+  // How long this rank has waited for sums since it was made.
+  [[nodiscard]] double waited_seconds() const { return waited_seconds_; }
 
  private:
   void submit_held_back();
@@ -46,6 +48,7 @@ class DistributedOptimizer {
   std::vector<GradientAverager::Id> ids_;  // by Parameter::index
   std::uint64_t shuffle_seed_;
   std::uint64_t steps_ = 0;
+  double waited_seconds_ = 0.0;
   std::vector<std::size_t> held_back_;  // indices of parameters
 };
 

@@ -37,6 +37,7 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
   Matrix logit_gradient;
   FitResult result;
   optimizer.broadcast_state();
+  const double waited_before = optimizer.waited_seconds();
   progress.start();
   for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
     const EpochSampler sampler(data.size(), options.global_batch, options.seed, epoch);
@@ -64,6 +65,7 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
     }
   }
   result.seconds = progress.seconds();
+  result.wait_seconds = optimizer.waited_seconds() - waited_before;
   return result;
 }
 

@@ -79,9 +79,12 @@ def train(programs, ranks, **flags):
     done = programs.run(TRAIN, *flags, ranks=ranks)
     values = result(done)
     keys = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches "
-            "tensors_per_batch control_bytes_per_step")
+            "tensors_per_batch control_bytes_per_step compute_share wait_share transfer_share")
     expect(list(values) == keys.split(), done, "the last line has other keys")
     expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
+    compute, wait, transfer = (float(values[f"{what}_share"]) for what in ("compute", "wait", "transfer"))
+    expect(abs(compute + wait - 1) < 0.002 and 0 < compute < 1, done, "computing and waiting are all there is")
+    expect(0 < transfer < 1, done, "a part of the time a transfer is under way")
     return values
 
 

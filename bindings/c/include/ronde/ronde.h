@@ -151,6 +151,9 @@ typedef struct ronde_statistics {
   uint64_t full_requests;    /* announcements by name */
   uint64_t planned_requests; /* announcements by a bit of the plan */
   uint64_t background_wakes; /* times the background thread left its sleep */
+  /* Nanoseconds in which a batch was under way: from its first step on this rank until its results
+   * were complete here, waiting for other ranks included. */
+  uint64_t execution_nanoseconds;
 } ronde_statistics;
 
 RONDE_API const char* ronde_version(void);
