@@ -55,6 +55,7 @@ struct Settings {
 };
 
 int level_of(const std::string& name) {
+  if (name == "single") return MPI_THREAD_SINGLE;
   if (name == "funneled") return MPI_THREAD_FUNNELED;
   if (name == "serialized") return MPI_THREAD_SERIALIZED;
   if (name == "multiple") return MPI_THREAD_MULTIPLE;

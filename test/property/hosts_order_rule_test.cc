@@ -143,6 +143,16 @@ class RankOfJob final : public BackToBack {
   Memories outputs_;
 };
 
+// All ranks on their way through the operations.
+void run(JobOfHosts& job, const std::vector<Operation>& operations, std::uint64_t seed) {
+  std::vector<std::unique_ptr<Collective>> all;
+  for (std::size_t rank = 0; rank < job.size(); ++rank) {
+    all.push_back(std::make_unique<RankOfJob>(
+        job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
+  }
+  job.ranks().expect_done(all, seed);
+}
+
 struct Param {
   const char* name;
   std::vector<std::int32_t> leaders;
@@ -161,14 +171,53 @@ TEST_P(HostsOrderRuleTest, BitsAreThoseOfTheJobsShape) {
     std::vector<Operation> operations;
     operations.reserve(6);
     for (int i = 0; i < 6; ++i) operations.push_back(random_operation(shape, random));
-    std::vector<std::unique_ptr<Collective>> all;
-    for (std::size_t rank = 0; rank < job.size(); ++rank) {
-      all.push_back(std::make_unique<RankOfJob>(
-          job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
-    }
-    job.ranks().expect_done(all, seed);
+    run(job, operations, seed);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
     expect_same_windows(job);
+  }
+}
+
+// What all ranks of the job send in an allreduce of that many elements.
+std::int64_t bytes_on_the_line(const JobShape& shape, Algorithm algorithm,
+                               base::Compression compression, std::int64_t elements) {
+  Random random(7);
+  Operation op;
+  op.what.compression = compression;
+  op.algorithm = algorithm;
+  op.tuning.piece_bytes = 4096;
+  op.segment = base::Bytes(4096);
+  op.block = base::Bytes(64 << 10);
+  Memories& tensor = op.inputs.emplace_back();
+  for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+    tensor.push_back(oracle::random_elements(DType::kF32, elements, random));
+  }
+  op.expected.push_back(oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
+  JobOfHosts job(shape, 64);
+  const std::vector<Operation> operations{op};
+  run(job, operations, 3);
+  std::int64_t bytes = 0;
+  for (std::size_t rank = 0; rank < job.size(); ++rank) {
+    bytes += job.ranks().transport(static_cast<int>(rank)).bytes_sent();
+  }
+  return bytes;
+}
+
+TEST_P(HostsOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
+  const JobShape shape = shape_of(GetParam().leaders);
+  // Whole lines for every slice of every chunk, compressed or not.
+  const std::int64_t elements = std::int64_t{32} * 8 * 3 * shape.hosts() * shape.slices();
+  const std::int64_t hosts = shape.hosts();
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+    const std::int64_t whole =
+        bytes_on_the_line(shape, algorithm, base::Compression::kNone, elements);
+    const std::int64_t copies =
+        algorithm == Algorithm::kGather ? hosts * (hosts - 1) : 2 * (hosts - 1);
+    EXPECT_EQ(whole, copies * elements * 4) << name_of(algorithm);
+    for (const base::Compression compression :
+         {base::Compression::kF16, base::Compression::kBf16}) {
+      EXPECT_EQ(2 * bytes_on_the_line(shape, algorithm, compression, elements), whole)
+          << name_of(algorithm);
+    }
   }
 }
 
@@ -191,12 +240,7 @@ TEST_P(HostsOrderRuleTest, LongVectorsInManyBlocks) {
     op.expected.push_back(oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
     JobOfHosts job(shape, 1024);
     const std::vector<Operation> operations{op};
-    std::vector<std::unique_ptr<Collective>> all;
-    for (std::size_t rank = 0; rank < job.size(); ++rank) {
-      all.push_back(std::make_unique<RankOfJob>(
-          job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
-    }
-    job.ranks().expect_done(all, 5);
+    run(job, operations, 5);
     for (std::size_t rank = 0; rank < job.size(); ++rank) {
       EXPECT_LE(job.ranks().workspace(static_cast<int>(rank)).idle_bytes().value(), 2 << 20);
     }
