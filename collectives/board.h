@@ -164,7 +164,8 @@ class Board {
   void publish_tuning(const SlotTuning& tuning) const;
   // Nothing until it was published.
   [[nodiscard]] std::optional<SlotTuning> tuning() const;
-  // For slots.h: the counters by rank, and the buffers, kSlotBuffers after each other for each rank.
+  // For slots.h: the counters by rank, and the buffers, kSlotBuffers after each other for each
+  // rank.
   [[nodiscard]] SlotWords* slot_words() const;
   [[nodiscard]] std::byte* slot_buffers() const;
   // The arena of a rank, as this process sees it: empty if the geometry has none.

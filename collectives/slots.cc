@@ -11,8 +11,8 @@ namespace ronde::collectives {
 
 namespace {
 
-// A counter is 3 * filled + done, and done is at most three behind: both can be told from it, and it
-// grows with either.
+// A counter is 3 * filled + done, and done is at most three behind: both can be told from it, and
+// it grows with either.
 std::uint64_t counter_of(std::uint64_t filled, std::uint64_t done) { return 3 * filled + done; }
 std::uint64_t filled_of(std::uint64_t counter) { return (counter + 3) / 4; }
 std::uint64_t done_of(std::uint64_t counter) { return counter - 3 * filled_of(counter); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data part of the board. Every rank has three slot buffers and one counter. Collectives work in
-// windows, which are numbered over the life of the board, the same on every rank; window w uses
+// The data part of the board. Every rank has three slot buffers and one counter. Collectives work
+// in windows, which are numbered over the life of the board, the same on every rank; window w uses
 // buffer w % 3 of each rank. A rank says two things of a window, in this order:
 //
 //   "filled"   what others need of me in window w lies in my buffer

@@ -63,7 +63,8 @@ class RankOfScenario {
   // A buffer belongs to nobody from the moment when all are done with its last window until it is
   // filled again; between two collectives this rank needs none of its own.
   void poison() {
-    for (std::uint64_t window = slots_.next_window(); window < slots_.next_window() + kSlotBuffers; ++window) {
+    for (std::uint64_t window = slots_.next_window(); window < slots_.next_window() + kSlotBuffers;
+         ++window) {
       if (!slots_.may_fill(window)) continue;
       std::memset(slots_.buffer(slots_.rank(), window), 0xA5,
                   static_cast<std::size_t>(slots_.buffer_bytes()));
