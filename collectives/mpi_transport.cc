@@ -144,7 +144,11 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
     const int error = call(*count, &slot.request);
     if (error != MPI_SUCCESS) {
       const Status status = mpi_error(error, describe(slot)).with_rank(peer);
-      free_slot(index);
+      if (slot.request == MPI_REQUEST_NULL) {
+        free_slot(index);
+      } else {
+        ++outstanding_;  // nobody asks after it any more, and MPI may still read the memory
+      }
       return status;
     }
   }

@@ -6,8 +6,8 @@
 //   "filled"   what others need of me in window w lies in my buffer
 //   "done"     I do not touch anybody's buffers in window w any more
 //
-// It says them window by window; "filled" may run ahead of "done" by up to two windows, so that a
-// rank has something to do while others fill theirs. Both are in one word, the counter
+// It says them window by window; "filled" runs ahead of "done" by up to two windows, so that a rank
+// has something to do while others fill theirs. Both are in one word, the counter
 // 3 * (windows filled) + (windows done), which its rank alone writes and never sets back. One rule
 // makes three buffers enough, whatever the collectives do in their windows: a rank fills its buffer
 // in window w only when every rank is done with window w - 3 (may_fill).

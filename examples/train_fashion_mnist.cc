@@ -97,7 +97,6 @@ ronde_statistics difference(const ronde_statistics& after, const ronde_statistic
   result.batches -= before.batches;
   result.tensors -= before.tensors;
   result.control_bytes -= before.control_bytes;
-  result.execution_nanoseconds -= before.execution_nanoseconds;
   return result;
 }
 
@@ -119,7 +118,7 @@ void print_result(const ronde::Engine& engine, const Settings& settings,
       static_cast<double>(fit.images) / fit.seconds, hash.c_str(), used.batches,
       ratio(used.tensors, used.batches), ratio(used.control_bytes, fit.steps),
       1.0 - fit.wait_seconds / fit.seconds, fit.wait_seconds / fit.seconds,
-      static_cast<double>(used.execution_nanoseconds) * 1e-9 / fit.seconds);
+      fit.transfer_seconds / fit.seconds);
   std::fflush(stdout);
 }
 

@@ -38,6 +38,8 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
   FitResult result;
   optimizer.broadcast_state();
   const double waited_before = optimizer.waited_seconds();
+  const std::uint64_t executed_before = engine.statistics().execution_nanoseconds;
+  double waited_for_loss = 0.0;
   progress.start();
   for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
     const EpochSampler sampler(data.size(), options.global_batch, options.seed, epoch);
@@ -55,7 +57,9 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
       progress.batch_done(position);
       ++result.steps;
     }
+    const double begin = steady_seconds();
     result.train_loss = mean_over_ranks(engine, loss_sum, data.size());
+    waited_for_loss += steady_seconds() - begin;
     result.images += data.size();
     progress.epoch_done(position, result.train_loss);
     if (!std::isfinite(result.train_loss)) {
@@ -65,7 +69,9 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
     }
   }
   result.seconds = progress.seconds();
-  result.wait_seconds = optimizer.waited_seconds() - waited_before;
+  result.wait_seconds = optimizer.waited_seconds() - waited_before + waited_for_loss;
+  result.transfer_seconds =
+      1e-9 * static_cast<double>(engine.statistics().execution_nanoseconds - executed_before);
   return result;
 }
 

@@ -22,8 +22,9 @@ struct FitOptions {
 struct FitResult {
   double train_loss = 0.0;  // mean over the samples of the last epoch, each before its step
   double seconds = 0.0;
-  double wait_seconds = 0.0;  // of those, how long this rank waited for sums of gradients
-  std::uint64_t images = 0;   // seen by all ranks
+  double wait_seconds = 0.0;      // of those, how long this rank waited for sums
+  double transfer_seconds = 0.0;  // and how long a batch was under way on it
+  std::uint64_t images = 0;       // seen by all ranks
   std::uint64_t steps = 0;
 };
 
