@@ -229,14 +229,21 @@ ArrivalCount Board::arrival(std::int64_t entry) const {
   return unpack(sections_->arrival[index_of_entry(entry)].load(std::memory_order_seq_cst));
 }
 
-void Board::mark_arrived(std::int64_t entry, bool arrived) const {
-  const std::size_t row = index_of_rank(rank_) * sections_->arrived_row;
-  sections_->arrived[row + index_of_entry(entry)].store(arrived ? 1 : 0, std::memory_order_relaxed);
+std::atomic<std::uint64_t>& Board::arrived_mark(std::int32_t rank, std::int64_t entry) const {
+  return sections_->arrived[index_of_rank(rank) * sections_->arrived_row + index_of_entry(entry)];
 }
 
-bool Board::has_arrived(std::int32_t rank, std::int64_t entry) const {
-  const std::size_t row = index_of_rank(rank) * sections_->arrived_row;
-  return sections_->arrived[row + index_of_entry(entry)].load(std::memory_order_relaxed) != 0;
+// 0 is no mark.
+void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches) const {
+  arrived_mark(rank_, entry).store(received_batches + 1, std::memory_order_relaxed);
+}
+
+void Board::unmark_arrived(std::int64_t entry) const {
+  arrived_mark(rank_, entry).store(0, std::memory_order_relaxed);
+}
+
+bool Board::has_arrived(std::int32_t rank, std::int64_t entry, std::uint64_t last_batch) const {
+  return arrived_mark(rank, entry).load(std::memory_order_relaxed) > last_batch;
 }
 
 void Board::push_ready(std::int64_t entry) const {

@@ -12,7 +12,7 @@
 //   announcements   per rank: a byte stream to the coordinator
 //   decisions       one byte stream from the coordinator to all ranks
 //   arrival         one word per plan entry: generation and count
-//   arrived         one byte per rank and entry, for stall reports
+//   arrived         one word per rank and entry, for stall reports
 //   tuning          how windows of data are cut: picked by a probe when the engines open
 //   slot counters   per rank: which windows of data it has filled and is done with (slots.h)
 //   slots           per rank: three buffers of data
@@ -150,9 +150,13 @@ class Board {
   [[nodiscard]] std::uint32_t close_generation(std::int64_t entry,
                                                std::uint32_t new_generation) const;
   [[nodiscard]] ArrivalCount arrival(std::int64_t entry) const;
-  // Which ranks have arrived: a hint for reports, not ordered with arrive().
-  void mark_arrived(std::int64_t entry, bool arrived) const;
-  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry) const;
+  // Which ranks have arrived: a hint for reports, not ordered with arrive(). A mark holds how many
+  // batches the rank had received, so that one of an earlier step, of a rank that has not got
+  // further yet, is known as such. `last_batch`: the last one with this entry, 0 if there was none.
+  void mark_arrived(std::int64_t entry, std::uint64_t received_batches) const;
+  void unmark_arrived(std::int64_t entry) const;
+  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry,
+                                 std::uint64_t last_batch) const;
 
   // The last arriver of an entry puts it here (and rings the coordinator). There is room for every
   // entry, and for one more of each rank: a rank that was slow may put an entry here whose
@@ -184,6 +188,8 @@ class Board {
   Board() = default;
   [[nodiscard]] std::size_t index_of_rank(std::int32_t rank) const;
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
+  [[nodiscard]] std::atomic<std::uint64_t>& arrived_mark(std::int32_t rank,
+                                                         std::int64_t entry) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
 
   std::shared_ptr<SharedMemory> memory_;

@@ -86,7 +86,7 @@ struct BoardSections {
   std::span<StreamReaderWords> decision_readers;  // by rank
   std::span<std::byte> decision_ring;
   std::span<std::atomic<std::uint64_t>> arrival;  // by entry: generation << 32 | count
-  std::span<std::atomic<std::uint8_t>> arrived;   // by rank, then entry; a row is padded
+  std::span<std::atomic<std::uint64_t>> arrived;  // by rank, then entry; a row is padded
   std::size_t arrived_row = 0;
   TuningWords* tuning = nullptr;
   std::span<SlotWords> slot_words;    // by rank

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "runtime/relay.h"
+#include "runtime/stopped.h"
 
 namespace ronde::runtime {
 
@@ -36,8 +37,10 @@ std::uint32_t Coordinator::BoardArrivals::count(std::int32_t entry) {
   return board_.arrival(entry).count;
 }
 
-bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t entry) {
-  return shape_.host_of(rank) == kHost && board_.has_arrived(shape_.position_of(rank), entry);
+bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t entry,
+                                             std::uint64_t last_batch) {
+  return shape_.host_of(rank) == kHost &&
+         board_.has_arrived(shape_.position_of(rank), entry, last_batch);
 }
 
 Coordinator::Coordinator(const collectives::Board& board, const collectives::JobShape& shape,
@@ -190,18 +193,29 @@ base::Instant Coordinator::next_deadline() const {
 Status Coordinator::report(const Stall& stall) {
   const StalledAnnouncement& said = stall.said;
   const auto waiting = negotiator_.waiting_for(said.name);
-  // Everybody has submitted it meanwhile: it is in a batch or about to be.
-  if (!waiting || waiting->missing.empty()) return {};
+  if (!waiting) return {};  // it is in a batch or about to be
+  if (waiting->missing.empty()) {
+    // The last one to count itself in has not come to report it. Ranks find out who stands still.
+    if (said.failed) return {};
+    return notice(said.name, "'" + said.name + "' has waited for " +
+                                 seconds_text(Nanoseconds(said.waited_ns)) +
+                                 ": a rank has stopped in the middle of submitting it");
+  }
   std::string text = "'" + said.name + "' has waited for " +
                      seconds_text(Nanoseconds(said.waited_ns)) + ": submitted on " +
                      ranks_phrase(waiting->ready) + ", not yet on " +
                      ranks_phrase(waiting->missing);
   if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
+  std::string stopped;
   for (const std::int32_t missing : waiting->missing) {
     if (!is_here(missing)) continue;
-    const std::string doing = desk_.board().presence(shape_.position_of(missing)).doing;
-    if (!doing.empty()) text += "; rank " + std::to_string(missing) + " was last " + doing;
+    const auto presence = desk_.board().presence(shape_.position_of(missing));
+    if (!presence.doing.empty()) {
+      text += "; rank " + std::to_string(missing) + " was last " + presence.doing;
+    }
+    stopped += stopped_text(missing, presence);
   }
+  text += stopped;
   if (!said.failed) return notice(said.name, text);
   collectives::FailureRecord record;
   record.culprit = waiting->missing.front();

@@ -47,7 +47,7 @@ class Coordinator final : public Lead {
     std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) override;
     void reset(std::int32_t entry) override;
     std::uint32_t count(std::int32_t entry) override;
-    bool has_arrived(std::int32_t rank, std::int32_t entry) override;
+    bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override;
 
    private:
     collectives::Board board_;

@@ -288,10 +288,15 @@ void Negotiator::release_entry(std::int32_t index) {
   free_.push_back(index);
 }
 
+bool Negotiator::has_arrived(std::int32_t rank, std::int32_t entry) const {
+  return arrivals_.has_arrived(rank, entry,
+                               entries_.at(static_cast<std::size_t>(entry)).last_batch);
+}
+
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   if (pending.said[static_cast<std::size_t>(rank)]) return true;
   if (pending.anonymous_elsewhere.contains(rank)) return true;
-  return pending.anonymous > 0 && pending.entry >= 0 && arrivals_.has_arrived(rank, pending.entry);
+  return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
 
 void Negotiator::sweep() {
@@ -354,6 +359,7 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
     if (ready.planned) arrivals_.reset(ready.entry);
     Entry& entry = entry_at(ready.entry);
     entry.is_ready = false;
+    entry.last_batch = batch.sequence;
     forget_reports(entry);
     use_order_.splice(use_order_.end(), use_order_, entry.use);
     batch.items.push_back({ready.entry, {}, {}});
@@ -388,7 +394,7 @@ std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& na
   }
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const bool is_ready = pending != pendings_.end() ? includes(pending->second, rank)
-                                                     : arrivals_.has_arrived(rank, bound->second);
+                                                     : has_arrived(rank, bound->second);
     (is_ready ? waiting.ready : waiting.missing).push_back(rank);
   }
   if (waiting.ready.empty()) return std::nullopt;

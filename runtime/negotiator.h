@@ -42,9 +42,10 @@ class ArrivalWords {
   // Sets the count of a complete entry back to 0.
   virtual void reset(std::int32_t entry) = 0;
   virtual std::uint32_t count(std::int32_t entry) = 0;
-  // Whether this rank counted itself in; exact once the rank has stopped submitting, a hint before.
-  // Of ranks of other hosts nothing is known: false.
-  virtual bool has_arrived(std::int32_t rank, std::int32_t entry) = 0;
+  // Whether this rank counted itself in since `last_batch`, the last one with this entry (0: none);
+  // exact once the rank has stopped submitting, a hint before. Of ranks of other hosts nothing is
+  // known: false.
+  virtual bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) = 0;
 };
 
 // Thread safety: none; it belongs to the coordinator's agent.
@@ -102,6 +103,7 @@ class Negotiator {
     std::string name;
     std::string place;
     AgreedTensor tensor;
+    std::uint64_t last_batch = 0;  // with this entry, whatever its name was
     std::list<std::int32_t>::iterator use;
   };
   struct Said {
@@ -141,6 +143,7 @@ class Negotiator {
                                   std::string place);
   [[nodiscard]] std::int32_t take_free_entry();
   void release_entry(std::int32_t entry);
+  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int32_t entry) const;
   [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
   // Fails what can never complete since a rank is closing; says good-bye to ranks that are done.

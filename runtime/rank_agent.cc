@@ -253,12 +253,13 @@ Status RankAgent::on_decision(const Decision& decision) {
 }
 
 Status RankAgent::on_batch(const BatchDecision& decision) {
-  if (decision.sequence != received_batches_ + 1 || decision.items.empty()) {
+  const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
+  if (decision.sequence != received + 1 || decision.items.empty()) {
     return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
-                                              " came after batch " +
-                                              std::to_string(received_batches_));
+                                              " came after batch " + std::to_string(received));
   }
-  received_batches_ = decision.sequence;
+  // Whoever submits a tensor of this batch again has heard of its end, and so sees this.
+  received_batches_.store(decision.sequence, std::memory_order_relaxed);
   ExecutableBatch batch;
   batch.sequence = decision.sequence;
   for (const BatchItem& item : decision.items) {
@@ -332,8 +333,6 @@ void RankAgent::finish(const ExecutableBatch& batch) {
 // The name is free again before the waiter hears of it, so that it may submit the next step at
 // once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
-  const std::int32_t entry = tensor->arrived_at.load(std::memory_order_relaxed);
-  if (entry >= 0) board_.mark_arrived(entry, false);
   table_.remove(*tensor);
   if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
     const MutexLock lock(failed_works_mutex_);

@@ -77,7 +77,7 @@ class RankAgent final : public Agent {
 
   // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
   // plan, or by a full request. wake = false: the caller's next call is wait().
-  base::Status announce(LocalTensor& tensor, const Ticket& ticket, bool wake);
+  base::Status announce(const LocalTensor& tensor, const Ticket& ticket, bool wake);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
 
@@ -127,6 +127,7 @@ class RankAgent final : public Agent {
   void check_stalls();
   [[nodiscard]] base::Instant next_stall();
   void on_overdue(const LocalTensorPtr& tensor, bool failed);
+  void warn(const LocalTensor& tensor);
   void give_up();
   void inquire(const LocalTensorPtr& tensor);
   void end_inquiry();
@@ -159,8 +160,8 @@ class RankAgent final : public Agent {
   std::unique_ptr<collectives::Transport> transport_;
   Executor executor_;
   std::vector<ExecutableBatch> finished_;
-  std::uint64_t received_batches_ = 0;
-  std::uint64_t warned_batch_ = 0;
+  std::atomic<std::uint64_t> received_batches_{0};  // written by the agent alone
+  std::optional<std::uint64_t> warned_batch_;
   std::string doing_;  // the text of the last batch
 
   std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank

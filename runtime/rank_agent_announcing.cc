@@ -12,10 +12,10 @@ namespace ronde::runtime {
 using base::MutexLock;
 using base::Status;
 
-Status RankAgent::announce(LocalTensor& tensor, const Ticket& ticket, bool wake) {
+Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool wake) {
   if (ticket.entry >= 0) {
     // Before counting in: once the last rank has, the batch may end at any moment.
-    board_.mark_arrived(ticket.entry, true);
+    board_.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed));
     const auto arrival =
         board_.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board_.ranks()));
     if (arrival != collectives::Arrival::kStale) {
@@ -27,8 +27,7 @@ Status RankAgent::announce(LocalTensor& tensor, const Ticket& ticket, bool wake)
       }
       return {};
     }
-    board_.mark_arrived(ticket.entry, false);
-    tensor.arrived_at.store(-1, std::memory_order_relaxed);
+    board_.unmark_arrived(ticket.entry);
   }
   full_requests_.fetch_add(1, std::memory_order_relaxed);
   return announce(RequestAnnouncement{tensor.name, tensor.place, tensor.signature}, wake);

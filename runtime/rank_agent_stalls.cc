@@ -2,15 +2,14 @@
 // The stall checks of a rank's agent: what is late is reported, and fails the job in the end.
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/host_name.h"
 #include "runtime/rank_agent.h"
 #include "runtime/relay.h"
+#include "runtime/stopped.h"
 
 namespace ronde::runtime {
 
@@ -28,17 +27,6 @@ constexpr base::Nanoseconds kVerdictGraceOfHosts = kVerdictGrace + 2 * kRollCall
 
 // How long the leaders that find everybody in their place give those that do not.
 constexpr base::Nanoseconds kInquiryOfOthers = 2 * kRollCallGrace;
-
-// Whether a process stands still by SIGSTOP or under a debugger.
-bool is_stopped(std::int32_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
-  const char state = text[name_end + 2];
-  return state == 'T' || state == 't';
-}
 
 }  // namespace
 
@@ -85,8 +73,12 @@ void RankAgent::give_up() {
     return;
   }
   std::string text = stall_text(first);
-  if (!first.in_batch) text += ", and rank 0, the coordinator, does not answer";
-  fail(Status::error(Code::kDeadline, text), first.in_batch ? stopped_rank() : kCoordinator);
+  std::int32_t culprit = stopped_rank();
+  if (!first.in_batch && (culprit < 0 || culprit == kCoordinator)) {
+    culprit = kCoordinator;
+    text += ", and rank 0, the coordinator, does not answer";
+  }
+  fail(Status::error(Code::kDeadline, text), culprit);
 }
 
 void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
@@ -94,21 +86,31 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
     // Everybody has submitted it: some rank does not move its data.
     if (failed) {
       inquire(tensor);
-    } else if (warned_batch_ != received_batches_) {
-      warned_batch_ = received_batches_;  // one line for all tensors of a batch
-      log_.warning(stall_text(*tensor));
+    } else {
+      warn(*tensor);
     }
     return;
   }
   const base::Nanoseconds waited = clock_.now() - tensor->submitted;
-  const Status announced =
-      announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true);
-  if (!failed) return;
-  announced.ignore();  // then the grace below ends the job
+  // The coordinator warns, and ends the job in the end; if it does not, the grace below does.
+  announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true).ignore();
+  if (!failed) {
+    // It hears of this through the leader, which may be what stands still.
+    if (stopped_rank() == job_.rank_at(kLeader)) warn(*tensor);
+    return;
+  }
   stalled_.push_back(tensor);
   if (give_up_at_ != kNever) return;
   batch_overdue_ = false;
   give_up_at_ = clock_.after(job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace);
+}
+
+// One line for all tensors that are late until the next batch comes.
+void RankAgent::warn(const LocalTensor& tensor) {
+  const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
+  if (warned_batch_ == received) return;
+  warned_batch_ = received;
+  log_.warning(stall_text(tensor));
 }
 
 // The batch of this tensor has not moved for too long. A rank that stands still is seen by its own
@@ -157,9 +159,7 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
     const collectives::Presence presence = board_.presence(position);
     const std::int32_t rank = job_.rank_at(position);
     ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
-    if (!is_stopped(presence.pid)) continue;
-    stopped += "; rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
-               std::to_string(presence.pid) + ") is stopped: continue it or end the job";
+    stopped += stopped_text(rank, presence);
   }
   for (const auto& [doing, ranks] : ranks_doing) {
     text += "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + doing;
@@ -169,7 +169,7 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
 
 std::int32_t RankAgent::stopped_rank() const {
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
-    if (is_stopped(board_.presence(position).pid)) return job_.rank_at(position);
+    if (is_stopped(board_.presence(position))) return job_.rank_at(position);
   }
   return -1;
 }

@@ -166,6 +166,8 @@ void Relay::on_batch(const BatchDecision& batch) {
     if (arrival.count == all) board.reset(item.entry, arrival.generation, all);
     const auto index = static_cast<std::size_t>(item.entry);
     if (index < ready_.size()) ready_[index] = {ready_[index].generation};
+    if (index >= last_batches_.size()) last_batches_.resize(index + 1);
+    last_batches_[index] = batch.sequence;
   }
 }
 
@@ -176,13 +178,14 @@ Status Relay::on_close(const CloseDecision& close) {
   closing.awaited = links_.children();
   closing.report = {
       close.entry, close.generation, board.close_generation(close.entry, close.generation), {}};
+  const auto index = static_cast<std::size_t>(close.entry);
   if (closing.report.arrived > 0) {
+    const std::uint64_t last_batch = index < last_batches_.size() ? last_batches_[index] : 0;
     for (std::int32_t position = 0; position < board.ranks(); ++position) {
-      if (!board.has_arrived(position, close.entry)) continue;
+      if (!board.has_arrived(position, close.entry, last_batch)) continue;
       closing.report.ranks.push_back(shape_.ranks_of(host_)[static_cast<std::size_t>(position)]);
     }
   }
-  const auto index = static_cast<std::size_t>(close.entry);
   if (index < ready_.size()) ready_[index] = {close.generation};
   if (closing.awaited > 0) return {};
   const ClosedReport report = std::move(closing.report);

@@ -60,6 +60,7 @@ class Relay final : public Lead {
   BoardDesk desk_;
   LeadLinks& links_;
   std::vector<Ready> ready_;                 // by entry, as far as any was used
+  std::vector<std::uint64_t> last_batches_;  // by entry: the last one with it
   std::map<std::int32_t, Closing> closing_;  // by entry
   bool links_drained_ = true;
   bool somebody_left_ = false;  // neighbours may go as well

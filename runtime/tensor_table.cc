@@ -81,7 +81,6 @@ Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
   if (known == entry_of_name_.end()) return Ticket{};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
   if (!matches(entry.tensor, tensor->signature, rank_)) return Ticket{};
-  tensor->arrived_at = known->second;
   return Ticket{known->second, entry.generation};
 }
 

@@ -33,9 +33,6 @@ struct LocalTensor {
   std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
   std::shared_ptr<Work> work;
-  // The entry at which this rank counts itself in; -1 if it sends a full request. Written by the
-  // submitting thread, read by the agent.
-  std::atomic<std::int32_t> arrived_at{-1};
   // For the agent alone:
   bool in_batch = false;
   bool ended = false;

@@ -320,6 +320,7 @@ inline void Simulation::deliver(std::int32_t r) {
   } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
     if (rank.in_flight.contains(error->name)) answer(rank, error->name, nullptr);
   } else if (const auto* batch = std::get_if<BatchDecision>(&decision)) {
+    words_.hear(r, *batch);
     for (const BatchItem& item : batch->items) {
       const Planned planned = item.entry >= 0 ? rank.plan[item.entry] : Planned{};
       answer(rank, item.entry >= 0 ? planned.name : item.name,

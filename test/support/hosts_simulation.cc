@@ -35,13 +35,12 @@ Status SimulatedRank::submit(const std::string& name, const Signature& signature
   in_flight_[name] = tensor;
   ++submitted_[name];
   if (ticket->entry >= 0) {
-    board_.mark_arrived(ticket->entry, true);
+    board_.mark_arrived(ticket->entry, log_.size());
     const auto arrival = board_.arrive(ticket->entry, ticket->generation,
                                        static_cast<std::uint32_t>(board_.ranks()));
     if (arrival == collectives::Arrival::kLast) to_push_ = ticket->entry;
     if (arrival != collectives::Arrival::kStale) return {};
-    board_.mark_arrived(ticket->entry, false);
-    tensor->arrived_at.store(-1);
+    board_.unmark_arrived(ticket->entry);
   }
   ++requests_;
   return announce(RequestAnnouncement{name, tensor->place, signature});
@@ -120,8 +119,6 @@ void SimulatedRank::finish() {
 }
 
 void SimulatedRank::end(const LocalTensorPtr& tensor, const Answer& answer) {
-  const std::int32_t entry = tensor->arrived_at.load();
-  if (entry >= 0) board_.mark_arrived(entry, false);
   table_.remove(*tensor);
   answers_[{tensor->name, submitted(tensor->name) - 1}] = answer;
   in_flight_.erase(tensor->name);

@@ -154,12 +154,15 @@ TEST(Board, ArrivalsCountUntilTheLastAndFailOnAnotherGeneration) {
   EXPECT_EQ(boards[2].arrive(5, 7, 1), Arrival::kLast);
   EXPECT_EQ(boards[2].arrival(4).count, 0U);
 
-  boards[1].mark_arrived(5, true);
-  EXPECT_TRUE(boards[0].has_arrived(1, 5));
-  EXPECT_FALSE(boards[0].has_arrived(0, 5));
-  EXPECT_FALSE(boards[0].has_arrived(1, 4));
-  boards[1].mark_arrived(5, false);
-  EXPECT_FALSE(boards[0].has_arrived(1, 5));
+  boards[1].mark_arrived(5, 0);
+  EXPECT_TRUE(boards[0].has_arrived(1, 5, 0));
+  EXPECT_FALSE(boards[0].has_arrived(0, 5, 0));
+  EXPECT_FALSE(boards[0].has_arrived(1, 4, 0));
+  EXPECT_FALSE(boards[0].has_arrived(1, 5, 1)) << "that was for the step of batch 1";
+  boards[1].mark_arrived(5, 1);
+  EXPECT_TRUE(boards[0].has_arrived(1, 5, 1));
+  boards[1].unmark_arrived(5);
+  EXPECT_FALSE(boards[0].has_arrived(1, 5, 0));
 }
 
 TEST(BoardDeathTest, BrokenRulesAbort) {

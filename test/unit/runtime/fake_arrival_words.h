@@ -32,7 +32,8 @@ class FakeArrivalWords final : public ArrivalWords {
     Word& word = at(entry);
     if (word.generation != generation) return Arrival::kStale;
     ++word.count;
-    word.arrived_at[base::narrow<std::size_t>(rank)] = generation;
+    word.marks[base::narrow<std::size_t>(rank)] = {generation,
+                                                   word.heard[base::narrow<std::size_t>(rank)]};
     EXPECT_LE(word.count, ranks_) << "entry " << entry << " was not reset";
     return word.count == ranks_ ? Arrival::kLast : Arrival::kArrived;
   }
@@ -48,23 +49,38 @@ class FakeArrivalWords final : public ArrivalWords {
     Word& word = at(entry);
     EXPECT_EQ(word.count, ranks_) << "reset of entry " << entry << ", which is not complete";
     word.count = 0;
-    word.arrived_at.assign(ranks_, std::nullopt);
   }
   std::uint32_t count(std::int32_t entry) override { return at(entry).count; }
   // A closed generation still knows who had arrived at it; older ones are forgotten.
-  bool has_arrived(std::int32_t rank, std::int32_t entry) override {
+  bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override {
     if (base::narrow<std::size_t>(rank) >= ranks_) return false;  // of another host
     const Word& word = at(entry);
-    const auto& arrived_at = word.arrived_at[base::narrow<std::size_t>(rank)];
-    return arrived_at && (*arrived_at == word.generation || *arrived_at + 1 == word.generation);
+    const auto& mark = word.marks[base::narrow<std::size_t>(rank)];
+    return mark && mark->heard >= last_batch &&
+           (mark->generation == word.generation || mark->generation + 1 == word.generation);
+  }
+
+  // The rank hears of a batch, and may then arrive at its entries again.
+  void hear(std::int32_t rank, const BatchDecision& batch) {
+    for (const BatchItem& item : batch.items) {
+      if (item.entry < 0) continue;
+      at(item.entry).heard[base::narrow<std::size_t>(rank)] = batch.sequence;
+    }
+  }
+  void all_hear(const BatchDecision& batch) {
+    for (std::int32_t rank = 0; std::cmp_less(rank, ranks_); ++rank) hear(rank, batch);
   }
 
   [[nodiscard]] std::string text() const {
     std::ostringstream text;
     for (const auto& [entry, word] : words_) {
       text << entry << ':' << word.generation << '/' << word.count;
-      for (const auto& arrived_at : word.arrived_at) {
-        text << ',' << (arrived_at ? std::to_string(*arrived_at) : "-");
+      for (std::int32_t rank = 0; std::cmp_less(rank, ranks_); ++rank) {
+        const auto& mark = word.marks[base::narrow<std::size_t>(rank)];
+        text << ',';
+        if (!mark) continue;
+        text << mark->generation
+             << (word.heard[base::narrow<std::size_t>(rank)] == mark->heard ? "" : "old");
       }
       text << ' ';
     }
@@ -76,14 +92,20 @@ class FakeArrivalWords final : public ArrivalWords {
   std::function<void(std::int32_t entry)> before_close;
 
  private:
+  struct Mark {
+    std::uint32_t generation = 0;
+    std::uint64_t heard = 0;
+  };
   struct Word {
     std::uint32_t generation = 0;
     std::uint32_t count = 0;
-    std::vector<std::optional<std::uint32_t>> arrived_at;
+    std::vector<std::optional<Mark>> marks;  // by rank
+    std::vector<std::uint64_t> heard;        // by rank: the last batch with this entry
   };
   Word& at(std::int32_t entry) {
     Word& word = words_[entry];
-    word.arrived_at.resize(ranks_);
+    word.marks.resize(ranks_);
+    word.heard.resize(ranks_);
     return word;
   }
 

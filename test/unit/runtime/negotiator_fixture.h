@@ -70,6 +70,7 @@ struct Job {
     std::vector<std::string> names;
     const auto decided = negotiator.next_batch(limit);
     if (!decided) return names;
+    words.all_hear(*decided);
     for (const BatchItem& item : decided->items) {
       if (item.entry < 0) {
         names.push_back(item.name);

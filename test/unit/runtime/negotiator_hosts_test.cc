@@ -71,6 +71,7 @@ struct Hosts {
     std::vector<std::string> names;
     const auto decided = negotiator.next_batch(kPlenty);
     if (!decided) return names;
+    words.all_hear(*decided);
     for (const BatchItem& item : decided->items) {
       std::string name = item.name.empty() ? "" : "by name " + item.name;
       for (const auto& [known, bind] : plan) {

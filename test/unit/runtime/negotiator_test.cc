@@ -255,6 +255,23 @@ TEST(Negotiator, WaitingForSaysWhoIsReadyAndWhoIsMissing) {
   EXPECT_THAT(waiting->missing, ElementsAre(1));
 }
 
+// It has come to the end of no batch since, so that it may have been stopped in the last one.
+TEST(Negotiator, ARankThatWasThereForTheStepBeforeIsMissing) {
+  Job job(2, 4);
+  job.bind("w");
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_TRUE(job.arrive(0, "w"));
+    EXPECT_TRUE(job.arrive(1, "w"));
+    EXPECT_THAT(job.batch(), ElementsAre("w"));
+    EXPECT_FALSE(job.negotiator.waiting_for("w").has_value());
+  }
+  EXPECT_TRUE(job.arrive(1, "w"));
+  const auto waiting = job.negotiator.waiting_for("w");
+  ASSERT_TRUE(waiting.has_value());
+  EXPECT_THAT(waiting->ready, ElementsAre(1));
+  EXPECT_THAT(waiting->missing, ElementsAre(0));
+}
+
 // ---- batches ----
 
 TEST(Negotiator, BatchesFollowPrioritiesAndTheLimit) {

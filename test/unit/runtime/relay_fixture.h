@@ -148,9 +148,9 @@ class RelayTest : public ::testing::TestWithParam<int> {
   }
   collectives::Arrival arrive(std::size_t position, std::int32_t entry, std::uint32_t generation) {
     const collectives::Board& board = boards_[position];
-    board.mark_arrived(entry, true);
+    board.mark_arrived(entry, batches_heard_);
     const auto arrival = board.arrive(entry, generation, kAll);
-    if (arrival == collectives::Arrival::kStale) board.mark_arrived(entry, false);
+    if (arrival == collectives::Arrival::kStale) board.unmark_arrived(entry);
     if (arrival == collectives::Arrival::kLast) board.push_ready(entry);
     return arrival;
   }
@@ -173,6 +173,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
   LinksPtr parent_, links_;
   std::vector<LinksPtr> children_;
   std::unique_ptr<Relay> relay_;
+  std::uint64_t batches_heard_ = 0;  // by the ranks of this host
   std::vector<collectives::StreamWriter> announcements_;
   std::vector<collectives::StreamReader> decisions_;
 };

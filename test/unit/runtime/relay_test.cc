@@ -119,6 +119,25 @@ TEST_P(RelayTest, AnswersToAClosingAreSummedUp) {
   EXPECT_THAT(rank_reads(0), IsEmpty()) << "ranks do not hear of it";
 }
 
+TEST_P(RelayTest, WhoArrivedForAnEarlierStepIsNotAmongTheAnswers) {
+  bind(3, 1);
+  EXPECT_EQ(arrive(0, 3, 1), collectives::Arrival::kArrived);
+  EXPECT_EQ(arrive(1, 3, 1), collectives::Arrival::kLast);
+  from_parent(BatchDecision{1, {{3, {}, {}}}});
+  good_step();
+  batches_heard_ = 1;
+  EXPECT_EQ(arrive(0, 3, 1),
+            collectives::Arrival::kArrived);  // the other one is still in the batch
+  (void)parent_heard();
+  from_parent(CloseDecision{3, 2});
+  good_step();
+  for (int i = 0; i < children(); ++i) from_child(i, ClosedReport{3, 2, 0, {}});
+  good_step();
+  const auto answer = parent_heard();
+  EXPECT_THAT(answer,
+              ElementsAre("closed 3/2: 1 arrived of " + std::to_string(shape_.ranks_of(kHost)[0])));
+}
+
 TEST_P(RelayTest, WhatWasReportedBeforeAClosingDoesNotCountAfterIt) {
   bind(3, 1);
   EXPECT_EQ(arrive(0, 3, 1), collectives::Arrival::kArrived);
