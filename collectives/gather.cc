@@ -60,7 +60,7 @@ class Gather final : public Collective {
   base::Result<StepResult> step() override;
 
  private:
-  [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] int ranks() const { return transport_.size(); }
   // The part of a chunk that lies in the window of the lane.
   [[nodiscard]] ByteRange range(const Lane& lane, int chunk) const {
     return segment_of(arithmetic_.view().chunk_bytes(chunk), segment_, lane.of.segment(lane.round));
@@ -87,7 +87,6 @@ class Gather final : public Collective {
   void sum(const Lane& lane) const;
 
   Transport& transport_;
-  const int ranks_;
   RingArithmetic arithmetic_;
   base::Bytes segment_;  // of the view: what a window has of each chunk
   std::int64_t windows_;
@@ -97,11 +96,7 @@ class Gather final : public Collective {
 
 Gather::Gather(Transport& transport, Workspace& workspace, RingArithmetic arithmetic,
                base::Bytes window, int tag)
-    : transport_(transport),
-      ranks_(transport.size()),
-      arithmetic_(std::move(arithmetic)),
-      tag_(tag),
-      lanes_(workspace) {
+    : transport_(transport), arithmetic_(std::move(arithmetic)), tag_(tag), lanes_(workspace) {
   base::check_eq(arithmetic_.view().chunks(), ranks(), "gather: one chunk per rank");
   const base::Bytes largest = arithmetic_.view().largest_chunk();
   const base::Bytes share(window.value() / ranks());

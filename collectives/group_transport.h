@@ -22,14 +22,14 @@ namespace ronde::collectives {
 class GroupTransport final : public Transport {
  public:
   GroupTransport(Transport& inner, std::vector<int> members)
-      : inner_(inner), members_(std::move(members)), size_(base::narrow<int>(members_.size())) {
+      : inner_(inner), members_(std::move(members)) {
     const auto me = std::find(members_.begin(), members_.end(), inner.rank());
     base::check(me != members_.end(), "GroupTransport: this rank is not a member");
     rank_ = base::narrow<int>(me - members_.begin());
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] int size() const override { return base::narrow<int>(members_.size()); }
 
   base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
     return inner_.send(member(peer), tag, data);
@@ -48,8 +48,7 @@ class GroupTransport final : public Transport {
   [[nodiscard]] int member(int peer) const { return members_.at(base::narrow<std::size_t>(peer)); }
 
   Transport& inner_;
-  const std::vector<int> members_;
-  const int size_;
+  std::vector<int> members_;
   int rank_ = 0;
 };
 

@@ -13,10 +13,7 @@ set(RONDE_TEST_ENVIRONMENT
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
 
 # Properties that every registered test gets; a caller may override them afterwards.
-# Times are for a machine with nothing else to do; a busy one, or a slower one, gets four times as long
-# before a test counts as hanging (each looks for its own hangs much earlier).
 function(ronde_test_properties name timeout)
-  math(EXPR timeout "4 * ${timeout}")
   set_tests_properties(${name} PROPERTIES
     TIMEOUT ${timeout} SKIP_RETURN_CODE ${RONDE_SKIP_CODE}
     ENVIRONMENT "${RONDE_TEST_ENVIRONMENT}")

@@ -16,9 +16,8 @@
 
 #include "test/mpi/api/serial_values.h"
 
+namespace serial_values {
 namespace {
-
-using namespace serial_values;  // NOLINT(google-build-using-namespace): the oracle of this test
 
 class Operations : public ::testing::TestWithParam<const char*> {
  protected:
@@ -283,3 +282,4 @@ INSTANTIATE_TEST_SUITE_P(By, Operations, ::testing::Values("auto", "ring", "dire
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
+}  // namespace serial_values

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "collectives/between_hosts.h"
 #include "collectives/gather.h"
 
@@ -42,6 +44,14 @@ TEST(AlgorithmChoice, DirectIsForMoreThanTwoHosts) {
 TEST(AlgorithmChoice, IsTheFastestByTheModel) {
   EXPECT_EQ(limits_for(4).gather.value(), 4'267);
   EXPECT_EQ(limits_for(4).direct.value(), 53'333);
+  EXPECT_EQ(limits_for(3).direct.value(), 30'000);
+  EXPECT_EQ(limits_for(5).direct.value(), 75'000);
+  // Of more hosts what limits direct is one message for each chunk.
+  for (int hosts = 6; hosts <= 100; ++hosts) {
+    EXPECT_EQ(limits_for(hosts).direct.value(),
+              std::llround(double{kMessageBytes} * hosts / (hosts - 1)))
+        << hosts;
+  }
 }
 
 }  // namespace
