@@ -2,6 +2,7 @@
 #include "collectives/gather.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -19,35 +20,57 @@ namespace {
 
 using fusion::ByteRange;
 
-// One message out and one in: to the rank that many places before this one in the ring, and from
-// the one that many places after. What is sent lies at the beginning of the buffer: the
-// contributions of this rank and the next ones, as far as they have come.
+// One message out and one in, each of so many contributions. Contributions lie in the buffer by
+// place (see place_of); those that are sent have come in the steps before.
 struct Step {
-  int distance = 0;
+  int to = 0;
+  int from = 0;
   int contributions = 0;
+  int sent = 0;      // the place of the first contribution that is sent
+  int received = 0;  // and of the first that is received
   RequestSlot sending{};
   RequestSlot receiving{};
   bool begun = false;  // its message has set out
 };
 
 // A lane carries its windows one after another. Its buffer has room for the contribution of each
-// rank, in the order of the ring from this one on, and for the sum of one chunk.
+// rank, by place, and for the sum of one chunk.
 struct Lane : SegmentLane<1> {
   std::int64_t round = 0;  // the window it is at
   bool begun = false;
   bool summed = false;  // all have arrived, and the result is where it should be
   std::vector<Step> steps{};
+  std::vector<ByteRange> parts{};  // of the window, by chunk
+  std::int64_t bytes = 0;          // on the wire, of a contribution to the window
 };
 
-// Few ranks send to each other at once: it is one step. Of more, each passes on what it has got, as
-// Bruck's allgather does: as many bytes in fewer messages, which double.
+// Few ranks send to each other at once: it is one step. Of more, each passes on what it has got: as
+// many bytes in fewer messages, which double. When their number is a power of two, ranks exchange
+// in pairs, so that each message takes the acknowledgement of the last one along; otherwise the
+// messages go around the ring, as in Bruck's allgather.
 constexpr int kMostAtOnce = 3;
 
-std::vector<Step> steps_for(int ranks) {
+bool in_pairs(int ranks) {
+  return ranks > kMostAtOnce && std::has_single_bit(static_cast<unsigned>(ranks));
+}
+
+// Where the contribution of a rank lies: in pairs by rank, or else from this rank's on around the
+// ring.
+int place_of(int rank, int me, int ranks) {
+  return in_pairs(ranks) ? rank : (rank + ranks - me) % ranks;
+}
+
+std::vector<Step> steps_for(int me, int ranks) {
   std::vector<Step> steps;
   for (int distance = 1; distance < ranks; distance += ranks <= kMostAtOnce ? 1 : distance) {
-    const int contributions = ranks <= kMostAtOnce ? 1 : std::min(distance, ranks - distance);
-    steps.push_back({distance, contributions});
+    if (in_pairs(ranks)) {
+      const int peer = me ^ distance;
+      steps.push_back({peer, peer, distance, me & -distance, peer & -distance});
+    } else {
+      const int contributions = ranks <= kMostAtOnce ? 1 : std::min(distance, ranks - distance);
+      steps.push_back(
+          {(me + ranks - distance) % ranks, (me + distance) % ranks, contributions, 0, distance});
+    }
   }
   return steps;
 }
@@ -71,19 +94,18 @@ class Gather final : public Collective {
   [[nodiscard]] std::int64_t message_room() const {
     return ranks() * arithmetic_.on_wire(segment_).value();
   }
-  // What a rank contributes to the window.
-  [[nodiscard]] std::int64_t contribution_bytes(const Lane& lane) const;
-  // The contribution of the rank so many places after this one.
-  [[nodiscard]] static std::byte* place(const Lane& lane, int distance, std::int64_t bytes) {
-    return lane.buffers[0] + distance * bytes;
+  [[nodiscard]] static std::byte* place(const Lane& lane, int index) {
+    return lane.buffers[0] + index * lane.bytes;
+  }
+  [[nodiscard]] static std::size_t size_of(const Lane& lane, const Step& step) {
+    return base::narrow<std::size_t>(step.contributions * lane.bytes);
   }
   [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
 
-  // Each returns whether something happened.
+  // Returns whether something happened.
   base::Result<bool> advance(Lane& lane);
   base::Status begin(Lane& lane);
-  base::Status send(Lane& lane);
-  base::Result<bool> look_at_requests(Lane& lane);
+  base::Status send(Lane& lane, Step& step);
   void sum(const Lane& lane) const;
 
   Transport& transport_;
@@ -113,96 +135,81 @@ base::Result<StepResult> Gather::step() {
                      [](const Lane& lane) { return is_done(lane); });
 }
 
-std::int64_t Gather::contribution_bytes(const Lane& lane) const {
-  std::int64_t bytes = 0;
-  for (int chunk = 0; chunk < ranks(); ++chunk) bytes += on_wire(range(lane, chunk));
-  return bytes;
-}
-
 base::Result<bool> Gather::advance(Lane& lane) {
   if (is_done(lane)) return false;
-  const bool begins = !lane.begun;
-  if (begins) RONDE_RETURN_IF_ERROR(begin(lane));
-  const base::Result<bool> ended = look_at_requests(lane);
-  RONDE_RETURN_IF_ERROR(ended.status());
-  if (*ended) RONDE_RETURN_IF_ERROR(send(lane));
-  bool sending = false;
-  bool receiving = false;
-  for (const Step& step : lane.steps) {
-    sending |= step.sending.busy() || !step.begun;
-    receiving |= step.receiving.busy();
-  }
-  const bool sums = !receiving && !lane.summed;
-  if (sums) {
-    sum(lane);
-    lane.summed = true;
-  }
-  const bool over = lane.summed && !sending;
-  if (over) {
-    ++lane.round;
-    lane.begun = false;
-    lane.summed = false;
-  }
-  return begins || *ended || sums || over;
-}
-
-base::Status Gather::begin(Lane& lane) {
-  const int me = transport_.rank();
-  const std::int64_t bytes = contribution_bytes(lane);
-  lane.steps = steps_for(ranks());
-  lane.begun = true;
+  bool any = !lane.begun;
+  if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
+  bool waiting = false;  // for what a later step passes on
+  bool leaving = false;
   for (Step& step : lane.steps) {
-    RONDE_RETURN_IF_ERROR(
-        step.receiving.receive(transport_, (me + step.distance) % ranks(), lane.tag(tag_),
-                               {place(lane, step.distance, bytes),
-                                base::narrow<std::size_t>(step.contributions * bytes)}));
-  }
-  std::byte* next = place(lane, 0, bytes);
-  for (int chunk = 0; chunk < ranks(); ++chunk) {
-    arithmetic_.copy_in(chunk, range(lane, chunk), next);
-    next += on_wire(range(lane, chunk));
-  }
-  return send(lane);
-}
-
-// Sends what this rank has all of.
-base::Status Gather::send(Lane& lane) {
-  const std::int64_t bytes = contribution_bytes(lane);
-  int arrived = 1;  // contributions, without a gap
-  for (Step& step : lane.steps) {
-    if (!step.begun && step.contributions <= arrived) {
-      step.begun = true;
-      RONDE_RETURN_IF_ERROR(step.sending.send(
-          transport_, (transport_.rank() + ranks() - step.distance) % ranks(), lane.tag(tag_),
-          {place(lane, 0, bytes), base::narrow<std::size_t>(step.contributions * bytes)}));
+    if (!step.begun && !waiting) {
+      RONDE_RETURN_IF_ERROR(send(lane, step));
+      any = true;
     }
-    if (arrived == step.distance && !step.receiving.busy()) arrived += step.contributions;
-  }
-  return {};
-}
-
-base::Result<bool> Gather::look_at_requests(Lane& lane) {
-  bool any = false;
-  for (Step& step : lane.steps) {
     for (RequestSlot* const slot : {&step.receiving, &step.sending}) {
       const base::Result<bool> ended = slot->ended(transport_);
       RONDE_RETURN_IF_ERROR(ended.status());
       any |= *ended;
     }
+    waiting |= step.receiving.busy();
+    leaving |= step.sending.busy();
   }
-  return any;
+  if (waiting) return any;
+  if (!lane.summed) {
+    sum(lane);
+    lane.summed = true;
+    any = true;
+  }
+  if (leaving) return any;
+  ++lane.round;
+  lane.begun = false;
+  lane.summed = false;
+  return true;
+}
+
+base::Status Gather::begin(Lane& lane) {
+  lane.begun = true;
+  lane.steps = steps_for(transport_.rank(), ranks());
+  lane.parts.clear();
+  lane.bytes = 0;
+  for (int chunk = 0; chunk < ranks(); ++chunk) {
+    lane.parts.push_back(range(lane, chunk));
+    lane.bytes += on_wire(lane.parts.back());
+  }
+  std::byte* next = place(lane, place_of(transport_.rank(), transport_.rank(), ranks()));
+  for (int chunk = 0; chunk < ranks(); ++chunk) {
+    const ByteRange& part = lane.parts[base::narrow<std::size_t>(chunk)];
+    arithmetic_.copy_in(chunk, part, next);
+    next += on_wire(part);
+  }
+  // Messages first: somebody waits for them.
+  for (Step& step : lane.steps) {
+    RONDE_RETURN_IF_ERROR(send(lane, step));
+    if (ranks() > kMostAtOnce) break;
+  }
+  for (Step& step : lane.steps) {
+    RONDE_RETURN_IF_ERROR(step.receiving.receive(
+        transport_, step.from, lane.tag(tag_), {place(lane, step.received), size_of(lane, step)}));
+  }
+  return {};
+}
+
+base::Status Gather::send(Lane& lane, Step& step) {
+  step.begun = true;
+  return step.sending.send(transport_, step.to, lane.tag(tag_),
+                           {place(lane, step.sent), size_of(lane, step)});
 }
 
 // In memory of its own, since messages may still be leaving from where they lie.
 void Gather::sum(const Lane& lane) const {
-  const std::int64_t bytes = contribution_bytes(lane);
-  std::byte* const whole = place(lane, ranks(), bytes);
+  const int me = transport_.rank();
+  std::byte* const whole = place(lane, ranks());
   std::int64_t before = 0;
   for (int chunk = 0; chunk < ranks(); ++chunk) {
-    const ByteRange part = range(lane, chunk);
+    const ByteRange& part = lane.parts[base::narrow<std::size_t>(chunk)];
+    if (part.length() == 0) continue;
     const auto contribution = [&](int hop) {
-      const int rank = (chunk + 1 + hop) % ranks();
-      return place(lane, (rank + ranks() - transport_.rank()) % ranks(), bytes) + before;
+      return place(lane, place_of((chunk + 1 + hop) % ranks(), me, ranks())) + before;
     };
     std::memcpy(whole, contribution(0), base::narrow<std::size_t>(on_wire(part)));
     arithmetic_.begin_sum(part, whole);
@@ -216,8 +223,9 @@ void Gather::sum(const Lane& lane) const {
 }  // namespace
 
 GatherShape gather_shape(int ranks) {
-  const int messages = base::narrow<int>(steps_for(ranks).size());
-  return {ranks <= kMostAtOnce ? std::min(messages, 1) : messages, messages};
+  if (ranks <= kMostAtOnce) return {std::min(ranks - 1, 1), ranks - 1};
+  const auto steps = base::narrow<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+  return {steps, steps};
 }
 
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,

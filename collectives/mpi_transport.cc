@@ -77,6 +77,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] std::string describe(const Slot& slot) const;
   // Looks at all requests at once.
   Status look();
+  void forget_ended();
   [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
       RONDE_REQUIRES(mpi_lock());
 
@@ -85,9 +86,10 @@ class MpiTransport final : public Transport {
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
   std::uint64_t looks_ = 1;
-  // Of a look, by position: what MPI is asked about, and what it says.
+  // What MPI is asked about in every look, by position: slots and their requests.
   std::vector<std::size_t> asked_;
   std::vector<MPI_Request> requests_;
+  // What it says.
   std::vector<int> ended_;
   std::vector<MPI_Status> statuses_;
 };
@@ -154,6 +156,10 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   }
   slot.used = true;
   slot.ended = slot.request == MPI_REQUEST_NULL;
+  if (!slot.ended) {
+    asked_.push_back(index);
+    requests_.push_back(slot.request);
+  }
   ++outstanding_;
   return Request{slot.round} << kIndexBits | index;
 }
@@ -179,13 +185,6 @@ Result<bool> MpiTransport::test(Request request) {
 
 Status MpiTransport::look() {
   ++looks_;
-  asked_.clear();
-  requests_.clear();
-  for (std::size_t index = 0; index < slots_.size(); ++index) {
-    if (!slots_[index].used || slots_[index].ended) continue;
-    asked_.push_back(index);
-    requests_.push_back(slots_[index].request);
-  }
   ended_.resize(requests_.size());
   statuses_.resize(requests_.size());
   const MutexLock lock(mpi_lock());
@@ -203,7 +202,21 @@ Status MpiTransport::look() {
     slot.ended = true;
     slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
   }
+  if (count > 0) forget_ended();
   return {};
+}
+
+// MPI leaves no request where one has ended.
+void MpiTransport::forget_ended() {
+  std::size_t kept = 0;
+  for (std::size_t position = 0; position < requests_.size(); ++position) {
+    if (requests_[position] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[position];
+    asked_[kept] = asked_[position];
+    ++kept;
+  }
+  requests_.resize(kept);
+  asked_.resize(kept);
 }
 
 Status MpiTransport::outcome(const Slot& slot, int error, const MPI_Status& status) const {

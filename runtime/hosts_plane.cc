@@ -31,7 +31,7 @@ using collectives::Reduction;
 using fusion::FusedView;
 
 // The ranks of all hosts at one position, in the order of the hosts.
-std::vector<int> across(const JobShape& shape, std::int32_t position) {
+std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
   std::vector<int> members;
   members.reserve(base::narrow<std::size_t>(shape.hosts()));
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
@@ -54,7 +54,9 @@ class HostsPlane final : public MessagePlane {
     base::check_eq(shape_.ranks(), transport.size(), "HostsPlane: the shape has all ranks");
     const std::int32_t position = shape_.position_of(transport.rank());
     base::check_eq(position, board.rank(), "HostsPlane: the board is that of this host");
-    if (position < shape_.slices()) across_.emplace(transport, across(shape_, position));
+    if (shape_.ranks() > shape_.hosts() && position < shape_.slices()) {
+      group_.emplace(transport, ranks_at(shape_, position));
+    }
   }
 
   CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
@@ -88,11 +90,16 @@ class HostsPlane final : public MessagePlane {
     return {.shape = shape_,
             .rank = transport().rank(),
             .slots = slots_.slots(),
-            .across = across_ ? &*across_ : nullptr,
+            .across = across(),
             .workspace = workspace(),
             .tuning = slots_.tuning(),
             .algorithm = algorithm_,
             .segment = segment()};
+  }
+  // The ranks of the other hosts that this one talks to; nobody for the ranks without a slice.
+  [[nodiscard]] collectives::Transport* across() {
+    if (group_) return &*group_;
+    return shape_.ranks() == shape_.hosts() ? &transport() : nullptr;
   }
   [[nodiscard]] std::string between() const {
     if (algorithm_) {
@@ -110,7 +117,7 @@ class HostsPlane final : public MessagePlane {
   const JobShape shape_;
   TunedSlots slots_;
   const std::optional<Algorithm> algorithm_;
-  std::optional<collectives::GroupTransport> across_;
+  std::optional<collectives::GroupTransport> group_;
 };
 
 }  // namespace
