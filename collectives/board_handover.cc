@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host_name.h"
 #include "base/numbers.h"
 #include "collectives/handover_socket.h"
 
@@ -33,7 +34,10 @@ using base::Status;
 // ranks may be accepted together before the first hello is read.)
 constexpr std::size_t kMostStrangers = 64;
 
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+// Both are on this host.
+std::string rank_text(int rank) {
+  return "rank " + std::to_string(rank) + " (host " + base::host_name() + ")";
+}
 
 std::vector<int> raw_fds(const std::vector<FileDescriptor>& fds, std::size_t begin,
                          std::size_t count) {
@@ -161,8 +165,8 @@ class Gathering {
       names += (names.empty() ? "" : ", ") + std::to_string(ranks_[i]);
     }
     return Status::error(Code::kDeadline,
-                         "of this host's ranks these did not join in time: " + names +
-                             "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
+                         "of host " + base::host_name() + " these did not join in time: rank " +
+                             names + "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
         .with_rank(first);
   }
 

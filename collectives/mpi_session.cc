@@ -9,12 +9,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <sstream>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <utility>
 
 #include "base/watchdog.h"
+#include "collectives/host_identity.h"
 #include "collectives/mpi_handle.h"
+#include "collectives/mpi_roll_call.h"
 #include "collectives/mpi_transport.h"
 
 // MPI's constants are casts through void.
@@ -98,69 +102,6 @@ Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
                                                "; Ronde needs MPI_THREAD_SERIALIZED");
 }
 
-// Lets others at the lock and the processor between two looks at a request.
-class Pause {
- public:
-  void operator()() {
-    if (++looks_ < kYields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-
- private:
-  static constexpr int kYields = 1000;
-  int looks_ = 0;
-};
-
-// Waits for a collective of the start. At the deadline the request stays with MPI: the caller keeps
-// its memory for ever.
-Status wait_for(MPI_Request* request, const char* doing, int size, const Clock& clock,
-                Instant deadline) {
-  Pause pause;
-  for (;;) {
-    int done = 0;
-    {
-      const MutexLock lock(mpi_lock());
-      const int error = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-      if (error != MPI_SUCCESS) return mpi_error(error, doing);
-    }
-    if (done != 0) return {};
-    if (clock.now() >= deadline) {
-      return Status::error(Code::kDeadline,
-                           std::string(doing) + ": not all of the " + std::to_string(size) +
-                               " ranks took part in time; does every rank create its engine? "
-                               "(RONDE_START_TIMEOUT_SECONDS raises the limit)");
-    }
-    pause();
-  }
-}
-
-// The ranks of `all` that share this host, as ranks of `all`.
-Status find_host(const MpiHandle& handle, std::vector<int>& ranks) RONDE_REQUIRES(mpi_lock()) {
-  MPI_Comm host = MPI_COMM_NULL;
-  int error = MPI_Comm_split_type(handle.communicator, MPI_COMM_TYPE_SHARED, handle.rank,
-                                  MPI_INFO_NULL, &host);
-  if (error != MPI_SUCCESS) return mpi_error(error, "finding the ranks of this host");
-  int count = 0;
-  MPI_Comm_size(host, &count);
-  MPI_Group host_group = MPI_GROUP_NULL;
-  MPI_Group all_group = MPI_GROUP_NULL;
-  MPI_Comm_group(host, &host_group);
-  MPI_Comm_group(handle.communicator, &all_group);
-  std::vector<int> positions(narrow<std::size_t>(count));
-  for (int i = 0; i < count; ++i) positions[narrow<std::size_t>(i)] = i;
-  ranks.resize(positions.size());
-  error = MPI_Group_translate_ranks(host_group, count, positions.data(), all_group, ranks.data());
-  MPI_Group_free(&host_group);
-  MPI_Group_free(&all_group);
-  MPI_Comm_free(&host);
-  if (error != MPI_SUCCESS) return mpi_error(error, "finding the ranks of this host");
-  std::sort(ranks.begin(), ranks.end());
-  return {};
-}
-
 // What an Iallgatherv reads and writes. On the heap, so that an abandoned one can be left to MPI.
 struct Round {
   std::vector<std::byte> mine;
@@ -170,12 +111,10 @@ struct Round {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-constexpr const char* kExchanging = "exchanging addresses at start";
-
 class Communicator final : public MpiCommunicator {
  public:
-  Communicator(std::shared_ptr<MpiHandle> handle, std::vector<int> ranks_on_host)
-      : handle_(std::move(handle)), ranks_on_host_(std::move(ranks_on_host)) {
+  Communicator(std::shared_ptr<MpiHandle> handle, MpiRollCall roll_call)
+      : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
     session().open.fetch_add(1);
   }
   ~Communicator() override = default;  // not closed: stays counted as open, see finalize_at_exit()
@@ -184,9 +123,14 @@ class Communicator final : public MpiCommunicator {
   [[nodiscard]] int size() const override { return handle_->size; }
   [[nodiscard]] std::vector<int> ranks_on_this_host() const override { return ranks_on_host_; }
 
+  using MpiCommunicator::allgather_bytes;
   Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
+                                                              const std::string& doing,
+                                                              const StartTrouble& trouble,
                                                               const Clock& clock,
                                                               Instant deadline) override;
+  // The first thing that the ranks do with it: they tell each other where they are.
+  Status find_hosts(const Clock& clock, Instant deadline);
 
   [[nodiscard]] bool any_thread() const override {
     return handle_->thread_level >= MPI_THREAD_SERIALIZED;
@@ -205,20 +149,26 @@ class Communicator final : public MpiCommunicator {
   Status close() override;
 
  private:
+  // What a collective of the start is for, and until when.
+  struct Occasion {
+    const std::string& doing;
+    const StartTrouble& trouble;
+    const Clock& clock;
+    Instant deadline;
+  };
   // One round: counts[r] bytes from each rank r, appended to parts[r].
   Status gather_round(std::span<const std::byte> mine, std::vector<int> counts,
-                      std::vector<std::vector<std::byte>>& parts, const Clock& clock,
-                      Instant deadline);
-  Result<std::vector<std::int64_t>> gather_lengths(std::int64_t mine, const Clock& clock,
-                                                   Instant deadline);
+                      std::vector<std::vector<std::byte>>& parts, const Occasion& occasion);
+  Result<std::vector<std::int64_t>> gather_lengths(std::int64_t mine, const Occasion& occasion);
 
   std::shared_ptr<MpiHandle> handle_;
+  MpiRollCall roll_call_;
   std::vector<int> ranks_on_host_;
 };
 
 Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<int> counts,
-                                  std::vector<std::vector<std::byte>>& parts, const Clock& clock,
-                                  Instant deadline) {
+                                  std::vector<std::vector<std::byte>>& parts,
+                                  const Occasion& occasion) {
   RONDE_RETURN_IF_ERROR(handle_->usable());
   auto round = std::make_unique<Round>();
   round->mine.assign(mine.begin(), mine.end());
@@ -235,9 +185,10 @@ Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<i
         MPI_Iallgatherv(round->mine.data(), narrow<int>(mine.size()), MPI_BYTE, round->all.data(),
                         round->counts.data(), round->offsets.data(), MPI_BYTE,
                         handle_->communicator, &round->request);
-    if (error != MPI_SUCCESS) return mpi_error(error, kExchanging);
+    if (error != MPI_SUCCESS) return mpi_error(error, occasion.doing);
   }
-  Status status = wait_for(&round->request, kExchanging, handle_->size, clock, deadline);
+  Status status = roll_call_.wait(&round->request, occasion.doing, occasion.trouble, occasion.clock,
+                                  occasion.deadline);
   if (!status.ok()) {
     abandon();
     [[maybe_unused]] const Round* left = round.release();  // MPI may still write there
@@ -251,14 +202,13 @@ Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<i
 }
 
 Result<std::vector<std::int64_t>> Communicator::gather_lengths(std::int64_t mine,
-                                                               const Clock& clock,
-                                                               Instant deadline) {
+                                                               const Occasion& occasion) {
   const auto ranks = narrow<std::size_t>(handle_->size);
   std::vector<std::vector<std::byte>> parts(ranks);
   std::array<std::byte, sizeof(std::int64_t)> bytes;
   std::memcpy(bytes.data(), &mine, sizeof mine);
-  RONDE_RETURN_IF_ERROR(gather_round(bytes, std::vector<int>(ranks, narrow<int>(bytes.size())),
-                                     parts, clock, deadline));
+  RONDE_RETURN_IF_ERROR(
+      gather_round(bytes, std::vector<int>(ranks, narrow<int>(bytes.size())), parts, occasion));
   std::vector<std::int64_t> lengths(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::memcpy(&lengths[rank], parts[rank].data(), sizeof(std::int64_t));
@@ -267,8 +217,10 @@ Result<std::vector<std::int64_t>> Communicator::gather_lengths(std::int64_t mine
 }
 
 Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
-    std::span<const std::byte> mine, const Clock& clock, Instant deadline) {
-  const auto lengths = gather_lengths(narrow<std::int64_t>(mine.size()), clock, deadline);
+    std::span<const std::byte> mine, const std::string& doing, const StartTrouble& trouble,
+    const Clock& clock, Instant deadline) {
+  const Occasion occasion{doing, trouble, clock, deadline};
+  const auto lengths = gather_lengths(narrow<std::int64_t>(mine.size()), occasion);
   if (!lengths.ok()) return lengths.status();
   // Counts and offsets of MPI are ints: what all ranks together send in a round must fit one. Much
   // less is as fast and needs less memory.
@@ -285,9 +237,36 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
     const auto own = narrow<std::size_t>(counts[narrow<std::size_t>(handle_->rank)]);
     const auto from = std::min(narrow<std::size_t>(begin), mine.size());
     RONDE_RETURN_IF_ERROR(
-        gather_round(mine.subspan(from, own), std::move(counts), parts, clock, deadline));
+        gather_round(mine.subspan(from, own), std::move(counts), parts, occasion));
   }
   return parts;
+}
+
+Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
+  const std::int32_t spoken = roll_call_.move_to(handle_->communicator);
+  const std::string mine = std::to_string(spoken) + " " + host_identity();
+  const auto all = allgather_bytes(std::as_bytes(std::span(mine)), "telling where the ranks run",
+                                   {}, clock, deadline);
+  RONDE_RETURN_IF_ERROR(all.status());
+  std::vector<std::string> identities;
+  std::vector<std::string> names;
+  std::vector<std::int32_t> calls;
+  for (const auto& bytes : *all) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    std::istringstream words{std::string(text)};
+    calls.emplace_back();
+    words >> calls.back() >> std::ws;
+    std::getline(words, identities.emplace_back());
+    names.push_back(identities.back().substr(0, identities.back().find(' ')));
+  }
+  roll_call_.know_hosts(names);
+  roll_call_.hear_out(calls, clock, deadline);
+  for (std::size_t rank = 0; rank < identities.size(); ++rank) {
+    if (identities[rank] == identities[narrow<std::size_t>(handle_->rank)]) {
+      ranks_on_host_.push_back(narrow<int>(rank));
+    }
+  }
+  return {};
 }
 
 Status Communicator::close() {
@@ -335,7 +314,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
                                                           const Clock& clock, Instant deadline) {
   auto handle = std::make_unique<MpiHandle>();
   MPI_Comm source = MPI_COMM_NULL;
-  int size = 0;
+  std::optional<MpiRollCall> roll_call;
   auto request = std::make_unique<MPI_Request>(MPI_REQUEST_NULL);
   {
     const MutexLock lock(mpi_lock());
@@ -352,15 +331,13 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
       return Status::error(Code::kInvalidArgument,
                            "the communicator is MPI_COMM_NULL; pass one that has this rank in it");
     }
-    int error = MPI_Comm_size(source, &size);
+    roll_call.emplace(source, clock, deadline);
     // Not MPI_Comm_dup: it would wait for ever for a rank that creates no engine.
-    if (error == MPI_SUCCESS) {
-      error = MPI_Comm_idup(source, &handle->communicator, request.get());
-    }
+    const int error = MPI_Comm_idup(source, &handle->communicator, request.get());
     if (error != MPI_SUCCESS) return mpi_error(error, "duplicating the communicator");
   }
   const Status together =
-      wait_for(request.get(), "joining the ranks of the job", size, clock, deadline);
+      roll_call->wait(request.get(), "joining the job (opening an engine)", {}, clock, deadline);
   if (!together.ok()) {
     // MPI may still write into both.
     [[maybe_unused]] const MpiHandle* left_handle = handle.release();
@@ -369,15 +346,13 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
     return together;
   }
   std::shared_ptr<MpiHandle> shared = std::move(handle);
-  std::vector<int> ranks_on_host;
   {
     const MutexLock lock(mpi_lock());
     RONDE_RETURN_IF_ERROR(describe(*shared));
-    // Blocking, but by now every rank is known to be here.
-    RONDE_RETURN_IF_ERROR(find_host(*shared, ranks_on_host));
   }
-  return std::unique_ptr<MpiCommunicator>(
-      std::make_unique<Communicator>(std::move(shared), std::move(ranks_on_host)));
+  auto joined = std::make_unique<Communicator>(std::move(shared), std::move(*roll_call));
+  RONDE_RETURN_IF_ERROR(joined->find_hosts(clock, deadline));
+  return std::unique_ptr<MpiCommunicator>(std::move(joined));
 }
 
 }  // namespace ronde::collectives

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "collectives/roll.h"
 #include "collectives/transport.h"
 
 namespace ronde::collectives {
@@ -35,10 +36,18 @@ class MpiCommunicator {
   // The ranks that share this host's memory, this one included, ascending.
   [[nodiscard]] virtual std::vector<int> ranks_on_this_host() const = 0;
 
-  // Every rank's bytes, by rank; lengths may differ. For the start: it polls until the deadline,
-  // and a rank that does not take part is a kDeadline error, after which this object is abandoned.
+  // Every rank's bytes, by rank; lengths may differ. For the start: it polls until the deadline. A
+  // rank that does not take part is an error that names it, after which this object is abandoned.
+  // `doing`: what the ranks do here, for that error. `trouble`: why this rank cannot go on; it is
+  // told even if some rank never takes part.
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(
-      std::span<const std::byte> mine, const base::Clock& clock, base::Instant deadline) = 0;
+      std::span<const std::byte> mine, const std::string& doing, const StartTrouble& trouble,
+      const base::Clock& clock, base::Instant deadline) = 0;
+  base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
+                                                                    const base::Clock& clock,
+                                                                    base::Instant deadline) {
+    return allgather_bytes(mine, "exchanging bytes at start", {}, clock, deadline);
+  }
 
   // Whether any thread may use transports and close(), one at a time. Otherwise only the thread
   // that opened this: the program has started MPI below MPI_THREAD_SERIALIZED.

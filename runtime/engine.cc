@@ -9,7 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/host_name.h"
 #include "collectives/host_allreduce.h"
+#include "runtime/stopped.h"
 #include "runtime/submission.h"
 
 namespace ronde::runtime {
@@ -58,6 +60,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   std::vector<std::string> unknown;
   auto config = base::Config::from_environment(environment, &unknown);
   RONDE_RETURN_IF_ERROR(config.status());
+  const base::Instant deadline = clock->after(config->start_timeout);
   auto job = open_job(*config, *clock);
   RONDE_RETURN_IF_ERROR(job.status());
   std::shared_ptr<Engine> engine(new Engine(std::move(*config), std::move(clock), std::move(*job)));
@@ -71,10 +74,10 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
                            "engine; MPI_Init_thread with MPI_THREAD_SERIALIZED lets them overlap");
     }
   }
-  const Status entered = engine->enter();
+  const Status entered = engine->enter(deadline);
   if (!entered.ok()) {
     // The others must not go on with a rank that is not there.
-    engine->agent_.fail(entered, engine->rank_);
+    engine->agent_.fail(entered, entered.rank().value_or(engine->rank_));
     // Nobody else drives yet; this tells the other hosts.
     if (!engine->open_) [[maybe_unused]]
       const int told = engine->agent_.do_work();
@@ -115,11 +118,11 @@ Engine::~Engine() {
   if (open_ && process_.is_mine()) close().ignore();
 }
 
-Status Engine::enter() {
+Status Engine::enter(base::Instant deadline) {
   job_->board().enter();
-  RONDE_RETURN_IF_ERROR(wait_for_ranks(clock_->after(config_.start_timeout)));
+  RONDE_RETURN_IF_ERROR(wait_for_ranks(deadline));
   RONDE_RETURN_IF_ERROR(watch_peers());
-  RONDE_RETURN_IF_ERROR(tune(clock_->after(config_.start_timeout)));
+  RONDE_RETURN_IF_ERROR(tune(deadline));
   RONDE_RETURN_IF_ERROR(runner_.start());
   open_ = true;
   return {};
@@ -132,8 +135,11 @@ std::optional<Status> Engine::trouble_at_start() const {
   for (std::int32_t position = 0; position < local_size_; ++position) {
     const auto state = job_->board().state(position);
     if (state == collectives::PresenceState::kDead) {
-      return Status::error(Code::kPeerFailed, "rank " + std::to_string(job_->rank_at(position)) +
-                                                  " could not open its engine: look at its output");
+      const std::int32_t rank = job_->rank_at(position);
+      return Status::error(Code::kPeerFailed, "rank " + std::to_string(rank) + " (host " +
+                                                  base::host_name() +
+                                                  ") could not open its engine: look at its output")
+          .with_rank(rank);
     }
   }
   return std::nullopt;
@@ -151,9 +157,10 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
     if (missing.empty()) return {};
     if (clock_->now() >= deadline) {
       return Status::error(Code::kDeadline,
-                           ranks_phrase(missing) +
-                               " did not open an engine in time: look at their output, or raise "
-                               "RONDE_START_TIMEOUT_SECONDS");
+                           ranks_phrase(missing) + " (host " + base::host_name() +
+                               ") did not open an engine in time: look at their output, or raise "
+                               "RONDE_START_TIMEOUT_SECONDS")
+          .with_rank(missing.front());
     }
     std::this_thread::sleep_for(kEnterPoll);
   }
@@ -168,20 +175,36 @@ Status Engine::tune(base::Instant deadline) {
     if (++waits % kWaitsPerLook != 0) return {};
     if (const auto trouble = trouble_at_start()) return *trouble;
     if (clock_->now() >= deadline) {
-      return Status::error(Code::kDeadline,
-                           "the ranks of this host did not finish the probe of the board in time: "
-                           "look at their output, or raise RONDE_START_TIMEOUT_SECONDS");
+      return not_tuned();
     }
     for (const PeerWatch& peer : peers_) {
       pollfd watched{peer.pidfd.get(), POLLIN, 0};
       if (::poll(&watched, 1, 0) > 0) {
-        return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer.rank) +
-                                                    " died while the engines were opening")
+        return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer.rank) + " (host " +
+                                                    base::host_name() +
+                                                    ") died while the engines were opening")
             .with_rank(peer.rank);
       }
     }
     return {};
   });
+}
+
+Status Engine::not_tuned() const {
+  std::string stopped;
+  std::int32_t culprit = -1;
+  for (std::int32_t position = local_size_ - 1; position >= 0; --position) {
+    const auto presence = job_->board().presence(position);
+    if (position == local_rank_ || !is_stopped(presence)) continue;
+    culprit = job_->rank_at(position);
+    stopped = stopped_text(culprit, presence);
+  }
+  return Status::error(Code::kDeadline,
+                       "the ranks of host " + base::host_name() +
+                           " did not finish the probe of the board in time: look at their output, "
+                           "or raise RONDE_START_TIMEOUT_SECONDS" +
+                           stopped)
+      .with_rank(culprit);
 }
 
 Status Engine::watch_peers() {

@@ -74,10 +74,11 @@ class Engine {
  private:
   Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
 
-  base::Status enter();
+  base::Status enter(base::Instant deadline);
   base::Status wait_for_ranks(base::Instant deadline);
   base::Status watch_peers();
   base::Status tune(base::Instant deadline);
+  [[nodiscard]] base::Status not_tuned() const;
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;

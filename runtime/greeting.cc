@@ -27,7 +27,7 @@ template <class GreetingRef>
 auto fields_of(GreetingRef& greeting) {
   return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
                     &greeting.host_name, &greeting.socket_name, &greeting.addresses,
-                    &greeting.secret,    &greeting.trouble};
+                    &greeting.secret,    &greeting.trouble,     &greeting.culprit};
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";

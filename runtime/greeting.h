@@ -25,6 +25,7 @@ struct Greeting {
   std::string addresses;    // from a leader: where other leaders reach it, separated by blanks
   std::string secret;       // from rank 0: what the leaders know each other by
   std::string trouble;      // why this rank cannot go on
+  std::string culprit;      // the rank whose fault that is, if it is known
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
 };

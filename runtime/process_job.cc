@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -94,7 +95,8 @@ class ProcessJob final : public Job {
   }
 
   static Status dead(std::int32_t peer, const collectives::Presence& presence) {
-    return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer) + " (pid " +
+    return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer) + " (host " +
+                                                base::host_name() + ", pid " +
                                                 std::to_string(presence.pid) +
                                                 ") died while the engines were opening, or runs in "
                                                 "another pid namespace")
@@ -109,24 +111,36 @@ class ProcessJob final : public Job {
   const std::int64_t cores_;
 };
 
+collectives::StartTrouble trouble_of(const Greeting& greeting, std::int32_t rank) {
+  collectives::StartTrouble trouble{rank, rank, greeting.trouble};
+  const std::string& culprit = greeting.culprit;
+  std::from_chars(culprit.data(), culprit.data() + culprit.size(), trouble.culprit);
+  return trouble;
+}
+
+void set_trouble(Greeting& greeting, const Status& status) {
+  if (status.ok()) return;
+  greeting.trouble = status.message();
+  if (const auto culprit = status.rank()) greeting.culprit = std::to_string(*culprit);
+}
+
 Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicator,
-                                       const Greeting& mine, const base::Clock& clock,
-                                       base::Instant deadline) {
-  auto all = communicator.allgather_bytes(encode(mine), clock, deadline);
+                                       const std::string& doing, const Greeting& mine,
+                                       const base::Clock& clock, base::Instant deadline) {
+  auto all = communicator.allgather_bytes(encode(mine), doing,
+                                          trouble_of(mine, communicator.rank()), clock, deadline);
   RONDE_RETURN_IF_ERROR(all.status());
   std::vector<Greeting> greetings;
   std::vector<std::string> settings;
+  std::vector<collectives::StartTrouble> troubles;
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
     auto greeting = decode_greeting((*all)[rank], base::narrow<std::int32_t>(rank));
     RONDE_RETURN_IF_ERROR(greeting.status());
-    if (!greeting->trouble.empty()) {
-      return Status::error(Code::kPeerFailed,
-                           "rank " + std::to_string(rank) + " cannot start: " + greeting->trouble)
-          .with_rank(base::narrow<std::int32_t>(rank));
-    }
+    troubles.push_back(trouble_of(*greeting, base::narrow<std::int32_t>(rank)));
     settings.push_back(greeting->settings);
     greetings.push_back(std::move(*greeting));
   }
+  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
   RONDE_RETURN_IF_ERROR(check_shared_settings(settings));
   return greetings;
 }
@@ -141,7 +155,7 @@ class Opening {
         config_(config),
         clock_(clock),
         here_(communicator.ranks_on_this_host()),
-        meet_by_(several_hosts() ? clock.now() + (deadline - clock.now()) / 2 : deadline),
+        meet_by_(clock.now() + (deadline - clock.now()) / 2),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
 
   [[nodiscard]] bool several_hosts() const {
@@ -157,7 +171,7 @@ class Opening {
     if (!is_leader()) return mine;
     Status trouble = make_board(mine);
     if (trouble.ok() && several_hosts()) trouble = listen(mine);
-    if (!trouble.ok()) mine.trouble = trouble.message();
+    set_trouble(mine, trouble);
     return mine;
   }
   // Meets the ranks of this host at its board, and the leaders of the others.
@@ -248,14 +262,16 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
                                       const base::Config& config, const base::Clock& clock,
                                       base::Instant deadline) {
   Opening opening(*communicator, config, clock, deadline);
-  const auto greetings = exchange(*communicator, opening.greet(), clock, deadline);
+  const auto greetings =
+      exchange(*communicator, "exchanging addresses", opening.greet(), clock, deadline);
   RONDE_RETURN_IF_ERROR(greetings.status());
   const Status met = opening.meet(*greetings);
-  if (opening.several_hosts()) {
-    // A host that cannot reach another knows it alone: everybody is to say the same.
+  if (communicator->size() > 1) {
+    // Who does not reach another rank or host knows it alone: everybody is to say the same.
     Greeting verdict;
-    if (!met.ok()) verdict.trouble = met.message();
-    RONDE_RETURN_IF_ERROR(exchange(*communicator, verdict, clock, deadline).status());
+    set_trouble(verdict, met);
+    RONDE_RETURN_IF_ERROR(
+        exchange(*communicator, "meeting the other ranks", verdict, clock, deadline).status());
   }
   RONDE_RETURN_IF_ERROR(met);
   return opening.job(std::move(communicator), *greetings);

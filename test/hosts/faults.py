@@ -6,10 +6,12 @@ deadline and end by itself, at whatever moment it happens.
 
 usage: faults.py WORKER KIND:HOSTS:RANKS:VICTIM:MOMENT...
 KIND is kill, stop or cut; RANKS is what test/hosts/run takes; VICTIM is a rank; MOMENT is ring (in the middle
-of a large allreduce) or small (in a stream of small ones, mostly between submitting and agreeing).
+of a large allreduce), small (in a stream of small ones, mostly between submitting and agreeing), or one of
+STARTS, with start_worker as WORKER.
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,9 @@ STALL_SECONDS = {"kill": 30, "stop": 3, "cut": 30}
 DEADLINES = {"kill": 2.0, "stop": 7.0, "cut": 12.0}
 SIGNALS = {"kill": 9, "stop": 19, "cut": 0}  # 0 does nothing: striking only leaves its mark
 EXIT_FAILED_JOB = 3
+# While the engines open: so many collectives of the start have ended for the victim (see start_worker.cc).
+STARTS = {"join": 0, "greet": 3, "meet": 5, "enter": 7}
+START_TIMEOUT = 5.0
 
 KEEP_CODE = ('"$@"; code=$?; echo $code >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.code"; '
              'hostname >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.host"; exit $code')
@@ -41,18 +46,21 @@ class Fault:
         self.job = self.start(worker)
 
     def start(self, worker):
-        settings = dict(os.environ, FOLDER=str(self.folder), RONDE_STALL_FAILURE_SECONDS=str(STALL_SECONDS[self.kind]),
-                        RONDE_STALL_WARNING_SECONDS="1")
+        names = {"FOLDER": str(self.folder), "RONDE_STALL_FAILURE_SECONDS": str(STALL_SECONDS[self.kind]),
+                 "RONDE_STALL_WARNING_SECONDS": "1"}
+        if self.moment in STARTS:
+            names["RONDE_START_TIMEOUT_SECONDS"] = str(START_TIMEOUT)
         command = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--mpirun=--enable-recovery"]
-        for name in ("FOLDER", "RONDE_STALL_FAILURE_SECONDS", "RONDE_STALL_WARNING_SECONDS"):
+        for name in names:
             command += ["--mpirun=-x", f"--mpirun={name}"]
         if self.kind == "cut":
             command += ["--cut", f"{self.host_of[self.victim] + 1}:{self.folder}/struck"]
-        size, at, after = ("16777216", "4", "0.05") if self.moment == "ring" else ("8", "300", "0")
-        command += ["--", "sh", "-c", KEEP_CODE, "sh", worker, f"folder={self.folder}", f"bytes={size}",
-                    f"victim={self.victim}", f"at={at}", f"after={after}", f"signal={SIGNALS[self.kind]}"]
+        words = {"ring": ("bytes=16777216", "at=4", "after=0.05"), "small": ("bytes=8", "at=300", "after=0")}
+        command += ["--", "sh", "-c", KEEP_CODE, "sh", worker, f"folder={self.folder}", f"victim={self.victim}",
+                    f"signal={SIGNALS[self.kind]}", *words.get(self.moment, [f"after={STARTS.get(self.moment)}"])]
         self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")
-        return subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=settings)
+        return subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
+                                env=dict(os.environ, **names))
 
     def fail(self, why):
         self.job.kill()
@@ -86,7 +94,8 @@ class Fault:
         cut_off = [rank for rank, host in enumerate(self.host_of)
                    if self.kind == "cut" and host == self.host_of[self.victim]]
         others = [rank for rank in range(len(self.host_of)) if rank != self.victim and rank not in cut_off]
-        limit = 5 * DEADLINES[self.kind]
+        deadline = 1.5 * START_TIMEOUT if self.moment in STARTS else DEADLINES[self.kind]
+        limit = 5 * deadline
         ended = others + cut_off  # also those notice that they are alone
         self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit,
                       "a rank hangs: " + ", ".join(str(r) for r in ended if not self.read(f"rank-{r}.code")))
@@ -97,9 +106,14 @@ class Fault:
                 self.fail(f"rank {rank} ended with code {self.read(f'rank-{rank}.code').strip()}")
             # The line of a host ends its leader for the others.
             culprit = min(cut_off) if cut_off else self.victim
+            if verdict.get("culprit") is None:
+                self.fail(f"rank {rank} has noticed nothing")
             if verdict["culprit"] != str(culprit):
                 self.fail(f"rank {rank} blames rank {verdict['culprit']}, not {culprit}")
-            if f"rank {culprit}" not in verdict["text"] or "ronde-" not in verdict["text"]:
+            # A connection that fails while the hosts meet is named by its ends.
+            ends = rf"host {self.host_of[culprit]} \(ronde-[0-9]+-[0-9]+, 10\..* host [0-9]+ \(ronde-[0-9]+-[0-9]+, .*10\."
+            connection = self.kind == "cut" and self.moment == "meet" and re.search(ends, verdict["text"])
+            if not connection and (f"rank {culprit}" not in verdict["text"] or "ronde-" not in verdict["text"]):
                 self.fail(f"rank {rank} names no rank and host: {verdict['text']}")
             slowest = max(slowest, int(verdict["failed_ns"]) / 1e9 - struck)
             self.last = verdict["text"]

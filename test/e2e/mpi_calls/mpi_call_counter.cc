@@ -14,31 +14,29 @@
 #define COUNTED_MPI_FUNCTIONS(X)                                                                \
   X(Comm_free, (MPI_Comm * a), (a))                                                             \
   X(Comm_get_attr, (MPI_Comm a, int b, void* c, int* d), (a, b, c, d))                          \
-  X(Comm_group, (MPI_Comm a, MPI_Group * b), (a, b))                                            \
   X(Comm_idup, (MPI_Comm a, MPI_Comm * b, MPI_Request * c), (a, b, c))                          \
   X(Comm_rank, (MPI_Comm a, int* b), (a, b))                                                    \
   X(Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))                                \
   X(Comm_size, (MPI_Comm a, int* b), (a, b))                                                    \
-  X(Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))      \
   X(Error_class, (int a, int* b), (a, b))                                                       \
   X(Error_string, (int a, char* b, int* c), (a, b, c))                                          \
   X(Finalize, (void), ())                                                                       \
   X(Finalized, (int* a), (a))                                                                   \
   X(Get_count, (const MPI_Status* a, MPI_Datatype b, int* c), (a, b, c))                        \
-  X(Group_free, (MPI_Group * a), (a))                                                           \
-  X(Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e),             \
-    (a, b, c, d, e))                                                                            \
   X(Iallgatherv,                                                                                \
     (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g, \
      MPI_Comm h, MPI_Request* i),                                                               \
     (a, b, c, d, e, f, g, h, i))                                                                \
   X(Init_thread, (int* a, char*** b, int c, int* d), (a, b, c, d))                              \
   X(Initialized, (int* a), (a))                                                                 \
+  X(Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))                 \
   X(Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),          \
     (a, b, c, d, e, f, g))                                                                      \
   X(Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),    \
     (a, b, c, d, e, f, g))                                                                      \
   X(Query_thread, (int* a), (a))                                                                \
+  X(Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g),            \
+    (a, b, c, d, e, f, g))                                                                      \
   X(Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))                                  \
   X(Testsome, (int a, MPI_Request* b, int* c, int* d, MPI_Status* e), (a, b, c, d, e))
 

@@ -10,8 +10,8 @@ namespace ronde::runtime {
 namespace {
 
 Greeting sample() {
-  return {"RONDE_ALGORITHM=auto\n",       "0",    "2",        "node7", "4f",
-          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory"};
+  return {"RONDE_ALGORITHM=auto\n",       "0",    "2",         "node7", "4f",
+          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory", "3"};
 }
 
 TEST(Greeting, WhatIsSentArrives) {

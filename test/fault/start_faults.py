@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank is killed or stopped while the engines of a job on one host open. Every other rank must end by
+itself before the start deadline is long over, with the same error, which names the rank and its host.
+
+usage: start_faults.py MPIRUN WORKER KIND:RANKS:VICTIM:MOMENT...
+KIND is kill or stop; MOMENT is one of MOMENTS.
+"""
+import signal
+import socket
+import sys
+
+import job as jobs
+
+# How many collectives of the start have ended for the victim (see start_worker.cc).
+MOMENTS = {"join": 0, "hosts": 1, "greet": 3, "board": 5, "enter": 7}
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+START_TIMEOUT = 3.0
+# A rank notices at the latest then; a quarter more is for what it says.
+DEADLINE = 1.5 * START_TIMEOUT
+LIMIT = 3 * DEADLINE
+EXIT_FAILED_JOB = 3
+
+
+def check(mpirun, worker, kind, ranks, victim, moment):
+    before = jobs.shared_memory()
+    job = jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
+                         environment={"RONDE_START_TIMEOUT_SECONDS": str(START_TIMEOUT)},
+                         victim=victim, after=MOMENTS[moment], signal=int(SIGNALS[kind]))
+    others = [rank for rank in range(ranks) if rank != victim]
+    job.wait_until(job.struck, 60.0, "the blow")
+    try:
+        # The shell of the victim leaves a code as well, so the job may end here.
+        job.wait_until(lambda: all(job.code(rank) is not None for rank in others) or not job.runs(), LIMIT,
+                       "the others to end")
+    finally:
+        jobs.kill_if_there(job.pid(victim), signal.SIGKILL)
+    job.end(LIMIT, "its victim is dead")
+    texts, slowest = set(), 0.0
+    for rank in others:
+        verdict, where = job.verdict(rank), f"rank {rank}: "
+        job.expect(verdict is not None and verdict["status"] != "done", where + "did not notice")
+        job.expect(job.code(rank) == EXIT_FAILED_JOB, where + f"exit code {job.code(rank)}")
+        job.expect(verdict["culprit"] == str(victim), where + f"blames rank {verdict['culprit']}: {verdict['text']}")
+        job.expect(f"rank {victim}" in verdict["text"] and socket.gethostname() in verdict["text"],
+                   where + f"names no rank and host: {verdict['text']}")
+        slowest = max(slowest, int(verdict["failed_ns"]) / 1e9 - job.struck())
+        texts.add(verdict["text"])
+    job.expect(slowest < DEADLINE, f"the last one knew after {slowest:.1f} s")
+    left = jobs.left_behind(before)
+    job.expect(not left, f"left in /dev/shm: {sorted(left)}")
+    print(f"{kind} of rank {victim} of {ranks} ({moment}): the last knew after {slowest:.2f} s: "
+          + "\n  or: ".join(texts), flush=True)
+    job.remove()
+
+
+def main():
+    for case in sys.argv[3:]:
+        kind, ranks, victim, moment = case.split(":")
+        check(sys.argv[1], sys.argv[2], kind, int(ranks), int(victim), moment)
+
+
+if __name__ == "__main__":
+    main()
