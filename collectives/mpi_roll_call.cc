@@ -139,7 +139,7 @@ std::optional<Status> MpiRollCall::lead(const Wait& wait, const Clock& clock) {
   }
   const bool listened = now >= wait.began + 2 * beat_;
   if (now < wait.time_up && !(listened && (hurried_ || all_here))) return std::nullopt;
-  const Status status = verdict(now);
+  Status status = verdict(now);
   answer_all(status, clock);
   return status;
 }
@@ -186,8 +186,8 @@ std::optional<Status> MpiRollCall::follow(Wait& wait, const Clock& clock) {
   }
   // Rank 0 answers only those who have called.
   if (spoken_ == 0) return std::nullopt;
-  while (const auto answer = next_from(0, communicator_)) {
-    if (answer->stage != roll_.stage()) continue;
+  // Whatever stage it is about: rank 0 has given up, even if what it waited for has ended here.
+  if (const auto answer = next_from(0, communicator_)) {
     return Status::error(static_cast<Code>(answer->code), answer->text).with_rank(answer->culprit);
   }
   if (now < wait.time_up + 3 * beat_) return std::nullopt;

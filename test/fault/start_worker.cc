@@ -7,8 +7,8 @@
 // after: so many collectives of the start have ended for the victim. 0: none has begun, but MPI has
 // been started.
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <atomic>
 #include <chrono>
