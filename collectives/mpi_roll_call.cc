@@ -79,11 +79,13 @@ MpiRollCall::MpiRollCall(MPI_Comm communicator, const Clock& clock, Instant dead
       host_(base::host_name()),
       beat_(std::clamp<base::Nanoseconds>((deadline - clock.now()) / 8,
                                           std::chrono::milliseconds(20), kLongestBeat)),
+      first_calls_from_(clock.now() + (deadline - clock.now()) / 2),
       roll_(size_of(communicator)) {
   const int size = size_of(communicator);
   MPI_Comm_rank(communicator, &rank_);
   host_size_ = ranks_here(size);
   heard_.resize(narrow<std::size_t>(size));
+  heard_in_.resize(narrow<std::size_t>(size), communicator);
   void* attribute = nullptr;
   int found = 0;
   // NOLINTNEXTLINE(bugprone-multi-level-implicit-pointer-conversion): so is the MPI call
@@ -106,6 +108,7 @@ Status MpiRollCall::wait(MPI_Request* request, const std::string& doing, const S
   const Instant began = clock.now();
   Wait wait{mine, began, std::max(deadline - 2 * beat_, began + 2 * beat_),
             mine.text.empty() ? began + beat_ : began};
+  if (communicator_ == first_) wait.next_call = std::max(wait.next_call, first_calls_from_);
   Pause pause;
   for (;;) {
     int done = 0;
@@ -159,17 +162,17 @@ void MpiRollCall::answer_all(const Status& verdict, const Clock& clock) {
   call.code = static_cast<std::int32_t>(verdict.code());
   std::vector<bool> answered(heard_.size(), false);
   const Instant end = clock.now() + 2 * beat_;
+  const auto missing = roll_.missing(Instant{});
   for (std::int32_t rank = 1; std::cmp_less(rank, heard_.size()); ++rank) {
     const auto index = narrow<std::size_t>(rank);
-    const auto missing = roll_.missing(Instant{});
     if (std::binary_search(missing.begin(), missing.end(), rank)) continue;
     answered[index] = true;
-    say(rank, call);
+    say(rank, call, heard_in_[index]);
   }
   while (clock.now() < end) {
     while (hear_next(clock.now())) {
       const auto index = narrow<std::size_t>(source_);
-      if (!answered[index]) say(source_, call);
+      if (!answered[index]) say(source_, call, heard_in_[index]);
       answered[index] = true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -181,13 +184,13 @@ std::optional<Status> MpiRollCall::follow(Wait& wait, const Clock& clock) {
   const Instant now = clock.now();
   const bool urgent = now >= wait.time_up;
   if (now >= wait.next_call) {
-    say(0, call_of(wait.mine.text, wait.mine.culprit, urgent));
+    say(0, call_of(wait.mine.text, wait.mine.culprit, urgent), communicator_);
     wait.next_call = now + beat_;
   }
   // Rank 0 answers only those who have called.
   if (spoken_ == 0) return std::nullopt;
   // Whatever stage it is about: rank 0 has given up, even if what it waited for has ended here.
-  if (const auto answer = next_from(0, communicator_)) {
+  if (const auto answer = answer_of_rank_0()) {
     return Status::error(static_cast<Code>(answer->code), answer->text).with_rank(answer->culprit);
   }
   if (now < wait.time_up + 3 * beat_) return std::nullopt;
@@ -195,12 +198,25 @@ std::optional<Status> MpiRollCall::follow(Wait& wait, const Clock& clock) {
   return roll_.absent({0});
 }
 
+// It may have given up before the ranks moved.
+std::optional<MpiRollCall::Call> MpiRollCall::answer_of_rank_0() {
+  auto answer = next_from(0, communicator_);
+  if (!answer && communicator_ != first_) answer = next_from(0, first_);
+  return answer;
+}
+
 void MpiRollCall::hear_out(const std::vector<std::int32_t>& spoken, const Clock& clock,
                            Instant deadline) {
   if (rank_ != 0) return;
+  const Instant end = std::min(deadline, clock.now() + 2 * beat_);
   for (std::size_t rank = 1; rank < spoken.size(); ++rank) {
-    while (heard_[rank] < spoken[rank] && clock.now() < deadline) {
-      if (next_from(narrow<std::int32_t>(rank), first_)) ++heard_[rank];
+    Pause pause;
+    while (heard_[rank] < spoken[rank] && clock.now() < end) {
+      if (next_from(narrow<std::int32_t>(rank), first_)) {
+        ++heard_[rank];
+      } else {
+        pause();
+      }
     }
   }
 }
@@ -219,11 +235,11 @@ MpiRollCall::Call MpiRollCall::call_of(const std::string& text, std::int32_t cul
 }
 
 // What MPI does not get rid of stays with it, as every request of a start that fails.
-void MpiRollCall::say(std::int32_t to, const Call& call) {
+void MpiRollCall::say(std::int32_t to, const Call& call, MPI_Comm communicator) {
   auto letter = std::make_unique<Letter>(Letter{call, MPI_REQUEST_NULL});
   const MutexLock lock(mpi_lock());
   int done = 0;
-  if (MPI_Isend(&letter->call, narrow<int>(sizeof(Call)), MPI_BYTE, to, tag_, communicator_,
+  if (MPI_Isend(&letter->call, narrow<int>(sizeof(Call)), MPI_BYTE, to, tag_, communicator,
                 &letter->request) != MPI_SUCCESS) {
     return;
   }
@@ -233,7 +249,8 @@ void MpiRollCall::say(std::int32_t to, const Call& call) {
     const Letter* left = letter.release();
 }
 
-// The next call, if one has come; `source` may be MPI_ANY_SOURCE.
+// The next call, if one has come; `source` may be MPI_ANY_SOURCE. It is taken by matching, so that
+// no other thread of the program can take it in between.
 std::optional<MpiRollCall::Call> MpiRollCall::next_from(std::int32_t source,
                                                         MPI_Comm communicator) {
   const MutexLock lock(mpi_lock());
@@ -244,11 +261,17 @@ std::optional<MpiRollCall::Call> MpiRollCall::next_from(std::int32_t source,
     return std::nullopt;
   }
   // Something else is the program's.
-  Call call{};
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (std::cmp_not_equal(bytes, sizeof call)) return std::nullopt;
+  if (std::cmp_not_equal(bytes, sizeof(Call))) return std::nullopt;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  if (MPI_Improbe(status.MPI_SOURCE, tag_, communicator, &found, &message, &status) !=
+          MPI_SUCCESS ||
+      found == 0) {
+    return std::nullopt;
+  }
   source_ = status.MPI_SOURCE;
-  if (MPI_Recv(&call, bytes, MPI_BYTE, source_, tag_, communicator, MPI_STATUS_IGNORE) !=
+  Call call{};
+  if (MPI_Mrecv(&call, narrow<int>(sizeof call), MPI_BYTE, &message, MPI_STATUS_IGNORE) !=
           MPI_SUCCESS ||
       call.magic != kMagic) {
     return std::nullopt;
@@ -258,16 +281,24 @@ std::optional<MpiRollCall::Call> MpiRollCall::next_from(std::int32_t source,
   return call;
 }
 
-// On rank 0: takes one call, and remembers what it says. False: there is none.
+// On rank 0: takes one call, and remembers what it says. False: there is none. Whoever calls is
+// there, even if what it waits for has ended here.
 bool MpiRollCall::hear_next(Instant now) {
-  const auto call = next_from(MPI_ANY_SOURCE, communicator_);
+  MPI_Comm spoken_in = communicator_;
+  auto call = next_from(MPI_ANY_SOURCE, communicator_);
+  if (!call && communicator_ != first_) {
+    spoken_in = first_;
+    call = next_from(MPI_ANY_SOURCE, first_);
+  }
   if (!call) return false;
   const auto index = narrow<std::size_t>(source_);
-  if (communicator_ == first_) ++heard_[index];
-  if (call->stage != roll_.stage()) return true;
+  if (spoken_in == first_) ++heard_[index];
+  heard_in_[index] = spoken_in;
   roll_.hear(source_, call->host, call->host_size, now);
   hurried_ = hurried_ || call->urgent != 0;
-  if (call->text[0] != '\0') troubles_[index] = {source_, call->culprit, call->text};
+  if (call->stage == roll_.stage() && call->text[0] != '\0') {
+    troubles_[index] = {source_, call->culprit, call->text};
+  }
   return true;
 }
 

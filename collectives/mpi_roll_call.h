@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The waits of a start. A collective of MPI that does not end does not tell whom it waits for; so a
 // rank that has waited for a while says to rank 0 that it is there, again and again, and when the
-// time is up rank 0 tells everybody who was not. Nothing of this is sent in a start that goes well.
+// time is up rank 0 tells everybody who was not. Until the ranks have a communicator of their own
+// they speak in the program's, with the largest tag, and not before half of the time is over: a
+// start that goes well leaves it alone.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +37,7 @@ class MpiRollCall {
                     const base::Clock& clock, base::Instant deadline);
 
   // On rank 0: takes what the ranks have said before they moved and nobody has heard, by rank: the
-  // first communicator is the program's.
+  // first communicator is the program's. For two beats at most.
   void hear_out(const std::vector<std::int32_t>& spoken, const base::Clock& clock,
                 base::Instant deadline);
 
@@ -67,9 +69,10 @@ class MpiRollCall {
   std::optional<base::Status> follow(Wait& wait, const base::Clock& clock);
   [[nodiscard]] base::Status verdict(base::Instant now) const;
   void answer_all(const base::Status& verdict, const base::Clock& clock);
-  void say(std::int32_t to, const Call& call);
+  void say(std::int32_t to, const Call& call, MPI_Comm communicator);
   std::optional<Call> next_from(std::int32_t source, MPI_Comm communicator);
   bool hear_next(base::Instant now);
+  std::optional<Call> answer_of_rank_0();
   [[nodiscard]] Call call_of(const std::string& text, std::int32_t culprit, bool urgent) const;
 
   MPI_Comm first_;
@@ -79,10 +82,12 @@ class MpiRollCall {
   std::string host_;
   std::int32_t host_size_ = 0;
   base::Nanoseconds beat_;
+  base::Instant first_calls_from_;  // in the first communicator
   Roll roll_;
   std::vector<StartTrouble> troubles_;  // of this stage, by rank
   bool hurried_ = false;                // somebody has no time left
   std::int32_t source_ = -1;            // of the call heard last
+  std::vector<MPI_Comm> heard_in_;      // where the last call of a rank came, by rank
   std::int32_t spoken_ = 0;
   std::vector<std::int32_t> heard_;  // calls in the first communicator, by rank
 };

@@ -199,6 +199,7 @@ Status MpiTransport::look() {
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
     Slot& slot = slots_[asked_[position]];
     slot.request = MPI_REQUEST_NULL;
+    requests_[position] = MPI_REQUEST_NULL;  // as MPI does
     slot.ended = true;
     slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
   }
@@ -206,7 +207,6 @@ Status MpiTransport::look() {
   return {};
 }
 
-// MPI leaves no request where one has ended.
 void MpiTransport::forget_ended() {
   std::size_t kept = 0;
   for (std::size_t position = 0; position < requests_.size(); ++position) {

@@ -199,7 +199,7 @@ Status Coordinator::report(const Stall& stall) {
     if (said.failed) return {};
     return notice(said.name, "'" + said.name + "' has waited for " +
                                  seconds_text(Nanoseconds(said.waited_ns)) +
-                                 ": a rank has stopped in the middle of submitting it");
+                                 ": a rank may have stopped in the middle of submitting it");
   }
   std::string text = "'" + said.name + "' has waited for " +
                      seconds_text(Nanoseconds(said.waited_ns)) + ": submitted on " +
@@ -207,18 +207,21 @@ Status Coordinator::report(const Stall& stall) {
                      ranks_phrase(waiting->missing);
   if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
   std::string stopped;
+  std::int32_t culprit = waiting->missing.front();
   for (const std::int32_t missing : waiting->missing) {
     if (!is_here(missing)) continue;
     const auto presence = desk_.board().presence(shape_.position_of(missing));
     if (!presence.doing.empty()) {
       text += "; rank " + std::to_string(missing) + " was last " + presence.doing;
     }
-    stopped += stopped_text(missing, presence);
+    const std::string stands_still = stopped_text(missing, presence);
+    if (stopped.empty() && !stands_still.empty()) culprit = missing;
+    stopped += stands_still;
   }
   text += stopped;
   if (!said.failed) return notice(said.name, text);
   collectives::FailureRecord record;
-  record.culprit = waiting->missing.front();
+  record.culprit = culprit;
   record.reporter = stall.rank;
   record.code = Code::kDeadline;
   record.text = text + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";

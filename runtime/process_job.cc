@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -145,6 +146,9 @@ Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicato
   return greetings;
 }
 
+// What is left of the start's time to tell everybody how the meeting went, where there is as much.
+constexpr base::Nanoseconds kTimeToTell = std::chrono::seconds(8);
+
 // The start of a rank, step by step.
 // Thread safety: none; used by the thread that opens the engine.
 class Opening {
@@ -155,7 +159,7 @@ class Opening {
         config_(config),
         clock_(clock),
         here_(communicator.ranks_on_this_host()),
-        meet_by_(clock.now() + (deadline - clock.now()) / 2),
+        meet_by_(deadline - std::min((deadline - clock.now()) / 2, kTimeToTell)),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
 
   [[nodiscard]] bool several_hosts() const {

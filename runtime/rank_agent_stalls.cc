@@ -96,7 +96,7 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true).ignore();
   if (!failed) {
     // It hears of this through the leader, which may be what stands still.
-    if (stopped_rank() == job_.rank_at(kLeader)) warn(*tensor);
+    if (is_stopped(board_.presence(kLeader))) warn(*tensor);
     return;
   }
   stalled_.push_back(tensor);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A rank is killed or stopped while the engines of a job on one host open. Every other rank must end by
-itself before the start deadline is long over, with the same error, which names the rank and its host.
+itself before the start deadline is long over, with an error that names the rank and its host.
 
 usage: start_faults.py MPIRUN WORKER KIND:RANKS:VICTIM:MOMENT...
 KIND is kill or stop; MOMENT is one of MOMENTS.

@@ -28,15 +28,16 @@
      MPI_Comm h, MPI_Request* i),                                                               \
     (a, b, c, d, e, f, g, h, i))                                                                \
   X(Init_thread, (int* a, char*** b, int c, int* d), (a, b, c, d))                              \
+  X(Improbe, (int a, int b, MPI_Comm c, int* d, MPI_Message* e, MPI_Status* f),                 \
+    (a, b, c, d, e, f))                                                                         \
   X(Initialized, (int* a), (a))                                                                 \
   X(Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))                 \
   X(Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),          \
     (a, b, c, d, e, f, g))                                                                      \
   X(Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),    \
     (a, b, c, d, e, f, g))                                                                      \
+  X(Mrecv, (void* a, int b, MPI_Datatype c, MPI_Message* d, MPI_Status* e), (a, b, c, d, e))    \
   X(Query_thread, (int* a), (a))                                                                \
-  X(Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g),            \
-    (a, b, c, d, e, f, g))                                                                      \
   X(Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))                                  \
   X(Testsome, (int a, MPI_Request* b, int* c, int* d, MPI_Status* e), (a, b, c, d, e))
 
