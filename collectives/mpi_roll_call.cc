@@ -207,9 +207,8 @@ std::optional<MpiRollCall::Call> MpiRollCall::answer_of_rank_0() {
 
 void MpiRollCall::hear_out(const std::vector<std::int32_t>& spoken, const Clock& clock,
                            Instant deadline) {
-  if (rank_ != 0) return;
   const Instant end = std::min(deadline, clock.now() + 2 * beat_);
-  for (std::size_t rank = 1; rank < spoken.size(); ++rank) {
+  for (std::size_t rank = 1; rank_ == 0 && rank < spoken.size(); ++rank) {
     Pause pause;
     while (heard_[rank] < spoken[rank] && clock.now() < end) {
       if (next_from(narrow<std::int32_t>(rank), first_)) {
@@ -219,6 +218,7 @@ void MpiRollCall::hear_out(const std::vector<std::int32_t>& spoken, const Clock&
       }
     }
   }
+  first_ = communicator_;
 }
 
 MpiRollCall::Call MpiRollCall::call_of(const std::string& text, std::int32_t culprit,

@@ -37,7 +37,8 @@ class MpiRollCall {
                     const base::Clock& clock, base::Instant deadline);
 
   // On rank 0: takes what the ranks have said before they moved and nobody has heard, by rank: the
-  // first communicator is the program's. For two beats at most.
+  // first communicator is the program's. For two beats at most. Then every rank forgets it: all
+  // have moved, and the program may free it.
   void hear_out(const std::vector<std::int32_t>& spoken, const base::Clock& clock,
                 base::Instant deadline);
 

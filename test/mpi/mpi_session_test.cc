@@ -57,6 +57,30 @@ TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
   EXPECT_TRUE((*opened)->close().ok());
 }
 
+// Those who wait say so after half of the time, in the program's communicator: all of it is taken
+// from there.
+TEST_F(MpiSessionTest, ALateRankIsWaitedForAndTheProgramsMessagesStayItsOwn) {
+  using std::chrono::milliseconds;
+  constexpr int kTag = 5;
+  const int next = (rank_ + 1) % size_;
+  MPI_Request sending = MPI_REQUEST_NULL;
+  MPI_Isend(&rank_, 1, MPI_INT, next, kTag, MPI_COMM_WORLD, &sending);
+  if (rank_ == 0) std::this_thread::sleep_for(milliseconds(2500));
+  auto opened = MpiSession::open(nullptr, clock_, clock_.after(milliseconds(4000)));
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  int left = -1;
+  MPI_Status status;
+  MPI_Recv(&left, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+  EXPECT_EQ(status.MPI_TAG, kTag);
+  EXPECT_EQ(left, (rank_ + size_ - 1) % size_);
+  MPI_Wait(&sending, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+  int more = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &more, MPI_STATUS_IGNORE);
+  EXPECT_EQ(more, 0);
+  EXPECT_TRUE((*opened)->close().ok());
+}
+
 TEST_F(MpiSessionTest, RefusesNoCommunicator) {
   const MPI_Comm none = MPI_COMM_NULL;
   const auto opened = MpiSession::open(&none, clock_, deadline());
