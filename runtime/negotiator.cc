@@ -288,11 +288,6 @@ void Negotiator::release_entry(std::int32_t index) {
   free_.push_back(index);
 }
 
-bool Negotiator::has_arrived(std::int32_t rank, std::int32_t entry) const {
-  return arrivals_.has_arrived(rank, entry,
-                               entries_.at(static_cast<std::size_t>(entry)).last_batch);
-}
-
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   if (pending.said[static_cast<std::size_t>(rank)]) return true;
   if (pending.anonymous_elsewhere.contains(rank)) return true;

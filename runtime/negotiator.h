@@ -143,7 +143,10 @@ class Negotiator {
                                   std::string place);
   [[nodiscard]] std::int32_t take_free_entry();
   void release_entry(std::int32_t entry);
-  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int32_t entry) const;
+  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int32_t entry) const {
+    return arrivals_.has_arrived(rank, entry,
+                                 entries_.at(static_cast<std::size_t>(entry)).last_batch);
+  }
   [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
   // Fails what can never complete since a rank is closing; says good-bye to ranks that are done.
