@@ -98,7 +98,8 @@ typedef enum ronde_plugin_operation {
   RONDE_PLUGIN_BROADCAST = 1,
   RONDE_PLUGIN_ALLGATHER = 2,      /* tensors are blocks by rank, each with an output */
   RONDE_PLUGIN_REDUCE_SCATTER = 3, /* tensors are blocks by rank, each with an input */
-  RONDE_PLUGIN_ALL_TO_ALL = 4, /* one tensor to each rank (inputs) and one from each (outputs) */
+  /* twice as many tensors as ranks: an input for each rank, then an output from each */
+  RONDE_PLUGIN_ALL_TO_ALL = 4,
   RONDE_PLUGIN_BARRIER = 5
 } ronde_plugin_operation;
 
