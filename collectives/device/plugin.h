@@ -34,8 +34,10 @@ typedef enum ronde_plugin_status {
   RONDE_PLUGIN_OK = 0,
   RONDE_PLUGIN_PENDING = 1,     /* poll: not over yet */
   RONDE_PLUGIN_UNAVAILABLE = 2, /* open: this machine has no such device, or not what it needs */
-  RONDE_PLUGIN_INVALID = 3,     /* what the caller gave; nothing was done, the engine lives on */
-  RONDE_PLUGIN_FAILED = 4       /* the device, or a peer: the job ends */
+  /* What the caller gave; nothing was done, the engine lives on. Of execute: it cannot do this
+   * operation, op, dtype or compression, and says so on every rank. */
+  RONDE_PLUGIN_INVALID = 3,
+  RONDE_PLUGIN_FAILED = 4 /* the device, or a peer: the job ends */
 } ronde_plugin_status;
 
 /* One engine of a plug-in, and one batch or copy under way: theirs alone. */
@@ -100,6 +102,7 @@ typedef enum ronde_plugin_operation {
   RONDE_PLUGIN_REDUCE_SCATTER = 3, /* tensors are blocks by rank, each with an input */
   /* twice as many tensors as ranks: an input for each rank, then an output from each */
   RONDE_PLUGIN_ALL_TO_ALL = 4,
+  /* no tensor, or one without elements and pointers: then it begins behind that one's stream */
   RONDE_PLUGIN_BARRIER = 5
 } ronde_plugin_operation;
 
@@ -119,7 +122,8 @@ typedef struct ronde_plugin_batch {
   double postscale;
 } ronde_plugin_batch;
 
-/* Elements [begin, begin + elements) of a tensor, to or from host memory of allocate_host. */
+/* Elements [begin, begin + elements) of a tensor, to or from host memory of allocate_host. Of no
+ * elements it is over when the tensor is ready; pointers may be NULL then. */
 typedef struct ronde_plugin_copy {
   size_t struct_size;
   const ronde_plugin_tensor* tensor;
@@ -178,6 +182,12 @@ typedef struct ronde_plugin {
                                   ronde_plugin_work** work, char* text, size_t text_bytes);
   ronde_plugin_status (*copy_in)(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
                                  ronde_plugin_work** work, char* text, size_t text_bytes);
+
+  /* Device memory for results whose size only Ronde knows. Freed by any thread, also after close,
+   * and then with what allocate wrote into `device`. */
+  ronde_plugin_status (*allocate)(ronde_plugin_engine* engine, size_t bytes, void** memory,
+                                  int32_t* device, char* text, size_t text_bytes);
+  void (*free)(int32_t device, void* memory);
 } ronde_plugin;
 
 typedef const ronde_plugin* (*ronde_plugin_entry_function)(void);

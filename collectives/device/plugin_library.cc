@@ -27,7 +27,7 @@ Status refused(const std::string& path, const std::string& why) {
 
 // The name of a function that every plug-in has and this one lacks, or nothing.
 std::string_view missing_function(const ronde_plugin& table) {
-  const std::array<std::pair<std::string_view, bool>, 12> functions{{
+  const std::array<std::pair<std::string_view, bool>, 14> functions{{
       {"open", table.open != nullptr},
       {"close", table.close != nullptr},
       {"abort", table.abort != nullptr},
@@ -40,6 +40,8 @@ std::string_view missing_function(const ronde_plugin& table) {
       {"free_host", table.free_host != nullptr},
       {"copy_out", table.copy_out != nullptr},
       {"copy_in", table.copy_in != nullptr},
+      {"allocate", table.allocate != nullptr},
+      {"free", table.free != nullptr},
   }};
   for (const auto& [name, there] : functions) {
     if (!there) return name;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "collectives/device/plugin.h"
 #include "test/device/kit.h"
 #include "test/device/toy_collectives.h"
@@ -42,6 +43,10 @@ Stream& stream_of(void* stream) {
 bool is_set_to(const char* word) {
   const char* const value = std::getenv("RONDE_TOY");
   return value != nullptr && std::strcmp(value, word) == 0;
+}
+// On all ranks, or on rank 1 alone.
+bool is_set_to(const std::string& word, std::int32_t rank) {
+  return is_set_to(word.c_str()) || (rank == 1 && is_set_to((word + " on rank 1").c_str()));
 }
 
 }  // namespace
@@ -99,7 +104,7 @@ struct Who {
 
 ronde_plugin_status open(const ronde_plugin_host* host, Engine** result, ronde_plugin_info* info,
                          char* text, std::size_t bytes) {
-  if (is_set_to("absent")) {
+  if (is_set_to("absent", host->rank)) {
     return say(RONDE_PLUGIN_UNAVAILABLE, text, bytes, "no toy is plugged in");
   }
   auto engine = std::make_unique<Engine>();
@@ -111,7 +116,7 @@ ronde_plugin_status open(const ronde_plugin_host* host, Engine** result, ronde_p
   const bool together =
       std::all_of(all.begin(), all.end(), [&mine](const Who& who) { return who.pid == mine.pid; });
   if (together) engine->hub = Hub::take(all.front().hub);
-  info->has_collectives = together && !is_set_to("staged") ? 1 : 0;
+  info->has_collectives = together && !is_set_to("staged", host->rank) ? 1 : 0;
   info->device = 0;
   std::snprintf(info->versions, sizeof info->versions, "toy 1.0");
   *result = engine.release();
@@ -149,6 +154,9 @@ ronde_plugin_status execute(Engine* engine, const ronde_plugin_batch* batch, Wor
   if (engine->hub == nullptr) {
     return say(RONDE_PLUGIN_INVALID, text, bytes, "the devices cannot reach each other");
   }
+  if (is_set_to("no max") && batch->op == static_cast<std::int32_t>(base::ReduceOp::kMax)) {
+    return say(RONDE_PLUGIN_INVALID, text, bytes, "a toy knows no max");
+  }
   Call call;
   call.number = engine->calls++;
   call.rank = engine->host.rank;
@@ -159,7 +167,9 @@ ronde_plugin_status execute(Engine* engine, const ronde_plugin_batch* batch, Wor
     tensor.input = tensor.input == nullptr ? nullptr : Memory::instance().view(tensor.input);
     tensor.output = tensor.output == nullptr ? nullptr : Memory::instance().view(tensor.output);
   }
-  *work = begin(*engine, [hub = engine->hub, call = std::move(call)] { return hub->run(call); });
+  *work = begin(*engine, [hub = engine->hub, call = std::move(call)] {
+    return call.rank == 0 && is_set_to("broken") ? "a wheel has come off" : hub->run(call);
+  });
   return RONDE_PLUGIN_OK;
 }
 
@@ -210,6 +220,16 @@ ronde_plugin_status copy_in(Engine* engine, const ronde_plugin_copy* what, Work*
   return copy(engine, what, false, work);
 }
 
+ronde_plugin_status allocate(Engine* /*engine*/, std::size_t bytes, void** memory,
+                             std::int32_t* device, char* text, std::size_t text_bytes) {
+  *memory = Memory::instance().allocate(bytes, false);
+  *device = 0;
+  if (*memory != nullptr) return RONDE_PLUGIN_OK;
+  return say(RONDE_PLUGIN_INVALID, text, text_bytes, "no device memory left");
+}
+
+void free_memory(std::int32_t /*device*/, void* memory) { Memory::instance().free(memory); }
+
 constexpr ronde_plugin kTable{RONDE_PLUGIN_VERSION,
                               "toy",
                               sizeof(ronde_plugin),
@@ -225,7 +245,9 @@ constexpr ronde_plugin kTable{RONDE_PLUGIN_VERSION,
                               allocate_host,
                               free_host,
                               copy_out,
-                              copy_in};
+                              copy_in,
+                              allocate,
+                              free_memory};
 
 // ---- the device as a program sees it ----
 
