@@ -19,7 +19,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 15> kSettings{{
+constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how allreduces move bytes between hosts; named, every rank of a single host counts as one"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -52,6 +52,9 @@ constexpr std::array<Setting, 15> kSettings{{
      "the networks for control messages between hosts: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
      "up"},
+    {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
+     "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
+     "libronde.so"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important line that is printed on standard error"},
 }};
@@ -109,8 +112,9 @@ Result<std::size_t> parse_choice(const Setting& setting, std::string_view value)
 // Where the value of each setting goes.
 Status assign(Config& config, const Setting& setting, const std::string& value) {
   if (setting.kind == SettingKind::kText) {
-    check(setting.name == "RONDE_INTERFACE", "every text has a place in Config");
-    config.interfaces = value;
+    const bool plugin = setting.name == "RONDE_PLUGIN_PATH";
+    check(plugin || setting.name == "RONDE_INTERFACE", "every text has a place in Config");
+    (plugin ? config.plugin_path : config.interfaces) = value;
     return {};
   }
   if (setting.kind == SettingKind::kChoice) {

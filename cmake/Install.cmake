@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What an outsider gets: libronde.so with its two headers, ronderun, and both ways to find them
+# What an outsider gets: libronde.so with its headers, ronderun, and both ways to find them
 # (find_package(ronde) and pkg-config). Layers are not installed.
 if(TARGET ronderun)
   install(TARGETS ronderun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -13,6 +13,8 @@ if(TARGET ronde)
   install(DIRECTORY bindings/c/include/ bindings/cpp/include/
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+  # For back ends of devices that are written out of tree.
+  install(FILES collectives/device/plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ronde)
 
   install(EXPORT rondeTargets NAMESPACE ronde:: DESTINATION ${RONDE_CMAKE_DIR})
   configure_package_config_file(cmake/rondeConfig.cmake.in ${PROJECT_BINARY_DIR}/rondeConfig.cmake

@@ -31,6 +31,7 @@ class Coordinator final : public Lead {
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
+  void hold_devices_back(bool held) override { negotiator_.hold_devices_back(held); }
   // When a lingering batch is due, or an answer about a stall.
   [[nodiscard]] base::Instant next_deadline() const override;
   [[nodiscard]] bool waits_for_idle() const override {

@@ -11,6 +11,8 @@
 
 #include "base/host_name.h"
 #include "collectives/host_allreduce.h"
+#include "runtime/device_check.h"
+#include "runtime/device_start.h"
 #include "runtime/stopped.h"
 #include "runtime/submission.h"
 
@@ -115,12 +117,41 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
               runner_options(config_, *job_)) {}
 
 Engine::~Engine() {
-  if (open_ && process_.is_mine()) close().ignore();
+  if (process_.is_mine()) {
+    if (open_) close().ignore();
+    // It rings the runner, which goes first.
+    agent_.close_device();
+  } else if (device_ != nullptr) {
+    device_->forget();
+  }
+}
+
+// All ranks take part, whatever they find. Before anything that can fail on one of them alone.
+Status Engine::start_device(base::Instant deadline) {
+  DeviceStart start;
+  start.place = collectives::plugin_place(config_.plugin_path, collectives::own_library_folder());
+  start.host.rank = rank_;
+  start.host.size = size_;
+  start.host.rank_on_host = local_rank_;
+  start.host.size_of_host = local_size_;
+  start.host.ring = [this] { runner_.notify(true); };
+  start.host.log = [this](base::LogLevel level, std::string_view text) { log_.log(level, text); };
+  start.exchange = [&](std::span<const std::byte> mine) {
+    return job_->allgather(mine, *clock_, deadline);
+  };
+  auto started = runtime::start_device(std::move(start));
+  RONDE_RETURN_IF_ERROR(started.status());
+  device_ = std::move(started->device);
+  no_device_ = std::move(started->none);
+  agent_.use(device_, started->direct);
+  if (rank_ == 0 && !started->line.empty()) log_.log(started->level, started->line);
+  return {};
 }
 
 Status Engine::enter(base::Instant deadline) {
   job_->board().enter();
   RONDE_RETURN_IF_ERROR(wait_for_ranks(deadline));
+  RONDE_RETURN_IF_ERROR(start_device(deadline));
   RONDE_RETURN_IF_ERROR(watch_peers());
   RONDE_RETURN_IF_ERROR(tune(deadline));
   RONDE_RETURN_IF_ERROR(runner_.start());
@@ -241,11 +272,13 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   const auto checked = check_submission(std::move(submission), rank_, size_);
   RONDE_RETURN_IF_ERROR(checked.status());
   const LocalTensorPtr& tensor = *checked;
+  RONDE_RETURN_IF_ERROR(check_places(*tensor, device_.get(), no_device_));
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();
   tensor->work = std::make_shared<Work>();
   tensor->work->name = tensor->name;
+  tensor->work->of_device = on_device(tensor->signature);
   const auto ticket = table_.insert(tensor);
   RONDE_RETURN_IF_ERROR(ticket.status());
   if (will_wait) runner_.will_wait();
@@ -267,12 +300,34 @@ Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {
     return usable();
   }
   RONDE_RETURN_IF_ERROR(may_drive());
-  // Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes
-  // up for it.
+  return drive(work.completion, timeout);
+}
+
+// Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes up
+// for it.
+bool Engine::drive(Completion& completion, base::Nanoseconds timeout) {
   waiting_threads_.fetch_add(1, std::memory_order_acq_rel);
-  const bool done = runner_.wait(work.completion, clock_->after(timeout));
+  const bool done = runner_.wait(completion, clock_->after(timeout));
   waiting_threads_.fetch_sub(1, std::memory_order_acq_rel);
   return done;
+}
+
+Status Engine::wait(Work& work, void* stream) {
+  if (!work.of_device) {
+    return Status::error(Code::kInvalidArgument,
+                         "'" + work.name +
+                             "' is in host memory, which no stream can wait for: wait for it "
+                             "without one");
+  }
+  RONDE_RETURN_IF_ERROR(may_drive());
+  const Status usable = device_->check_stream(stream);
+  if (!usable.ok() && !work.completion.done()) {
+    return Status::error(usable.code(), "'" + work.name + "': " + usable.message());
+  }
+  const bool issued = drive(work.issued, config_.stall_failure + kVerdictMargin);
+  // It is late, or there is nothing on the device to wait for.
+  if (!issued || work.on_device == nullptr) return wait(work);
+  return work.on_device->wait_on(stream);
 }
 
 Status Engine::wait(Work& work) {

@@ -66,6 +66,12 @@ class Engine {
   // Waits as long as the engine's deadlines allow; the work's result.
   base::Status wait(Work& work);
 
+  // Of a tensor of a device: what is put into `stream` from now on begins when the work is over.
+  // Waits until its batch has been given to the device, helping meanwhile, and not for its end; but
+  // where tensors pass through host memory for that. An error of the work may come too late for
+  // this: wait() has it.
+  base::Status wait(Work& work, void* stream);
+
   // Completes what can be completed and fails the rest. Not ok when works were failed.
   base::Status close();
 
@@ -79,6 +85,8 @@ class Engine {
   base::Status watch_peers();
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
+  base::Status start_device(base::Instant deadline);
+  bool drive(Completion& completion, base::Nanoseconds timeout);
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;
@@ -97,6 +105,8 @@ class Engine {
   const std::shared_ptr<BoardMemory> memory_;
   const base::Bytes small_bytes_;  // up to here a tensor on the board is like any other
   base::Log log_;
+  std::shared_ptr<collectives::Device> device_;  // or nullptr, and why there is none:
+  std::string no_device_;
   const std::thread::id opener_ = std::this_thread::get_id();
   // Why there is no background thread; empty: there is one.
   const std::string caller_driven_;

@@ -4,8 +4,10 @@
 // (local_job.h), which run the very same protocol.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,11 @@ class Job {
   // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
   // share this process.
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
+
+  // Every rank's bytes, by rank; lengths may differ. For the start alone: by the thread that opens
+  // the engine, on all ranks, before the transport moves anything.
+  virtual base::Result<std::vector<std::vector<std::byte>>> allgather(
+      std::span<const std::byte> mine, const base::Clock& clock, base::Instant deadline) = 0;
 
   // After a failure: the transport is not used again.
   virtual void abandon() = 0;

@@ -23,6 +23,10 @@ class Lead {
   // Returns how much was done.
   virtual base::Result<int> step(bool data_plane_idle) = 0;
 
+  // Whether tensors of devices stay where they are, however idle the data plane is: enough of them
+  // are under way.
+  virtual void hold_devices_back(bool /*held*/) {}
+
   // When something is due without a message; kNever without one.
   [[nodiscard]] virtual base::Instant next_deadline() const = 0;
   // A step() with the data plane idle would publish a batch: what is ready waits for nothing else.

@@ -45,10 +45,11 @@ class Doorbells {
 
 class LocalMember final : public Job {
  public:
-  LocalMember(std::int32_t rank, const collectives::JobShape& shape,
+  LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const collectives::JobShape& shape,
               std::shared_ptr<collectives::LocalHub> hub, collectives::Board board,
               Doorbells doorbells, std::unique_ptr<LeaderLinks> links)
-      : rank_(rank),
+      : job_(std::move(job)),
+        rank_(rank),
         shape_(shape),
         hub_(std::move(hub)),
         board_(std::move(board)),
@@ -67,11 +68,18 @@ class LocalMember final : public Job {
   }
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
+  Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const base::Clock& clock,
+                                                        base::Instant deadline) override {
+    return job_->allgather(rank_, rounds_++, mine, deadline - clock.now());
+  }
   void abandon() override {}
   Status close() override { return {}; }
 
  private:
+  const std::shared_ptr<LocalJob> job_;
   const std::int32_t rank_;
+  std::uint64_t rounds_ = 0;
   const collectives::JobShape shape_;
   std::shared_ptr<collectives::LocalHub> hub_;
   collectives::Board board_;
@@ -195,6 +203,35 @@ Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Confi
   return make_member(rank);
 }
 
+Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t rank,
+                                                                std::uint64_t number,
+                                                                std::span<const std::byte> mine,
+                                                                base::Nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const MutexLock lock(mutex_);
+  Round& round = rounds_[number];
+  round.parts.resize(settings_.size());
+  round.parts[static_cast<std::size_t>(rank)].emplace(mine.begin(), mine.end());
+  joined_.notify_all();
+  std::vector<std::int32_t> missing;
+  const auto look = [&]() RONDE_REQUIRES(mutex_) {
+    missing.clear();
+    for (std::int32_t other = 0; other < shape_.ranks(); ++other) {
+      if (!round.parts[static_cast<std::size_t>(other)]) missing.push_back(other);
+    }
+    return missing.empty();
+  };
+  while (!look()) {
+    if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout || look()) continue;
+    return Status::error(Code::kDeadline,
+                         ranks_phrase(missing) + " did not go on with opening an engine in time");
+  }
+  std::vector<std::vector<std::byte>> parts;
+  for (const auto& part : round.parts) parts.push_back(*part);
+  if (++round.read == shape_.ranks()) rounds_.erase(number);
+  return parts;
+}
+
 Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
   Doorbells doorbells(shape_);
   for (const Host& host : hosts_) {
@@ -211,8 +248,9 @@ Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
     RONDE_RETURN_IF_ERROR(opened.status());
     links = std::move(*opened);
   }
-  return std::unique_ptr<Job>(std::make_unique<LocalMember>(
-      rank, shape_, hub_, std::move(*board), std::move(doorbells), std::move(links)));
+  return std::unique_ptr<Job>(std::make_unique<LocalMember>(shared_from_this(), rank, shape_, hub_,
+                                                            std::move(*board), std::move(doorbells),
+                                                            std::move(links)));
 }
 
 }  // namespace ronde::runtime

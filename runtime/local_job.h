@@ -4,9 +4,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +43,18 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   base::Result<std::unique_ptr<Job>> join(std::int32_t rank, const base::Config& config,
                                           const base::Clock& clock);
 
+  // Every rank's bytes of round `round`, which each rank counts by itself. By ranks that have
+  // joined.
+  base::Result<std::vector<std::vector<std::byte>>> allgather(std::int32_t rank,
+                                                              std::uint64_t round,
+                                                              std::span<const std::byte> mine,
+                                                              base::Nanoseconds timeout);
+
  private:
+  struct Round {
+    std::vector<std::optional<std::vector<std::byte>>> parts;  // by rank
+    std::int32_t read = 0;                                     // by so many ranks
+  };
   // What the ranks of one host share.
   struct Host {
     collectives::EventFds event_fds;
@@ -64,6 +78,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   bool has_boards_ RONDE_GUARDED_BY(mutex_) = false;
   std::vector<Host> hosts_ RONDE_GUARDED_BY(mutex_);
   std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Round> rounds_ RONDE_GUARDED_BY(mutex_);
 };
 
 }  // namespace ronde::runtime

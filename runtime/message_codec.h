@@ -144,7 +144,7 @@ class Decoder {
   Signature signature() {
     Signature value;
     value.operation = number<Operation>();
-    if (value.operation > Operation::kAllToAll) fail("an unknown operation");
+    if (value.operation > Operation::kDeviceBarrier) fail("an unknown operation");
     const auto dtype = base::dtype_from_value(number<std::uint8_t>());
     const auto op = base::reduce_op_from_value(number<std::uint8_t>());
     if (!dtype || !op) fail("an unknown dtype or reduce operation");

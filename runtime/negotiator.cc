@@ -333,13 +333,16 @@ std::vector<std::size_t> Negotiator::choose(base::Bytes limit) const {
   std::vector<fusion::Candidate> candidates;
   candidates.reserve(ready_.size());
   for (std::size_t i = 0; i < ready_.size(); ++i) {
+    if (!may_go(*tensors[i])) continue;
     candidates.push_back({i, keys[i], payload_of(*tensors[i]), tensors[i]->signature.priority});
   }
-  return fusion::next_batch(candidates, limit);
+  std::vector<std::size_t> chosen = fusion::next_batch(candidates, limit);
+  for (std::size_t& index : chosen) index = candidates[index].id;
+  return chosen;
 }
 
 std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
-  if (ready_.empty()) return std::nullopt;
+  if (!has_ready()) return std::nullopt;
   BatchDecision batch;
   batch.sequence = next_sequence_++;
   std::vector<bool> taken(ready_.size(), false);

@@ -17,6 +17,7 @@
 // nobody is called late.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -76,7 +77,12 @@ class Negotiator {
   // What was decided since the last call, in the order of the job.
   std::vector<Decision> take_decisions();
 
-  [[nodiscard]] bool has_ready() const { return !ready_.empty(); }
+  // While devices are held back, tensors of a device are passed over.
+  void hold_devices_back(bool held) { devices_held_ = held; }
+  [[nodiscard]] bool has_ready() const {
+    return std::any_of(ready_.begin(), ready_.end(),
+                       [this](const Ready& ready) { return may_go(ready.tensor); });
+  }
   // The next batch of what is ready on every rank; nothing if nothing is. The decisions made before
   // must be taken (and sent) first.
   std::optional<BatchDecision> next_batch(base::Bytes limit);
@@ -130,6 +136,9 @@ class Negotiator {
   };
   using Pendings = std::map<std::string, Pending>;
 
+  [[nodiscard]] bool may_go(const AgreedTensor& tensor) const {
+    return !devices_held_ || !on_device(tensor.signature);
+  }
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry; what had arrived becomes a pending record.
   Pendings::iterator unbind(std::int32_t entry);
@@ -162,6 +171,7 @@ class Negotiator {
   std::map<std::string, std::int32_t> entry_of_name_;
   Pendings pendings_;
   std::vector<Ready> ready_;
+  bool devices_held_ = false;
   std::vector<Decision> decisions_;
   std::uint64_t next_sequence_ = 1;
   enum class Leaving : std::uint8_t { kNo, kClosing, kForced, kDeparted };

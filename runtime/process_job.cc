@@ -61,6 +61,11 @@ class ProcessJob final : public Job {
     return "the program started MPI with " + communicator_->thread_level();
   }
   [[nodiscard]] bool probes() const override { return true; }
+  Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const base::Clock& clock,
+                                                        base::Instant deadline) override {
+    return communicator_->allgather_bytes(mine, clock, deadline);
+  }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }
 

@@ -21,21 +21,11 @@ using base::Status;
 
 namespace {
 
-// Steps of one batch between two looks at the control plane.
-constexpr int kStepsPerLook = 64;
-
 // Looks at a batch that cannot go on before the rest is looked at: about a microsecond.
 constexpr int kWatch = 16;
 
-// Into a string that is used again: every batch has one.
-void describe(const ExecutableBatch& batch, std::string& text) {
-  const LocalTensor& first = *batch.tensors.front();
-  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
-  text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
-  if (batch.tensors.size() > 1) {
-    text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
-  }
-}
+// A device that has failed does not ring.
+constexpr base::Nanoseconds kDevicePoll = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -129,6 +119,7 @@ Instant RankAgent::next_deadline() {
   const base::Nanoseconds patience = config_.stall_warning / 4;
   Instant next = patience >= kNever - now ? kNever : now + patience;
   next = std::min(next, next_stall());
+  if (executor_.awaits_device()) next = std::min(next, now + kDevicePoll);
   if (lead_) next = std::min(next, lead_->next_deadline());
   return next;
 }
@@ -172,7 +163,7 @@ bool RankAgent::check_failure() {
   if (!record) return false;
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
   // First let go of the users' memory, then tell them.
-  executor_.abandon();
+  executor_.abandon(why.message());
   job_.abandon();
   log_.error(why.message());
   // Before the works end: their owner may end the process.
@@ -207,11 +198,13 @@ Result<int> RankAgent::step() {
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
   // Nobody rings for these: a batch that was left in the middle of its stride, and what the
   // coordinator held back until the last batch had ended.
+  if (lead_) lead_->hold_devices_back(executor_.device_full());
   left_over_ = strides_ || (lead_ && !executor_.busy() && lead_->waits_for_idle());
   return work + *read + *executed;
 }
 
 Result<int> RankAgent::step_lead() {
+  lead_->hold_devices_back(executor_.device_full());
   auto led = lead_->step(!executor_.busy());
   RONDE_RETURN_IF_ERROR(led.status());
   lead_drained_.store(lead_->drained(), std::memory_order_release);
@@ -252,28 +245,6 @@ Status RankAgent::on_decision(const Decision& decision) {
   return {};
 }
 
-Status RankAgent::on_batch(const BatchDecision& decision) {
-  const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
-  if (decision.sequence != received + 1 || decision.items.empty()) {
-    return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
-                                              " came after batch " + std::to_string(received));
-  }
-  // Whoever submits a tensor of this batch again has heard of its end, and so sees this.
-  received_batches_.store(decision.sequence, std::memory_order_relaxed);
-  ExecutableBatch batch;
-  batch.sequence = decision.sequence;
-  for (const BatchItem& item : decision.items) {
-    auto claimed = table_.claim(item);
-    RONDE_RETURN_IF_ERROR(claimed.status());
-    if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
-    batch.tensors.push_back(std::move(claimed->tensor));
-  }
-  describe(batch, doing_);
-  board_.set_doing(doing_);
-  executor_.enqueue(std::move(batch));
-  return {};
-}
-
 // Nothing can be agreed without this rank: what is not in a batch yet never will be.
 void RankAgent::on_departed(std::int32_t rank) {
   const Status why =
@@ -289,47 +260,6 @@ void RankAgent::on_departed(std::int32_t rank) {
   }
 }
 
-Result<int> RankAgent::execute() {
-  int work = 0;
-  strides_ = false;
-  // Not beyond the end of a batch: whoever waits for it should hear of it, and the coordinator has
-  // another one, perhaps.
-  bool ended = false;
-  for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
-    if (!batch_began_) batch_began_ = clock_.now();
-    const auto progress = executor_.step(finished_);
-    if (!progress.ok()) {
-      describe(executor_.batch(), doing_);
-      return Status::error(progress.status().code(),
-                           "rank " + std::to_string(job_.rank()) + " failed " + doing_,
-                           progress.status());
-    }
-    ended = !finished_.empty();
-    if (ended) {
-      execution_nanoseconds_.fetch_add((clock_.now() - *batch_began_).count(),
-                                       std::memory_order_relaxed);
-      batch_began_.reset();
-    }
-    for (const ExecutableBatch& batch : finished_) finish(batch);
-    finished_.clear();
-    if (!*progress) return work;
-    ++work;
-  }
-  strides_ = executor_.busy();
-  return work;
-}
-
-void RankAgent::finish(const ExecutableBatch& batch) {
-  batches_.fetch_add(1, std::memory_order_relaxed);
-  for (const LocalTensorPtr& tensor : batch.tensors) {
-    // Those of a group count one by one; a barrier has no memory, and counts as one.
-    tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
-    payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
-                             std::memory_order_relaxed);
-    end(tensor, Status());
-  }
-}
-
 // The name is free again before the waiter hears of it, so that it may submit the next step at
 // once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
@@ -340,6 +270,7 @@ void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
   }
   const std::shared_ptr<Work> work = tensor->work;
   work->status = status;
+  if (work->of_device) complete_once(work->issued);
   hooks_.complete(work->completion);
 }
 
@@ -355,6 +286,7 @@ std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
 }
 
 void RankAgent::close() {
+  executor_.close_device();
   executor_.abandon();
   keep_what_mpi_may_write();
   transport_.reset();

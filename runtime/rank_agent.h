@@ -105,6 +105,12 @@ class RankAgent final : public Agent {
   base::Status tune(const std::function<base::Status()>& idle) {
     return executor_.tune(config_, idle);
   }
+  // Before the runner starts: who does the batches of device tensors.
+  void use(std::shared_ptr<collectives::Device> device, bool direct) {
+    executor_.use(std::move(device), direct);
+  }
+  // When nobody drives any more: the device does not ring after it.
+  void close_device() { executor_.close_device(); }
   // Which algorithm moves the data and why, in one line.
   [[nodiscard]] std::string data_plane() const { return executor_.description(); }
 
@@ -122,6 +128,8 @@ class RankAgent final : public Agent {
   base::Status on_decision(const Decision& decision);
   base::Status on_batch(const BatchDecision& decision);
   base::Result<int> execute();
+  base::Status failed_in(const ExecutableBatch& batch, const base::Status& why);
+  void take_note();
   void finish(const ExecutableBatch& batch);
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();

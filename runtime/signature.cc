@@ -54,13 +54,15 @@ std::string_view name_of(Operation operation) {
       return "reduce_scatter";
     case Operation::kAllToAll:
       return "all_to_all";
+    case Operation::kDeviceBarrier:
+      return "device barrier";
   }
   return "unknown operation";
 }
 
 bool operator==(const Signature& a, const Signature& b) {
   return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.device == b.device && same_bits(a.prescale, b.prescale) &&
+         (a.device < 0) == (b.device < 0) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale) && a.compression == b.compression &&
          a.shape == b.shape && a.splits == b.splits && a.members == b.members;
 }
@@ -74,10 +76,18 @@ bool reduces(Operation operation) {
   return operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
 }
 
+bool is_barrier(Operation operation) {
+  return operation == Operation::kBarrier || operation == Operation::kDeviceBarrier;
+}
+
+bool on_device(const Signature& signature) {
+  return signature.device >= 0 || signature.operation == Operation::kDeviceBarrier;
+}
+
 Signature normalized(Signature signature) {
-  if (signature.operation == Operation::kBarrier) {
+  if (is_barrier(signature.operation)) {
     Signature plain;
-    plain.operation = Operation::kBarrier;
+    plain.operation = signature.operation;
     return plain;
   }
   if (!reduces(signature.operation)) {
@@ -102,7 +112,7 @@ bool agree(const Signature& a, const Signature& b) {
 
 std::string describe(const Signature& signature) {
   std::string text(name_of(signature.operation));
-  if (signature.operation == Operation::kBarrier) return text;
+  if (is_barrier(signature.operation)) return text;
   if (!signature.members.empty()) text = "grouped " + text;
   text += '(';
   if (reduces(signature.operation)) text += std::string(name_of(signature.op)) + ", ";
@@ -122,7 +132,7 @@ std::string describe(const Signature& signature) {
 
 base::Bytes payload_of(const AgreedTensor& tensor) {
   const Signature& signature = tensor.signature;
-  if (signature.operation == Operation::kBarrier) return base::Bytes(0);
+  if (is_barrier(signature.operation)) return base::Bytes(0);
   base::Shape shape = signature.shape;
   if (signature.operation == Operation::kAllgather && !shape.empty()) {
     base::Elements rows;

@@ -21,6 +21,8 @@ enum class Operation : std::uint8_t {
   kBarrier = 3,
   kReduceScatter = 4,
   kAllToAll = 5,
+  // A barrier among streams of devices: one of hosts has nothing that could say where it is.
+  kDeviceBarrier = 6,
 };
 
 [[nodiscard]] std::string_view name_of(Operation operation);
@@ -40,6 +42,8 @@ struct Signature {
   base::DType dtype = base::DType::kF32;
   base::ReduceOp op = base::ReduceOp::kAverage;
   std::int32_t root = 0;
+  // Where its memory is: -1 is the host's. The devices of ranks have numbers of their own, so only
+  // whether it is on one is compared.
   std::int32_t device = -1;
   std::int32_t priority = 0;  // not compared: the coordinator follows its own
   // Allreduce: the tensor lies on the board and can be reduced in place. Not compared: ranks may
@@ -58,6 +62,10 @@ struct Signature {
 
 // True when the operation cuts or joins tensors along their first dimension.
 [[nodiscard]] bool has_rows(Operation operation);
+// True when there is nothing but a name.
+[[nodiscard]] bool is_barrier(Operation operation);
+// True when it is the devices' business and not the data plane's.
+[[nodiscard]] bool on_device(const Signature& signature);
 // True when the operation computes: op, scale factors and compression mean something.
 [[nodiscard]] bool reduces(Operation operation);
 

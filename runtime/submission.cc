@@ -230,7 +230,7 @@ Result<std::vector<base::TensorView>> check_group(Submission& group, std::int32_
 Result<std::vector<base::TensorView>> check_views(Submission& submission, std::int32_t rank,
                                                   std::int32_t size) {
   const Signature& is = submission.signature;
-  if (is.operation == Operation::kBarrier) return std::vector<base::TensorView>{};
+  if (is_barrier(is.operation)) return std::vector<base::TensorView>{};
   RONDE_RETURN_IF_ERROR(check_arithmetic(submission.name, is));
   if (is.operation == Operation::kBroadcast && (is.root < 0 || is.root >= size)) {
     return wrong(submission.name, "root " + std::to_string(is.root) +
@@ -238,7 +238,7 @@ Result<std::vector<base::TensorView>> check_views(Submission& submission, std::i
                                       std::to_string(size - 1));
   }
   if (!is.members.empty()) return check_group(submission, rank, size);
-  const Submission::Memory memory{submission.input, submission.output};
+  const Submission::Memory memory{submission.input, submission.output, submission.ready};
   const auto bytes = bytes_of(is.shape, is.dtype);
   if (!bytes.ok()) return wrong(submission.name, bytes.status().message());
   RONDE_RETURN_IF_ERROR(check_rows(submission, size));
@@ -268,7 +268,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   }
   for (Submission& tensor : tensors) {
     group.signature.members.push_back({tensor.name, std::move(tensor.signature.shape)});
-    group.members.push_back({tensor.input, tensor.output});
+    group.members.push_back({tensor.input, tensor.output, tensor.ready});
   }
   return group;
 }
@@ -285,6 +285,10 @@ Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank
   auto views = check_views(submission, rank, size);
   RONDE_RETURN_IF_ERROR(views.status());
   auto tensor = std::make_shared<LocalTensor>();
+  if (on_device(submission.signature)) {
+    for (const auto& member : submission.members) tensor->readiness.push_back(member.ready);
+    if (submission.members.empty()) tensor->readiness.push_back(submission.ready);
+  }
   tensor->views = std::move(*views);
   tensor->splits = std::move(submission.splits);
   tensor->name = std::move(submission.name);

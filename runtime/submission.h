@@ -24,12 +24,14 @@ struct Submission {
   Signature signature;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
+  Readiness ready;  // of a device
   // All-to-all: the rows for each rank. Empty: as many for every one.
   std::vector<std::int64_t> splits;
   // Of a group: one for each member, instead of input and output.
   struct Memory {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
+    Readiness ready;
   };
   std::vector<Memory> members;
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread

@@ -22,6 +22,12 @@
 
 namespace ronde::runtime {
 
+// When the memory of a tensor of a device may be read (ronde_plugin_tensor).
+struct Readiness {
+  void* stream = nullptr;
+  void* event = nullptr;
+};
+
 // A tensor in flight on this rank. Immutable once it is in the table, but for what is marked.
 struct LocalTensor {
   std::string name;
@@ -30,6 +36,8 @@ struct LocalTensor {
   // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
   // of its input; its output holds the rows of this rank only (rows_of_rank).
   std::vector<base::TensorView> views;
+  // Of tensors of a device: one for each view; of a barrier of devices: one. Else none.
+  std::vector<Readiness> readiness;
   std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
   std::shared_ptr<Work> work;

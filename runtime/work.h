@@ -11,26 +11,43 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "collectives/device/device.h"
 #include "runtime/agent.h"
 
 namespace ronde::runtime {
 
-// Memory for a result. It is not set to zeros first: a page that nobody wrote yet costs nothing,
-// and every byte is written by the operation.
+struct FreeOutput {
+  std::int32_t device = -1;
+  void (*free)(std::int32_t device, void* memory) = nullptr;  // nullptr: of the host
+  void operator()(std::byte* memory) const {
+    if (free != nullptr) {
+      free(device, memory);
+    } else {
+      delete[] memory;
+    }
+  }
+};
+
+// Memory for a result, of the host or of a device. It is not set to zeros first: a page that nobody
+// wrote yet costs nothing, and every byte is written by the operation.
 //
 // Thread safety: none.
 class OutputBuffer {
  public:
   // Throws std::bad_alloc.
   void allocate(std::size_t size) {
-    bytes_ = std::make_unique_for_overwrite<std::byte[]>(size);
+    bytes_ = {new std::byte[size], FreeOutput{}};
+    size_ = size;
+  }
+  void adopt(const collectives::DeviceMemory& memory, std::size_t size) {
+    bytes_ = {memory.memory, FreeOutput{memory.device, memory.free}};
     size_ = size;
   }
   [[nodiscard]] std::byte* data() const { return bytes_.get(); }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  std::unique_ptr<std::byte[], FreeOutput> bytes_;
   std::size_t size_ = 0;
 };
 
@@ -39,6 +56,11 @@ class OutputBuffer {
 struct Work {
   std::string name;  // of the tensor, for error texts
   Completion completion;
+  // Of a tensor of a device: done when streams can be made to wait for it, or when it is over.
+  // `on_device` is what they wait for, and is written before; nullptr: wait for the completion.
+  bool of_device = false;
+  Completion issued;
+  collectives::DeviceWorkPtr on_device;
   base::Status status;
   // The result of an allgather or an all-to-all, whose size only the runtime knows.
   OutputBuffer output;

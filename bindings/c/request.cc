@@ -44,12 +44,13 @@ Status check_unused(const ronde_request& request, const std::string& name) {
   const auto unsupported = [&](const std::string& what) {
     return Status::error(Code::kUnsupported, "'" + name + "': " + what);
   };
-  if (request.device != RONDE_DEVICE_CPU) {
+  if (request.device < RONDE_DEVICE_CPU) {
     return unsupported("device " + std::to_string(request.device) +
-                       ": this version reduces host memory only; set device to RONDE_DEVICE_CPU");
+                       ": set it to the number of a device, or to RONDE_DEVICE_CPU");
   }
-  if (request.stream != nullptr || request.ready_event != nullptr) {
-    return unsupported("streams and events belong to devices: leave them NULL");
+  const bool of_host = request.device == RONDE_DEVICE_CPU;
+  if (of_host && (request.stream != nullptr || request.ready_event != nullptr)) {
+    return unsupported("streams and events belong to devices: leave them NULL, or set device");
   }
   if (request.deadline_ns != 0) {
     return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
@@ -75,7 +76,11 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
   auto& signature = submission.signature;
   signature.operation = operation;
-  if (operation == Operation::kBarrier) return submission;
+  submission.ready = {request.stream, request.ready_event};
+  if (operation == Operation::kBarrier) {
+    if (request.device >= 0) signature.operation = Operation::kDeviceBarrier;
+    return submission;
+  }
 
   const auto wrong = [&](const std::string& what) {
     return Status::error(Code::kInvalidArgument, "'" + submission.name + "': " + what);
@@ -91,6 +96,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   signature.dtype = *dtype;
   signature.op = *op;
   signature.root = request.root;
+  signature.device = request.device;
   signature.priority = request.priority;
   signature.prescale = request.prescale;
   signature.postscale = request.postscale;

@@ -39,6 +39,12 @@ Status done_well(const ronde_work& work) {
   return work.work->status;
 }
 
+// Where the result of a device is, or will be, is known as soon as streams can wait for it.
+Status has_output(const ronde_work& work) {
+  if (work.work->of_device && work.work->issued.done() && !work.work->completion.done()) return {};
+  return done_well(work);
+}
+
 }  // namespace
 
 extern "C" {
@@ -204,6 +210,13 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
   });
 }
 
+ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (work == nullptr) return null_argument("work");
+    return work->engine->wait(*work->work, stream);
+  });
+}
+
 int32_t ronde_work_poll(const ronde_work* work) {
   return work != nullptr && work->work->completion.done() ? 1 : 0;
 }
@@ -215,7 +228,7 @@ ronde_status ronde_work_output(const ronde_work* work, const void** data, const 
     if (data == nullptr || shape == nullptr || dimensions == nullptr || dtype == nullptr) {
       return null_argument("data, shape, dimensions or dtype");
     }
-    RONDE_RETURN_IF_ERROR(done_well(*work));
+    RONDE_RETURN_IF_ERROR(has_output(*work));
     if (work->work->output_shape.empty()) {
       return Status::error(Code::kInvalidArgument,
                            "only an allgather and an all-to-all have an output of their own; "
@@ -234,7 +247,7 @@ ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** 
   return guarded(error, [&]() -> Status {
     if (work == nullptr) return null_argument("work");
     if (splits == nullptr || count == nullptr) return null_argument("splits or count");
-    RONDE_RETURN_IF_ERROR(done_well(*work));
+    RONDE_RETURN_IF_ERROR(has_output(*work));
     const auto& received = work->work->received_splits;
     if (received.empty()) {
       return Status::error(Code::kInvalidArgument, "only an all-to-all has received splits");

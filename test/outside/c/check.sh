@@ -17,3 +17,12 @@ esac
 "$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror "$here/job_of_one.c" -o "$work/job_of_one" $flags \
   -Wl,-rpath,"$libdir"
 "$work/job_of_one"
+
+# A back end of somebody else, with the installed header alone: Ronde asks it, and goes on without.
+"$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -shared -fPIC "$here/plugin.c" \
+  -o "$work/libplugin.so"
+said=$(RONDE_PLUGIN_PATH="$work/libplugin.so" "$work/job_of_one" 2>&1)
+case $said in
+  *"the plug-in 'outsider' stays out: nobody has built the device yet"*) ;;
+  *) echo "the job with a plug-in of its own said: $said"; exit 1 ;;
+esac

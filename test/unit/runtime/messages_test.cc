@@ -182,7 +182,7 @@ TEST(Messages, ValuesThatNothingEncodesAreRefused) {
   const Bytes request = encode(Announcement(RequestAnnouncement{"", "", some_signature()}));
   ASSERT_TRUE(decode_announcement(request).ok());
   constexpr std::size_t kSignature = 9;  // after the kind and two empty texts
-  EXPECT_THAT(decode_announcement(with(request, kSignature, 6)).status().message(),
+  EXPECT_THAT(decode_announcement(with(request, kSignature, 7)).status().message(),
               HasSubstr("an unknown operation"));
   EXPECT_THAT(decode_announcement(with(request, kSignature + 1, 13)).status().message(),
               HasSubstr("an unknown dtype"));

@@ -124,12 +124,12 @@ typedef struct ronde_request {
   int32_t dtype;        /* a ronde_dtype */
   int32_t op;           /* allreduce, reduce-scatter: a ronde_op */
   int32_t root;         /* broadcast: the rank whose values everybody gets */
-  double prescale;  /* where there is an op, of floating types: multiplies every contribution; 1 */
-  double postscale; /* ... and the result; 1 */
-  int32_t device;   /* RONDE_DEVICE_CPU; stream and ready_event are NULL (RONDE_UNSUPPORTED) */
-  void* stream;
-  void* ready_event;
-  int32_t priority;    /* higher goes into a batch first; the coordinator follows rank 0 */
+  double prescale;   /* where there is an op, of floating types: multiplies every contribution; 1 */
+  double postscale;  /* ... and the result; 1 */
+  int32_t device;    /* where the memory is: RONDE_DEVICE_CPU, or a device (see "devices") */
+  void* stream;      /* of a device: where the input was written; NULL is the default stream */
+  void* ready_event; /* ... and the event behind which it may be read; NULL: all before submit */
+  int32_t priority;  /* higher goes into a batch first; the coordinator follows rank 0 */
   int64_t deadline_ns; /* 0: the stall deadline of the engine; others: RONDE_UNSUPPORTED */
   uint64_t flags;      /* RONDE_FLAG_...; 0 */
   const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
@@ -214,6 +214,21 @@ RONDE_API void* ronde_buffer_memory(const ronde_buffer* buffer);
  * fine. In a forked child nothing happens to the memory: it is the parent's. */
 RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
 
+/* ---- devices ----
+ * Tensors may lie in the memory of a device that a plug-in serves (<ronde/plugin.h>):
+ * libronde_cuda.so beside libronde.so, or what RONDE_PLUGIN_PATH names. It is found when the
+ * engines open, on all ranks or on none; one line of the log (level info) says which and of what
+ * versions, or why it stays out. Then `device` of a request is the number of the device that this
+ * rank uses, and every pointer of the request is memory of it, or managed memory, which may be
+ * declared as either. A declaration that is wrong is RONDE_INVALID_ARGUMENT, and a device that
+ * nothing serves RONDE_UNSUPPORTED. The ranks agree on whether a tensor is on a device; which one
+ * is the business of each.
+ *
+ * The input is read when the stream has come to ready_event, or has done all that was put into it
+ * before the batch begins. A stream under graph capture is refused. After submit the host need not
+ * wait: see ronde_work_wait_stream. Batches of devices follow each other in the order of the job;
+ * what cannot be done there (an op that the device has not) fails alone, as RONDE_UNSUPPORTED. */
+
 /* ---- operations ----
  * The _async forms return a work; memory of the request belongs to the engine until the work is
  * done. The other forms wait. An error of the call itself (RONDE_INVALID_ARGUMENT,
@@ -254,7 +269,8 @@ RONDE_API ronde_status ronde_all_to_all_async(ronde_engine* engine, const ronde_
 /* Waits; *work is done and holds the result. */
 RONDE_API ronde_status ronde_all_to_all(ronde_engine* engine, const ronde_request* request,
                                         ronde_work** work, ronde_error** error);
-/* Only name, file, line and flags of the request are used. */
+/* Only name, file, line, flags, device, stream and ready_event of the request are used. With a
+ * device, on all ranks or on none, it begins behind the stream, and streams can wait for it. */
 RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
                                            ronde_work** work, ronde_error** error);
 RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
@@ -286,10 +302,17 @@ RONDE_API ronde_status ronde_work_wait(ronde_work* work, ronde_error** error);
  * is that of ronde_work_wait, otherwise RONDE_OK. */
 RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
                                            ronde_error** error);
+/* Of a tensor of a device: what is put into `stream` from now on begins when the work is over on
+ * the device. Returns when the batch has been given to the device, not when it is over, and helps
+ * meanwhile; where tensors pass through host memory it waits for the end. The host hears of an
+ * error of the device through the other waits, and memory of the request is the caller's again
+ * after them, or in `stream`. For host memory: RONDE_INVALID_ARGUMENT. */
+RONDE_API ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error);
 /* 1 when the work is done (completed or failed), else 0. Never blocks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
 /* The result of a completed allgather or all-to-all: valid until the work is released. shape has
- * `dimensions` entries; *dtype is a ronde_dtype. */
+ * `dimensions` entries; *dtype is a ronde_dtype. That of a device is memory of the device; it can
+ * be asked for after ronde_work_wait_stream as well, and is there in streams that wait. */
 RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
                                          const int64_t** shape, int32_t* dimensions, int32_t* dtype,
                                          ronde_error** error);

@@ -210,6 +210,75 @@ class Engine {
     finish(ronde_barrier, detail::named(name, where));
   }
 
+  // ---- tensors of a device ----
+  // As above, asynchronous; Work::wait(stream) lets a stream wait for them. Out of place the stream
+  // and the event are those of the input. The results of allgather and all_to_all are memory of the
+  // device.
+  template <typename T>
+  Work allreduce(const std::string& name, const DeviceSpan<T>& data, Op op = average,
+                 const AllreduceOptions& options = {},
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_allreduce_async,
+                 detail::Vector(name, data, where).reduced(op, options).request);
+  }
+  template <typename T>
+  Work allreduce(const std::string& name, const DeviceSpan<const T>& input, std::span<T> output,
+                 Op op, const AllreduceOptions& options = {},
+                 std::source_location where = std::source_location::current()) {
+    require_same_length(input.size(), output.size());
+    detail::Vector vector(name, input, where);
+    vector.request.output = output.data();
+    return start(ronde_allreduce_async, vector.reduced(op, options).request);
+  }
+  template <typename T>
+  Work broadcast(const std::string& name, const DeviceSpan<T>& data, int root = 0,
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_broadcast_async, detail::Vector(name, data, where).rooted(root).request);
+  }
+  template <typename T>
+  Work allgather(const std::string& name, const DeviceSpan<T>& data,
+                 std::source_location where = std::source_location::current()) {
+    return start(ronde_allgather_async,
+                 detail::Vector(name, detail::read_only(data), where).request);
+  }
+  template <typename T, typename U>
+    requires std::is_same_v<std::remove_const_t<T>, U>
+  Work reduce_scatter(const std::string& name, const DeviceSpan<T>& input, std::span<U> output,
+                      Op op = average, const ReduceScatterOptions& options = {},
+                      std::source_location where = std::source_location::current()) {
+    require_share(input.size(), options.splits, output.size());
+    detail::Vector vector(name, detail::read_only(input), where);
+    vector.request.output = output.data();
+    return start(ronde_reduce_scatter_async,
+                 vector.reduced(op, options).split(options.splits).request);
+  }
+  template <typename T>
+  Work all_to_all(const std::string& name, const DeviceSpan<T>& data,
+                  const std::vector<std::int64_t>& splits = {},
+                  std::source_location where = std::source_location::current()) {
+    return start(ronde_all_to_all_async,
+                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
+  }
+  template <typename T>
+  Work grouped_allreduce(const std::vector<NamedDeviceSpan<T>>& tensors, Op op = average,
+                         const AllreduceOptions& options = {},
+                         std::source_location where = std::source_location::current()) {
+    return start(ronde_grouped_allreduce_async, detail::Group(tensors, where).reduced(op, options));
+  }
+  template <typename T>
+  Work grouped_broadcast(const std::vector<NamedDeviceSpan<T>>& tensors, int root = 0,
+                         std::source_location where = std::source_location::current()) {
+    return start(ronde_grouped_broadcast_async, detail::Group(tensors, where).rooted(root));
+  }
+  // Begins behind what is in the stream; every rank names a device.
+  template <typename T>
+  Work barrier(const std::string& name, const DeviceSpan<T>& where_it_begins,
+               std::source_location where = std::source_location::current()) {
+    ronde_request request = detail::named(name, where);
+    detail::set_device(request, where_it_begins);
+    return start(ronde_barrier_async, request);
+  }
+
   [[nodiscard]] ronde_statistics statistics() const {
     ronde_statistics statistics;
     ronde_statistics_init(&statistics);

@@ -37,7 +37,36 @@ struct NamedSpan {
   std::span<T> data;
 };
 
+// Memory of a device that a plug-in serves: `data` points there. What it holds is read behind
+// ready_event, or behind all that was put into `stream`. See "devices" in ronde.h.
+template <typename T>
+struct DeviceSpan {
+  explicit DeviceSpan(std::span<T> elements, int on_device = 0, void* written_in = nullptr,
+                      void* ready = nullptr)
+      : data(elements), device(on_device), stream(written_in), ready_event(ready) {}
+
+  std::span<T> data;
+  int device;
+  void* stream;
+  void* ready_event;
+
+  [[nodiscard]] std::size_t size() const { return data.size(); }
+};
+
+template <typename T>
+struct NamedDeviceSpan {
+  std::string name;
+  DeviceSpan<T> data;
+};
+
 namespace detail {
+
+template <typename T>
+void set_device(ronde_request& request, const DeviceSpan<T>& where) {
+  request.device = where.device;
+  request.stream = where.stream;
+  request.ready_event = where.ready_event;
+}
 
 inline ronde_request named(const std::string& name, const std::source_location& where) {
   ronde_request request;
@@ -61,6 +90,10 @@ template <typename T, std::size_t N>
 std::span<const T> read_only(std::span<T, N> data) {
   return data;
 }
+template <typename T>
+DeviceSpan<const T> read_only(const DeviceSpan<T>& data) {
+  return DeviceSpan<const T>(data.data, data.device, data.stream, data.ready_event);
+}
 
 // The request for a one-dimensional tensor; stays where it is, since it points into itself.
 struct Vector {
@@ -75,6 +108,11 @@ struct Vector {
     } else {
       request.output = data.data();
     }
+  }
+  template <typename T>
+  Vector(const std::string& name, const DeviceSpan<T>& data, const std::source_location& where)
+      : Vector(name, data.data, where) {
+    set_device(request, data);
   }
   Vector(const Vector&) = delete;
   Vector& operator=(const Vector&) = delete;
@@ -113,6 +151,14 @@ struct Group {
       requests.push_back(request);
     }
   }
+  template <typename T>
+  Group(const std::vector<NamedDeviceSpan<T>>& tensors, const std::source_location& where)
+      : Group(spans_of(tensors), where) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      requests[i].name = tensors[i].name.c_str();
+      set_device(requests[i], tensors[i].data);
+    }
+  }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -130,6 +176,14 @@ struct Group {
 
   std::vector<std::int64_t> lengths;
   std::vector<ronde_request> requests;
+
+ private:
+  template <typename T>
+  static std::vector<NamedSpan<T>> spans_of(const std::vector<NamedDeviceSpan<T>>& tensors) {
+    std::vector<NamedSpan<T>> spans;
+    for (const auto& tensor : tensors) spans.push_back({"", tensor.data.data});
+    return spans;
+  }
 };
 
 }  // namespace detail

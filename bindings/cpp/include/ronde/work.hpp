@@ -38,6 +38,13 @@ class Work {
     detail::ErrorSlot error;
     error.throw_if(ronde_work_wait(get(), &error));
   }
+  // Of a tensor of a device: what is put into `stream` (cudaStream_t, or nullptr for the default
+  // one) from now on begins when the operation is over; the host does not wait for that. See
+  // ronde_work_wait_stream. Throws Error for a tensor in host memory.
+  void wait(void* stream) {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_work_wait_stream(get(), stream, &error));
+  }
   // Waits at most `timeout`; true when the operation is done. Throws Error if it failed.
   template <typename Rep, typename Period>
   [[nodiscard]] bool wait_for(std::chrono::duration<Rep, Period> timeout) {
@@ -54,7 +61,7 @@ class Work {
   [[nodiscard]] bool poll() const { return ronde_work_poll(get()) != 0; }
 
   // The result of an allgather or an all-to-all that is done: valid as long as this Work. T is the
-  // type that was sent.
+  // type that was sent. That of a device is there, and known after wait(stream) too.
   template <typename T>
   [[nodiscard]] std::span<const T> output() const {
     const Output result = find_output();

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// One engine of a device's plug-in (plugin.h), as the rest of Ronde sees it: errors are Status, and
+// what is under way on the device is kept until it is over.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "collectives/device/plugin.h"
+#include "collectives/device/plugin_library.h"
+
+namespace ronde::collectives {
+
+class Device;
+
+// A batch or a copy under way on the device. Thread safety: wait_on() from any thread, the rest
+// belongs to the agent.
+class DeviceWork {
+ public:
+  DeviceWork(const ronde_plugin& table, ronde_plugin_engine* engine, ronde_plugin_work* work)
+      : table_(table), engine_(engine), work_(work) {}
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+
+  // Whether it is over; then it has been released. Its error ends the job.
+  base::Result<bool> poll();
+  // What is put into `stream` from now on begins when it is over.
+  base::Status wait_on(void* stream);
+  [[nodiscard]] bool is_over();
+  // The plug-in has it no more, or never will give an answer.
+  void forget();
+
+ private:
+  const ronde_plugin& table_;
+  ronde_plugin_engine* const engine_;
+  base::Mutex mutex_;  // a waiter may come while it ends
+  ronde_plugin_work* work_ RONDE_GUARDED_BY(mutex_);
+  base::Status failure_ RONDE_GUARDED_BY(mutex_);
+};
+using DeviceWorkPtr = std::shared_ptr<DeviceWork>;
+
+// Host memory that the device copies to and from at full speed.
+struct FreeStaging {
+  Device* device = nullptr;
+  void operator()(std::byte* memory) const;
+};
+using Staging = std::unique_ptr<std::byte, FreeStaging>;
+
+// Memory of the device that outlives the engine.
+struct DeviceMemory {
+  std::byte* memory = nullptr;
+  std::int32_t device = -1;
+  void (*free)(std::int32_t device, void* memory) = nullptr;
+};
+
+// Thread safety: check_memory() and check_stream() from any thread; the rest belongs to whoever
+// opens it, and then to the agent.
+class Device {
+ public:
+  // What a plug-in is given. The functions are called until close() has returned.
+  struct Host {
+    std::int32_t rank = 0;
+    std::int32_t size = 1;
+    std::int32_t rank_on_host = 0;
+    std::int32_t size_of_host = 1;
+    // Everybody's bytes by rank, all of one length; inside open() alone.
+    std::function<base::Status(std::span<const std::byte> mine, std::span<std::byte> all)>
+        allgather;
+    std::function<void()> ring;
+    std::function<void(base::LogLevel level, std::string_view text)> log;
+  };
+
+  static base::Result<std::shared_ptr<Device>> open(const PluginLibrary& library, Host host);
+  ~Device() { close(); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] std::string name() const { return table_.name; }
+  // "CUDA 13.0, driver 580.65"
+  [[nodiscard]] std::string versions() const;
+  [[nodiscard]] std::int32_t number() const { return info_.device; }
+  // Of this rank alone: whether its device can reach those of the others.
+  [[nodiscard]] bool has_collectives() const {
+    return info_.has_collectives != 0 && table_.execute != nullptr;
+  }
+
+  // What a pointer is.
+  base::Result<ronde_plugin_memory> classify(const void* pointer);
+  base::Status check_stream(void* stream);
+
+  // kUnsupported: no rank's device can do this; nothing was done. Other errors end the job.
+  base::Result<DeviceWorkPtr> execute(const ronde_plugin_batch& batch);
+  base::Result<DeviceWorkPtr> copy_out(const ronde_plugin_copy& copy);
+  base::Result<DeviceWorkPtr> copy_in(const ronde_plugin_copy& copy);
+  base::Result<Staging> allocate_staging(std::size_t bytes);
+  base::Result<DeviceMemory> allocate(std::size_t bytes);
+
+  // The job has failed: nothing of this device is under way when it returns, if the plug-in keeps
+  // its promise to end within a second. Nothing but close() may follow.
+  void abort(const std::string& why);
+  // After it the plug-in is not called any more. May be called again.
+  void close();
+  // In the child of a fork, where the plug-in's threads are not.
+  void forget() { engine_ = nullptr; }
+
+ private:
+  friend struct FreeStaging;
+  using Start = ronde_plugin_status (*)(ronde_plugin_engine*, const ronde_plugin_copy*,
+                                        ronde_plugin_work**, char*, std::size_t);
+
+  Device(const ronde_plugin& table, Host host);
+  [[nodiscard]] base::Status usable() const;
+  base::Result<DeviceWorkPtr> copy(Start start, const char* what, const ronde_plugin_copy& copy);
+  DeviceWorkPtr keep(ronde_plugin_work* work);
+
+  const ronde_plugin& table_;
+  const Host host_;
+  ronde_plugin_host given_{};
+  ronde_plugin_info info_{};
+  ronde_plugin_engine* engine_ = nullptr;
+  std::vector<DeviceWorkPtr> works_;  // those that may be under way
+  bool aborted_ = false;
+  bool stuck_ = false;  // some did not end in time: their memory is left to close()
+};
+
+}  // namespace ronde::collectives

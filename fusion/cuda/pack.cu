@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pack kernel: see pack.cuh.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "fusion/cuda/pack.cuh"
+
+namespace ronde::fusion::cuda {
+
+namespace {
+
+constexpr int kThreads = 512;
+constexpr std::int64_t kTileBytes = 32 << 10;  // of what is read
+constexpr int kBlocksPerMultiprocessor = 4;
+
+// A kernel's parameters may have 32,764 bytes.
+struct Pieces {
+  const void* from[kMostPieces];
+  void* to[kMostPieces];
+  std::uint32_t first_tile[kMostPieces + 1];
+  std::uint32_t short_tile[kMostPieces];  // elements of the last tile of a piece
+  std::int32_t count;
+};
+static_assert(sizeof(Pieces) + 64 <= 32764, "the pieces fit the parameters of a kernel");
+
+// Vectors of 16 bytes, read once and written once: neither is worth a place in the caches.
+__device__ uint4 load_once(const uint4* from) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+}
+
+template <class Word>
+__device__ void copy_words(const void* from, void* to, std::int64_t words) {
+  const auto* const source = static_cast<const Word*>(from);
+  auto* const target = static_cast<Word*>(to);
+  for (std::int64_t i = threadIdx.x; i < words; i += kThreads) target[i] = source[i];
+}
+
+// The bytes before the next multiple of 16 are copied one by one; then vectors, if both ends allow.
+__device__ void copy_tile(const void* from, void* to, std::int64_t bytes) {
+  const auto source = reinterpret_cast<std::uintptr_t>(from);
+  const auto target = reinterpret_cast<std::uintptr_t>(to);
+  const std::uintptr_t apart = (source ^ target) & 15;
+  if (apart != 0) {
+    const std::uintptr_t misfit = source | target | static_cast<std::uintptr_t>(bytes);
+    if (misfit % 8 == 0) return copy_words<std::uint64_t>(from, to, bytes / 8);
+    if (misfit % 4 == 0) return copy_words<std::uint32_t>(from, to, bytes / 4);
+    if (misfit % 2 == 0) return copy_words<std::uint16_t>(from, to, bytes / 2);
+    return copy_words<std::uint8_t>(from, to, bytes);
+  }
+  const std::int64_t to_line = static_cast<std::int64_t>(-source & 15);
+  const std::int64_t head = bytes < to_line ? bytes : to_line;
+  copy_words<std::uint8_t>(from, to, head);
+  const std::int64_t vectors = (bytes - head) / 16;
+  const auto* const lines = reinterpret_cast<const uint4*>(source + head);
+  auto* const out = reinterpret_cast<uint4*>(target + head);
+  constexpr int kUnroll = 4;
+  std::int64_t i = threadIdx.x;
+  for (; i + (kUnroll - 1) * kThreads < vectors; i += kUnroll * kThreads) {
+    uint4 values[kUnroll];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) values[k] = load_once(lines + i + k * kThreads);
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) __stcs(out + i + k * kThreads, values[k]);
+  }
+  for (; i < vectors; i += kThreads) __stcs(out + i, load_once(lines + i));
+  const std::int64_t done = head + vectors * 16;
+  copy_words<std::uint8_t>(reinterpret_cast<const void*>(source + done),
+                           reinterpret_cast<void*>(target + done), bytes - done);
+}
+
+__device__ float widened(float value) { return value; }
+__device__ float widened(__half value) { return __half2float(value); }
+__device__ float widened(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ double widened(double value) { return value; }
+
+template <class To, class Wide>
+__device__ To narrowed(Wide value) {
+  if constexpr (std::is_same_v<To, __half>) {
+    return __float2half_rn(value);
+  } else if constexpr (std::is_same_v<To, __nv_bfloat16>) {
+    return __float2bfloat16_rn(value);
+  } else {
+    return value;
+  }
+}
+
+template <class From, class To, class Wide>
+__device__ void convert_tile(const From* from, To* to, std::int64_t elements, Wide scale) {
+  constexpr int kUnroll = 4;
+  std::int64_t i = threadIdx.x;
+  for (; i + (kUnroll - 1) * kThreads < elements; i += kUnroll * kThreads) {
+    From values[kUnroll];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) values[k] = from[i + k * kThreads];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      to[i + k * kThreads] = narrowed<To>(static_cast<Wide>(widened(values[k])) * scale);
+    }
+  }
+  for (; i < elements; i += kThreads) {
+    to[i] = narrowed<To>(static_cast<Wide>(widened(from[i])) * scale);
+  }
+}
+
+// One tile after the other, each by a whole block. `visit` gets its two ends and its elements.
+template <class Visit>
+__device__ void for_each_tile(const Pieces& pieces, std::int64_t from_size, std::int64_t to_size,
+                              std::int64_t tile_elements, Visit visit) {
+  const std::int64_t tiles = pieces.first_tile[pieces.count];
+  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const std::int64_t piece = piece_of_tile(pieces.first_tile, pieces.count, tile);
+    const bool last = tile + 1 == static_cast<std::int64_t>(pieces.first_tile[piece + 1]);
+    const std::int64_t begin =
+        (tile - static_cast<std::int64_t>(pieces.first_tile[piece])) * tile_elements;
+    visit(static_cast<const char*>(pieces.from[piece]) + begin * from_size,
+          static_cast<char*>(pieces.to[piece]) + begin * to_size,
+          last ? static_cast<std::int64_t>(pieces.short_tile[piece]) : tile_elements);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const __grid_constant__ Pieces pieces, std::int64_t size,
+                std::int64_t tile_elements) {
+  for_each_tile(pieces, size, size, tile_elements,
+                [size](const char* from, char* to, std::int64_t elements) {
+                  copy_tile(from, to, elements * size);
+                });
+}
+
+template <class From, class To, class Wide>
+__global__ void __launch_bounds__(kThreads)
+    convert_kernel(const __grid_constant__ Pieces pieces, Wide scale, std::int64_t tile_elements) {
+  for_each_tile(pieces, sizeof(From), sizeof(To), tile_elements,
+                [scale](const char* from, char* to, std::int64_t elements) {
+                  convert_tile(reinterpret_cast<const From*>(from), reinterpret_cast<To*>(to),
+                               elements, scale);
+                });
+}
+
+using base::DType;
+
+cudaError_t launch(const Pieces& pieces, const PackKind& kind, std::int64_t tile_elements,
+                   unsigned blocks, cudaStream_t stream) {
+  if (kind.from == kind.to && kind.scale == 1.0) {
+    copy_kernel<<<blocks, kThreads, 0, stream>>>(pieces, base::size_of(kind.from), tile_elements);
+    return cudaGetLastError();
+  }
+  const auto convert = [&]<class From, class To, class Wide>(From /*from*/, To /*to*/, Wide scale) {
+    convert_kernel<From, To, Wide><<<blocks, kThreads, 0, stream>>>(pieces, scale, tile_elements);
+    return cudaGetLastError();
+  };
+  const auto scale = static_cast<float>(kind.scale);
+  const auto is = [&kind](DType from, DType to) { return kind.from == from && kind.to == to; };
+  if (is(DType::kF32, DType::kF32)) return convert(float{}, float{}, scale);
+  if (is(DType::kF64, DType::kF64)) return convert(double{}, double{}, kind.scale);
+  if (is(DType::kF16, DType::kF16)) return convert(__half{}, __half{}, scale);
+  if (is(DType::kBf16, DType::kBf16)) return convert(__nv_bfloat16{}, __nv_bfloat16{}, scale);
+  if (is(DType::kF32, DType::kF16)) return convert(float{}, __half{}, scale);
+  if (is(DType::kF32, DType::kBf16)) return convert(float{}, __nv_bfloat16{}, scale);
+  if (is(DType::kF16, DType::kF32)) return convert(__half{}, float{}, scale);
+  if (is(DType::kBf16, DType::kF32)) return convert(__nv_bfloat16{}, float{}, scale);
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t pack(std::span<const PackPiece> pieces, const PackKind& kind, int multiprocessors,
+                 cudaStream_t stream) {
+  const std::int64_t tile_elements = kTileBytes / base::size_of(kind.from);
+  while (!pieces.empty()) {
+    const auto some = pieces.first(std::min<std::size_t>(pieces.size(), kMostPieces));
+    pieces = pieces.subspan(some.size());
+    const TilePlan plan(some, tile_elements);
+    // Four billion tiles of 32 KiB are more memory than there is.
+    if (plan.tiles() > UINT32_MAX) return cudaErrorInvalidValue;
+    if (plan.tiles() == 0) continue;
+    Pieces table;
+    table.count = static_cast<std::int32_t>(some.size());
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      table.from[i] = some[i].from;
+      table.to[i] = some[i].to;
+      table.first_tile[i] = static_cast<std::uint32_t>(plan.first_tiles()[i]);
+      const std::int64_t rest = some[i].elements % tile_elements;
+      table.short_tile[i] = static_cast<std::uint32_t>(rest == 0 ? tile_elements : rest);
+    }
+    table.first_tile[some.size()] = static_cast<std::uint32_t>(plan.tiles());
+    const std::int64_t most = std::int64_t{multiprocessors} * kBlocksPerMultiprocessor;
+    const cudaError_t error = launch(table, kind, tile_elements,
+                                     static_cast<unsigned>(std::min(plan.tiles(), most)), stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace ronde::fusion::cuda

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a tensor lies where its owner says, before anybody else hears of it.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "collectives/device/device.h"
+#include "runtime/tensor_table.h"
+
+namespace ronde::runtime {
+
+// `device`: this rank's, or nullptr, and then `none` says why there is none. An error names the
+// tensor (of a group, the member), what was declared and what it is. Host memory can only be told
+// from that of a device by the device.
+base::Status check_places(const LocalTensor& tensor, collectives::Device* device,
+                          const std::string& none);
+
+}  // namespace ronde::runtime

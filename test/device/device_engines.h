@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines with the plug-in under test, and tensors in the memory of its device.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/submission.h"
+#include "test/device/device_job.h"
+#include "test/support/engines.h"
+
+namespace ronde::device_test {
+
+inline testing::EngineOptions options_of_device() {
+  testing::EngineOptions options;
+  const char* const path = std::getenv("RONDE_DEVICE_PLUGIN");
+  options.environment = {"RONDE_PLUGIN_PATH=" + std::string(path == nullptr ? "" : path)};
+  return options;
+}
+
+// A stream of the device. Thread safety: one thread.
+class StreamOwner {
+ public:
+  StreamOwner() : kit_(*Device::instance().kit), stream_(kit_.make_stream()) {}
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+  ~StreamOwner() {
+    kit_.synchronize(stream_);
+    kit_.free_stream(stream_);
+  }
+  [[nodiscard]] void* get() const { return stream_; }
+
+ private:
+  const ronde_device_kit& kit_;
+  void* const stream_;
+};
+
+inline std::byte* address(const DeviceMemory& memory) {
+  return static_cast<std::byte*>(memory.get());
+}
+
+// A vector of float from `input` to `output`; nullptr: in place, there.
+inline runtime::Submission device_vector(const std::string& name, runtime::Operation operation,
+                                         std::int64_t elements, const void* input, void* output,
+                                         void* stream = nullptr, void* event = nullptr) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.place = "test.cc:3";
+  submission.signature.operation = operation;
+  submission.signature.op = base::ReduceOp::kSum;
+  submission.signature.device = 0;
+  submission.signature.shape = {elements};
+  submission.input = static_cast<const std::byte*>(input == nullptr ? output : input);
+  submission.output = static_cast<std::byte*>(output);
+  submission.ready = {stream, event};
+  return submission;
+}
+
+inline runtime::Submission device_allreduce(const std::string& name, const DeviceMemory& memory,
+                                            std::int64_t elements, void* stream = nullptr,
+                                            void* event = nullptr) {
+  return device_vector(name, runtime::Operation::kAllreduce, elements, nullptr, memory.get(),
+                       stream, event);
+}
+
+// value(i) for each element.
+template <class Value>
+std::vector<float> vector_of(std::int64_t elements, Value value) {
+  std::vector<float> result;
+  result.reserve(static_cast<std::size_t>(elements));
+  for (std::int64_t i = 0; i < elements; ++i) result.push_back(static_cast<float>(value(i)));
+  return result;
+}
+
+// What a work of this device holds.
+inline std::vector<float> output_of(const runtime::Work& work) {
+  std::vector<float> values(work.output.size() / sizeof(float));
+  if (values.empty()) return values;
+  Device::instance().kit->read(values.data(), work.output.data(), work.output.size(), nullptr);
+  return values;
+}
+
+}  // namespace ronde::device_test

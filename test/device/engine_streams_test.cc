@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Order between the user's streams and the engine's work, without the host in between.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "test/device/device_engines.h"
+#include "test/support/operations.h"
+
+namespace ronde::device_test {
+namespace {
+
+using base::Code;
+using runtime::Engine;
+using runtime::Submission;
+using ::testing::HasSubstr;
+using testing::submit_and_wait;
+
+constexpr std::int64_t kElements = 500;
+constexpr std::size_t kBytes = kElements * sizeof(float);
+
+std::vector<float> all(float value) { return std::vector<float>(kElements, value); }
+
+TEST(DeviceStreams, TheInputIsReadBehindTheStream) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const StreamOwner stream;
+    const DeviceMemory source(all(static_cast<float>(rank + 1)));
+    const DeviceMemory memory(all(-1000.0F));
+    kit.delay(stream.get(), 30);
+    kit.copy(stream.get(), memory.get(), source.get(), kBytes);
+    ASSERT_TRUE(
+        submit_and_wait(engine, device_allreduce("t", memory, kElements, stream.get())).ok());
+    EXPECT_EQ(memory.values<float>(), all(3.0F));
+  });
+}
+
+TEST(DeviceStreams, AnEventIsEnough) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const DeviceMemory source(all(static_cast<float>(rank + 1)));
+    const DeviceMemory memory(all(-1000.0F));
+    const DeviceMemory late(all(0.0F));
+    const StreamOwner stream;  // ends before the memory does
+    kit.delay(stream.get(), 30);
+    kit.copy(stream.get(), memory.get(), source.get(), kBytes);
+    void* const event = kit.make_event(stream.get());
+    kit.delay(stream.get(), 1000);
+    kit.copy(stream.get(), late.get(), source.get(), kBytes);
+    ASSERT_TRUE(
+        submit_and_wait(engine, device_allreduce("t", memory, kElements, stream.get(), event))
+            .ok());
+    EXPECT_EQ(memory.values<float>(), all(3.0F));
+    EXPECT_EQ(late.values<float>(), all(0.0F)) << "what is behind the event was waited for";
+    kit.free_event(event);
+  });
+}
+
+TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const StreamOwner before;
+    const StreamOwner after;
+    const DeviceMemory memory(all(static_cast<float>(rank + 1)));
+    const DeviceMemory result(all(0.0F));
+    if (rank == 0) kit.delay(before.get(), 400);
+    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    ASSERT_TRUE(work.ok());
+    const auto waits = engine.wait(**work, after.get());
+    ASSERT_TRUE(waits.ok()) << waits.message();
+    EXPECT_FALSE((*work)->completion.done()) << "the host has waited for the device";
+    kit.copy(after.get(), result.get(), memory.get(), kBytes);
+    kit.synchronize(after.get());
+    EXPECT_EQ(result.values<float>(), all(3.0F));
+    ASSERT_TRUE(engine.wait(**work).ok());
+    // Over, and for ever so.
+    EXPECT_TRUE(engine.wait(**work, after.get()).ok());
+  });
+}
+
+TEST(DeviceStreams, ThroughHostMemoryTheHostWaits) {
+  ::setenv("RONDE_TOY", "staged", 1);
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const StreamOwner stream;
+    const DeviceMemory memory(all(static_cast<float>(rank + 1)));
+    const auto work = engine.submit(device_allreduce("t", memory, kElements));
+    ASSERT_TRUE(work.ok());
+    ASSERT_TRUE(engine.wait(**work, stream.get()).ok());
+    EXPECT_TRUE((*work)->completion.done());
+    EXPECT_EQ(memory.values<float>(), all(3.0F));
+  });
+  ::unsetenv("RONDE_TOY");
+}
+
+TEST(DeviceStreams, LaterBatchesFollowWhileOneIsUnderWay) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const StreamOwner slow;
+    const StreamOwner after;
+    const DeviceMemory first(all(1.0F));
+    const DeviceMemory second(all(2.0F));
+    std::vector<float> host(100, 1.0F);
+    if (rank == 0) kit.delay(slow.get(), 400);
+    const auto a = engine.submit(device_allreduce("a", first, kElements, slow.get()));
+    ASSERT_TRUE(a.ok());
+    ASSERT_TRUE(engine.wait(**a, after.get()).ok());
+    const auto b = engine.submit(device_allreduce("b", second, kElements));
+    ASSERT_TRUE(b.ok());
+    ASSERT_TRUE(engine.wait(**b, after.get()).ok());
+    ASSERT_TRUE(submit_and_wait(engine, testing::allreduce_of("host", host)).ok());
+    EXPECT_FALSE((*a)->completion.done()) << "neither the second nor host memory waits for it";
+    ASSERT_TRUE(engine.wait(**b).ok());
+    EXPECT_TRUE((*a)->completion.done()) << "they end in order";
+    EXPECT_EQ(host, std::vector<float>(100, 2.0F));
+    EXPECT_EQ(first.values<float>(), all(2.0F));
+    EXPECT_EQ(second.values<float>(), all(4.0F));
+  });
+}
+
+TEST(DeviceStreams, WhatIsReadyWhileTheDeviceIsBusyGoesTogether) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    constexpr int kTensors = 30;
+    const StreamOwner slow;
+    std::vector<std::unique_ptr<DeviceMemory>> memories;
+    std::vector<Engine::WorkPtr> works;
+    if (rank == 0) kit.delay(slow.get(), 300);
+    for (int i = 0; i < kTensors; ++i) {
+      memories.push_back(std::make_unique<DeviceMemory>(all(1.0F)));
+      const auto work = engine.submit(device_allreduce("t" + std::to_string(i), *memories.back(),
+                                                       kElements, i == 0 ? slow.get() : nullptr));
+      ASSERT_TRUE(work.ok());
+      works.push_back(*work);
+    }
+    for (const auto& work : works) ASSERT_TRUE(engine.wait(*work).ok());
+    for (const auto& memory : memories) EXPECT_EQ(memory->values<float>(), all(2.0F));
+    EXPECT_EQ(engine.statistics().tensors, 30U);
+    EXPECT_LE(engine.statistics().batches, 6U);
+  });
+}
+
+TEST(DeviceStreams, ForHostMemoryNoStreamCanWait) {
+  testing::run_job(1, options_of_device(), [](int /*rank*/, Engine& engine) {
+    const StreamOwner stream;
+    std::vector<float> host(4, 1.0F);
+    const auto work = engine.submit(testing::allreduce_of("t", host));
+    ASSERT_TRUE(work.ok());
+    const auto status = engine.wait(**work, stream.get());
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "'t' is in host memory, which no stream can wait for: wait for it without one");
+    EXPECT_TRUE(engine.wait(**work).ok());
+  });
+}
+
+TEST(DeviceStreams, AStreamUnderCaptureCannotWait) {
+  testing::run_job(1, options_of_device(), [](int /*rank*/, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const StreamOwner slow;
+    const StreamOwner captured;
+    const DeviceMemory memory(all(1.0F));
+    kit.delay(slow.get(), 200);
+    kit.begin_capture(captured.get());
+    const auto work = engine.submit(device_allreduce("t", memory, kElements, slow.get()));
+    ASSERT_TRUE(work.ok());
+    EXPECT_THAT(engine.wait(**work, captured.get()).message(),
+                HasSubstr("'t': the stream is under graph capture"));
+    kit.end_capture(captured.get());
+    EXPECT_TRUE(engine.wait(**work).ok());
+  });
+}
+
+TEST(DeviceStreams, NobodyNeedsToWait) {
+  // The device rings the background thread.
+  testing::run_job(2, options_of_device(), [](int /*rank*/, Engine& engine) {
+    const DeviceMemory memory(all(1.0F));
+    const auto work = engine.submit(device_allreduce("t", memory, kElements));
+    ASSERT_TRUE(work.ok());
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (!(*work)->completion.done() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE((*work)->completion.done());
+  });
+}
+
+}  // namespace
+}  // namespace ronde::device_test

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are processes: the toy's devices do not reach each other there, so that everything
+// passes through host memory; and plug-ins that only some processes have.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <ronde/ronde.hpp>
+
+#include "test/device/device_job.h"
+
+namespace ronde::device_test {
+namespace {
+
+class Processes : public ::testing::Test {
+ protected:
+  Processes() { ::setenv("RONDE_PLUGIN_PATH", std::getenv("RONDE_DEVICE_PLUGIN"), 1); }
+  ~Processes() override {
+    ::unsetenv("RONDE_PLUGIN_PATH");
+    ::unsetenv("RONDE_TOY");
+  }
+  static std::span<float> span(const DeviceMemory& memory, std::size_t elements) {
+    return {static_cast<float*>(memory.get()), elements};
+  }
+};
+
+TEST_F(Processes, ReduceThroughHostMemory) {
+  ronde::Engine engine;
+  const auto ranks = static_cast<float>(engine.size());
+  for (const std::size_t elements : {1U, 1000U, 1000000U}) {
+    const DeviceMemory memory(std::vector<float>(elements, static_cast<float>(engine.rank() + 1)));
+    engine.allreduce("t", ronde::DeviceSpan<float>(span(memory, elements)), ronde::sum).wait();
+    EXPECT_EQ(memory.values<float>(), std::vector<float>(elements, ranks * (ranks + 1) / 2));
+  }
+  engine.close();
+}
+
+TEST_F(Processes, WithoutADeviceOnOneRankAllGoOnWithout) {
+  ::setenv("RONDE_TOY", "absent on rank 1", 1);
+  ronde::Engine engine;
+  std::vector<float> host(100, 1.0F);
+  engine.allreduce("host", std::span(host), ronde::sum).wait();
+  EXPECT_EQ(host, std::vector<float>(100, static_cast<float>(engine.size())));
+  if (engine.size() > 1) {
+    const DeviceMemory memory(std::vector<float>(4, 1.0F));
+    EXPECT_THROW(engine.allreduce("t", ronde::DeviceSpan<float>(span(memory, 4))), ronde::Error);
+  }
+  engine.close();
+}
+
+TEST_F(Processes, APluginThatOneRankLacksIsNotUsed) {
+  const bool first = std::string(std::getenv("OMPI_COMM_WORLD_RANK")) == "0";
+  if (!first) ::setenv("RONDE_PLUGIN_PATH", "/nowhere/lib.so", 1);
+  ronde::Engine engine;
+  std::vector<float> host(100, 1.0F);
+  engine.allreduce("host", std::span(host), ronde::sum).wait();
+  EXPECT_EQ(host, std::vector<float>(100, static_cast<float>(engine.size())));
+  engine.close();
+}
+
+}  // namespace
+}  // namespace ronde::device_test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events of the toy device: a thread that does what it is told, in order, later.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace ronde::toy {
+
+// Thread safety: all functions, from any thread.
+class Event {
+ public:
+  void set() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return over_; });
+  }
+  [[nodiscard]] bool is_over() {
+    const std::lock_guard lock(mutex_);
+    return over_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+};
+
+// Thread safety: all functions, from any thread; destroyed when nobody uses it.
+class Stream {
+ public:
+  Stream() : thread_([this] { run(); }) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void put(std::function<void()> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_all();
+  }
+  // Set when all that was put before is over.
+  [[nodiscard]] std::shared_ptr<Event> record() {
+    auto event = std::make_shared<Event>();
+    put([event] { event->set(); });
+    return event;
+  }
+
+  void capture(bool captures) {
+    const std::lock_guard lock(mutex_);
+    captures_ = captures;
+  }
+  [[nodiscard]] bool captures() {
+    const std::lock_guard lock(mutex_);
+    return captures_;
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool ends_ = false;
+  bool captures_ = false;
+  std::thread thread_;  // last: everything above is there when it starts
+};
+
+}  // namespace ronde::toy
