@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 namespace ronde::collectives::cuda {
@@ -19,6 +20,11 @@ using base::Status;
 constexpr std::chrono::milliseconds kAbortWait{800};
 
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
+
+void keep_one_of_each(std::vector<void*>& pointers) {
+  std::sort(pointers.begin(), pointers.end(), std::less<>());
+  pointers.erase(std::unique(pointers.begin(), pointers.end()), pointers.end());
+}
 
 Status refused(const std::string& why) { return Status::error(Code::kInvalidArgument, why); }
 
@@ -71,10 +77,11 @@ Status Engine::wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, St
   std::vector<void*> events;
   std::vector<void*> streams;
   for (const ronde_plugin_tensor& tensor : tensors) {
-    auto& known = tensor.ready_event != nullptr ? events : streams;
-    void* const one = tensor.ready_event != nullptr ? tensor.ready_event : tensor.stream;
-    if (std::find(known.rbegin(), known.rend(), one) == known.rend()) known.push_back(one);
+    const bool has_event = tensor.ready_event != nullptr;
+    (has_event ? events : streams).push_back(has_event ? tensor.ready_event : tensor.stream);
   }
+  keep_one_of_each(events);
+  keep_one_of_each(streams);
   for (void* const event : events) {
     RONDE_RETURN_IF_ERROR(cuda.wait(stream, static_cast<Event>(event)));
   }
