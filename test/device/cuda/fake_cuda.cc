@@ -94,6 +94,7 @@ class FakeCuda final : public CudaApi {
   Result<Stream> make_stream(bool /*urgent*/) override {
     inside();
     auto* const stream = reinterpret_cast<Stream>(new toy::Stream);
+    state_.keep(stream);
     const std::lock_guard lock(mutex_);
     static constexpr const char* kNames[] = {"comm", "gate", "out", "in", "chime"};
     names_.emplace_back(stream, kNames[names_.size() % 5]);
@@ -122,7 +123,9 @@ class FakeCuda final : public CudaApi {
   Result<Event> make_event() override {
     inside();
     state_.add("events", 1);
-    return reinterpret_cast<Event>(new FakeEvent);
+    auto* const event = new FakeEvent;
+    state_.keep(event);
+    return reinterpret_cast<Event>(event);
   }
   void destroy_event(Event event) override {
     inside();

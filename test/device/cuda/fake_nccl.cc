@@ -174,6 +174,7 @@ ncclResult_t comm_init(ncclComm_t* result, int size, ncclUniqueId id, int rank,
   comm->shared->rank = rank;
   comm->shared->hub->join();
   comm->steps_left = state().get("steps");
+  state().keep(comm.get());
   *result = comm.release();
   return ncclInProgress;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace ronde::fake {
 
@@ -36,6 +37,11 @@ class State {
     const std::lock_guard lock(mutex_);
     return numbers_[name];
   }
+  // What nobody frees when a driver is gone is no leak.
+  void keep(const void* made) {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(made);
+  }
   void note(const std::string& line) {
     const std::lock_guard lock(mutex_);
     trace_ += line + "\n";
@@ -51,6 +57,7 @@ class State {
   std::mutex mutex_;
   std::map<std::string, std::int32_t> numbers_;
   std::string trace_;
+  std::vector<const void*> kept_;
 };
 
 }  // namespace ronde::fake
