@@ -12,7 +12,9 @@ if(RONDE_WITH_MPI)
   find_package(MPI REQUIRED COMPONENTS C)
 endif()
 
-find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+if(RONDE_BUILD_LAUNCHER OR RONDE_BUILD_EXAMPLES OR RONDE_BUILD_TESTS)
+  find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+endif()
 
 if(RONDE_BUILD_EXAMPLES)
   find_package(ZLIB REQUIRED)

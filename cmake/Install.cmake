@@ -5,6 +5,11 @@ if(TARGET ronderun)
   install(TARGETS ronderun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(TARGET ronde_cuda)
+  # Beside libronde.so, which looks for it there.
+  install(TARGETS ronde_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 if(TARGET ronde)
   include(CMakePackageConfigHelpers)
   set(RONDE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ronde)

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,6 +102,11 @@ class DeviceRank {
   [[nodiscard]] const ronde_plugin_info& info() const { return info_; }
   [[nodiscard]] std::string text() const { return text_.data(); }
   [[nodiscard]] int rings() const { return rings_.load(); }
+  // What the plug-in has said, one line each.
+  [[nodiscard]] std::string log() const {
+    const std::lock_guard lock(log_mutex_);
+    return log_;
+  }
 
   ronde_plugin_work* execute(const ronde_plugin_batch& batch) {
     ronde_plugin_work* work = nullptr;
@@ -135,6 +141,8 @@ class DeviceRank {
   ronde_plugin_engine* engine_ = nullptr;
   ronde_plugin_status opened_ = RONDE_PLUGIN_FAILED;
   std::atomic<int> rings_{0};
+  mutable std::mutex log_mutex_;
+  std::string log_;
   Text text_{};
 };
 
@@ -187,7 +195,11 @@ inline DeviceRank::DeviceRank(DeviceJob& job, std::int32_t rank) : job_(job), ra
     return RONDE_PLUGIN_OK;
   };
   host_.ring = [](void* context) { ++static_cast<DeviceRank*>(context)->rings_; };
-  host_.log = [](void* /*context*/, std::int32_t /*level*/, const char* /*text*/) {};
+  host_.log = [](void* context, std::int32_t /*level*/, const char* text) {
+    auto& self = *static_cast<DeviceRank*>(context);
+    const std::lock_guard lock(self.log_mutex_);
+    self.log_ += std::string(text) + "\n";
+  };
   info_.struct_size = sizeof info_;
   opened_ = plugin().open(&host_, &engine_, &info_, text_.data(), text_.size());
 }

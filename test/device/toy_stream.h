@@ -66,6 +66,12 @@ class Stream {
     return event;
   }
 
+  // Nothing is left, and nothing runs.
+  [[nodiscard]] bool is_idle() {
+    const std::lock_guard lock(mutex_);
+    return tasks_.empty() && !runs_;
+  }
+
   void capture(bool captures) {
     const std::lock_guard lock(mutex_);
     captures_ = captures;
@@ -83,15 +89,18 @@ class Stream {
       if (tasks_.empty()) return;
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
+      runs_ = true;
       lock.unlock();
       task();
       lock.lock();
+      runs_ = false;
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  bool runs_ = false;
   bool ends_ = false;
   bool captures_ = false;
   std::thread thread_;  // last: everything above is there when it starts

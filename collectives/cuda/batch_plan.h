@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a batch becomes on a GPU: pieces to pack, calls of NCCL (one group), pieces to unpack. Pure.
+// Small tensors go through one buffer; large ones are reduced where they lie. Which is which, and
+// where in the buffer, depends only on what the ranks have agreed on: it is the same on all of
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "collectives/device/plugin.h"
+#include "fusion/cuda/pack.cuh"
+#include "fusion/tiles.h"
+
+namespace ronde::collectives::cuda {
+
+// Tensors of at least so many bytes are not worth a copy: the time of a call of NCCL is small
+// beside theirs.
+inline constexpr std::int64_t kPackBelow = 1 << 20;
+
+// How contributions become one: kAverage is the device's own, which integers need; a multiplier is
+// for sums of floating-point numbers.
+struct Fold {
+  base::ReduceOp op = base::ReduceOp::kSum;
+  double multiplier = 1.0;
+
+  friend bool operator==(const Fold&, const Fold&) = default;
+};
+
+enum class MoveKind : std::uint8_t { kAllreduce, kBroadcast, kReduce, kSend, kReceive };
+
+struct Move {
+  MoveKind kind = MoveKind::kAllreduce;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t elements = 0;
+  base::DType dtype = base::DType::kU8;
+  Fold fold;
+  int peer = 0;  // or the root
+};
+
+struct Group {
+  int rank = 0;
+  int size = 1;
+};
+
+// Where in the buffer each tensor lies, and what happens on the way in and out.
+struct BatchLayout {
+  static constexpr std::int64_t kInPlace = -1;
+
+  std::vector<std::int64_t> offsets;  // by tensor, bytes; kInPlace: not in the buffer
+  std::int64_t buffer_bytes = 0;
+  fusion::cuda::PackKind pack_kind;
+  fusion::cuda::PackKind unpack_kind;
+  Fold in_buffer;
+  Fold in_place;
+};
+
+// kInvalidArgument: what this back end cannot do, or a batch that makes no sense.
+base::Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group);
+
+struct BatchPlan {
+  std::vector<fusion::PackPiece> pack;
+  std::vector<Move> moves;
+  std::vector<fusion::PackPiece> unpack;
+  fusion::cuda::PackKind pack_kind;
+  fusion::cuda::PackKind unpack_kind;
+};
+
+// `buffer` has layout.buffer_bytes.
+[[nodiscard]] BatchPlan plan_of(const ronde_plugin_batch& batch, const BatchLayout& layout,
+                                const Group& group, std::byte* buffer);
+
+}  // namespace ronde::collectives::cuda

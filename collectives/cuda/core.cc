@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shared part of an engine: see core.h.
+#include "collectives/cuda/core.h"
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+namespace ronde::collectives::cuda {
+
+using base::Code;
+using base::Status;
+
+void Doorbell::ring() {
+  const std::lock_guard lock(mutex_);
+  if (!silent_) host_.ring(host_.context);
+}
+
+void Doorbell::log(int level, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (!silent_) host_.log(host_.context, level, text.c_str());
+}
+
+void Doorbell::silence() {
+  const std::lock_guard lock(mutex_);
+  silent_ = true;
+}
+
+bool Failure::give_up(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (given_up_.load()) return false;
+  why_ = why;
+  given_up_.store(true);
+  return true;
+}
+
+std::string Failure::why() const {
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
+Status Failure::status() const { return Status::error(Code::kPeerFailed, why()); }
+
+void Failure::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.store(true);
+  }
+  changed_.notify_all();
+}
+
+void Failure::wait_for_end(base::Nanoseconds longest) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, longest, [this] { return ended_.load(); });
+}
+
+Status Core::make_streams() {
+  for (Stream* const stream : {&comm, &gate, &out, &in, &chime}) {
+    auto made = cuda->make_stream(stream == &comm);
+    if (!made.ok()) return made.status();
+    *stream = *made;
+  }
+  return {};
+}
+
+Status Core::ring_after(Event done) {
+  RONDE_RETURN_IF_ERROR(cuda->wait(chime, done));
+  // The call owns its doorbell; one that is never made, because the device broke, keeps it for
+  // ever.
+  auto owner = std::make_unique<std::shared_ptr<Doorbell>>(bell);
+  RONDE_RETURN_IF_ERROR(cuda->call(
+      chime,
+      [](void* argument) {
+        const std::unique_ptr<std::shared_ptr<Doorbell>> mine(
+            static_cast<std::shared_ptr<Doorbell>*>(argument));
+        (*mine)->ring();
+      },
+      owner.get()));
+  (void)owner.release();
+  return {};
+}
+
+bool Core::drain(base::Nanoseconds longest) {
+  const base::SteadyClock clock;
+  const base::Instant end = clock.after(longest);
+  for (const Stream stream : {comm, gate, out, in, chime}) {
+    while (stream != nullptr) {
+      const auto idle = cuda->is_idle(stream);
+      // A stream that fails runs nothing any more.
+      if (!idle.ok() || *idle) break;
+      if (clock.now() >= end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return true;
+}
+
+Core::~Core() {
+  constexpr std::chrono::seconds kDrain{2};
+  bell->silence();
+  const DeviceScope scope(*cuda);
+  if (!scope.status().ok() || !drain(kDrain)) return;
+  for (const Stream stream : {comm, gate, out, in, chime}) {
+    if (stream != nullptr) cuda->destroy_stream(stream);
+  }
+  pools->clear();
+}
+
+}  // namespace ronde::collectives::cuda

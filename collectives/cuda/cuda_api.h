@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this back end asks of the CUDA runtime, as an interface, so that its logic is tested on a
+// machine without a GPU. Errors are those of CUDA, in its words; kUnsupported: there is no device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "fusion/cuda/pack.cuh"
+#include "fusion/tiles.h"
+
+namespace ronde::collectives::cuda {
+
+using Stream = cudaStream_t;
+using Event = cudaEvent_t;
+
+struct DeviceInfo {
+  int device = 0;
+  std::string bus_id;    // of PCI: "0000:3b:00.0"
+  std::string versions;  // "CUDA 13.0, driver 580.65"
+  std::string name;      // "NVIDIA H200"
+};
+
+enum class MemoryKind { kHost, kDevice, kManaged };
+struct MemoryPlace {
+  MemoryKind kind = MemoryKind::kHost;
+  int device = -1;
+};
+
+// One device, for one engine. Thread safety: all functions but start() from any thread; those below
+// enter() between it and leave().
+class CudaApi {
+ public:
+  CudaApi() = default;
+  CudaApi(const CudaApi&) = delete;
+  CudaApi& operator=(const CudaApi&) = delete;
+  virtual ~CudaApi() = default;
+
+  // First of all: takes the device that is the caller's current one.
+  virtual base::Result<DeviceInfo> start() = 0;
+
+  // Makes the device this thread's current one; leave() brings back exactly what was before. An
+  // error is that of a driver that is shutting down: nothing more can be asked of it.
+  virtual base::Status enter() = 0;
+  virtual void leave() = 0;
+
+  // Streams that do not wait for the default one; an urgent one goes before others on the device.
+  virtual base::Result<Stream> make_stream(bool urgent) = 0;
+  virtual void destroy_stream(Stream stream) = 0;
+  virtual base::Result<bool> is_idle(Stream stream) = 0;
+  virtual base::Result<bool> is_captured(Stream stream) = 0;
+  virtual base::Result<int> device_of(Stream stream) = 0;
+
+  // Events without a time.
+  virtual base::Result<Event> make_event() = 0;
+  virtual void destroy_event(Event event) = 0;
+  virtual base::Status record(Event event, Stream stream) = 0;
+  virtual base::Status wait(Stream stream, Event event) = 0;
+  virtual base::Result<bool> is_over(Event event) = 0;
+
+  virtual base::Result<void*> allocate(std::size_t bytes) = 0;
+  virtual void free(void* memory) = 0;
+  virtual base::Result<void*> allocate_host(std::size_t bytes) = 0;
+  virtual void free_host(void* memory) = 0;
+  virtual base::Result<MemoryPlace> place_of(const void* pointer) = 0;
+
+  // Put into a stream.
+  virtual base::Status copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  virtual base::Status call(Stream stream, void (*function)(void*), void* argument) = 0;
+  virtual base::Status pack(std::span<const fusion::PackPiece> pieces,
+                            const fusion::cuda::PackKind& kind, Stream stream) = 0;
+};
+
+// The device is this thread's current one as long as this lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(CudaApi& cuda) : cuda_(cuda), status_(cuda.enter()) {}
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  ~DeviceScope() {
+    if (status_.ok()) cuda_.leave();
+  }
+  [[nodiscard]] const base::Status& status() const { return status_; }
+
+ private:
+  CudaApi& cuda_;
+  const base::Status status_;
+};
+
+}  // namespace ronde::collectives::cuda

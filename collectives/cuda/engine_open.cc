@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an engine starts: the ranks introduce themselves, and find out together what they can do.
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/config.h"
+#include "collectives/cuda/engine.h"
+#include "collectives/cuda/platform.h"
+
+namespace ronde::collectives::cuda {
+
+namespace {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+constexpr int kWarning = 3;
+
+// One line, of the first rank alone: all ranks have the same to say.
+void say(const ronde_plugin_host& host, const std::string& text) {
+  if (host.rank == 0) host.log(host.context, kWarning, text.c_str());
+}
+
+Status gather(const ronde_plugin_host& host, const void* mine, std::size_t bytes, void* all) {
+  char text[256] = "";
+  if (host.allgather(host.context, mine, bytes, all, text, sizeof text) == RONDE_PLUGIN_OK)
+    return {};
+  return Status::error(Code::kTransport, std::string("the ranks cannot agree on devices: ") + text);
+}
+
+Identity identity_of(const Result<DeviceInfo>& device, const Result<NcclApi>& nccl, int rank) {
+  Identity mine;
+  store_text(mine.host, own_host());
+  if (!device.ok()) {
+    store_text(mine.why_not, device.status().message());
+    return mine;
+  }
+  mine.has_device = 1;
+  store_text(mine.bus_id, device->bus_id);
+  if (!nccl.ok()) {
+    store_text(mine.why_not, nccl.status().message());
+    return mine;
+  }
+  if (rank == 0 && nccl->get_unique_id(&mine.communicator) != ncclSuccess) {
+    store_text(mine.why_not, std::string("it does not start: ") + nccl->get_last_error(nullptr));
+    return mine;
+  }
+  mine.nccl_version = nccl->version;
+  return mine;
+}
+
+Status read_settings(Core& core) {
+  const auto environment = base::Config::process_environment();
+  const auto config = base::Config::from_environment(environment);
+  if (!config.ok()) return config.status();
+  core.start_timeout = config->start_timeout;
+  core.stall_failure = config->stall_failure;
+  core.shutdown_timeout = config->shutdown_timeout;
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Identity>> Engine::introduce(const ronde_plugin_host& host,
+                                                const Identity& mine) {
+  std::vector<Identity> all(base::narrow<std::size_t>(host.size));
+  RONDE_RETURN_IF_ERROR(gather(host, &mine, sizeof mine, all.data()));
+  return all;
+}
+
+// Makes the connections, and shows that they work.
+Status Engine::try_collective() {
+  ronde_plugin_batch barrier{};
+  barrier.struct_size = sizeof barrier;
+  barrier.operation = RONDE_PLUGIN_BARRIER;
+  barrier.prescale = barrier.postscale = 1.0;
+  const auto task = execute(barrier);
+  if (!task.ok()) return task.status();
+  const base::SteadyClock clock;
+  const base::Instant end = clock.after(core_->start_timeout / 3);
+  while (true) {
+    const auto over = poll(**task);
+    if (!over.ok()) return over.status();
+    if (*over) return {};
+    if (clock.now() >= end) return Status::error(Code::kDeadline, "the first barrier hangs");
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id) {
+  // A third for this, a third for the first collective: the rest is for agreeing on the outcome.
+  const base::Instant deadline = base::SteadyClock().after(core_->start_timeout / 3);
+  Status status;
+  if (auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
+      communicator.ok()) {
+    issuer_ = std::make_unique<Issuer>(core_, std::move(*communicator));
+    status = try_collective();
+  } else {
+    status = communicator.status();
+  }
+  Identity mine;
+  mine.has_device = 1;
+  mine.nccl_version = status.ok() ? nccl.version : 0;
+  store_text(mine.bus_id, std::to_string(host.rank));
+  store_text(mine.why_not, status.message());
+  const auto all = introduce(host, mine);
+  const bool works = all.ok() && verdict_of(*all).has_collectives;
+  if (works) return true;
+  say(host, "cuda: tensors go through host memory, since NCCL does not work: " +
+                (all.ok() ? verdict_of(*all).why_not : all.status().message()));
+  issuer_.reset();
+  return false;
+}
+
+Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
+  std::shared_ptr<CudaApi> cuda = make_cuda();
+  const auto device = cuda->start();
+  const auto nccl = device.ok() ? find_nccl() : Result<NcclApi>(device.status());
+  const auto all = introduce(host, identity_of(device, nccl, host.rank));
+  if (!device.ok()) return device.status();
+  if (!all.ok()) return all.status();
+  const Verdict verdict = verdict_of(*all);
+  if (!verdict.has_devices) return Status::error(Code::kUnsupported, verdict.why_not);
+
+  Opened opened;
+  opened.device = *device;
+  opened.nccl = nccl.ok() ? "NCCL " + nccl_version_text(nccl->version) : "no NCCL";
+  const DeviceScope scope(*cuda);
+  RONDE_RETURN_IF_ERROR(scope.status());
+  auto engine = make(cuda, host, device->device);
+  if (!engine.ok()) return engine.status();
+  if (!verdict.has_collectives) {
+    say(host, "cuda: tensors go through host memory: " + verdict.why_not);
+  } else if ((*engine)->join(host, *nccl, all->front().communicator)) {
+    opened.has_collectives = true;
+  } else {
+    // What has failed stays failed: staging has an engine of its own.
+    engine = make(cuda, host, device->device);
+    if (!engine.ok()) return engine.status();
+  }
+  opened.engine = std::move(*engine);
+  return opened;
+}
+
+Result<std::unique_ptr<Engine>> Engine::make(const std::shared_ptr<CudaApi>& cuda,
+                                             const ronde_plugin_host& host, int device) {
+  auto core = std::make_shared<Core>(cuda, host);
+  RONDE_RETURN_IF_ERROR(read_settings(*core));
+  RONDE_RETURN_IF_ERROR(core->make_streams());
+  return std::unique_ptr<Engine>(new Engine(std::move(core), {host.rank, host.size}, device));
+}
+
+}  // namespace ronde::collectives::cuda

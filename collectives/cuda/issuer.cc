@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// The issuing thread: see issuer.h.
+#include "collectives/cuda/issuer.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace ronde::collectives::cuda {
+
+namespace {
+
+using base::Code;
+using base::Status;
+
+// How often the communicator is asked for errors, while something is under way.
+constexpr std::chrono::milliseconds kWatch{50};
+// How long the device may take to end what was aborted.
+constexpr std::chrono::seconds kDrain{2};
+
+}  // namespace
+
+// Shared with the thread, which may outlive the issuer.
+class Issuer::Loop {
+ public:
+  Loop(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator)
+      : core_(std::move(core)), communicator_(std::move(communicator)) {}
+
+  void put(std::shared_ptr<Task> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(task));
+    }
+    changed_.notify_all();
+  }
+
+  void wake() {
+    // With the lock, so that a thread about to sleep does not miss it.
+    { const std::lock_guard lock(mutex_); }
+    changed_.notify_all();
+  }
+
+  // False: the thread has not come to its end in time.
+  bool stop() {
+    std::unique_lock lock(mutex_);
+    stops_ = true;
+    changed_.notify_all();
+    return changed_.wait_for(lock, core_->shutdown_timeout, [this] { return stopped_; });
+  }
+
+  Status wait_until_issued(const Task& task) {
+    std::unique_lock lock(mutex_);
+    const auto now = base::SteadyClock().now();
+    const auto left = task.deadline > now ? task.deadline - now : base::Nanoseconds(0);
+    const bool in_time = changed_.wait_for(lock, left, [&] {
+      return task.state.load() != Task::State::kQueued || core_->failure.given_up();
+    });
+    if (task.state.load() != Task::State::kQueued) return {};
+    if (core_->failure.given_up()) return core_->failure.status();
+    return Status::error(Code::kDeadline, in_time ? "the batch is not under way"
+                                                  : "the batch was not under way in time");
+  }
+
+  void run() {
+    {
+      const DeviceScope scope(*core_->cuda);
+      if (!scope.status().ok()) core_->failure.give_up(scope.status().message());
+      while (step()) {
+      }
+      finish();
+    }
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  [[nodiscard]] bool gives_up() const { return core_->failure.given_up().load(); }
+
+  // At the end of the process it may go before its users.
+  [[nodiscard]] bool driver_is_gone() const { return !DeviceScope(*core_->cuda).status().ok(); }
+
+  // One batch, or a look around. False: it is time to stop.
+  bool step() {
+    std::shared_ptr<Task> next;
+    {
+      std::unique_lock lock(mutex_);
+      const auto due = [this] {
+        return stops_ || !queue_.empty() || (gives_up() && !core_->failure.ended());
+      };
+      if (under_way_.empty()) {
+        changed_.wait(lock, due);
+      } else {
+        changed_.wait_for(lock, kWatch, due);
+      }
+      if (stops_) return false;
+      if (!queue_.empty()) {
+        next = std::move(queue_.front());
+        queue_.pop_front();
+      }
+    }
+    if (next != nullptr && !gives_up()) give_up_if(issue(next));
+    look_after();
+    if (gives_up()) end();
+    return true;
+  }
+
+  void give_up_if(const Status& status) {
+    if (!status.ok()) core_->failure.give_up(status.message());
+  }
+
+  Status issue(const std::shared_ptr<Task>& task) {
+    CudaApi& cuda = *core_->cuda;
+    const BatchPlan& plan = task->plan;
+    under_way_.push_back(task);
+    RONDE_RETURN_IF_ERROR(cuda.wait(core_->comm, task->ready.get()));
+    if (!plan.pack.empty()) {
+      RONDE_RETURN_IF_ERROR(cuda.pack(plan.pack, plan.pack_kind, core_->comm));
+    }
+    RONDE_RETURN_IF_ERROR(
+        communicator_->run(plan.moves, core_->comm, {task->deadline, &core_->failure.given_up()}));
+    if (!plan.unpack.empty()) {
+      RONDE_RETURN_IF_ERROR(cuda.pack(plan.unpack, plan.unpack_kind, core_->comm));
+    }
+    RONDE_RETURN_IF_ERROR(cuda.record(task->done.get(), core_->comm));
+    RONDE_RETURN_IF_ERROR(core_->ring_after(task->done.get()));
+    {
+      const std::lock_guard lock(mutex_);
+      task->state.store(Task::State::kIssued);
+    }
+    changed_.notify_all();
+    return {};
+  }
+
+  // Forgets what is over, and looks whether the rest can still come to an end.
+  void look_after() {
+    while (!under_way_.empty() && !gives_up()) {
+      const auto over = core_->cuda->is_over(under_way_.front()->done.get());
+      if (!over.ok()) return give_up_if(over.status());
+      if (!*over) break;
+      under_way_.pop_front();
+    }
+    if (under_way_.empty() || gives_up()) return;
+    give_up_if(communicator_->check());
+    const Task& oldest = *under_way_.front();
+    if (base::SteadyClock().now() >= oldest.deadline) {
+      core_->failure.give_up("batch " + std::to_string(oldest.sequence) +
+                             " has not ended on the device in time");
+    }
+  }
+
+  // After a failure: nobody is left waiting on the device.
+  void end() {
+    if (core_->failure.ended()) return;
+    if (driver_is_gone()) {
+      communicator_->abandon();
+    } else {
+      communicator_->abort();
+    }
+    if (!core_->drain(kDrain)) {
+      core_->bell->log(3, "the device is still busy after its communicator was aborted");
+    }
+    core_->failure.end();
+    changed_.notify_all();
+    core_->bell->ring();
+  }
+
+  void finish() {
+    look_after();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!queue_.empty() || !under_way_.empty()) {
+        core_->failure.give_up("the engine was closed");
+      }
+    }
+    if (gives_up()) return end();
+    if (driver_is_gone()) return communicator_->abandon();
+    communicator_->close(
+        {base::SteadyClock().after(core_->shutdown_timeout / 2), &core_->failure.given_up()});
+  }
+
+  const std::shared_ptr<Core> core_;
+  const std::unique_ptr<Communicator> communicator_;
+  std::deque<std::shared_ptr<Task>> under_way_;  // of the thread
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Task>> queue_;
+  bool stops_ = false;
+  bool stopped_ = false;
+};
+
+Issuer::~Issuer() {
+  if (loop_->stop()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+Issuer::Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator)
+    : loop_(std::make_shared<Loop>(std::move(core), std::move(communicator))),
+      thread_([loop = loop_] { loop->run(); }) {}
+
+void Issuer::put(std::shared_ptr<Task> task) { loop_->put(std::move(task)); }
+
+void Issuer::wake() { loop_->wake(); }
+
+Status Issuer::wait_until_issued(const Task& task) { return loop_->wait_until_issued(task); }
+
+}  // namespace ronde::collectives::cuda

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the functions of plugin.h to an engine: see plugin_table.h.
+#include "collectives/cuda/plugin_table.h"
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "collectives/cuda/engine.h"
+
+using ronde::collectives::cuda::Engine;
+using ronde::collectives::cuda::Task;
+
+struct ronde_plugin_engine {
+  std::unique_ptr<Engine> engine;
+};
+struct ronde_plugin_work {
+  std::shared_ptr<Task> task;
+};
+
+namespace ronde::collectives::cuda {
+
+namespace {
+
+using base::Code;
+using base::Status;
+
+// Where a function writes why it failed.
+struct Text {
+  char* memory;
+  std::size_t bytes;
+};
+
+ronde_plugin_status say(Text text, ronde_plugin_status status, const std::string& why) {
+  if (text.bytes > 0) std::snprintf(text.memory, text.bytes, "%s", why.c_str());
+  return status;
+}
+
+ronde_plugin_status answer(Text text, const Status& status) {
+  switch (status.code()) {
+    case Code::kOk:
+      return RONDE_PLUGIN_OK;
+    case Code::kUnsupported:
+      return say(text, RONDE_PLUGIN_UNAVAILABLE, status.message());
+    case Code::kInvalidArgument:
+      return say(text, RONDE_PLUGIN_INVALID, status.message());
+    default:
+      return say(text, RONDE_PLUGIN_FAILED, status.message());
+  }
+}
+
+// Exceptions (there is no memory left) stay inside.
+template <class Function>
+ronde_plugin_status guarded(Text text, Function&& function) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    return say(text, RONDE_PLUGIN_FAILED, error.what());
+  } catch (...) {
+    return say(text, RONDE_PLUGIN_FAILED, "an unknown exception");
+  }
+}
+
+ronde_plugin_status start(Text text, base::Result<std::shared_ptr<Task>> task,
+                          ronde_plugin_work** work) {
+  if (!task.ok()) return answer(text, task.status());
+  *work = new ronde_plugin_work{std::move(*task)};
+  return RONDE_PLUGIN_OK;
+}
+
+ronde_plugin_status open(const ronde_plugin_host* host, ronde_plugin_engine** engine,
+                         ronde_plugin_info* info, char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    auto opened = Engine::open(*host);
+    if (!opened.ok()) return answer({text, bytes}, opened.status());
+    info->has_collectives = opened->has_collectives ? 1 : 0;
+    info->device = opened->device.device;
+    std::snprintf(info->versions, sizeof info->versions, "%s, %s, %s",
+                  opened->device.versions.c_str(), opened->nccl.c_str(),
+                  opened->device.name.c_str());
+    *engine = new ronde_plugin_engine{std::move(opened->engine)};
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+void close(ronde_plugin_engine* engine) {
+  char ignored[1];
+  (void)guarded({ignored, sizeof ignored}, [&] {
+    const std::unique_ptr<ronde_plugin_engine> owner(engine);
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+void abort_engine(ronde_plugin_engine* engine, const char* why) {
+  char ignored[1];
+  (void)guarded({ignored, sizeof ignored}, [&] {
+    engine->engine->abort(why);
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+ronde_plugin_status classify(ronde_plugin_engine* engine, const void* pointer,
+                             ronde_plugin_memory* memory, char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    const auto place = engine->engine->place_of(pointer);
+    if (!place.ok()) return answer({text, bytes}, place.status());
+    memory->kind = place->kind == MemoryKind::kHost     ? RONDE_MEMORY_HOST
+                   : place->kind == MemoryKind::kDevice ? RONDE_MEMORY_DEVICE
+                                                        : RONDE_MEMORY_MANAGED;
+    memory->device = place->device;
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+ronde_plugin_status check_stream(ronde_plugin_engine* engine, void* stream, char* text,
+                                 std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    return answer({text, bytes}, engine->engine->check_stream(static_cast<Stream>(stream)));
+  });
+}
+
+ronde_plugin_status execute(ronde_plugin_engine* engine, const ronde_plugin_batch* batch,
+                            ronde_plugin_work** work, char* text, std::size_t bytes) {
+  return guarded({text, bytes},
+                 [&] { return start({text, bytes}, engine->engine->execute(*batch), work); });
+}
+
+ronde_plugin_status poll(ronde_plugin_engine* engine, ronde_plugin_work* work, char* text,
+                         std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    const auto over = engine->engine->poll(*work->task);
+    if (!over.ok()) return answer({text, bytes}, over.status());
+    return *over ? RONDE_PLUGIN_OK : RONDE_PLUGIN_PENDING;
+  });
+}
+
+ronde_plugin_status wait_on(ronde_plugin_engine* engine, ronde_plugin_work* work, void* stream,
+                            char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    return answer({text, bytes}, engine->engine->wait_on(*work->task, static_cast<Stream>(stream)));
+  });
+}
+
+void release(ronde_plugin_engine* /*engine*/, ronde_plugin_work* work) { delete work; }
+
+ronde_plugin_status allocate_host(ronde_plugin_engine* engine, std::size_t size, void** memory,
+                                  char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    const auto allocated = engine->engine->allocate_host(size);
+    if (!allocated.ok()) return answer({text, bytes}, allocated.status());
+    *memory = *allocated;
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+void free_host(ronde_plugin_engine* engine, void* memory) { engine->engine->free_host(memory); }
+
+ronde_plugin_status copy_out(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
+                             ronde_plugin_work** work, char* text, std::size_t bytes) {
+  return guarded({text, bytes},
+                 [&] { return start({text, bytes}, engine->engine->copy_out(*copy), work); });
+}
+
+ronde_plugin_status copy_in(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
+                            ronde_plugin_work** work, char* text, std::size_t bytes) {
+  return guarded({text, bytes},
+                 [&] { return start({text, bytes}, engine->engine->copy_in(*copy), work); });
+}
+
+}  // namespace
+
+const ronde_plugin& plugin_table() {
+  static constexpr ronde_plugin kTable{RONDE_PLUGIN_VERSION,
+                                       "cuda",
+                                       sizeof(ronde_plugin),
+                                       open,
+                                       close,
+                                       abort_engine,
+                                       classify,
+                                       check_stream,
+                                       execute,
+                                       poll,
+                                       wait_on,
+                                       release,
+                                       allocate_host,
+                                       free_host,
+                                       copy_out,
+                                       copy_in};
+  return kTable;
+}
+
+}  // namespace ronde::collectives::cuda

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lending memory and events: see pools.h.
+#include "collectives/cuda/pools.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ronde::collectives::cuda {
+
+using base::MutexLock;
+using base::Result;
+
+namespace {
+// Powers of two from here on, so that batches of about the same size share their blocks.
+constexpr std::size_t kSmallestBlock = std::size_t{1} << 20;
+// A block this much larger than what is asked for is left for others.
+constexpr std::size_t kWaste = 8;
+}  // namespace
+
+Result<Event> Pools::take_event() {
+  {
+    const MutexLock lock(mutex_);
+    if (!events_.empty()) {
+      const Event event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  return cuda_->make_event();
+}
+
+void Pools::give_event(Event event) {
+  const MutexLock lock(mutex_);
+  events_.push_back(event);
+}
+
+Result<Pools::Block> Pools::take_block(std::size_t bytes) {
+  const std::size_t whole = std::bit_ceil(std::max(bytes, kSmallestBlock));
+  {
+    const MutexLock lock(mutex_);
+    const auto found = blocks_.lower_bound(whole);
+    if (found != blocks_.end() && found->first / kWaste <= whole) {
+      const Block block{found->second, found->first};
+      blocks_.erase(found);
+      return block;
+    }
+  }
+  auto memory = cuda_->allocate(whole);
+  if (!memory.ok()) return memory.status();
+  return Block{static_cast<std::byte*>(*memory), whole};
+}
+
+void Pools::give_block(const Block& block) {
+  const MutexLock lock(mutex_);
+  blocks_.emplace(block.bytes, block.memory);
+}
+
+void Pools::clear() {
+  const MutexLock lock(mutex_);
+  for (const Event event : events_) cuda_->destroy_event(event);
+  for (const auto& [bytes, memory] : blocks_) cuda_->free(memory);
+  events_.clear();
+  blocks_.clear();
+}
+
+Result<EventLease> EventLease::take(std::shared_ptr<Pools> pools) {
+  auto event = pools->take_event();
+  if (!event.ok()) return event.status();
+  EventLease lease;
+  lease.event_ = *event;
+  lease.pools_ = std::move(pools);
+  return lease;
+}
+
+Result<BlockLease> BlockLease::take(std::shared_ptr<Pools> pools, std::size_t bytes) {
+  BlockLease lease;
+  if (bytes == 0) return lease;
+  auto block = pools->take_block(bytes);
+  if (!block.ok()) return block.status();
+  lease.block_ = *block;
+  lease.pools_ = std::move(pools);
+  return lease;
+}
+
+}  // namespace ronde::collectives::cuda

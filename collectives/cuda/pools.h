@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What batches borrow: device memory to pack into, and events. Nothing is given back to CUDA before
+// the engine closes, since freeing memory waits for all that runs on the device, other ranks
+// included.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "collectives/cuda/cuda_api.h"
+
+namespace ronde::collectives::cuda {
+
+// Thread safety: all functions, from any thread in which the device is current.
+class Pools {
+ public:
+  explicit Pools(std::shared_ptr<CudaApi> cuda) : cuda_(std::move(cuda)) {}
+
+  base::Result<Event> take_event();
+  void give_event(Event event);
+
+  struct Block {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  // At least so many bytes; nobody else has them before they are given back.
+  base::Result<Block> take_block(std::size_t bytes);
+  void give_block(const Block& block);
+
+  // Frees what nobody has borrowed.
+  void clear();
+
+ private:
+  const std::shared_ptr<CudaApi> cuda_;
+  base::Mutex mutex_;
+  std::vector<Event> events_ RONDE_GUARDED_BY(mutex_);
+  std::multimap<std::size_t, std::byte*> blocks_ RONDE_GUARDED_BY(mutex_);
+};
+
+// Borrowed as long as this lives. Thread safety: a value that moves.
+class EventLease {
+ public:
+  EventLease() = default;
+  static base::Result<EventLease> take(std::shared_ptr<Pools> pools);
+  EventLease(EventLease&& other) noexcept { swap(other); }
+  EventLease& operator=(EventLease&& other) noexcept {
+    EventLease(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~EventLease() {
+    if (pools_ != nullptr) pools_->give_event(event_);
+  }
+  [[nodiscard]] Event get() const { return event_; }
+
+ private:
+  void swap(EventLease& other) noexcept {
+    std::swap(pools_, other.pools_);
+    std::swap(event_, other.event_);
+  }
+  std::shared_ptr<Pools> pools_;
+  Event event_ = nullptr;
+};
+
+class BlockLease {
+ public:
+  BlockLease() = default;
+  // Of no bytes: nothing.
+  static base::Result<BlockLease> take(std::shared_ptr<Pools> pools, std::size_t bytes);
+  BlockLease(BlockLease&& other) noexcept { swap(other); }
+  BlockLease& operator=(BlockLease&& other) noexcept {
+    BlockLease(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~BlockLease() {
+    if (pools_ != nullptr) pools_->give_block(block_);
+  }
+  [[nodiscard]] std::byte* get() const { return block_.memory; }
+
+ private:
+  void swap(BlockLease& other) noexcept {
+    std::swap(pools_, other.pools_);
+    std::swap(block_, other.block_);
+  }
+  std::shared_ptr<Pools> pools_;
+  Pools::Block block_;
+};
+
+}  // namespace ronde::collectives::cuda

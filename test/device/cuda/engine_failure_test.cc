@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU plug-in when something is missing, wrong, late or dead.
+#include "test/device/cuda/cuda_fixture.h"
+
+namespace ronde::device_test {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
+class CudaFailure : public CudaTest {};
+
+ronde_plugin_status try_execute(DeviceRank& rank, Batch& batch, Text& text) {
+  ronde_plugin_work* work = nullptr;
+  return rank.plugin().execute(rank.engine(), &batch.get(), &work, text.data(), text.size());
+}
+
+TEST_F(CudaFailure, SaysWhyItStaysOut) {
+  fakes().set("no_driver", 1);
+  DeviceJob(2).run([](DeviceRank& rank) {
+    EXPECT_EQ(rank.opened(), RONDE_PLUGIN_UNAVAILABLE);
+    EXPECT_EQ(rank.engine(), nullptr);
+    EXPECT_EQ(rank.text(), "there is no fake driver");
+  });
+}
+
+// Copies work, batches do not, and the log says why.
+void expect_staged(const std::string& why) {
+  DeviceJob(2).run([&why](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    EXPECT_EQ(rank.info().has_collectives, 0);
+    EXPECT_THAT(rank.log(), HasSubstr(rank.rank() == 0 ? why : ""));
+    EXPECT_EQ(rank.log().empty(), rank.rank() != 0) << "said once";
+    const DeviceMemory memory(floats(10, 3));
+    Batch batch;
+    batch.add(memory, 10);
+    Text text{};
+    EXPECT_EQ(try_execute(rank, batch, text), RONDE_PLUGIN_INVALID);
+    void* host = nullptr;
+    ASSERT_EQ(rank.plugin().allocate_host(rank.engine(), 40, &host, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    const ronde_plugin_copy copy{sizeof copy, batch.tensors.data(), 0, 10, kF32, 0, host};
+    ronde_plugin_work* work = nullptr;
+    ASSERT_EQ(rank.plugin().copy_out(rank.engine(), &copy, &work, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
+    EXPECT_EQ(static_cast<float*>(host)[9], 3);
+    rank.plugin().free_host(rank.engine(), host);
+  });
+  EXPECT_EQ(fakes().get("streams"), 0);
+  EXPECT_EQ(fakes().get("outside"), 0);
+}
+
+TEST_F(CudaFailure, StagesWhenRanksShareAGpu) {
+  fakes().set("share_gpu", 1);
+  expect_staged("ranks 0 and 1 share the GPU 0000:00:00.0");
+}
+
+TEST_F(CudaFailure, StagesWithoutNccl) {
+  fakes().set("no_nccl", 1);
+  expect_staged("rank 0 has no NCCL: there is no fake NCCL");
+}
+
+TEST_F(CudaFailure, StagesWhenTheRanksHaveDifferentNccls) {
+  fakes().set("nccl_version", 1);
+  expect_staged("rank 1 has NCCL 2.28.");
+}
+
+TEST_F(CudaFailure, StagesWhenACommunicatorDoesNotStartInTime) {
+  set_environment("RONDE_START_TIMEOUT_SECONDS", "0.3");
+  fakes().set("start_never", 1);
+  expect_staged("other ranks have not come in time");
+  EXPECT_EQ(fakes().get("aborted"), 2);
+}
+
+TEST_F(CudaFailure, RefusesWhatNcclCannotDo) {
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const DeviceMemory memory(floats(10, 3));
+    const auto expect_refused = [&](auto change, const std::string& why) {
+      Batch batch;
+      batch.add(memory, 10);
+      change(batch);
+      Text text{};
+      EXPECT_EQ(try_execute(rank, batch, text), RONDE_PLUGIN_INVALID) << why;
+      EXPECT_THAT(text.data(), HasSubstr(why));
+    };
+    expect_refused([](Batch& b) { b.batch.dtype = kI16; }, "i16 cannot be reduced");
+    expect_refused([](Batch& b) { b.batch.dtype = kBool; }, "bool cannot be reduced");
+    expect_refused([](Batch& b) { b.batch.dtype = 5, b.batch.op = kBitXor; }, "'bxor'");
+    expect_refused([](Batch& b) { b.batch.dtype = 5, b.batch.prescale = 2; }, "i32 cannot be sca");
+    expect_refused([](Batch& b) { b.batch.dtype = kF16, b.batch.compression = 1; }, "compressed");
+    expect_refused([](Batch& b) { b.tensors[0].elements = -1; }, "-1 elements");
+    expect_refused([](Batch& b) { b.batch.operation = 99; }, "no operation 99");
+    // The engine lives on.
+    Batch batch;
+    batch.add(memory, 10);
+    EXPECT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
+  });
+}
+
+TEST_F(CudaFailure, RefusesAStreamOfAnotherDevice) {
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const UserStream stream;
+    fakes().set("stream_device", 7);
+    Text text{};
+    EXPECT_EQ(rank.plugin().check_stream(rank.engine(), stream.get(), text.data(), text.size()),
+              RONDE_PLUGIN_INVALID);
+    EXPECT_THAT(text.data(), HasSubstr("one of device 7, and this rank uses device 0"));
+  });
+}
+
+// Rank 0 never comes; the others are told to do something about it.
+void expect_end(DeviceJob& job, const std::string& why,
+                const std::function<void(DeviceRank&)>& meanwhile) {
+  job.run([&](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    if (rank.rank() != 0) {
+      const DeviceMemory memory(floats(10, 1));
+      Batch batch;
+      batch.add(memory, 10);
+      ronde_plugin_work* const work = rank.execute(batch.get());
+      const int rings = rank.rings();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
+      const auto begin = steady_clock::now();
+      meanwhile(rank);
+      EXPECT_LT(steady_clock::now() - begin, seconds(1));
+      EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+      EXPECT_LT(steady_clock::now() - begin, seconds(5));
+      EXPECT_THAT(rank.text(), HasSubstr(why));
+      EXPECT_GT(rank.rings(), rings) << "somebody must be told to poll";
+      Text text{};
+      EXPECT_EQ(try_execute(rank, batch, text), RONDE_PLUGIN_FAILED) << "for ever";
+      EXPECT_THAT(text.data(), HasSubstr(why));
+      rank.close();
+    }
+    job.meet();
+    if (rank.rank() == 0) fakes().reset();
+  });
+}
+
+TEST_F(CudaFailure, ABatchHasADeadline) {
+  set_environment("RONDE_STALL_WARNING_SECONDS", "0.3");
+  set_environment("RONDE_STALL_FAILURE_SECONDS", "0.3");
+  DeviceJob job(2);
+  expect_end(job, "has not ended on the device in time", [](DeviceRank&) {});
+}
+
+TEST_F(CudaFailure, AnErrorOfTheCommunicatorEndsWhatIsUnderWay) {
+  DeviceJob job(3);
+  expect_end(job, "a peer has failed", [](DeviceRank&) { fakes().set("async_error", 1); });
+}
+
+TEST_F(CudaFailure, AbortEndsABatchThatNcclIsStillPuttingIntoItsStream) {
+  DeviceJob job(2);
+  job.run([&job](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    job.meet();
+    fakes().set("steps", 1'000'000);
+    const DeviceMemory memory(floats(10, 1));
+    Batch batch;
+    batch.add(memory, 10);
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    const UserStream stream;
+    std::thread waiter([&] {
+      Text text{};
+      EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size()),
+                RONDE_PLUGIN_FAILED);
+      EXPECT_THAT(text.data(), HasSubstr("enough"));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const auto begin = steady_clock::now();
+    rank.plugin().abort(rank.engine(), "enough");
+    waiter.join();
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+    EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    job.meet();
+  });
+  EXPECT_EQ(fakes().get("aborted"), 2);
+}
+
+TEST_F(CudaFailure, AbortReturnsWhileTheTensorsAreNotReady) {
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const UserStream stream;
+    const DeviceMemory memory(floats(10, 1));
+    stream.delay(1500);
+    Batch batch;
+    batch.add(memory, 10, stream.get());
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    const auto begin = steady_clock::now();
+    rank.plugin().abort(rank.engine(), "enough");
+    EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+  });
+  EXPECT_EQ(fakes().get("blocks"), 0);
+}
+
+TEST_F(CudaFailure, NoMemoryEndsTheJob) {
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const DeviceMemory one(floats(200'000, 1));
+    const DeviceMemory two(floats(200'000, 1));
+    fakes().set("no_memory", 1);
+    Batch batch;
+    batch.add(one, 200'000);
+    batch.add(two, 200'000);
+    Text text{};
+    EXPECT_EQ(try_execute(rank, batch, text), RONDE_PLUGIN_FAILED)
+        << "the other ranks would wait for this one";
+    EXPECT_THAT(text.data(), HasSubstr("no device memory is left"));
+  });
+}
+
+TEST_F(CudaFailure, ClosingGivesUpWhatWaitsForOthers) {
+  DeviceJob job(2);
+  job.run([&job](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    if (rank.rank() == 0) {
+      const DeviceMemory memory(floats(10, 1));
+      Batch batch;
+      batch.add(memory, 10);
+      ronde_plugin_work* const work = rank.execute(batch.get());
+      rank.plugin().release(rank.engine(), work);
+      const auto begin = steady_clock::now();
+      rank.close();
+      EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    }
+    job.meet();
+  });
+  EXPECT_EQ(fakes().get("aborted"), 1);
+  EXPECT_EQ(fakes().get("destroyed"), 1);
+  EXPECT_EQ(fakes().get("streams"), 0);
+}
+
+TEST_F(CudaFailure, TearsDownAfterItsDriver) {
+  DeviceJob(2).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    fakes().set("driver_gone", 1);
+    rank.close();
+  });
+  EXPECT_EQ(fakes().get("destroyed") + fakes().get("aborted"), 0) << "NCCL needs the driver";
+  EXPECT_EQ(fakes().get("outside"), 0);
+  EXPECT_GT(fakes().get("streams"), 0) << "nobody can free them any more";
+}
+
+}  // namespace
+}  // namespace ronde::device_test
