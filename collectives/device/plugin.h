@@ -43,6 +43,8 @@ typedef enum ronde_plugin_status {
 /* One engine of a plug-in, and one batch or copy under way: theirs alone. */
 typedef struct ronde_plugin_engine ronde_plugin_engine;
 typedef struct ronde_plugin_work ronde_plugin_work;
+/* A moment in a stream, kept from submit until the tensor's batch is over. */
+typedef struct ronde_plugin_mark ronde_plugin_mark;
 
 /* What Ronde does for a plug-in. Valid until close has returned. */
 typedef struct ronde_plugin_host {
@@ -84,15 +86,13 @@ typedef struct ronde_plugin_memory {
   int32_t device; /* -1 for host memory */
 } ronde_plugin_memory;
 
-/* Memory of this rank. `stream` is where it was written, or is NULL; its work up to `ready_event`,
- * if there is one, or else all that was put into it before submit, is over before anything here is
- * read. */
+/* Memory of this rank. What was put into its stream before it was submitted is over before anything
+ * here is read or written: that is what the mark says. */
 typedef struct ronde_plugin_tensor {
   const void* input; /* equal to output in place; NULL where only the output is of this rank */
   void* output;      /* NULL where only the input is */
   int64_t elements;
-  void* stream;
-  void* ready_event;
+  ronde_plugin_mark* ready; /* NULL: it is ready */
 } ronde_plugin_tensor;
 
 typedef enum ronde_plugin_operation {
@@ -159,6 +159,15 @@ typedef struct ronde_plugin {
   ronde_plugin_status (*check_stream)(ronde_plugin_engine* engine, void* stream, char* text,
                                       size_t text_bytes);
 
+  /* At submit, from any thread, without blocking: notes `ready_event` as it was recorded last, or,
+   * if that is NULL, what has been put into `stream` so far. Both may be destroyed, recorded again
+   * or captured afterwards. */
+  ronde_plugin_status (*mark)(ronde_plugin_engine* engine, void* stream, void* ready_event,
+                              ronde_plugin_mark** mark, char* text, size_t text_bytes);
+  /* From any thread, until close; batches and copies that were given the mark keep what they need of
+   * it. */
+  void (*unmark)(ronde_plugin_engine* engine, ronde_plugin_mark* mark);
+
   /* Puts a batch on its way and returns at once. The batch and what it points at may go when it has
    * returned. NULL where info.has_collectives is 0 for ever. */
   ronde_plugin_status (*execute)(ronde_plugin_engine* engine, const ronde_plugin_batch* batch,
@@ -167,7 +176,8 @@ typedef struct ronde_plugin {
   ronde_plugin_status (*poll)(ronde_plugin_engine* engine, ronde_plugin_work* work, char* text,
                               size_t text_bytes);
   /* What is put into `stream` from now on begins when the work is over; the host does not wait.
-   * Until release. */
+   * RONDE_PLUGIN_PENDING: the work is not in a stream yet; ask again, ring is called when it is.
+   * From any thread, until release. */
   ronde_plugin_status (*wait_on)(ronde_plugin_engine* engine, ronde_plugin_work* work, void* stream,
                                  char* text, size_t text_bytes);
   void (*release)(ronde_plugin_engine* engine, ronde_plugin_work* work);
