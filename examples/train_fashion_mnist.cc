@@ -4,16 +4,19 @@
 #include <cinttypes>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "bindings/trainer/agreement.h"
 #include "bindings/trainer/dataset.h"
-#include "bindings/trainer/distributed_optimizer.h"
+#include "bindings/trainer/device_learner.h"
 #include "bindings/trainer/errors.h"
 #include "bindings/trainer/fit.h"
+#include "bindings/trainer/host_learner.h"
 #include "bindings/trainer/progress.h"
-#include "bindings/trainer/sgd.h"
 #include "bindings/trainer/tensor.h"
+#include "examples/gpu/no_device.h"
+#include "examples/gpu/trainer_math.h"
 #include "examples/support/command_line.h"
 #include "examples/support/job.h"
 
@@ -27,8 +30,8 @@ constexpr std::size_t kHidden = 128;
 struct Settings {
   std::string data;
   trainer::FitOptions fit;
-  double learning_rate = 0.0;
-  double momentum = 0.0;
+  trainer::SgdOptions sgd;
+  std::string device;
   int threads = 1;
   std::uint64_t shuffle_submission = 0;
   trainer::Flags flags;
@@ -38,6 +41,9 @@ void add_flags(ronde::examples::CommandLine& line) {
   line.add_flag("data", trainer::kFashionMnistDirectory,
                 "directory with the four IDX files of the data set");
   line.add_flag("model", "mlp", "what to train: mlp (784-128-10)");
+  line.add_flag("device", "cpu",
+                "where to train: cpu, or cuda (a GPU; the ranks of a host take "
+                "them in turns)");
   line.add_flag("epochs", "10", "passes over the training data");
   line.add_flag("global-batch", "128", "samples of a step, all ranks together");
   line.add_flag("learning-rate", "0.02", "step size");
@@ -58,18 +64,24 @@ bool read_settings(int argc, char** argv, Settings& settings) {
   if (!line.parse(argc, argv)) return false;
   settings.data = line.text("data");
   (void)line.choice("model", {"mlp"});
+  settings.device = line.choice("device", {"cpu", "cuda"});
   settings.fit.epochs = line.integer("epochs", 1, 100'000);
   settings.fit.global_batch = line.integer("global-batch", 1, 1'000'000);
-  settings.learning_rate = line.real(
+  settings.sgd.learning_rate = line.real(
       "learning-rate", [](double value) { return value > 0.0 && value <= 100.0; },
       "a number above 0 and at most 100");
-  settings.momentum = line.real(
+  settings.sgd.momentum = line.real(
       "momentum", [](double value) { return value >= 0.0 && value < 1.0; },
       "a number from 0 to below 1");
   (void)line.choice("optimizer", {"sgd"});
   settings.fit.seed = line.integer("seed", 0, kAnySeed);
   settings.threads = static_cast<int>(line.integer("threads", 1, 256));
   settings.shuffle_submission = line.integer("shuffle-submission", 0, kAnySeed);
+  if (settings.device != "cpu" && settings.shuffle_submission != 0) {
+    throw ronde::examples::UsageError(
+        "--shuffle-submission is for gradients in host memory: leave it out with --device " +
+        settings.device);
+  }
   settings.flags = line.flags();
   return true;
 }
@@ -122,34 +134,56 @@ void print_result(const ronde::Engine& engine, const Settings& settings,
   std::fflush(stdout);
 }
 
-void train(ronde::Engine& engine, const Settings& settings, trainer::Model& model) {
+// Where it was asked to learn; `math` is null for host memory.
+std::unique_ptr<trainer::Learner> make_learner(ronde::Engine& engine, const Settings& settings,
+                                               trainer::DeviceMath* math, trainer::Model& model) {
+  if (math != nullptr) {
+    return std::make_unique<trainer::DeviceLearner>(engine, *math, model, settings.sgd);
+  }
+  return std::make_unique<trainer::HostLearner>(engine, model, settings.sgd,
+                                                settings.shuffle_submission);
+}
+
+void train(ronde::Engine& engine, const Settings& settings, trainer::DeviceMath* math,
+           trainer::Model& model) {
   const trainer::FashionMnist data = load(engine, settings);
-  trainer::Sgd sgd(model, settings.learning_rate, settings.momentum);
-  trainer::DistributedOptimizer optimizer(engine, model, sgd, settings.shuffle_submission);
+  const auto learner = make_learner(engine, settings, math, model);
   const bool speaks = engine.rank() == 0;
   trainer::Progress progress(
       speaks ? &std::cout : nullptr,
       speaks && ronde::examples::stderr_is_terminal() ? &std::cerr : nullptr);
 
   const ronde_statistics before = engine.statistics();
-  const trainer::FitResult fit =
-      trainer::fit(engine, model, optimizer, data.train, settings.fit, progress);
+  const trainer::FitResult fit = trainer::fit(engine, *learner, data.train, settings.fit, progress);
   const ronde_statistics used = difference(engine.statistics(), before);
 
-  const double accuracy = trainer::evaluate(engine, model, data.test);
-  const std::string hash = model.parameter_hash();
+  const double accuracy = trainer::evaluate(engine, *learner, data.test);
+  const std::string hash = learner->parameter_hash();
   trainer::require_same_parameters(engine, hash);
   if (speaks) print_result(engine, settings, fit, accuracy, hash, used);
+}
+
+// Null for the CPU.
+std::unique_ptr<trainer::DeviceMath> open_device(const std::string& device) {
+  if (device == "cpu") return nullptr;
+  try {
+    return ronde::examples::open_cuda_math();
+  } catch (const ronde::examples::NoDevice& error) {
+    throw ronde::examples::UsageError("--device " + device + ": " + error.what() +
+                                      ", or use --device cpu");
+  }
 }
 
 void run(int argc, char** argv) {
   Settings settings;
   if (!read_settings(argc, argv, settings)) return;
   trainer::set_blas_threads(settings.threads);
+  // Before the engine, which takes the same device, and after it, since it may still work there.
+  const std::unique_ptr<trainer::DeviceMath> math = open_device(settings.device);
   // Outlives the engine, which may still read its gradients until it is closed.
   trainer::Model model = trainer::make_mlp(784, kHidden, 10, settings.fit.seed);
-  ronde::examples::run_rank(kName, settings.flags, [&settings, &model](ronde::Engine& engine) {
-    train(engine, settings, model);
+  ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
+    train(engine, settings, math.get(), model);
   });
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "bindings/trainer/errors.h"
-#include "bindings/trainer/loss.h"
 #include "bindings/trainer/sampler.h"
 
 namespace ronde::trainer {
@@ -28,35 +27,25 @@ double mean_over_ranks(Engine& engine, double sum, std::size_t count) {
 
 }  // namespace
 
-FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, const Dataset& data,
-              const FitOptions& options, Progress& progress) {
-  const GradientReady ready = [&optimizer](const Parameter& parameter) {
-    optimizer.gradient_ready(parameter);
-  };
-  Batch batch;
-  Matrix logit_gradient;
+FitResult fit(Engine& engine, Learner& learner, const Dataset& data, const FitOptions& options,
+              Progress& progress) {
   FitResult result;
-  optimizer.broadcast_state();
-  const double waited_before = optimizer.waited_seconds();
+  learner.broadcast_state(0);
+  const double waited_before = learner.waited_seconds();
   const std::uint64_t executed_before = engine.statistics().execution_nanoseconds;
   double waited_for_loss = 0.0;
   progress.start();
   for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
     const EpochSampler sampler(data.size(), options.global_batch, options.seed, epoch);
     Position position{epoch, options.epochs, 0, data.size()};
-    double loss_sum = 0.0;
     for (std::size_t k = 0; k < sampler.batches(); ++k) {
       const std::size_t global_size = sampler.batch(k).size();
-      // A rank without samples still submits its gradients, which are zero.
-      batch.gather(data, sampler.batch(k, engine.rank(), engine.size()));
-      const Matrix& logits = model.forward(batch.images);
-      loss_sum += softmax_cross_entropy(logits, batch.labels, global_size, &logit_gradient).loss;
-      model.backward(batch.images, logit_gradient, ready);
-      optimizer.step();
+      learner.step(data, sampler.batch(k, engine.rank(), engine.size()), global_size);
       position.images += global_size;
       progress.batch_done(position);
       ++result.steps;
     }
+    const double loss_sum = learner.take_loss();
     const double begin = steady_seconds();
     result.train_loss = mean_over_ranks(engine, loss_sum, data.size());
     waited_for_loss += steady_seconds() - begin;
@@ -69,24 +58,21 @@ FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, con
     }
   }
   result.seconds = progress.seconds();
-  result.wait_seconds = optimizer.waited_seconds() - waited_before + waited_for_loss;
+  result.wait_seconds = learner.waited_seconds() - waited_before + waited_for_loss;
   result.transfer_seconds =
       1e-9 * static_cast<double>(engine.statistics().execution_nanoseconds - executed_before);
   return result;
 }
 
-double evaluate(Engine& engine, Model& model, const Dataset& data) {
+double evaluate(Engine& engine, Learner& learner, const Dataset& data) {
   constexpr std::size_t kBatch = 500;
   const Range mine = part_of({0, data.size()}, engine.rank(), engine.size());
   std::array<std::int64_t, 2> sums{0, static_cast<std::int64_t>(mine.size())};
-  Batch batch;
   std::vector<std::uint32_t> samples;
   for (std::size_t first = mine.first; first < mine.last; first += kBatch) {
     samples.resize(std::min(kBatch, mine.last - first));
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
-    batch.gather(data, samples);
-    const Matrix& logits = model.forward(batch.images);
-    sums[0] += softmax_cross_entropy(logits, batch.labels, 1, nullptr).correct;
+    sums[0] += learner.count_correct(data, samples);
   }
   engine.allreduce_blocking("evaluate/sums", std::span(sums), ronde::sum);
   return static_cast<double>(sums[0]) / static_cast<double>(sums[1]);

@@ -7,8 +7,7 @@
 #include <ronde/ronde.hpp>
 
 #include "bindings/trainer/dataset.h"
-#include "bindings/trainer/distributed_optimizer.h"
-#include "bindings/trainer/model.h"
+#include "bindings/trainer/learner.h"
 #include "bindings/trainer/progress.h"
 
 namespace ronde::trainer {
@@ -30,11 +29,11 @@ struct FitResult {
 
 // Every rank calls it with the same data and options; afterwards the parameters are the same on all
 // ranks. Throws AgreedError when the loss is no longer a number.
-FitResult fit(Engine& engine, Model& model, DistributedOptimizer& optimizer, const Dataset& data,
-              const FitOptions& options, Progress& progress);
+FitResult fit(Engine& engine, Learner& learner, const Dataset& data, const FitOptions& options,
+              Progress& progress);
 
-// The share of samples that the model classifies correctly. Every rank looks at its part of the
+// The share of samples that the learner classifies correctly. Every rank looks at its part of the
 // data; sums of correct answers are divided by the sum of counts, so the parts may differ in size.
-double evaluate(Engine& engine, Model& model, const Dataset& data);
+double evaluate(Engine& engine, Learner& learner, const Dataset& data);
 
 }  // namespace ronde::trainer

@@ -9,6 +9,11 @@
 
 namespace ronde::trainer {
 
+struct SgdOptions {
+  double learning_rate = 0.0;
+  double momentum = 0.0;
+};
+
 // velocity = momentum * velocity + gradient; value -= learning_rate * velocity.
 //
 // Thread safety: belongs to the thread of its model.

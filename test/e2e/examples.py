@@ -294,6 +294,21 @@ def check_ranks_differ(programs):
     expect_refused(done, "loss", "not a finite number", "smaller learning rate")
 
 
+def check_device(programs):
+    """Without a GPU, or without CUDA in the build, --device cuda is refused in one line."""
+    done = programs.run(TRAIN, "--device=tpu", seconds=60)
+    expect_refused(done, "--device tpu", "cpu cuda")
+    done = programs.run(TRAIN, "--device=cuda", "--shuffle-submission=1", seconds=60)
+    expect_refused(done, "--shuffle-submission", "--device cuda")
+    # An empty list of devices: also where there is one.
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    for ranks in (1, 2):
+        done = programs.run(TRAIN, "--device=cuda", "--epochs=1", ranks=ranks, seconds=60, environment=hidden)
+        lines = expect_refused(done, "--device cuda: ", "or use --device cpu")
+        expect("this build has no CUDA" in lines[0] or "there is no CUDA device" in lines[0], done, "why not")
+        expect(len(lines) == 1, done, "one line, of rank 0")
+
+
 CHECKS = {
     "accuracy": check_accuracy,
     "same_loss": check_same_loss,
@@ -304,6 +319,7 @@ CHECKS = {
     "flags": check_flags,
     "data": check_data,
     "ranks_differ": check_ranks_differ,
+    "device": check_device,
 }
 
 

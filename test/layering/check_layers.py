@@ -34,7 +34,7 @@ FACADE = "ronde/ronde.hpp"
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MPI_HEADER = re.compile(r"^(mpi|mpi-ext|mpio)\.h$")
-GPU_HEADER = re.compile(r"^(cuda|nccl|nvml|cub/|thrust/|cooperative_groups)")
+GPU_HEADER = re.compile(r"^(cuda|cublas|nccl|nvml|cub/|thrust/|cooperative_groups)")
 
 
 def layer_of(path):

@@ -10,34 +10,14 @@
 #include <mutex>
 
 #include "bindings/trainer/errors.h"
+#include "bindings/trainer/host_learner.h"
 #include "bindings/trainer/random.h"
 #include "bindings/trainer/sgd.h"
 #include "test/unit/trainer/local_ranks.h"
+#include "test/unit/trainer/toy_data.h"
 
 namespace ronde::trainer {
 namespace {
-
-constexpr std::size_t kFeatures = 16;
-constexpr std::size_t kClasses = 4;
-
-// Noise with one bright quarter, which is the label.
-Dataset toy_data(std::size_t samples, std::uint64_t seed) {
-  Dataset data;
-  data.features = kFeatures;
-  data.classes = kClasses;
-  data.mean = 0.5F;
-  data.deviation = 0.3F;
-  Generator generator(seed);
-  for (std::size_t i = 0; i < samples; ++i) {
-    const auto label = static_cast<std::uint8_t>(generator.below(kClasses));
-    data.labels.push_back(label);
-    for (std::size_t j = 0; j < kFeatures; ++j) {
-      const std::uint64_t base = j / (kFeatures / kClasses) == label ? 100 : 0;
-      data.pixels.push_back(static_cast<std::uint8_t>(base + generator.below(150)));
-    }
-  }
-  return data;
-}
 
 struct TrainingRun {
   int ranks = 1;
@@ -64,12 +44,11 @@ void run_rank(const TrainingRun& run, const LocalJob& job, int rank, std::mutex&
   const std::uint64_t seed = run.same_start ? 5 : 5 + static_cast<std::uint64_t>(rank);
   Model model = make_mlp(kFeatures, 12, kClasses, seed);
   Engine engine(job, rank);
-  Sgd sgd(model, run.learning_rate, run.momentum);
-  DistributedOptimizer optimizer(engine, model, sgd, run.shuffle_seed);
+  HostLearner learner(engine, model, {run.learning_rate, run.momentum}, run.shuffle_seed);
   Progress progress(nullptr, nullptr);
   const FitResult fit_result =
-      fit(engine, model, optimizer, train, {run.epochs, run.global_batch, 7}, progress);
-  const double accuracy = evaluate(engine, model, test);
+      fit(engine, learner, train, {run.epochs, run.global_batch, 7}, progress);
+  const double accuracy = evaluate(engine, learner, test);
   const std::lock_guard lock(mutex);
   outcome.hashes.push_back(model.parameter_hash());
   if (rank != 0) return;

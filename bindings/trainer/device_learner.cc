@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// See device_learner.h.
+#include "bindings/trainer/device_learner.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+
+#include "bindings/trainer/errors.h"
+#include "bindings/trainer/progress.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr std::size_t kWeight1 = 0;
+constexpr std::size_t kBias1 = 1;
+constexpr std::size_t kWeight2 = 2;
+constexpr std::size_t kBias2 = 3;
+constexpr std::size_t kParameters = 4;
+
+const Matrix& weight(const Model& model, std::size_t index) {
+  if (model.parameters().size() != kParameters) {
+    throw TrainerError("a device learns two dense layers with a ReLU between them: use make_mlp");
+  }
+  return model.parameters()[index]->value;
+}
+
+}  // namespace
+
+std::uint8_t* DeviceLearner::Staging::room(std::size_t bytes) {
+  if (bytes > bytes_) {
+    math_.release_staging(memory_);
+    memory_ = nullptr;
+    bytes_ = 0;
+    memory_ = math_.allocate_staging(bytes);
+    bytes_ = bytes;
+  }
+  return static_cast<std::uint8_t*>(memory_);
+}
+
+DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Model& model, const SgdOptions& sgd)
+    : engine_(engine),
+      math_(math),
+      model_(model),
+      sgd_(sgd),
+      features_(weight(model, kWeight1).rows()),
+      hidden_(weight(model, kWeight1).columns()),
+      classes_(weight(model, kWeight2).columns()),
+      staging_{Staging(math), Staging(math)},
+      bytes_(math),
+      images_(math),
+      active_(math),
+      logits_(math),
+      logit_gradient_(math),
+      active_gradient_(math),
+      sums_(math) {
+  for (const Parameter* parameter : model_.parameters()) {
+    Twin& twin = twins_.emplace_back(math_);
+    const std::span<const float> values = parameter->value.values();
+    twin.value.resize(values.size());
+    math_.write(twin.value.data(), values.data(), values.size_bytes());
+    twin.gradient.resize(values.size());
+    if (sgd_.momentum == 0.0) continue;
+    twin.velocity.resize(values.size());
+    twin.velocity.clear();
+  }
+  sums_.resize(2);
+  sums_.clear();
+}
+
+DeviceLearner::~DeviceLearner() {
+  try {
+    finish_sums();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+  }
+}
+
+void DeviceLearner::broadcast_state(int root) {
+  std::vector<Work> works;
+  const auto send = [&](const std::string& name, std::span<float> values) {
+    const DeviceSpan<float> span(values, math_.device(), math_.stream());
+    works.push_back(engine_.broadcast(name, span, root));
+  };
+  for (const Parameter* parameter : model_.parameters()) {
+    const Twin& twin = twins_[parameter->index];
+    send("parameter/" + parameter->name, twin.value.span());
+    if (twin.velocity.size() != 0) send("velocity/" + parameter->name, twin.velocity.span());
+  }
+  for (Work& work : works) {
+    math_.wait_for(work);
+    work.wait();
+  }
+}
+
+// Pixels travel as bytes, a quarter of what they become. Staging memory is used in turns: the copy
+// out of this one was two steps ago, and since then finish_sums() has waited for the sums of that
+// step, which came behind the copy.
+void DeviceLearner::send_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
+  const std::size_t pixels = samples.size() * features_;
+  if (data.features != features_) {
+    throw TrainerError("the images have " + std::to_string(data.features) + " pixels, the model " +
+                       std::to_string(features_) + " inputs: make them equal");
+  }
+  images_.resize(pixels);
+  bytes_.resize(pixels + samples.size());
+  if (samples.empty()) return;
+  std::uint8_t* const staging = staging_[batches_++ % staging_.size()].room(bytes_.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    std::copy_n(data.pixels.data() + samples[i] * features_, features_, staging + i * features_);
+    staging[pixels + i] = data.labels[samples[i]];
+    if (staging[pixels + i] >= classes_) {
+      throw TrainerError("label " + std::to_string(staging[pixels + i]) + " of sample " +
+                         std::to_string(samples[i]) +
+                         " has no output: give the model an output per class");
+    }
+  }
+  math_.send(bytes_.data(), staging, bytes_.size());
+  math_.normalize(bytes_.data(), images_.data(), pixels, 1.0F / (255.0F * data.deviation),
+                  -data.mean / data.deviation);
+}
+
+void DeviceLearner::forward(std::size_t rows, float* gradient, DeviceSums* sums,
+                            std::size_t global_size) {
+  active_.resize(rows * hidden_);
+  logits_.resize(rows * classes_);
+  if (rows == 0) return;
+  math_.multiply({Product::Kind::kPlain, images_.data(), twins_[kWeight1].value.data(),
+                  active_.data(), rows, hidden_, features_});
+  math_.add_to_rows(twins_[kBias1].value.data(), active_.data(), rows, hidden_);
+  math_.relu(active_.data(), active_.size());
+  math_.multiply({Product::Kind::kPlain, active_.data(), twins_[kWeight2].value.data(),
+                  logits_.data(), rows, classes_, hidden_});
+  math_.add_to_rows(twins_[kBias2].value.data(), logits_.data(), rows, classes_);
+  SoftmaxTask task;
+  task.logits = logits_.data();
+  task.labels = bytes_.data() + rows * features_;
+  task.gradient = gradient;
+  task.sums = sums;
+  task.rows = rows;
+  task.columns = classes_;
+  task.global_batch = global_size;
+  math_.softmax_cross_entropy(task);
+}
+
+// The last layer's gradients first: their sums are under way while the first layer's are computed.
+void DeviceLearner::backward(std::size_t rows) {
+  math_.multiply({Product::Kind::kLeftTransposed, active_.data(), logit_gradient_.data(),
+                  twins_[kWeight2].gradient.data(), hidden_, classes_, rows});
+  submit(kWeight2);
+  math_.sum_of_rows(logit_gradient_.data(), twins_[kBias2].gradient.data(), rows, classes_);
+  submit(kBias2);
+  active_gradient_.resize(rows * hidden_);
+  math_.multiply({Product::Kind::kRightTransposed, logit_gradient_.data(),
+                  twins_[kWeight2].value.data(), active_gradient_.data(), rows, hidden_, classes_});
+  math_.relu_backward(active_.data(), active_gradient_.data(), active_gradient_.size());
+  math_.multiply({Product::Kind::kLeftTransposed, images_.data(), active_gradient_.data(),
+                  twins_[kWeight1].gradient.data(), features_, hidden_, rows});
+  submit(kWeight1);
+  math_.sum_of_rows(active_gradient_.data(), twins_[kBias1].gradient.data(), rows, hidden_);
+  submit(kBias1);
+}
+
+void DeviceLearner::submit(std::size_t parameter) {
+  const DeviceSpan<float> gradient(twins_[parameter].gradient.span(), math_.device(),
+                                   math_.stream());
+  works_.push_back(
+      engine_.allreduce("gradient/" + model_.parameters()[parameter]->name, gradient, ronde::sum));
+}
+
+// A name may be submitted again once its work is over on the host. Meanwhile the device has this
+// step's forward pass to do.
+void DeviceLearner::finish_sums() {
+  const double begin = steady_seconds();
+  std::exception_ptr first;
+  for (Work& work : works_) {
+    try {
+      work.wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  works_.clear();
+  waited_seconds_ += steady_seconds() - begin;
+  if (first) std::rethrow_exception(first);
+}
+
+void DeviceLearner::step(const Dataset& data, std::span<const std::uint32_t> samples,
+                         std::size_t global_size) {
+  send_batch(data, samples);
+  logit_gradient_.resize(samples.size() * classes_);
+  forward(samples.size(), logit_gradient_.data(), sums_.data(), global_size);
+  finish_sums();
+  if (samples.empty()) {
+    // Sums over no samples: the other ranks wait for them all the same.
+    for (std::size_t i = kParameters; i-- > 0;) {
+      twins_[i].gradient.clear();
+      submit(i);
+    }
+  } else {
+    backward(samples.size());
+  }
+  for (Work& work : works_) math_.wait_for(work);
+  for (const Twin& twin : twins_) {
+    SgdTask task;
+    task.value = twin.value.data();
+    task.velocity = twin.velocity.size() == 0 ? nullptr : twin.velocity.data();
+    task.gradient = twin.gradient.data();
+    task.count = twin.value.size();
+    task.learning_rate = static_cast<float>(sgd_.learning_rate);
+    task.momentum = static_cast<float>(sgd_.momentum);
+    math_.sgd(task);
+  }
+}
+
+double DeviceLearner::take_loss() {
+  finish_sums();
+  DeviceSums sums;
+  math_.read(&sums, sums_.data(), sizeof sums);
+  math_.clear(sums_.data(), sizeof sums);
+  return sums.loss;
+}
+
+std::int64_t DeviceLearner::count_correct(const Dataset& data,
+                                          std::span<const std::uint32_t> samples) {
+  finish_sums();
+  DeviceSums* const counted = sums_.data() + 1;
+  math_.clear(counted, sizeof *counted);
+  send_batch(data, samples);
+  forward(samples.size(), nullptr, counted, 1);
+  DeviceSums sums;
+  math_.read(&sums, counted, sizeof sums);
+  return sums.correct;
+}
+
+std::string DeviceLearner::parameter_hash() {
+  finish_sums();
+  for (Parameter* parameter : model_.parameters()) {
+    const std::span<float> values = parameter->value.values();
+    math_.read(values.data(), twins_[parameter->index].value.data(), values.size_bytes());
+  }
+  return model_.parameter_hash();
+}
+
+}  // namespace ronde::trainer

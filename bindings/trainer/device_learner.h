@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A learner on a device: a multilayer perceptron with one hidden layer whose parameters, gradients
+// and momenta live there. Ronde sums the gradients where they are, behind the stream that computes
+// them, and the stream waits for the sums; the host only puts work in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <ronde/ronde.hpp>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/device_math.h"
+#include "bindings/trainer/learner.h"
+#include "bindings/trainer/model.h"
+#include "bindings/trainer/sgd.h"
+
+namespace ronde::trainer {
+
+class DeviceLearner final : public Learner {
+ public:
+  // All must outlive this object. `model` is one of make_mlp(): where parameters come from, and,
+  // for the hash, go to.
+  DeviceLearner(Engine& engine, DeviceMath& math, Model& model, const SgdOptions& sgd);
+  // Waits for what is in flight, since its memory goes away.
+  ~DeviceLearner() override;
+
+  void broadcast_state(int root) override;
+  void step(const Dataset& data, std::span<const std::uint32_t> samples,
+            std::size_t global_size) override;
+  [[nodiscard]] double take_loss() override;
+  [[nodiscard]] std::int64_t count_correct(const Dataset& data,
+                                           std::span<const std::uint32_t> samples) override;
+  [[nodiscard]] std::string parameter_hash() override;
+  [[nodiscard]] double waited_seconds() const override { return waited_seconds_; }
+
+ private:
+  // A parameter of the model on the device.
+  struct Twin {
+    explicit Twin(DeviceMath& math) : value(math), gradient(math), velocity(math) {}
+    DeviceArray<float> value;
+    DeviceArray<float> gradient;
+    DeviceArray<float> velocity;  // empty without momentum
+  };
+  // Host memory for what is sent to the device.
+  class Staging {
+   public:
+    explicit Staging(DeviceMath& math) : math_(math) {}
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+    ~Staging() { math_.release_staging(memory_); }
+    std::uint8_t* room(std::size_t bytes);
+
+   private:
+    DeviceMath& math_;
+    void* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+
+  void send_batch(const Dataset& data, std::span<const std::uint32_t> samples);
+  void forward(std::size_t rows, float* gradient, DeviceSums* sums, std::size_t global_size);
+  void backward(std::size_t rows);
+  void submit(std::size_t parameter);
+  void finish_sums();
+
+  Engine& engine_;
+  DeviceMath& math_;
+  Model& model_;
+  const SgdOptions sgd_;
+  const std::size_t features_;
+  const std::size_t hidden_;
+  const std::size_t classes_;
+  std::vector<Twin> twins_;  // by Parameter::index: weight and bias of each layer
+  // A step fills one while the copy out of the other may be under way: see send_batch().
+  std::array<Staging, 2> staging_;
+  std::uint64_t batches_ = 0;
+  DeviceArray<std::uint8_t> bytes_;  // pixels, then labels
+  DeviceArray<float> images_;
+  DeviceArray<float> active_;  // the hidden layer's output
+  DeviceArray<float> logits_;
+  DeviceArray<float> logit_gradient_;
+  DeviceArray<float> active_gradient_;
+  DeviceArray<DeviceSums> sums_;  // of training, and of counting
+  std::vector<Work> works_;       // of the last step
+  double waited_seconds_ = 0.0;
+};
+
+}  // namespace ronde::trainer

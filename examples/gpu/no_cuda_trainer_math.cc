@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of cuda/trainer_math.cc, where the build has no CUDA.
+#include "examples/gpu/no_device.h"
+#include "examples/gpu/trainer_math.h"
+
+namespace ronde::examples {
+
+std::unique_ptr<trainer::DeviceMath> open_cuda_math() { throw NoDevice(kNoCudaInBuild); }
+
+}  // namespace ronde::examples
