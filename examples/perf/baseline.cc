@@ -18,12 +18,13 @@ namespace {
 namespace pt = boost::property_tree;
 
 // Where a file of --json has the conditions.
-constexpr std::array<std::pair<const char*, const char*>, 6> kConditions{{{"machine", "ranks"},
+constexpr std::array<std::pair<const char*, const char*>, 7> kConditions{{{"machine", "ranks"},
                                                                           {"machine", "hosts"},
                                                                           {"machine", "cores"},
                                                                           {"machine", "algorithm"},
                                                                           {"options", "buffer"},
-                                                                          {"options", "check"}}};
+                                                                          {"options", "check"},
+                                                                          {"options", "device"}}};
 
 Summary read_one(const pt::ptree& row) {
   Summary summary;
@@ -59,10 +60,13 @@ std::string describe(const Summary& before, const Summary& now) {
 }  // namespace
 
 Conditions conditions_of(const Options& options, const Machine& machine) {
-  return {
-      {"ranks", std::to_string(machine.ranks)},        {"hosts", std::to_string(machine.hosts)},
-      {"cores", std::to_string(machine.cores)},        {"algorithm", machine.algorithm},
-      {"buffer", options.on_board ? "true" : "false"}, {"check", options.check ? "true" : "false"}};
+  return {{"ranks", std::to_string(machine.ranks)},
+          {"hosts", std::to_string(machine.hosts)},
+          {"cores", std::to_string(machine.cores)},
+          {"algorithm", machine.algorithm},
+          {"buffer", options.on_board ? "true" : "false"},
+          {"check", options.check ? "true" : "false"},
+          {"device", options.device}};
 }
 
 Baseline read_baseline(std::istream& in, const std::string& name) {
@@ -74,7 +78,9 @@ Baseline read_baseline(std::istream& in, const std::string& name) {
     Baseline baseline;
     for (const auto& [part, field] : kConditions) {
       baseline.conditions.emplace_back(
-          field, tree.get<std::string>(std::string(part) + "." + field, "unknown"));
+          // Files from before there were devices do not name one.
+          field, tree.get<std::string>(std::string(part) + "." + field,
+                                       std::string(field) == "device" ? "cpu" : "unknown"));
     }
     baseline.repetitions = tree.get<std::uint64_t>("options.repetitions");
     for (const auto& [key, row] : tree.get_child("summary")) {

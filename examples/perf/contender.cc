@@ -2,7 +2,6 @@
 // Ronde and memcpy as contenders: see contender.h.
 #include "examples/perf/contender.h"
 
-#include <cstring>
 #include <utility>
 
 #include "examples/perf/calls.h"
@@ -11,7 +10,8 @@ namespace ronde::perf {
 
 namespace {
 
-ronde_request request_for(const Case& shape, const char* name, const std::int64_t* length) {
+ronde_request request_for(const Task& task, const char* name, const std::int64_t* length) {
+  const Case& shape = task.shape;
   ronde_request request;
   ronde_request_init(&request);
   request.name = name;
@@ -20,7 +20,16 @@ ronde_request request_for(const Case& shape, const char* name, const std::int64_
   request.dtype = shape.dtype->code;
   request.op = shape.op->code;
   request.root = shape.root;
+  request.device = task.device->number();
+  request.stream = task.device->stream();
   return request;
+}
+
+bool is_on_device(const Task& task) { return task.device->number() != RONDE_DEVICE_CPU; }
+
+// The result has memory of its own.
+bool is_owned(const Case& shape) {
+  return shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
 }
 
 class RondeContender final : public Contender {
@@ -33,9 +42,8 @@ class RondeContender final : public Contender {
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
     // The results of these two belong to the work: there is no place to be in.
-    const bool owned =
-        shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
-    return owned && shape.in_place ? std::string(name_of(shape.operation)) + " in place" : "";
+    return is_owned(shape) && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
+                                             : "";
   }
 
   void prepare(const Task& task) override {
@@ -46,16 +54,15 @@ class RondeContender final : public Contender {
               std::string(shape.dtype->name) + "/" + std::string(shape.op->name) + "/" +
               std::to_string(shape.count);
     length_ = static_cast<std::int64_t>(shape.input_elements());
-    request_ = request_for(shape, tensor_.c_str(), &length_);
+    request_ = request_for(task, tensor_.c_str(), &length_);
     request_.input = shape.in_place ? nullptr : task.input;
     request_.output = task.output;
-    if (shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll) {
-      request_.output = nullptr;
-    }
+    if (is_owned(shape)) request_.output = nullptr;
     if (shape.operation == Operation::kReduceScatter) request_.input = task.input;
   }
 
   void run() override {
+    if (is_on_device(task_)) return run_on_device();
     switch (task_.shape.operation) {
       case Operation::kAllreduce:
       case Operation::kModel:
@@ -74,7 +81,7 @@ class RondeContender final : public Contender {
   }
 
   [[nodiscard]] std::byte* result() override {
-    if (work_ == nullptr) return task_.output;
+    if (!is_owned(task_.shape)) return task_.output;
     const void* data = nullptr;
     const std::int64_t* shape = nullptr;
     std::int32_t dimensions = 0;
@@ -84,12 +91,39 @@ class RondeContender final : public Contender {
     return const_cast<std::byte*>(static_cast<const std::byte*>(data));
   }
 
+  // On a device the work may not be over for the host yet, which its name has to be for the next.
   void finish() override {
+    if (is_on_device(task_)) call(ronde_work_wait, work_);
     ronde_work_release(work_);
     work_ = nullptr;
   }
 
  private:
+  void run_on_device() {
+    call(asynchronous(), engine_, &request_, &work_);
+    call(ronde_work_wait_stream, work_, request_.stream);
+  }
+  using Asynchronous = ronde_status(ronde_engine*, const ronde_request*, ronde_work**,
+                                    ronde_error**);
+  [[nodiscard]] Asynchronous* asynchronous() const {
+    switch (task_.shape.operation) {
+      case Operation::kAllreduce:
+      case Operation::kModel:
+        return ronde_allreduce_async;
+      case Operation::kBroadcast:
+        return ronde_broadcast_async;
+      case Operation::kAllgather:
+        return ronde_allgather_async;
+      case Operation::kBarrier:
+        return ronde_barrier_async;
+      case Operation::kReduceScatter:
+        return ronde_reduce_scatter_async;
+      case Operation::kAllToAll:
+        break;
+    }
+    return ronde_all_to_all_async;
+  }
+
   ronde_engine* engine_;
   std::string name_;
   Task task_;
@@ -115,7 +149,7 @@ class RondeOneByOne final : public Contender {
     requests_.clear();
     for (const Place& tensor : task_.tensors) {
       lengths_.push_back(static_cast<std::int64_t>(tensor.elements));
-      requests_.push_back(request_for(task.shape, tensor.name.c_str(), &lengths_.back()));
+      requests_.push_back(request_for(task, tensor.name.c_str(), &lengths_.back()));
       requests_.back().input = task.shape.in_place ? nullptr : task.input + tensor.first * size;
       requests_.back().output = task.output + tensor.first * size;
     }
@@ -126,11 +160,22 @@ class RondeOneByOne final : public Contender {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       call(ronde_allreduce_async, engine_, std::as_const(requests_).data() + i, &works_[i]);
     }
+    if (is_on_device(task_)) {
+      for (ronde_work* work : works_) call(ronde_work_wait_stream, work, task_.device->stream());
+      return;
+    }
     for (ronde_work* work : works_) call(ronde_work_wait, work);
     release();
   }
 
   [[nodiscard]] std::byte* result() override { return task_.output; }
+
+  void finish() override {
+    for (ronde_work* work : works_) {
+      if (work != nullptr) call(ronde_work_wait, work);
+    }
+    release();
+  }
 
  private:
   static constexpr const char* kName = "ronde";
@@ -163,14 +208,16 @@ class MemcpyContender final : public Contender {
     from_ = task.input;
     to_ = task.scratch;
     bytes_ = task.shape.input_elements() * task.shape.dtype->size;
+    device_ = task.device;
   }
-  void run() override { std::memcpy(to_, from_, bytes_); }
+  void run() override { device_->copy(to_, from_, bytes_); }
   [[nodiscard]] std::byte* result() override { return to_; }
 
  private:
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
   std::size_t bytes_ = 0;
+  Device* device_ = nullptr;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/perf/device.h"
 #include "examples/perf/models.h"
 #include "examples/perf/types.h"
 
@@ -27,6 +28,7 @@ struct Task {
   std::byte* input = nullptr;
   std::byte* output = nullptr;   // the input's place in it where shape.in_place
   std::byte* scratch = nullptr;  // as large as the input, of no operation's concern
+  Device* device = nullptr;      // that all this is memory of
   std::vector<Place> tensors;    // of a model, one by one; otherwise empty
 };
 
@@ -53,11 +55,13 @@ class Contender {
   virtual void finish() {}
 };
 
-// Ronde, from submit to the end of wait, by the blocking calls.
+// Ronde, from submit to the end of wait, by the blocking calls; with memory of a device, from
+// submit to where its stream goes on.
 [[nodiscard]] std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name);
 // Ronde with one tensor after the other, as gradients are submitted.
 [[nodiscard]] std::unique_ptr<Contender> make_ronde_one_by_one(Engine& engine);
-// Every rank copies its input with memcpy, at the same time: the speed of the memory itself.
+// Every rank copies its input with memcpy (on a device, its own copy), at the same time: the speed
+// of the memory itself.
 [[nodiscard]] std::unique_ptr<Contender> make_memcpy();
 
 }  // namespace ronde::perf

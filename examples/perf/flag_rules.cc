@@ -32,10 +32,31 @@ void check_files(const Options& options) {
   }
 }
 
+// What works on host memory alone.
+void check_device(const Options& options) {
+  if (options.device == "cpu") return;
+  for (const std::string& each : options.against) {
+    if (each == "memcpy") continue;
+    throw UsageError("--against " + each + " works in host memory: with --device " +
+                     options.device + " use memcpy, or leave it out");
+  }
+  if (options.on_board) {
+    throw UsageError("--buffer 1 is host memory: leave it out with --device " + options.device);
+  }
+  if (reduces(options.operation) && options.dtypes.size() == 1 && options.ops.size() == 1 &&
+      !valid_on_gpu(*options.dtypes[0], *options.ops[0])) {
+    throw UsageError("--op " + std::string(options.ops[0]->name) + " of --datatype " +
+                     std::string(options.dtypes[0]->name) +
+                     " cannot be done on a GPU: use sum, prod, min, max or avg, and neither bool "
+                     "nor integers of 16 bits");
+  }
+}
+
 }  // namespace
 
 void check_together(const Options& options) {
   check_files(options);
+  check_device(options);
   const bool reduced = reduces(options.operation);
   const bool over_sizes =
       options.operation != Operation::kModel && options.operation != Operation::kBarrier;

@@ -22,6 +22,7 @@
 
 #include "examples/perf/agreement.h"
 #include "examples/perf/baseline.h"
+#include "examples/perf/device.h"
 #include "examples/perf/files.h"
 #include "examples/perf/mpi_peers.h"
 #include "examples/perf/options.h"
@@ -93,8 +94,10 @@ std::string date() {
 }
 
 // Collective.
-Machine describe_machine(Engine& engine, const ronde::perf::MpiPeers* peers) {
+Machine describe_machine(Engine& engine, const ronde::perf::Device& device,
+                         const ronde::perf::MpiPeers* peers) {
   Machine machine;
+  machine.device = device.name();
   machine.cpu = cpu_name();
   machine.cores = ronde::perf::usable_cores();
   machine.ranks = engine.size();
@@ -180,9 +183,10 @@ int report(const Results& results, const Options& options, const Machine& machin
 }
 
 // Throws EveryRanksError for an exit code that is not 0.
-void measure(Engine& engine, const Options& options, ronde::perf::MpiPeers* peers) {
+void measure(Engine& engine, const Options& options, ronde::perf::Device& device,
+             ronde::perf::MpiPeers* peers) {
   require_same_command(engine, options);
-  const Machine machine = describe_machine(engine, peers);
+  const Machine machine = describe_machine(engine, device, peers);
   std::unique_ptr<Files> files;
   ronde::perf::Baseline before;
   on_rank_0(engine, [&] {
@@ -204,7 +208,7 @@ void measure(Engine& engine, const Options& options, ronde::perf::MpiPeers* peer
                                                "no end within --timeout: " + what);
                                    exit_now(kWrong);
                                  });
-  ronde::perf::Session session(engine, options, peers, watchdog, speaks ? &table : nullptr);
+  ronde::perf::Session session(engine, options, device, peers, watchdog, speaks ? &table : nullptr);
   const Results results = session.run();
   on_rank_0(engine, [&] { return report(results, options, machine, *files, before, table); });
 }
@@ -214,7 +218,10 @@ int run(const Options& options) {
   for (const std::string& name : options.against) {
     if (name == "mpi" || name == "mpi-best") mpi.push_back(name);
   }
-  // Before the engine, which then shares this program's MPI.
+  // Both before the engine, which then has the same device, and shares this program's MPI.
+  const std::unique_ptr<ronde::perf::Device> device =
+      options.device == "cuda" ? ronde::perf::open_cuda_device()
+                               : ronde::perf::make_host_device(options.on_board);
   std::unique_ptr<ronde::perf::MpiPeers> peers;
   if (!mpi.empty()) peers = ronde::perf::start_mpi_peers(mpi);
   Engine engine;
@@ -222,7 +229,7 @@ int run(const Options& options) {
   int code = 0;
   try {
     try {
-      measure(engine, options, peers.get());
+      measure(engine, options, *device, peers.get());
     } catch (const EveryRanksError& error) {
       code = error.code();
       if (engine.rank() == 0 && *error.what() != '\0') print_error("", error.what());

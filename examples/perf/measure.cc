@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -31,24 +30,18 @@ std::byte* align(std::byte* memory) {
 
 }  // namespace
 
-Buffers::Buffers(const Engine& engine, std::size_t bytes, bool on_board) {
+Buffers::Buffers(Device& device, const Engine& engine, std::size_t bytes) : device_(device) {
   constexpr std::size_t kPage = 4096;
   const std::size_t each = round_up(bytes + kCacheLine, kPage);
   const std::size_t both = 2 * each + kStagger + kCacheLine;
   try {
-    if (on_board) {
-      board_memory_ = Buffer<std::byte>(engine, both);
-    } else {
-      memory_ = std::make_unique_for_overwrite<std::byte[]>(both);
-    }
+    memory_ = device.allocate(engine, both);
   } catch (const std::bad_alloc&) {
     throw std::runtime_error("no memory for two buffers of " + std::to_string(bytes) +
                              " bytes: use a smaller --maxbytes or --model");
   }
-  first_ = align(on_board ? board_memory_.data() : memory_.get());
+  first_ = align(memory_->data());
   second_ = first_ + each + kStagger;
-  std::memset(first_, 0, bytes);
-  std::memset(second_, 0, bytes);
 }
 
 Measurement::Measurement(Engine& engine, const Options& options, Watchdog& watchdog)
@@ -100,21 +93,20 @@ Sample Measurement::take(const Key& key, const Entry& entry, std::uint64_t repet
 
 std::uint64_t Measurement::iterate(const Entry& entry, std::uint64_t warm_up,
                                    std::span<double> times) {
-  using Clock = std::chrono::steady_clock;
   const Task& task = entry.task;
   const Pattern& pattern = *entry.pattern;
+  Device& device = *task.device;
   const std::size_t input_bytes = task.shape.input_elements() * task.shape.dtype->size;
   std::uint64_t wrong = 0;
   for (std::uint64_t i = 0; i < warm_up + times.size(); ++i) {
     ++iteration_;
-    pattern.write(pattern.input(task.shape, iteration_), {task.input, input_bytes});
+    pattern.write(pattern.input(task.shape, iteration_), device.draft(task.input, input_bytes));
+    device.commit(task.input, input_bytes);
     start_line_.wait();
-    const Clock::time_point start = Clock::now();
+    device.begin();
     entry.contender->run();
-    const Clock::time_point stop = Clock::now();
-    if (i >= warm_up) {
-      times[i - warm_up] = std::chrono::duration<double, std::micro>(stop - start).count();
-    }
+    const double microseconds = device.end();
+    if (i >= warm_up) times[i - warm_up] = microseconds;
     if (options_.check) wrong += count_wrong(entry, iteration_);
     entry.contender->finish();
   }
@@ -127,17 +119,18 @@ std::uint64_t Measurement::count_wrong(const Entry& entry, std::uint64_t iterati
   const Pattern& pattern = *entry.pattern;
   const std::size_t size = shape.dtype->size;
   if (shape.operation == Operation::kBarrier) return 0;
-  std::byte* const result = entry.contender->result();
+  std::vector<Run> runs = pattern.expected(shape, iteration);
+  if (entry.contender->copies()) runs = {pattern.input(shape, iteration)};
+  std::size_t elements = 0;
+  for (const Run& run : runs) elements += run.elements;
+  std::byte* const result = task.device->look(entry.contender->result(), elements * size).data();
   if (options_.corrupt) result[0] ^= std::byte{0x55};
 
-  if (entry.contender->copies()) {
-    const Run run = pattern.input(shape, iteration);
-    return pattern.count_wrong(run, {result, run.elements * size});
-  }
   std::uint64_t wrong = 0;
   std::size_t position = 0;
-  for (const Run& run : pattern.expected(shape, iteration)) {
-    if (!task.tensors.empty()) {  // of a model: only the tensors, not what lies between them
+  for (const Run& run : runs) {
+    if (!task.tensors.empty() &&
+        !entry.contender->copies()) {  // of a model: only the tensors, not what lies between them
       for (const Place& tensor : task.tensors) {
         wrong += pattern.count_wrong({run.table, run.first + tensor.first, tensor.elements},
                                      {result + tensor.first * size, tensor.elements * size});

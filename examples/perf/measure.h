@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "examples/perf/contender.h"
+#include "examples/perf/device.h"
 #include "examples/perf/options.h"
 #include "examples/perf/pattern.h"
 #include "examples/perf/start_line.h"
@@ -24,18 +25,19 @@ namespace ronde::perf {
 // Two stretches of memory, touched by this rank: one that is written before every iteration, and
 // one for results beside it.
 //
-// Thread safety: belongs to one thread.
+// Thread safety: that of the device.
 class Buffers {
  public:
-  // `on_board`: in memory that the ranks of the host share, given out by the engine.
-  Buffers(const Engine& engine, std::size_t bytes, bool on_board);
+  // Throws std::runtime_error when there is not as much.
+  Buffers(Device& device, const Engine& engine, std::size_t bytes);
 
   [[nodiscard]] std::byte* first() const { return first_; }
   [[nodiscard]] std::byte* second() const { return second_; }
+  [[nodiscard]] Device& device() const { return device_; }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
-  Buffer<std::byte> board_memory_;
+  Device& device_;
+  std::unique_ptr<Memory> memory_;
   std::byte* first_ = nullptr;
   std::byte* second_ = nullptr;
 };

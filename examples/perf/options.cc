@@ -30,7 +30,7 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 24> kFlags{{
+constexpr std::array<Flag, 25> kFlags{{
     {"minbytes,b", "8", "smallest size; K, M and G are powers of 1,024"},
     {"maxbytes,e", "64M", "largest size"},
     {"stepfactor,f", "4", "each size is this many times the one before"},
@@ -51,6 +51,9 @@ constexpr std::array<Flag, 24> kFlags{{
      "instead of sizes, the gradients of resnet50, resnet101, vgg16, bert-base, "
      "bert-large or gpt2 in backward order: one submit per tensor, and as one flat "
      "tensor"},
+    {"device", "cpu",
+     "where the tensors are: cpu, or cuda (a GPU for each rank in turns; times are then of its "
+     "stream)"},
     {"place", "both", "in (the result replaces the input), out, or both"},
     {"buffer", "0",
      "1: everybody's memory is that of ronde::Buffer, in which an allreduce moves no bytes; 0: "
@@ -242,6 +245,10 @@ void read_choices(const Values& values, Options& options) {
   options.in_place = place != "out";
   options.out_of_place = place != "in";
   options.against = against_of(values.at("against"));
+  options.device = values.at("device");
+  if (options.device != "cpu" && options.device != "cuda") {
+    reject("device", options.device, "one of: cpu cuda");
+  }
 }
 
 }  // namespace
@@ -322,7 +329,8 @@ std::string help_text() {
           "Usage: ronde-perf [flags], or mpirun -np N ronde-perf [flags]\n\n"
        << description() << R"(
 Time of an iteration: that of the slowest rank, from its own call to its own return (Ronde: from
-submit to the end of wait). Before each iteration every rank rewrites its buffers, then all leave a
+submit to the end of wait; with --device cuda, by events of the stream: from the submit to where the
+stream goes on, and memcpy is a copy from device to device). Before each iteration every rank rewrites its buffers, then all leave a
 starting line together; afterwards every element of the result is compared. None of that is timed.
   time       mean over the iterations        p50, p99   percentiles over the iterations
   algbw      size / p50                      busbw      algbw times 2(n-1)/n for allreduce,

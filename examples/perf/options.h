@@ -37,6 +37,7 @@ struct Options {
   int root = 0;
   Operation operation = Operation::kAllreduce;
   std::string model;  // empty: none
+  std::string device = "cpu";
   bool in_place = true;
   bool out_of_place = true;
   std::vector<std::string> against;

@@ -22,6 +22,7 @@ struct Machine {
   std::string mpi;       // empty: not in use by this program
   std::string mpi_best;  // what MPI says that mpi-best runs; empty: not in use
   std::string algorithm;
+  std::string device;  // empty: host memory
   std::string date;
 };
 

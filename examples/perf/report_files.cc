@@ -123,12 +123,14 @@ void write_json(std::ostream& out, const Options& options, const Machine& machin
                  {"mpi", machine.mpi.empty() ? "null" : quoted(machine.mpi)},
                  {"mpi_best", machine.mpi_best.empty() ? "null" : quoted(machine.mpi_best)},
                  {"algorithm", quoted(machine.algorithm)},
+                 {"device", machine.device.empty() ? "null" : quoted(machine.device)},
                  {"date", quoted(machine.date)}})
       << ",\n  \"options\": "
       << object({{"command", command},
                  {"repetitions", number(options.repetitions)},
                  {"check", options.check ? "true" : "false"},
-                 {"buffer", options.on_board ? "true" : "false"}})
+                 {"buffer", options.on_board ? "true" : "false"},
+                 {"device", quoted(options.device)}})
       << ",\n";
   write_array(out, "samples", samples);
   out << ",\n";

@@ -57,6 +57,7 @@ std::string in_words(const Machine& machine) {
                      " on " + std::to_string(machine.hosts) +
                      (machine.hosts == 1 ? " host" : " hosts") + "; Ronde " + machine.ronde +
                      " (algorithm " + machine.algorithm + ")";
+  if (!machine.device.empty()) text += "; tensors on " + machine.device;
   if (!machine.mpi.empty()) text += "; " + machine.mpi;
   return text + "; " + machine.date;
 }

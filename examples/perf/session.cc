@@ -30,6 +30,7 @@ Task task_for(const Case& shape, const Buffers& buffers) {
   task.shape = shape;
   task.input = buffers.first();
   task.scratch = buffers.second();
+  task.device = &buffers.device();
   task.output = shape.in_place ? buffers.first() : buffers.second();
   if (shape.in_place && shape.operation == Operation::kReduceScatter) {
     // In place is where its own block of the input lies.
@@ -59,9 +60,13 @@ std::vector<bool> places_wanted(const Options& options) {
 
 }  // namespace
 
-Session::Session(Engine& engine, const Options& options, MpiPeers* peers, Watchdog& watchdog,
-                 std::ostream* table)
-    : engine_(engine), options_(options), measurement_(engine, options, watchdog), table_(table) {
+Session::Session(Engine& engine, const Options& options, Device& device, MpiPeers* peers,
+                 Watchdog& watchdog, std::ostream* table)
+    : engine_(engine),
+      options_(options),
+      device_(device),
+      measurement_(engine, options, watchdog),
+      table_(table) {
   const bool model = options.operation == Operation::kModel;
   contenders_.push_back(make_ronde(engine, model ? "ronde-flat" : kRonde));
   for (const std::string& name : options.against) {
@@ -77,6 +82,7 @@ Results Session::run() {
   for (const DType* dtype : options_.dtypes) {
     for (const Op* op : options_.ops) {
       if (reduced && !valid(*dtype, *op)) continue;  // "all" names more than there is
+      if (reduced && options_.device == "cuda" && !valid_on_gpu(*dtype, *op)) continue;
       if (options_.operation == Operation::kModel) {
         run_model(*dtype, *op);
       } else {
@@ -108,8 +114,7 @@ void Session::run_sizes(const DType& dtype, const Op& op) {
 
 std::unique_ptr<Buffers> Session::take_memory(std::size_t bytes) {
   std::unique_ptr<Buffers> buffers;
-  on_every_rank(engine_,
-                [&] { buffers = std::make_unique<Buffers>(engine_, bytes, options_.on_board); });
+  on_every_rank(engine_, [&] { buffers = std::make_unique<Buffers>(device_, engine_, bytes); });
   return buffers;
 }
 

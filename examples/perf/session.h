@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "examples/perf/contender.h"
+#include "examples/perf/device.h"
 #include "examples/perf/measure.h"
 #include "examples/perf/mpi_peers.h"
 #include "examples/perf/options.h"
@@ -28,8 +29,8 @@ struct Results {
 class Session {
  public:
   // `table` is null on every rank but the one that prints. `peers` may be null.
-  Session(Engine& engine, const Options& options, MpiPeers* peers, Watchdog& watchdog,
-          std::ostream* table);
+  Session(Engine& engine, const Options& options, Device& device, MpiPeers* peers,
+          Watchdog& watchdog, std::ostream* table);
 
   [[nodiscard]] Results run();
 
@@ -46,6 +47,7 @@ class Session {
 
   Engine& engine_;
   const Options& options_;
+  Device& device_;
   Measurement measurement_;
   std::ostream* table_;
   std::vector<std::unique_ptr<Contender>> contenders_;  // Ronde first

@@ -123,6 +123,13 @@ bool valid(const DType& dtype, const Op& op) {
   return false;
 }
 
+bool valid_on_gpu(const DType& dtype, const Op& op) {
+  const bool bitwise = op.reduction == Reduction::kBitAnd || op.reduction == Reduction::kBitOr ||
+                       op.reduction == Reduction::kBitXor;
+  const bool short_integer = dtype.kind != Kind::kFloat && dtype.size == 2;
+  return valid(dtype, op) && !bitwise && !short_integer && dtype.kind != Kind::kBool;
+}
+
 std::size_t Case::input_elements() const {
   const auto n = static_cast<std::size_t>(ranks);
   switch (operation) {

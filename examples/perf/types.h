@@ -58,6 +58,8 @@ struct Op {
 [[nodiscard]] const Op& no_op();
 // bool has neither sums nor products, floating types have no bits to combine.
 [[nodiscard]] bool valid(const DType& dtype, const Op& op);
+// Of those, what a GPU can reduce: nothing bitwise, and neither bool nor 16-bit integers.
+[[nodiscard]] bool valid_on_gpu(const DType& dtype, const Op& op);
 
 // One thing to measure: the shape of a call. `count` is what nccl-tests prints: the elements of
 // the vector of an allreduce or broadcast, and of one rank's block in the other operations.

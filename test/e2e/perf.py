@@ -291,6 +291,20 @@ def check_flags(perf):
     expect(done.returncode == 0 and done.stderr == "" and "--minbytes" in done.stdout, done, "--help")
 
 
+def check_device(perf):
+    """Without a GPU, or without CUDA in the build, --device cuda is refused in one line."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # also where there is one
+    for ranks in (1, 2):
+        done = perf.run("-n", "1", "--device", "cuda", ranks=ranks, settings=hidden)
+        refused(done, 2, "or use --device cpu")
+        expect("this build has no CUDA" in done.stderr or "there is no CUDA device" in done.stderr, done,
+               "why not")
+    refused(perf.run("--device", "cuda", "--against", "mpi"), 2, "--against mpi works in host memory")
+    document = read_json(perf.run("-b", "1K", "-e", "1K", *SMALL, "--device", "cpu", "--json", "-"))
+    assert document["machine"]["device"] is None, document["machine"]
+    assert document["options"]["device"] == "cpu", document["options"]
+
+
 def check_timeout(perf):
     """A sample that takes too long ends the run, with a line that says where it was."""
     done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", ranks=2)
@@ -306,6 +320,7 @@ CHECKS = {
     "wrong": check_wrong,
     "files": check_files,
     "flags": check_flags,
+    "device": check_device,
     "timeout": check_timeout,
 }
 

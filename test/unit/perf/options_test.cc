@@ -125,6 +125,32 @@ TEST(Options, RefuseFlagsThatDoNotGoTogether) {
   EXPECT_EQ(error_of({"--baseline", "x", "--against", "mpi"}), "accepted");
 }
 
+TEST(Options, ADeviceTakesWhatItCanDo) {
+  EXPECT_EQ(parse({}).device, "cpu");
+  EXPECT_EQ(parse({"--device", "cuda", "--against", "memcpy", "--model", "gpt2"}).device, "cuda");
+  EXPECT_THAT(error_of({"--device", "tpu"}), HasSubstr("--device tpu is not valid"));
+  for (const char* each : {"mpi", "mpi-best", "line"}) {
+    EXPECT_THAT(error_of({"--device", "cuda", "--against", each}), HasSubstr("in host memory"));
+  }
+  EXPECT_THAT(error_of({"--device", "cuda", "--buffer", "1"}), HasSubstr("--buffer 1"));
+  EXPECT_THAT(error_of({"--device", "cuda", "-d", "int32", "-o", "band"}),
+              HasSubstr("cannot be done on a GPU"));
+  EXPECT_THAT(error_of({"--device", "cuda", "-d", "bool", "-o", "max"}),
+              HasSubstr("cannot be done on a GPU"));
+  EXPECT_THAT(error_of({"--device", "cuda", "-d", "int16"}), HasSubstr("cannot be done on a GPU"));
+  // What is only moved has no reduction.
+  EXPECT_EQ(error_of({"--device", "cuda", "-d", "bool", "--operation", "broadcast"}), "accepted");
+  EXPECT_EQ(error_of({"--device", "cuda", "-d", "all", "-o", "all"}), "accepted");
+}
+
+TEST(Options, AGpuReducesEveryOtherType) {
+  std::size_t pairs = 0;
+  for (const DType& dtype : all_dtypes()) {
+    for (const Op& op : all_ops()) pairs += valid_on_gpu(dtype, op) ? 1U : 0U;
+  }
+  EXPECT_EQ(pairs, 10U * 5U);  // 13 dtypes without bool, int16 and uint16; sum prod min max avg
+}
+
 TEST(Options, HelpExplainsTheColumns) {
   EXPECT_TRUE(parse({"--help"}).help);
   for (const char* part : {"--minbytes", "--against", "busbw", "slowest rank", "ratio_to_ronde"}) {

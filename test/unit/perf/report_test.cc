@@ -75,6 +75,16 @@ TEST(Json, IsReadBack) {
   EXPECT_DOUBLE_EQ(summaries[1].ratio_max, 2.2);
 }
 
+TEST(Json, FilesFromBeforeThereWereDevicesAreOfTheCpu) {
+  std::string text = json_of(samples_of({20, 21, 22}));
+  const std::string field = ", \"device\": \"cpu\"";
+  const std::size_t at = text.find(field);
+  ASSERT_NE(at, std::string::npos) << text;
+  std::istringstream in(text.erase(at, field.size()));
+  const Baseline baseline = read_baseline(in, "file");
+  EXPECT_EQ(baseline.conditions, conditions_of(Options(), machine_of(2)));
+}
+
 TEST(Json, OfNothingIsReadBackToo) {
   std::istringstream in(json_of({}));
   EXPECT_TRUE(read_baseline(in, "file").summaries.empty());
