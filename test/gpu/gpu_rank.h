@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -24,6 +25,11 @@ inline bool good(cudaError_t error, const char* doing) {
   return false;
 }
 
+inline bool has_gpu() {
+  int devices = 0;
+  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
+}
+
 // Device memory. Thread safety: one thread.
 template <class T>
 class GpuVector {
@@ -37,6 +43,7 @@ class GpuVector {
   GpuVector& operator=(const GpuVector&) = delete;
   ~GpuVector() { (void)cudaFree(memory_); }
   [[nodiscard]] void* get() const { return memory_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::vector<T> values() const {
     std::vector<T> result(size_);
     (void)good(cudaMemcpy(result.data(), memory_, size_ * sizeof(T), cudaMemcpyDeviceToHost),
@@ -104,6 +111,18 @@ class GpuRank {
   [[nodiscard]] Meeting& meeting() const { return meeting_; }
   [[nodiscard]] std::array<char, 256>& text() { return text_; }
 
+  // nullptr: it is ready.
+  ronde_plugin_mark* mark(void* stream, void* event) {
+    ronde_plugin_mark* mark = nullptr;
+    const auto status = plugin_->mark(engine_, stream, event, &mark, text_.data(), text_.size());
+    expect(status == RONDE_PLUGIN_OK, "mark");
+    return mark;
+  }
+  // Asks again while the work is not in a stream yet.
+  ronde_plugin_status wait_on(ronde_plugin_work* work, void* stream) {
+    return ask_until_over(
+        [&] { return plugin_->wait_on(engine_, work, stream, text_.data(), text_.size()); });
+  }
   ronde_plugin_work* execute(const ronde_plugin_batch& batch) {
     ronde_plugin_work* work = nullptr;
     const auto status = plugin_->execute(engine_, &batch, &work, text_.data(), text_.size());
@@ -115,17 +134,22 @@ class GpuRank {
   }
   ronde_plugin_status finish(ronde_plugin_work* work) {
     if (work == nullptr) return RONDE_PLUGIN_FAILED;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    auto status = RONDE_PLUGIN_PENDING;
-    while ((status = poll(work)) == RONDE_PLUGIN_PENDING) {
-      if (std::chrono::steady_clock::now() > end) return status;
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-    plugin_->release(engine_, work);
+    const auto status = ask_until_over([&] { return poll(work); });
+    if (status != RONDE_PLUGIN_PENDING) plugin_->release(engine_, work);
     return status;
   }
 
  private:
+  template <class Ask>
+  static ronde_plugin_status ask_until_over(Ask ask) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    auto status = RONDE_PLUGIN_PENDING;
+    while ((status = ask()) == RONDE_PLUGIN_PENDING && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return status;
+  }
+
   const int rank_;
   const int size_;
   Meeting& meeting_;

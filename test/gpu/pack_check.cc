@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pack kernel on a GPU: against the host, and its speed against one copy of the same bytes.
-//   gpu_pack check | gpu_pack speed
+// The pack kernel on a GPU, against the host.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -130,84 +128,13 @@ int check() {
   return wrong == 0 ? 0 : 1;
 }
 
-// The shortest time of some runs, in seconds.
-template <class Run>
-double seconds_of(Run run) {
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  (void)good(cudaEventCreate(&begin), "event");
-  (void)good(cudaEventCreate(&end), "event");
-  float best = 1e9F;
-  for (int i = 0; i < 20; ++i) {
-    (void)cudaEventRecord(begin);
-    run();
-    (void)cudaEventRecord(end);
-    (void)good(cudaEventSynchronize(end), "running");
-    float milliseconds = 0;
-    (void)cudaEventElapsedTime(&milliseconds, begin, end);
-    best = std::min(best, milliseconds);
-  }
-  (void)cudaEventDestroy(begin);
-  (void)cudaEventDestroy(end);
-  return static_cast<double>(best) / 1e3;
-}
-
-// Tensors below 1 MiB of many sizes, `bytes` in all: packed, unpacked, and copied in one piece.
-void measure(std::size_t bytes) {
-  void* scattered = nullptr;
-  void* packed = nullptr;
-  if (!good(cudaMalloc(&scattered, 2 * bytes), "cudaMalloc") ||
-      !good(cudaMalloc(&packed, bytes), "cudaMalloc")) {
-    return;
-  }
-  const std::size_t sizes[] = {256, 1024, 4096, 16384, 65536, 147456, 262144, 589824, 1000000};
-  std::vector<PackPiece> in;
-  std::vector<PackPiece> out;
-  std::size_t done = 0;
-  for (std::size_t i = 0; done < bytes; ++i) {
-    const std::size_t size = std::min(sizes[i % std::size(sizes)], bytes - done);
-    void* const tensor = static_cast<char*>(scattered) + 2 * done;
-    void* const place = static_cast<char*>(packed) + done;
-    in.push_back({tensor, place, static_cast<std::int64_t>(size / 4)});
-    out.push_back({place, tensor, static_cast<std::int64_t>(size / 4)});
-    done += size;
-  }
-  const int count = multiprocessors();
-  const PackKind kind{DType::kF32, DType::kF32, 1};
-  const auto both = seconds_of([&] {
-    (void)good(fusion::cuda::pack(in, kind, count, nullptr), "pack");
-    (void)good(fusion::cuda::pack(out, kind, count, nullptr), "unpack");
-  });
-  const auto one = seconds_of([&] {
-    (void)good(cudaMemcpyAsync(packed, scattered, bytes, cudaMemcpyDeviceToDevice), "copy");
-  });
-  const auto each = seconds_of([&] {
-    for (const PackPiece& piece : in) {
-      (void)cudaMemcpyAsync(piece.to, piece.from, static_cast<std::size_t>(piece.elements) * 4,
-                            cudaMemcpyDeviceToDevice);
-    }
-  });
-  std::printf("result pack_unpack_%zuMiB_tensors=%zu\n", bytes >> 20, in.size());
-  std::printf("result pack_unpack_%zuMiB_us=%.1f\n", bytes >> 20, both * 1e6);
-  std::printf("result copy_%zuMiB_us=%.1f\n", bytes >> 20, one * 1e6);
-  std::printf("result copy_each_%zuMiB_us=%.1f\n", bytes >> 20, each * 1e6);
-  std::printf("result pack_unpack_%zuMiB_of_copy_bandwidth=%.3f\n", bytes >> 20, 2 * one / both);
-  (void)cudaFree(scattered);
-  (void)cudaFree(packed);
-}
-
 }  // namespace
 }  // namespace ronde::gpu_test
 
-int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+int main() {
+  if (!ronde::gpu_test::has_gpu()) {
     std::printf("no GPU: skipped\n");
     return 77;
   }
-  const std::string what = argc > 1 ? argv[1] : "check";
-  if (what == "check") return ronde::gpu_test::check();
-  for (const std::size_t mebibytes : {4U, 16U, 64U, 256U})
-    ronde::gpu_test::measure(mebibytes << 20);
-  return 0;
+  return ronde::gpu_test::check();
 }

@@ -1,89 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plug-in on one real GPU: 1 rank; 2 and 3 ranks over NCCL, each with a host id of its own, so
-// that NCCL does not see that they share the device; 2 ranks that stage; a rank that dies.
-//   gpu_ranks <libronde_cuda.so>
-#include <cstdlib>
-#include <functional>
+// that NCCL does not see that they share the device; 2 and 4 that stage; ranks that die or give up.
+//   gpu_ranks <libronde_cuda.so> [case]
+#include <memory>
+#include <vector>
 
-#include "test/gpu/gpu_rank.h"
+#include "test/gpu/batches.h"
+#include "test/gpu/cases.h"
 
 namespace ronde::gpu_test {
 namespace {
 
-// Numbers of ronde.h.
-constexpr std::int32_t kI32 = 5;
-constexpr std::int32_t kF32 = 10;
-constexpr std::int32_t kF64 = 11;
 constexpr std::size_t kLarge = 700'001;  // f32: not packed
-
-using Floats = GpuVector<float>;
-
-struct Batch {
-  explicit Batch(ronde_plugin_operation operation, std::int32_t dtype = kF32) {
-    batch.struct_size = sizeof batch;
-    batch.operation = operation;
-    batch.dtype = dtype;
-    batch.op = 1;
-    batch.prescale = batch.postscale = 1.0;
-  }
-  Batch& add(const void* input, void* output, std::size_t elements, void* stream = nullptr,
-             void* event = nullptr) {
-    tensors.push_back({input, output, static_cast<std::int64_t>(elements), stream, event});
-    batch.tensor_count = static_cast<std::int32_t>(tensors.size());
-    batch.tensors = tensors.data();
-    return *this;
-  }
-  ronde_plugin_batch batch{};
-  std::vector<ronde_plugin_tensor> tensors;
-};
-
-bool run(GpuRank& rank, const Batch& batch) {
-  return rank.finish(rank.execute(batch.batch)) == RONDE_PLUGIN_OK;
-}
-
-// 1 to 4, by rank and place: sums are exact.
-template <class T>
-std::vector<T> contribution(int rank, std::size_t elements) {
-  std::vector<T> values(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    values[i] = static_cast<T>(1 + (i + static_cast<std::size_t>(rank)) % 4);
-  }
-  return values;
-}
-
-template <class T>
-std::vector<T> folded(std::int32_t op, int ranks, std::size_t elements, double scale) {
-  std::vector<T> result(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    double value = op == 4 ? 1 : op == 2 ? 100 : 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto one = static_cast<double>(1 + (i + static_cast<std::size_t>(rank)) % 4);
-      if (op == 4) value *= one;
-      if (op == 2) value = one < value ? one : value;
-      if (op == 3) value = one > value ? one : value;
-      if (op < 2) value += one;
-    }
-    result[i] = static_cast<T>((op == 0 ? value / ranks : value) * scale);
-  }
-  return result;
-}
-
-template <class T>
-bool about(const std::vector<T>& got, const std::vector<T>& expected) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double apart = static_cast<double>(got[i]) - static_cast<double>(expected[i]);
-    const double limit = std::is_integral_v<T> ? 0 : 1e-5 * static_cast<double>(expected[i]);
-    if (apart > limit || apart < -limit) return false;
-  }
-  return got.size() == expected.size();
-}
 
 template <class T>
 void check_allreduce(GpuRank& rank, std::int32_t dtype, std::int32_t op, std::int32_t compression,
                      double prescale, double postscale) {
   const std::vector<std::size_t> lengths{1, 1000, 33, kLarge};
   std::vector<std::unique_ptr<GpuVector<T>>> memory;
-  Batch batch(RONDE_PLUGIN_ALLREDUCE, dtype);
+  Batch batch(rank, RONDE_PLUGIN_ALLREDUCE, dtype);
   for (const std::size_t length : lengths) {
     memory.push_back(std::make_unique<GpuVector<T>>(contribution<T>(rank.rank(), length)));
     batch.add(memory.back()->get(), memory.back()->get(), length);
@@ -94,7 +29,7 @@ void check_allreduce(GpuRank& rank, std::int32_t dtype, std::int32_t op, std::in
   batch.batch.postscale = postscale;
   const std::string what = "allreduce of dtype " + std::to_string(dtype) + ", op " +
                            std::to_string(op) + ", compression " + std::to_string(compression);
-  rank.expect(run(rank, batch), what);
+  rank.expect(batch.run(), what);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     rank.expect(
         about(memory[i]->values(), folded<T>(op, rank.size(), lengths[i], prescale * postscale)),
@@ -119,31 +54,31 @@ void check_moves(GpuRank& rank) {
   const int size = rank.size();
   const Floats one(contribution<float>(me, 777));
   const Floats two(contribution<float>(me, 20));
-  Batch broadcast(RONDE_PLUGIN_BROADCAST);
+  Batch broadcast(rank, RONDE_PLUGIN_BROADCAST);
   broadcast.batch.root = size - 1;
   broadcast.add(one.get(), one.get(), 777).add(two.get(), two.get(), 20);
-  rank.expect(run(rank, broadcast), "broadcast");
+  rank.expect(broadcast.run(), "broadcast");
   rank.expect(one.values() == contribution<float>(size - 1, 777), "broadcast, values");
 
   const auto length = [](int of) { return static_cast<std::size_t>(of == 1 ? 0 : 100 + 37 * of); };
   const Floats own(contribution<float>(me, length(me)));
   const Floats sum(std::vector<float>(length(me)));
   std::vector<std::unique_ptr<Floats>> blocks;
-  Batch gather(RONDE_PLUGIN_ALLGATHER);
-  Batch scatter(RONDE_PLUGIN_REDUCE_SCATTER);
-  Batch exchange(RONDE_PLUGIN_ALL_TO_ALL);
+  Batch gather(rank, RONDE_PLUGIN_ALLGATHER);
+  Batch scatter(rank, RONDE_PLUGIN_REDUCE_SCATTER);
+  Batch exchange(rank, RONDE_PLUGIN_ALL_TO_ALL);
   for (int of = 0; of < size; ++of) {
     blocks.push_back(std::make_unique<Floats>(std::vector<float>(length(of))));
     gather.add(of == me ? own.get() : nullptr, blocks.back()->get(), length(of));
     scatter.add(blocks.back()->get(), of == me ? sum.get() : nullptr, length(of));
   }
-  rank.expect(run(rank, gather), "allgather");
+  rank.expect(gather.run(), "allgather");
   for (int of = 0; of < size; ++of) {
     rank.expect(
         blocks[static_cast<std::size_t>(of)]->values() == contribution<float>(of, length(of)),
         "allgather, values");
   }
-  rank.expect(run(rank, scatter), "reduce-scatter");
+  rank.expect(scatter.run(), "reduce-scatter");
   std::vector<float> expected = contribution<float>(me, length(me));
   for (float& value : expected) value *= static_cast<float>(size);
   rank.expect(sum.values() == expected, "reduce-scatter, values");
@@ -155,22 +90,13 @@ void check_moves(GpuRank& rank) {
     blocks.push_back(std::make_unique<Floats>(std::vector<float>(50)));
     exchange.add(nullptr, blocks.back()->get(), 50);
   }
-  rank.expect(run(rank, exchange), "all-to-all");
+  rank.expect(exchange.run(), "all-to-all");
   for (int from = 0; from < size; ++from) {
     rank.expect(blocks[static_cast<std::size_t>(2 * size + from)]->values() ==
                     contribution<float>(from + 2 * me, 50),
                 "all-to-all, values");
   }
-  rank.expect(run(rank, Batch(RONDE_PLUGIN_BARRIER)), "barrier");
-}
-
-void sleep_in_stream(cudaStream_t stream, int milliseconds) {
-  static constexpr auto kSleep = [](void* how_long) {
-    ::usleep(static_cast<useconds_t>(reinterpret_cast<std::uintptr_t>(how_long)) * 1000);
-  };
-  (void)good(cudaLaunchHostFunc(stream, kSleep,
-                                reinterpret_cast<void*>(static_cast<std::uintptr_t>(milliseconds))),
-             "a delay");
+  rank.expect(Batch(rank, RONDE_PLUGIN_BARRIER).run(), "barrier");
 }
 
 void check_order(GpuRank& rank) {
@@ -188,14 +114,12 @@ void check_order(GpuRank& rank) {
     (void)cudaMemcpyAsync(memory.get(), source.get(), 500 * sizeof(float), cudaMemcpyDeviceToDevice,
                           before);
     if (with_event) (void)good(cudaEventRecord(event, before), "record");
-    Batch batch(RONDE_PLUGIN_ALLREDUCE);
+    Batch batch(rank, RONDE_PLUGIN_ALLREDUCE);
     batch.add(memory.get(), memory.get(), 500, before, with_event ? event : nullptr);
     ronde_plugin_work* const work = rank.execute(batch.batch);
     const int rings = rank.rings();
     rank.expect(rank.poll(work) == RONDE_PLUGIN_PENDING, "behind its stream");
-    rank.expect(rank.plugin().wait_on(rank.engine(), work, after, rank.text().data(),
-                                      rank.text().size()) == RONDE_PLUGIN_OK,
-                "wait_on");
+    rank.expect(rank.wait_on(work, after) == RONDE_PLUGIN_OK, "wait_on");
     (void)cudaMemcpyAsync(seen.get(), memory.get(), 500 * sizeof(float), cudaMemcpyDeviceToDevice,
                           after);
     (void)good(cudaStreamSynchronize(after), "waiting");
@@ -246,7 +170,7 @@ void check_staging(GpuRank& rank) {
   const auto values = contribution<float>(rank.rank(), 1000);
   const Floats input(values);
   const Floats output(std::vector<float>(1000, -1));
-  const ronde_plugin_tensor tensor{input.get(), output.get(), 1000, nullptr, nullptr};
+  const ronde_plugin_tensor tensor{input.get(), output.get(), 1000, nullptr};
   void* host = nullptr;
   auto& text = rank.text();
   const ronde_plugin& plugin = rank.plugin();
@@ -270,7 +194,9 @@ void check_staging(GpuRank& rank) {
 
 void check_all(GpuRank& rank) {
   if (!rank.expect(rank.is_open() && rank.info().has_collectives == 1, "collectives")) return;
-  if (rank.rank() == 0) std::printf("  %s\n", rank.info().versions);
+  if (rank.rank() == 0 && rank.size() == 1) {
+    std::printf("result versions=%s\n", rank.info().versions);
+  }
   check_allreduces(rank);
   check_moves(rank);
   check_order(rank);
@@ -284,67 +210,76 @@ void check_staged(GpuRank& rank) {
   check_staging(rank);
 }
 
-// Rank 0 is gone; the others wait for it in a kernel, until they are told.
-void check_death(GpuRank& rank) {
+// Rank 0 is gone, before it has come or while it is in the kernel; the others wait for it in a
+// kernel, until they are told.
+void check_death(GpuRank& rank, bool in_kernel) {
   if (!rank.expect(rank.is_open() && rank.info().has_collectives == 1, "collectives")) return;
+  const Floats memory(std::vector<float>(kLarge, 1));
+  Batch warm(rank, RONDE_PLUGIN_ALLREDUCE);
+  rank.expect(warm.add(memory.get(), memory.get(), kLarge).run(), "a batch while all live");
   (void)rank.meeting().meet(rank.size());
-  if (rank.rank() == 0) ::_exit(kMeantToDie);
-  const Floats memory(std::vector<float>(100, 1));
-  Batch batch(RONDE_PLUGIN_ALLREDUCE);
-  batch.add(memory.get(), memory.get(), 100);
-  ronde_plugin_work* const work = rank.execute(batch.batch);
-  ::usleep(100'000);
+  cudaStream_t late = nullptr;
+  (void)good(cudaStreamCreateWithFlags(&late, cudaStreamNonBlocking), "stream");
+  Batch batch(rank, RONDE_PLUGIN_ALLREDUCE);
+  if (rank.rank() == 0) {
+    if (in_kernel) {
+      sleep_in_stream(late, 50);
+      (void)rank.execute(batch.add(memory.get(), memory.get(), kLarge, late).batch);
+      ::usleep(60'000);
+    }
+    ::_exit(kMeantToDie);
+  }
+  ronde_plugin_work* const work = rank.execute(batch.add(memory.get(), memory.get(), kLarge).batch);
+  ::usleep(200'000);
   const auto begin = std::chrono::steady_clock::now();
   rank.plugin().abort(rank.engine(), "rank 0 is dead");
   rank.expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1), "abort is fast");
-  rank.expect(rank.finish(work) == RONDE_PLUGIN_FAILED, "a batch without rank 0 fails");
+  const auto status = rank.finish(work);
+  // In the kernel rank 0 may have given all it had to give.
+  rank.expect(status == RONDE_PLUGIN_FAILED || (in_kernel && status == RONDE_PLUGIN_OK),
+              "a batch without rank 0 fails");
+  rank.expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), "in time");
+}
+void check_death_before(GpuRank& rank) { check_death(rank, false); }
+void check_death_in_kernel(GpuRank& rank) { check_death(rank, true); }
+
+// Nobody dies, and rank 0 does not come: all are told, and all can still close.
+void check_abort(GpuRank& rank) {
+  if (!rank.expect(rank.is_open() && rank.info().has_collectives == 1, "collectives")) return;
+  const Floats memory(std::vector<float>(kLarge, 1));
+  const Floats more(std::vector<float>(100, 1));
+  Batch batch(rank, RONDE_PLUGIN_ALLREDUCE);
+  batch.add(memory.get(), memory.get(), kLarge);
+  Batch behind(rank, RONDE_PLUGIN_ALLREDUCE);
+  behind.add(more.get(), more.get(), 100);
+  ronde_plugin_work* work = nullptr;
+  ronde_plugin_work* second = nullptr;
+  if (rank.rank() != 0) {
+    work = rank.execute(batch.batch);
+    second = rank.execute(behind.batch);
+  }
+  ::usleep(200'000);
+  (void)rank.meeting().meet(rank.size());
+  const auto begin = std::chrono::steady_clock::now();
+  rank.plugin().abort(rank.engine(), "a test ends the job");
+  if (rank.rank() != 0) {
+    rank.expect(rank.finish(work) == RONDE_PLUGIN_FAILED, "a batch that was aborted fails");
+    rank.expect(rank.finish(second) == RONDE_PLUGIN_FAILED, "and the one behind it");
+  }
+  // Nothing of the job is left in the device's queues.
+  rank.expect(good(cudaDeviceSynchronize(), "the device"), "the device goes on");
   rank.expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), "in time");
 }
 
-// Before the first call of CUDA or NCCL in this process.
-void set_environment(int rank, bool own_host) {
-  const char* const settings[][2] = {
-      {"NCCL_P2P_DISABLE", "1"},  {"NCCL_SHM_DISABLE", "1"},      {"NCCL_NET", "Socket"},
-      {"NCCL_IB_DISABLE", "1"},   {"NCCL_MNNVL_ENABLE", "0"},     {"NCCL_NVLS_ENABLE", "0"},
-      {"NCCL_RAS_ENABLE", "0"},   {"NCCL_GIN_ENABLE", "0"},       {"NCCL_MAX_CTAS", "4"},
-      {"NCCL_PROTO", "Simple"},   {"NCCL_ALGO", "Ring"},          {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_CUMEM_ENABLE", "0"}, {"NCCL_CUMEM_HOST_ENABLE", "0"}};
-  for (const auto& [name, value] : settings) ::setenv(name, value, 0);
-  if (own_host) ::setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
-}
-
-struct Case {
-  const char* name;
-  int ranks;
-  bool own_hosts;
-  void (*check)(GpuRank&);
-};
-constexpr Case kCases[] = {
-    {"one_rank", 1, false, check_all},
-    {"two_ranks_nccl", 2, true, check_all},
-    {"three_ranks_nccl", 3, true, check_all},
-    {"two_ranks_staged", 2, false, check_staged},
-    {"four_ranks_staged", 4, false, check_staged},
-    {"a_rank_dies", 2, true, check_death},
-};
-
-bool run_case(const Case& one, const char* library) {
-  return run_ranks(one.ranks, std::chrono::seconds(180), [&](int rank, Meeting& meeting) {
-    if (one.ranks > 1) set_environment(rank, one.own_hosts);
-    if (!good(cudaSetDevice(0), "the device")) return 1;
-    GpuRank me(library, rank, one.ranks, meeting);
-    one.check(me);
-    me.close();
-    return me.wrong() == 0 ? 0 : 1;
-  });
-}
-
-// In a process of its own: a parent that has touched CUDA must not fork.
-bool has_gpu() {
-  return run_ranks(1, std::chrono::seconds(60), [](int, Meeting&) {
-    int devices = 0;
-    return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 ? 0 : 1;
-  });
+using Check = void (*)(GpuRank&);
+Case make_case(const char* library, const char* name, int ranks, Sharing sharing, Check check) {
+  return {name, ranks, sharing, [=](int rank, int size, Meeting& meeting) {
+            if (!good(cudaSetDevice(0), "the device")) return 1;
+            GpuRank me(library, rank, size, meeting);
+            check(me);
+            me.close();
+            return me.wrong() == 0 ? 0 : 1;
+          }};
 }
 
 }  // namespace
@@ -356,16 +291,20 @@ int main(int argc, char** argv) {
     std::printf("usage: gpu_ranks <libronde_cuda.so> [case]\n");
     return 2;
   }
-  if (!has_gpu()) {
-    std::printf("no GPU: skipped\n");
-    return 77;
-  }
-  bool all = true;
-  for (const Case& one : kCases) {
-    if (argc > 2 && std::string(argv[2]) != one.name) continue;
-    const bool passed = run_case(one, argv[1]);
-    std::printf("result %s=%s\n", one.name, passed ? "passed" : "FAILED");
-    all = all && passed;
-  }
-  return all ? 0 : 1;
+  const char* const library = argv[1];
+  const std::vector<Case> cases{
+      make_case(library, "one_rank", 1, Sharing::kNccl, check_all),
+      make_case(library, "two_ranks_nccl", 2, Sharing::kNccl, check_all),
+      make_case(library, "three_ranks_nccl", 3, Sharing::kNccl, check_all),
+      make_case(library, "two_ranks_staged", 2, Sharing::kStaged, check_staged),
+      make_case(library, "four_ranks_staged", 4, Sharing::kStaged, check_staged),
+      make_case(library, "death_of_two", 2, Sharing::kNccl, check_death_before),
+      make_case(library, "death_of_three", 3, Sharing::kNccl, check_death_before),
+      make_case(library, "death_in_kernel_of_two", 2, Sharing::kNccl, check_death_in_kernel),
+      make_case(library, "death_in_kernel_of_three", 3, Sharing::kNccl, check_death_in_kernel),
+      make_case(library, "abort_of_one", 1, Sharing::kNccl, check_abort),
+      make_case(library, "abort_of_two", 2, Sharing::kNccl, check_abort),
+      make_case(library, "abort_of_three", 3, Sharing::kNccl, check_abort),
+  };
+  return run_cases(cases, argc > 2 ? argv[2] : nullptr, has_gpu);
 }
