@@ -17,7 +17,6 @@ using base::DType;
 using base::ReduceOp;
 using base::Result;
 using base::Status;
-using fusion::PackPiece;
 
 constexpr std::int64_t kAlignment = 16;  // of a tensor in the buffer: that of the kernel's vectors
 

@@ -76,7 +76,7 @@ Status Core::ring_after(Event done, Stream chime_of) {
         (*mine)->ring();
       },
       owner.get()));
-  (void)owner.release();
+  [[maybe_unused]] const auto* const given = owner.release();
   return {};
 }
 
@@ -99,6 +99,14 @@ bool Core::drain(base::Nanoseconds longest) {
 }
 
 Core::~Core() {
+  try {
+    free_everything();
+  } catch (...) {
+    // No memory for the text of an error: what is left goes with the process.
+  }
+}
+
+void Core::free_everything() {
   bell->silence();
   const DeviceScope scope(*cuda);
   // A copy that is still under way writes into memory of the caller: better late than that.

@@ -97,6 +97,7 @@ struct Core {
   base::Nanoseconds shutdown_timeout{};
 
  private:
+  void free_everything();
   [[nodiscard]] std::array<Stream*, 9> streams() {
     return {&comm, &gate, &out, &in, &marks, &memory, &chime, &out_chime, &in_chime};
   }

@@ -14,7 +14,6 @@ namespace ronde::collectives::cuda {
 namespace {
 
 using base::Code;
-using base::DType;
 using base::Result;
 using base::Status;
 

@@ -10,7 +10,6 @@ namespace ronde::collectives::cuda {
 
 namespace {
 
-using base::Code;
 using base::Status;
 
 // How often the communicator is asked for errors, while something is under way.
