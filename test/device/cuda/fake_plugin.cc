@@ -59,6 +59,7 @@ constexpr ronde_device_kit kKit{
       event->record(stream_of(stream));
       return event;
     },
+    [](void* event, void* stream) { static_cast<FakeEvent*>(event)->record(stream_of(stream)); },
     [](void* event) { delete static_cast<FakeEvent*>(event); },
     [](void* stream) { stream_of(stream).capture(true); },
     [](void* stream) { stream_of(stream).capture(false); },
