@@ -54,7 +54,7 @@ constexpr std::array<Setting, 16> kSettings{{
      "up"},
     {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
-     "libronde.so"},
+     "libronde.so, off uses none"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important line that is printed on standard error"},
 }};

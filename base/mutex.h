@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mutex>
+#include <shared_mutex>
 
 #if defined(__clang__)
 #define RONDE_THREAD_ANNOTATION(x) __attribute__((x))
@@ -18,6 +19,8 @@
 #define RONDE_EXCLUDES(...) RONDE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define RONDE_ACQUIRE(...) RONDE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RONDE_RELEASE(...) RONDE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define RONDE_ACQUIRE_SHARED(...) RONDE_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
+#define RONDE_RELEASE_SHARED(...) RONDE_THREAD_ANNOTATION(release_shared_capability(__VA_ARGS__))
 
 namespace ronde::base {
 
@@ -39,6 +42,42 @@ class RONDE_SCOPED_CAPABILITY MutexLock {
 
  private:
   Mutex& mutex_;
+};
+
+// Held by any number of readers, or by one writer. Readers that come without end keep a writer out.
+class RONDE_CAPABILITY("shared mutex") SharedMutex {
+ public:
+  void lock() RONDE_ACQUIRE() { mutex_.lock(); }
+  void unlock() RONDE_RELEASE() { mutex_.unlock(); }
+  void lock_shared() RONDE_ACQUIRE_SHARED() { mutex_.lock_shared(); }
+  void unlock_shared() RONDE_RELEASE_SHARED() { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+class RONDE_SCOPED_CAPABILITY ReaderLock {
+ public:
+  explicit ReaderLock(SharedMutex& mutex) RONDE_ACQUIRE_SHARED(mutex) : mutex_(mutex) {
+    mutex_.lock_shared();
+  }
+  ~ReaderLock() RONDE_RELEASE() { mutex_.unlock_shared(); }
+  ReaderLock(const ReaderLock&) = delete;
+  ReaderLock& operator=(const ReaderLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
+};
+
+class RONDE_SCOPED_CAPABILITY WriterLock {
+ public:
+  explicit WriterLock(SharedMutex& mutex) RONDE_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~WriterLock() RONDE_RELEASE() { mutex_.unlock(); }
+  WriterLock(const WriterLock&) = delete;
+  WriterLock& operator=(const WriterLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
 };
 
 }  // namespace ronde::base

@@ -3,10 +3,13 @@
 #include "runtime/device_check.h"
 
 #include <cstddef>
+#include <map>
+#include <utility>
 
 namespace ronde::runtime {
 
 using base::Code;
+using base::Result;
 using base::Status;
 using collectives::Device;
 
@@ -24,6 +27,7 @@ std::string device_text(std::int32_t device) {
 Status check_pointer(const std::string& name, const std::string& which, const void* pointer,
                      bool declared_device, Device& device) {
   const auto is = device.classify(pointer);
+  if (is.status().code() == Code::kClosed) return is.status();
   if (!is.ok()) return wrong(name, "the " + which + ": " + is.status().message());
   const bool managed = is->kind == RONDE_MEMORY_MANAGED;
   if (!declared_device) {
@@ -39,6 +43,11 @@ Status check_pointer(const std::string& name, const std::string& which, const vo
   if (managed || is->device == device.number()) return {};
   return wrong(name, declared + " and is " + device_text(is->device) +
                          ": a rank reduces what is on its own device");
+}
+
+Result<collectives::ReadyMarkPtr> mark_now(const Readiness& waits_for, Device& device) {
+  RONDE_RETURN_IF_ERROR(device.check_stream(waits_for.stream));
+  return device.mark(waits_for.stream, waits_for.event);
 }
 
 const std::string& name_of_view(const LocalTensor& tensor, std::size_t view) {
@@ -80,12 +89,25 @@ Status check_places(const LocalTensor& tensor, Device* device, const std::string
                                   ", but this rank uses device " +
                                   std::to_string(device->number()));
   }
-  for (std::size_t i = 0; i < tensor.readiness.size(); ++i) {
-    const std::string& name = name_of_view(tensor, i);
-    const Status stream = device->check_stream(tensor.readiness[i].stream);
-    if (!stream.ok()) return wrong(name, stream.message());
-  }
   return check_memory(tensor, true, *device);
+}
+
+Status mark_ready(LocalTensor& tensor, Device& device) {
+  // The members of a group share a few streams.
+  std::map<std::pair<void*, void*>, collectives::ReadyMarkPtr> known;
+  for (std::size_t i = 0; i < tensor.readiness.size(); ++i) {
+    const Readiness& waits_for = tensor.readiness[i];
+    collectives::ReadyMarkPtr& mark = known[{waits_for.stream, waits_for.event}];
+    if (mark == nullptr) {
+      auto marked = mark_now(waits_for, device);
+      const Status why = marked.status();
+      if (why.code() == Code::kClosed) return why;
+      if (!marked.ok()) return wrong(name_of_view(tensor, i), why.message(), why.code());
+      mark = std::move(*marked);
+    }
+    tensor.ready.push_back(mark);
+  }
+  return {};
 }
 
 }  // namespace ronde::runtime

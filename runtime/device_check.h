@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a tensor lies where its owner says, before anybody else hears of it.
+// Whether a tensor lies where its owner says, and what it waits for, before anybody else hears of
+// it.
 #pragma once
 
 #include <string>
@@ -15,5 +16,9 @@ namespace ronde::runtime {
 // from that of a device by the device.
 base::Status check_places(const LocalTensor& tensor, collectives::Device* device,
                           const std::string& none);
+
+// Of a tensor of `device` whose places are right: notes what its streams and events stand for now.
+// A stream that cannot be used is kInvalidArgument; kTransport ends the job.
+base::Status mark_ready(LocalTensor& tensor, collectives::Device& device);
 
 }  // namespace ronde::runtime

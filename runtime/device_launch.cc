@@ -103,7 +103,7 @@ class Launch final : public Collective {
     const LocalTensor& first = *batch_.tensors.front();
     std::vector<ronde_plugin_tensor> tensors;
     const auto add = [&](const std::vector<base::TensorView>& blocks) {
-      for (const auto& block : blocks) tensors.push_back(plugin_tensor(block, first.readiness[0]));
+      for (const auto& block : blocks) tensors.push_back(plugin_tensor(block, first.ready[0]));
       return tensors;
     };
     switch (batch_.agreed.signature.operation) {
@@ -125,7 +125,7 @@ class Launch final : public Collective {
     }
     for (const LocalTensorPtr& tensor : batch_.tensors) {
       for (std::size_t i = 0; i < tensor->views.size(); ++i) {
-        tensors.push_back(plugin_tensor(tensor->views[i], tensor->readiness[i]));
+        tensors.push_back(plugin_tensor(tensor->views[i], tensor->ready[i]));
       }
     }
     return tensors;
@@ -168,8 +168,10 @@ class Launch final : public Collective {
 
 }  // namespace
 
-ronde_plugin_tensor plugin_tensor(const base::TensorView& view, const Readiness& ready) {
-  return {view.input, view.output, view.elements.value(), ready.stream, ready.event};
+ronde_plugin_tensor plugin_tensor(const base::TensorView& view,
+                                  const collectives::ReadyMarkPtr& ready) {
+  return {view.input, view.output, view.elements.value(),
+          ready == nullptr ? nullptr : ready->get()};
 }
 
 std::unique_ptr<Collective> launch_on_device(const ExecutableBatch& batch, Device& device,

@@ -29,6 +29,6 @@ std::unique_ptr<collectives::Collective> launch_on_device(const ExecutableBatch&
 
 // A tensor of the device as the plug-in sees it.
 [[nodiscard]] ronde_plugin_tensor plugin_tensor(const base::TensorView& view,
-                                                const Readiness& ready);
+                                                const collectives::ReadyMarkPtr& ready);
 
 }  // namespace ronde::runtime

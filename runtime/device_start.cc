@@ -24,10 +24,12 @@ namespace {
 
 // The first byte of what is exchanged. First everybody says what it has found: nothing at all, or
 // one of these with a text.
-enum class Found : std::uint8_t { kLoaded = 1, kRefused = 2, kRefusedByDefault = 3 };
+enum class Found : std::uint8_t { kLoaded = 1, kRefused = 2, kRefusedByDefault = 3, kOff = 4 };
 // Then the plug-ins talk while they open. One that gives up early sends its verdict into a
 // conversation that the others go on with, so they must be told apart.
 enum class Talk : std::uint8_t { kData = 1, kVerdict = 2 };
+
+constexpr std::string_view kOff = "RONDE_PLUGIN_PATH=off";
 
 using Bytes = std::vector<std::byte>;
 
@@ -145,6 +147,7 @@ struct Search {
 };
 
 Search search(const collectives::PluginPlace& place) {
+  if (place.path.empty()) return {std::nullopt, said(static_cast<std::uint8_t>(Found::kOff), kOff)};
   std::error_code ignored;
   if (!place.required && !std::filesystem::exists(place.path, ignored)) return {};
   auto library = PluginLibrary::load(place.path);
@@ -173,6 +176,11 @@ std::optional<StartedDevice> compare(const Parts& findings) {
                                 : text_of(one));
   }
   const std::string found = grouped(texts);
+  if (std::cmp_equal(none + has(Found::kOff), findings.size())) {
+    StartedDevice off;  // nobody misses one: there is nothing to print
+    off.none = found;
+    return off;
+  }
   if (std::cmp_equal(has(Found::kLoaded), findings.size())) {
     if (found == texts.front()) return std::nullopt;
     return stays_out("the ranks have different device plug-ins: " + found, false);

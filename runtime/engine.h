@@ -67,7 +67,7 @@ class Engine {
   base::Status wait(Work& work);
 
   // Of a tensor of a device: what is put into `stream` from now on begins when the work is over.
-  // Waits until its batch has been given to the device, helping meanwhile, and not for its end; but
+  // Waits until the device has its batch in a stream, helping meanwhile, and not for its end; but
   // where tensors pass through host memory for that. An error of the work may come too late for
   // this: wait() has it.
   base::Status wait(Work& work, void* stream);
@@ -86,7 +86,10 @@ class Engine {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
-  bool drive(Completion& completion, base::Nanoseconds timeout);
+  bool drive(Completion& completion, base::Instant deadline);
+  base::Result<bool> wait_done(Work& work, base::Instant deadline);
+  base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;

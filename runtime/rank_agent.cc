@@ -87,8 +87,8 @@ int RankAgent::do_work() {
     } catch (const std::exception&) {
       // The one thing that throws in here is a lack of memory. The role must not be lost with it:
       // the job ends, and what that frees lets the next look tell everybody.
-      executor_.abandon();
       board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
+      executor_.abandon();
       work = 1;
     }
   }
@@ -162,12 +162,12 @@ bool RankAgent::check_failure() {
   const auto record = board_.failure();
   if (!record) return false;
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
-  // First let go of the users' memory, then tell them.
+  // The others hear of it first: a device takes its time to let go.
+  log_.error(why.message());
+  if (links_) links_->spread(*record);
+  // Then the users' memory, and then its owners, who may end the process.
   executor_.abandon(why.message());
   job_.abandon();
-  log_.error(why.message());
-  // Before the works end: their owner may end the process.
-  if (links_) links_->spread(*record);
   {
     const MutexLock lock(failed_works_mutex_);
     failure_ = why;
@@ -268,6 +268,7 @@ void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
     const MutexLock lock(failed_works_mutex_);
     if (failed_works_++ == 0) first_failed_ = status;
   }
+  tensor->ready.clear();
   const std::shared_ptr<Work> work = tensor->work;
   work->status = status;
   if (work->of_device) complete_once(work->issued);

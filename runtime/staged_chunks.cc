@@ -33,7 +33,7 @@ class StagedChunks final : public Collective {
         copies_(StagingLanes::kLanes, StagedCopies(device)),
         gives_(is_.operation != Operation::kBroadcast || is_.root == rank) {
     for (const LocalTensorPtr& tensor : batch.tensors) {
-      readiness_.insert(readiness_.end(), tensor->readiness.begin(), tensor->readiness.end());
+      ready_.insert(ready_.end(), tensor->ready.begin(), tensor->ready.end());
     }
   }
 
@@ -71,8 +71,7 @@ class StagedChunks final : public Collective {
 
   Status copy_out(std::size_t chunk) {
     for (const ChunkPart& part : chunks_[chunk]) {
-      const ronde_plugin_tensor tensor =
-          plugin_tensor(views_[part.tensor], readiness_[part.tensor]);
+      const ronde_plugin_tensor tensor = plugin_tensor(views_[part.tensor], ready_[part.tensor]);
       // A rank that gives nothing must not write before its stream is there either.
       const base::Elements elements = gives_ ? part.elements : base::Elements(0);
       RONDE_RETURN_IF_ERROR(copies_of(chunk).out(
@@ -86,7 +85,7 @@ class StagedChunks final : public Collective {
       const bool own = is_.operation == Operation::kBroadcast && gives_;
       if (own && view.input == view.output) continue;
       RONDE_RETURN_IF_ERROR(
-          copies_of(chunk).in(plugin_tensor(view, readiness_[part.tensor]), is_.dtype,
+          copies_of(chunk).in(plugin_tensor(view, ready_[part.tensor]), is_.dtype,
                               {part.begin, part.elements, memory_of(chunk) + part.offset}));
     }
     return {};
@@ -124,7 +123,7 @@ class StagedChunks final : public Collective {
   DataPlane& plane_;
   StagingLanes& lanes_;
   const std::vector<base::TensorView> views_;
-  std::vector<Readiness> readiness_;  // of each view
+  std::vector<collectives::ReadyMarkPtr> ready_;  // of each view
   const std::vector<std::vector<ChunkPart>> chunks_;
   std::vector<StagedCopies> copies_;  // by lane
   const bool gives_;                  // this rank's input is wanted

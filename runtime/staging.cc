@@ -70,7 +70,7 @@ class StagedWhole : public Collective {
     auto allocated = device_.allocate_staging(bytes.size());
     RONDE_RETURN_IF_ERROR(allocated.status());
     memory = std::move(*allocated);
-    return copies_.out(plugin_tensor(tensor().views.front(), tensor().readiness.front()),
+    return copies_.out(plugin_tensor(tensor().views.front(), tensor().ready.front()),
                        tensor().signature.dtype,
                        {0, tensor().views.front().elements, memory.get()});
   }
@@ -78,7 +78,7 @@ class StagedWhole : public Collective {
   Status give(std::byte* output, base::Elements elements, std::byte* from) {
     if (elements.value() == 0) return {};
     const base::TensorView view{output, output, elements, tensor().signature.dtype};
-    return copies_.in(plugin_tensor(view, {}), view.dtype, {0, elements, from});
+    return copies_.in(plugin_tensor(view, nullptr), view.dtype, {0, elements, from});
   }
   [[nodiscard]] StagedCopies& copies() { return copies_; }
 
@@ -197,7 +197,7 @@ class StagedBarrier final : public StagedWhole {
 
  private:
   Status copy_out() override {
-    return copies().out(plugin_tensor({}, tensor().readiness.front()), base::DType::kU8, {});
+    return copies().out(plugin_tensor({}, tensor().ready.front()), base::DType::kU8, {});
   }
   Result<DataPlane::CollectivePtr> make() override { return plane().barrier(batch().sequence); }
   Status copy_in() override { return {}; }

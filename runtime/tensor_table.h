@@ -16,13 +16,14 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "collectives/device/plugin_gate.h"
 #include "runtime/messages.h"
 #include "runtime/signature.h"
 #include "runtime/work.h"
 
 namespace ronde::runtime {
 
-// When the memory of a tensor of a device may be read (ronde_plugin_tensor).
+// What the memory of a tensor of a device waits for, as the caller says it.
 struct Readiness {
   void* stream = nullptr;
   void* event = nullptr;
@@ -36,12 +37,15 @@ struct LocalTensor {
   // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
   // of its input; its output holds the rows of this rank only (rows_of_rank).
   std::vector<base::TensorView> views;
-  // Of tensors of a device: one for each view; of a barrier of devices: one. Else none.
+  // Of tensors of a device: one for each view; of a barrier of devices: one. Else none. What the
+  // streams and events stand for is kept in `ready` when the tensor is submitted: later they may be
+  // something else, or nothing.
   std::vector<Readiness> readiness;
+  std::vector<collectives::ReadyMarkPtr> ready;
   std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
   std::shared_ptr<Work> work;
-  // For the agent alone:
+  // For the agent alone, and so is `ready` once the tensor is in the table:
   bool in_batch = false;
   bool ended = false;
 

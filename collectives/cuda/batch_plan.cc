@@ -3,6 +3,7 @@
 #include "collectives/cuda/batch_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string>
 
@@ -16,7 +17,6 @@ using base::DType;
 using base::ReduceOp;
 using base::Result;
 using base::Status;
-using fusion::PackPiece;
 
 constexpr std::int64_t kAlignment = 16;  // of a tensor in the buffer: that of the kernel's vectors
 
@@ -54,7 +54,12 @@ Status check_tensors(const ronde_plugin_batch& batch, const Group& group) {
       RONDE_RETURN_IF_ERROR(count(2 * group.size));
       break;
     case RONDE_PLUGIN_BARRIER:
-      return count(0);
+      // A tensor of a barrier is there for its stream alone.
+      if (batch.tensor_count == 0) return {};
+      RONDE_RETURN_IF_ERROR(count(1));
+      if (tensors_of(batch).front().elements == 0) return {};
+      return refused("a barrier of " + std::to_string(tensors_of(batch).front().elements) +
+                     " elements");
     default:
       return refused("there is no operation " + std::to_string(batch.operation));
   }
@@ -90,36 +95,73 @@ Status check_reduction(const ronde_plugin_batch& batch) {
   return {};
 }
 
+bool is_linear(ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kAverage; }
+
+bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBf16; }
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::abs(std::frexp(value, &exponent)) == 0.5;
+}
+
+// Scale factors, and what they come to.
+struct Factors {
+  double before = 1.0;  // of each contribution
+  double after = 1.0;   // of the result, an average's 1 / ranks included
+  [[nodiscard]] double both() const { return before * after; }
+};
+
+// Whether NCCL may reduce tensors where they lie, when all it can do is to multiply contributions
+// by one number, in their own type, before it sums them in that type.
+//
+// For f32 and f64 one number in place of two changes a rounding or two, unless it is so large or
+// small that the type has no such number.
+//
+// f16 and bf16 keep 11 and 8 bits: a factor such as 1/3 is wrong by up to 1/512 then, for all
+// elements alike, and every product is rounded once more. So only powers of two do, of which the
+// products are exact. The number must be at most 1, since a contribution may be too large for f16
+// where the sum is not; and not so small that f16 has no full precision for it. With anything else
+// such tensors are packed, scaled and summed in f32, and rounded once.
+bool can_multiply_in_place(DType dtype, const Factors& factors) {
+  const double number = factors.both();
+  if (is_half(dtype)) {
+    constexpr double kSmallestF16 = 0x1p-14;
+    return is_power_of_two(factors.before) && is_power_of_two(factors.after) &&
+           number >= kSmallestF16 && number <= 1.0;
+  }
+  return dtype == DType::kF64 ? std::isnormal(number) : std::isnormal(static_cast<float>(number));
+}
+
+// What packed numbers are reduced as: f16 and bf16 as f32, so that they are rounded once. Of two,
+// the smaller and the larger need no rounding.
+DType type_in_buffer(DType dtype, ReduceOp op, bool scaled, Compression compression) {
+  if (compression != Compression::kNone) return base::wire_dtype(dtype, compression);
+  const bool picks = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  return is_half(dtype) && (scaled || !picks) ? DType::kF32 : dtype;
+}
+
 // Where the scale factors go. In the buffer the pack kernel does them on its way, for nothing.
 void place_scales(const ronde_plugin_batch& batch, const Group& group, BatchLayout& layout) {
   const DType dtype = dtype_of(batch);
-  const DType wire = base::wire_dtype(dtype, static_cast<Compression>(batch.compression));
   const auto op = static_cast<ReduceOp>(batch.op);
-  layout.in_buffer.op = layout.in_place.op = op;
-  double in = batch.prescale;
-  double out = batch.postscale;
-  if (op == ReduceOp::kAverage && base::is_floating(dtype)) {
-    layout.in_buffer.op = ReduceOp::kSum;
-    // The sum of many f16 may be too large for one, when their average is not.
-    (wire == DType::kF16 ? in : out) /= group.size;
-  }
-  if (op == ReduceOp::kSum || op == ReduceOp::kAverage) {
-    const double scale = batch.prescale * batch.postscale;
-    if (scale != 1.0) {
-      const bool average = op == ReduceOp::kAverage;
-      layout.in_place = {ReduceOp::kSum, average ? scale / group.size : scale};
-    }
-  }
-  layout.pack_kind = {dtype, wire, in};
-  layout.unpack_kind = {wire, dtype, out};
-}
-
-// Reductions that a call of NCCL alone does not do: everything goes through the buffer.
-bool needs_buffer(const ronde_plugin_batch& batch) {
-  const auto op = static_cast<ReduceOp>(batch.op);
-  const bool linear = op == ReduceOp::kSum || op == ReduceOp::kAverage;
+  const auto compression = static_cast<Compression>(batch.compression);
   const bool scaled = batch.prescale != 1.0 || batch.postscale != 1.0;
-  return batch.compression != 0 || (scaled && !linear);
+  const bool averages = op == ReduceOp::kAverage && base::is_floating(dtype);
+  const DType wire = type_in_buffer(dtype, op, scaled, compression);
+  layout.in_buffer.op = averages ? ReduceOp::kSum : op;
+  layout.in_place.op = op;
+  layout.all_in_buffer = compression != Compression::kNone || (scaled && !is_linear(op));
+  Factors factors{batch.prescale, batch.postscale / (averages ? group.size : 1)};
+  if (is_linear(op) && base::is_floating(dtype) && (scaled || averages)) {
+    layout.all_in_buffer = layout.all_in_buffer || !can_multiply_in_place(dtype, factors);
+    if (scaled) layout.in_place = {ReduceOp::kSum, factors.both()};
+  }
+  if (averages && wire == DType::kF16) {
+    // The sum of many may be too large for it, when their average is not.
+    factors = {factors.before / group.size, batch.postscale};
+  }
+  layout.pack_kind = {dtype, wire, factors.before};
+  layout.unpack_kind = {wire, dtype, factors.after};
 }
 
 bool is_small(const ronde_plugin_batch& batch, const ronde_plugin_tensor& tensor) {
@@ -129,14 +171,13 @@ bool is_small(const ronde_plugin_batch& batch, const ronde_plugin_tensor& tensor
 void place_tensors(const ronde_plugin_batch& batch, BatchLayout& layout) {
   const auto tensors = tensors_of(batch);
   layout.offsets.assign(tensors.size(), BatchLayout::kInPlace);
-  const bool all = reduces(batch) && needs_buffer(batch);
   const bool some =
       batch.operation == RONDE_PLUGIN_ALLREDUCE || batch.operation == RONDE_PLUGIN_BROADCAST;
   const auto small = std::count_if(tensors.begin(), tensors.end(),
                                    [&](const auto& tensor) { return is_small(batch, tensor); });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     // One alone gains nothing from being copied.
-    const bool packed = all || (some && small > 1 && is_small(batch, tensors[i]));
+    const bool packed = layout.all_in_buffer || (some && small > 1 && is_small(batch, tensors[i]));
     if (!packed || tensors[i].elements == 0) continue;
     layout.offsets[i] = layout.buffer_bytes;
     const std::int64_t bytes = tensors[i].elements * base::size_of(layout.pack_kind.to);

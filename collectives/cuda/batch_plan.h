@@ -53,6 +53,7 @@ struct BatchLayout {
 
   std::vector<std::int64_t> offsets;  // by tensor, bytes; kInPlace: not in the buffer
   std::int64_t buffer_bytes = 0;
+  bool all_in_buffer = false;  // what a call of NCCL alone does not do, or not well
   fusion::cuda::PackKind pack_kind;
   fusion::cuda::PackKind unpack_kind;
   Fold in_buffer;

@@ -131,7 +131,7 @@ class Operations {
 
  private:
   const NcclApi& nccl_;
-  const ncclComm_t handle_;
+  ncclComm* const handle_;
   std::vector<ncclRedOp_t> ops_;
   std::vector<ncclRedOp_t> made_;
 };

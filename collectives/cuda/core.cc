@@ -55,7 +55,7 @@ void Failure::wait_for_end(base::Nanoseconds longest) {
 }
 
 Status Core::make_streams() {
-  for (Stream* const stream : {&comm, &gate, &out, &in, &chime}) {
+  for (Stream* const stream : streams()) {
     auto made = cuda->make_stream(stream == &comm);
     if (!made.ok()) return made.status();
     *stream = *made;
@@ -63,32 +63,35 @@ Status Core::make_streams() {
   return {};
 }
 
-Status Core::ring_after(Event done) {
-  RONDE_RETURN_IF_ERROR(cuda->wait(chime, done));
+Status Core::ring_after(Event done, Stream chime_of) {
+  RONDE_RETURN_IF_ERROR(cuda->wait(chime_of, done));
   // The call owns its doorbell; one that is never made, because the device broke, keeps it for
   // ever.
   auto owner = std::make_unique<std::shared_ptr<Doorbell>>(bell);
   RONDE_RETURN_IF_ERROR(cuda->call(
-      chime,
+      chime_of,
       [](void* argument) {
         const std::unique_ptr<std::shared_ptr<Doorbell>> mine(
             static_cast<std::shared_ptr<Doorbell>*>(argument));
         (*mine)->ring();
       },
       owner.get()));
-  (void)owner.release();
+  [[maybe_unused]] const auto* const given = owner.release();
   return {};
 }
 
 bool Core::drain(base::Nanoseconds longest) {
   const base::SteadyClock clock;
-  const base::Instant end = clock.after(longest);
-  for (const Stream stream : {comm, gate, out, in, chime}) {
-    while (stream != nullptr) {
-      const auto idle = cuda->is_idle(stream);
+  const base::Instant end = stuck_.load() ? clock.now() : clock.after(longest);
+  for (Stream* const stream : streams()) {
+    while (*stream != nullptr) {
+      const auto idle = cuda->is_idle(*stream);
       // A stream that fails runs nothing any more.
       if (!idle.ok() || *idle) break;
-      if (clock.now() >= end) return false;
+      if (clock.now() >= end) {
+        stuck_.store(true);
+        return false;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -96,12 +99,20 @@ bool Core::drain(base::Nanoseconds longest) {
 }
 
 Core::~Core() {
-  constexpr std::chrono::seconds kDrain{2};
+  try {
+    free_everything();
+  } catch (...) {
+    // No memory for the text of an error: what is left goes with the process.
+  }
+}
+
+void Core::free_everything() {
   bell->silence();
   const DeviceScope scope(*cuda);
-  if (!scope.status().ok() || !drain(kDrain)) return;
-  for (const Stream stream : {comm, gate, out, in, chime}) {
-    if (stream != nullptr) cuda->destroy_stream(stream);
+  // A copy that is still under way writes into memory of the caller: better late than that.
+  if (!scope.status().ok() || !drain(shutdown_timeout)) return;
+  for (Stream* const stream : streams()) {
+    if (*stream != nullptr) cuda->destroy_stream(*stream);
   }
   pools->clear();
 }

@@ -2,6 +2,7 @@
 // What the threads of one engine share: its streams, what has failed, whom to wake.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -67,10 +68,14 @@ struct Core {
 
   // With the device current.
   base::Status make_streams();
-  // Rings when what is in the stream now is over, which `done` shows. The stream goes on meanwhile.
-  base::Status ring_after(Event done);
-  // Whether all streams are idle, waiting for it no longer than this.
+  // Rings when what `done` was recorded behind is over; that stream goes on meanwhile. `chime_of`:
+  // the one of that stream.
+  base::Status ring_after(Event done, Stream chime_of);
+  // Whether all streams are idle, waiting for it no longer than this, and not twice. With the
+  // device current.
   bool drain(base::Nanoseconds longest);
+  // They were not.
+  [[nodiscard]] bool is_stuck() const { return stuck_.load(); }
 
   const std::shared_ptr<CudaApi> cuda;
   const std::shared_ptr<Pools> pools;
@@ -80,10 +85,23 @@ struct Core {
   Stream gate = nullptr;  // waits for tensors that are not ready, so that comm waits for its batch
   Stream out = nullptr;   // staging
   Stream in = nullptr;
-  Stream chime = nullptr;  // calls of the host: they must not hold up the others
+  Stream marks = nullptr;   // see Engine::mark()
+  Stream memory = nullptr;  // allocates, and nothing else
+  // Calls of the host, which must not hold up the others. One each: the bell of a copy must not
+  // wait for that of a batch that waits for other ranks.
+  Stream chime = nullptr;
+  Stream out_chime = nullptr;
+  Stream in_chime = nullptr;
   base::Nanoseconds start_timeout{};
   base::Nanoseconds stall_failure{};
   base::Nanoseconds shutdown_timeout{};
+
+ private:
+  void free_everything();
+  [[nodiscard]] std::array<Stream*, 9> streams() {
+    return {&comm, &gate, &out, &in, &marks, &memory, &chime, &out_chime, &in_chime};
+  }
+  std::atomic<bool> stuck_{false};
 };
 
 }  // namespace ronde::collectives::cuda

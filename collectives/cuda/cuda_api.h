@@ -43,10 +43,12 @@ class CudaApi {
   // First of all: takes the device that is the caller's current one.
   virtual base::Result<DeviceInfo> start() = 0;
 
-  // Makes the device this thread's current one; leave() brings back exactly what was before. An
-  // error is that of a driver that is shutting down: nothing more can be asked of it.
-  virtual base::Status enter() = 0;
-  virtual void leave() = 0;
+  // Makes the device this thread's current one, and lets the thread call everything while another
+  // one captures a stream of its own (CUDA's capture mode "relaxed"). leave(), with what this gave,
+  // brings back exactly what was before. An error is that of a driver that is shutting down:
+  // nothing more can be asked of it.
+  virtual base::Result<cudaStreamCaptureMode> enter() = 0;
+  virtual void leave(cudaStreamCaptureMode before) = 0;
 
   // Streams that do not wait for the default one; an urgent one goes before others on the device.
   virtual base::Result<Stream> make_stream(bool urgent) = 0;
@@ -62,8 +64,13 @@ class CudaApi {
   virtual base::Status wait(Stream stream, Event event) = 0;
   virtual base::Result<bool> is_over(Event event) = 0;
 
+  // Freeing waits for all that runs on the device.
   virtual base::Result<void*> allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) = 0;
+  // Memory that may outlive this (see free_result() in platform.h). It is there once the stream has
+  // come so far, and waits for nothing else.
+  virtual base::Result<void*> allocate_in(Stream stream, std::size_t bytes) = 0;
+  virtual void free_in(Stream stream, void* memory) = 0;
   virtual base::Result<void*> allocate_host(std::size_t bytes) = 0;
   virtual void free_host(void* memory) = 0;
   virtual base::Result<MemoryPlace> place_of(const void* pointer) = 0;
@@ -75,19 +82,22 @@ class CudaApi {
                             const fusion::cuda::PackKind& kind, Stream stream) = 0;
 };
 
-// The device is this thread's current one as long as this lives.
+// The device is this thread's current one, and no capture elsewhere gets in its way, as long as
+// this lives. Thread safety: of the thread that made it.
 class DeviceScope {
  public:
-  explicit DeviceScope(CudaApi& cuda) : cuda_(cuda), status_(cuda.enter()) {}
+  explicit DeviceScope(CudaApi& cuda)
+      : cuda_(cuda), before_(cuda.enter()), status_(before_.status()) {}
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
   ~DeviceScope() {
-    if (status_.ok()) cuda_.leave();
+    if (before_.ok()) cuda_.leave(*before_);
   }
   [[nodiscard]] const base::Status& status() const { return status_; }
 
  private:
   CudaApi& cuda_;
+  const base::Result<cudaStreamCaptureMode> before_;
   const base::Status status_;
 };
 

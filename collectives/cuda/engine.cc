@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace ronde::collectives::cuda {
@@ -12,19 +14,14 @@ namespace ronde::collectives::cuda {
 namespace {
 
 using base::Code;
-using base::DType;
 using base::Result;
 using base::Status;
 
 // Less than the second that abort may take.
 constexpr std::chrono::milliseconds kAbortWait{800};
-
-Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
-
-void keep_one_of_each(std::vector<void*>& pointers) {
-  std::sort(pointers.begin(), pointers.end(), std::less<>());
-  pointers.erase(std::unique(pointers.begin(), pointers.end()), pointers.end());
-}
+// How long the device may take to have memory, which takes some microseconds.
+constexpr std::chrono::seconds kMemoryWait{5};
+constexpr int kWarning = 3;
 
 Status refused(const std::string& why) { return Status::error(Code::kInvalidArgument, why); }
 
@@ -39,14 +36,20 @@ Engine::~Engine() {
 void Engine::give_up(const std::string& why) {
   core_->failure.give_up(why);
   if (issuer_ != nullptr) return issuer_->wake();
-  // Copies wait for nobody but this rank's own streams.
+  if (core_->failure.ended()) return;
+  // Copies wait for nobody but this rank's own streams, and nothing stops them: the memory that
+  // they use is nobody else's before they are over.
+  const DeviceScope scope(*core_->cuda);
+  if (scope.status().ok() && !core_->drain(kAbortWait)) {
+    core_->bell->log(kWarning, "cuda: copies are still under way after the engine has failed");
+  }
   core_->failure.end();
   core_->bell->ring();
 }
 
 void Engine::abort(const std::string& why) {
   give_up(why);
-  core_->failure.wait_for_end(kAbortWait);
+  if (issuer_ != nullptr) core_->failure.wait_for_end(kAbortWait);
 }
 
 Result<MemoryPlace> Engine::place_of(const void* pointer) {
@@ -55,15 +58,19 @@ Result<MemoryPlace> Engine::place_of(const void* pointer) {
   return core_->cuda->place_of(pointer);
 }
 
+// A stream that is captured records what is put into it in place of doing it, for ever.
+Status Engine::refuse_captured(Stream stream) {
+  const auto captured = core_->cuda->is_captured(stream);
+  if (!captured.ok()) return refused("not a stream of this device: " + captured.status().message());
+  if (!*captured) return {};
+  return refused(
+      "the stream is under graph capture: end the capture before it is used with a tensor");
+}
+
 Status Engine::check_stream(Stream stream) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  const auto captured = core_->cuda->is_captured(stream);
-  if (!captured.ok()) return refused("not a stream of this device: " + captured.status().message());
-  if (*captured) {
-    return refused(
-        "the stream is under graph capture: end the capture before the tensor is submitted");
-  }
+  RONDE_RETURN_IF_ERROR(refuse_captured(stream));
   const auto device = core_->cuda->device_of(stream);
   if (!device.ok()) return refused("not a stream of this device: " + device.status().message());
   if (*device == device_) return {};
@@ -71,25 +78,48 @@ Status Engine::check_stream(Stream stream) {
                  ", and this rank uses device " + std::to_string(device_));
 }
 
-// Events are read now: they may be gone, or recorded again, when the call has returned.
-Status Engine::wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, Stream stream) {
+// The caller's event may be recorded again before the batch waits for it, so an event of this
+// engine's own is recorded behind it, in a stream that has nothing else to do. What is marked after
+// an event that is late is as late: events come in the order of the work that they are about. An
+// event that was recorded under capture is refused by CUDA when it is asked for; waiting for it
+// would take the stream into the capture.
+Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event ready_event) {
+  const DeviceScope scope(*core_->cuda);
+  RONDE_RETURN_IF_ERROR(scope.status());
   CudaApi& cuda = *core_->cuda;
-  std::vector<void*> events;
-  std::vector<void*> streams;
+  auto mark = std::make_unique<ronde_plugin_mark>();
+  if (ready_event != nullptr) {
+    const auto over = cuda.is_over(ready_event);
+    if (!over.ok()) return refused("the ready event: " + over.status().message());
+    if (*over) return mark;
+  } else {
+    RONDE_RETURN_IF_ERROR(refuse_captured(stream));
+  }
+  auto moment = EventLease::take(core_->pools);
+  if (!moment.ok()) return moment.status();
+  mark->moment = std::move(*moment);
+  if (ready_event != nullptr) {
+    if (const Status status = cuda.wait(core_->marks, ready_event); !status.ok()) {
+      return refused("the ready event: " + status.message());
+    }
+    RONDE_RETURN_IF_ERROR(cuda.record(mark->moment.get(), core_->marks));
+  } else if (const Status status = cuda.record(mark->moment.get(), stream); !status.ok()) {
+    return refused("the stream: " + status.message());
+  }
+  return mark;
+}
+
+// The marks may go when this has returned: an event that has been waited for may be recorded again.
+Status Engine::wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, Stream stream) {
+  std::vector<Event> moments;
   for (const ronde_plugin_tensor& tensor : tensors) {
-    const bool has_event = tensor.ready_event != nullptr;
-    (has_event ? events : streams).push_back(has_event ? tensor.ready_event : tensor.stream);
+    const bool waits = tensor.ready != nullptr && tensor.ready->moment.get() != nullptr;
+    if (waits) moments.push_back(tensor.ready->moment.get());
   }
-  keep_one_of_each(events);
-  keep_one_of_each(streams);
-  for (void* const event : events) {
-    RONDE_RETURN_IF_ERROR(cuda.wait(stream, static_cast<Event>(event)));
-  }
-  for (void* const of : streams) {
-    auto now = EventLease::take(core_->pools);
-    if (!now.ok()) return now.status();
-    RONDE_RETURN_IF_ERROR(cuda.record(now->get(), stream_of(of)));
-    RONDE_RETURN_IF_ERROR(cuda.wait(stream, now->get()));
+  std::sort(moments.begin(), moments.end(), std::less<>());
+  moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
+  for (const Event moment : moments) {
+    RONDE_RETURN_IF_ERROR(core_->cuda->wait(stream, moment));
   }
   return {};
 }
@@ -105,7 +135,10 @@ Result<std::shared_ptr<Task>> Engine::execute(const ronde_plugin_batch& batch) {
   task->sequence = batch.sequence;
   task->deadline = base::SteadyClock().after(core_->stall_failure);
   auto buffer = BlockLease::take(core_->pools, base::narrow<std::size_t>(layout->buffer_bytes));
-  if (!buffer.ok()) return buffer.status();
+  if (!buffer.ok()) {
+    const auto bytes = base::narrow<std::size_t>(layout->buffer_bytes);
+    return no_memory("device memory to pack tensors into", bytes, buffer.status());
+  }
   task->buffer = std::move(*buffer);
   for (EventLease* const event : {&task->ready, &task->done}) {
     auto lease = EventLease::take(core_->pools);
@@ -122,6 +155,7 @@ Result<std::shared_ptr<Task>> Engine::execute(const ronde_plugin_batch& batch) {
 
 Result<bool> Engine::poll(Task& task) {
   if (task.state.load() == Task::State::kOver) return true;
+  bool under_way = false;
   if (task.state.load() == Task::State::kIssued) {
     const DeviceScope scope(*core_->cuda);
     const auto over =
@@ -133,32 +167,77 @@ Result<bool> Engine::poll(Task& task) {
       task.state.store(Task::State::kOver);
       return true;
     }
+    under_way = over.ok() && !*over;
   }
-  if (core_->failure.ended()) return core_->failure.status();
+  // Of a batch the issuer knows when it is too late.
+  if (under_way && issuer_ == nullptr && base::SteadyClock().now() >= task.deadline) {
+    give_up("a copy has not ended on the device in time");
+  }
+  // Also a copy that was put into its stream while the rest was ended has the memory until it is
+  // over.
+  const bool waits = under_way && !core_->is_stuck();
+  if (core_->failure.ended() && !waits) return core_->failure.status();
   return false;
 }
 
-Status Engine::wait_on(const Task& task, Stream stream) {
-  if (issuer_ != nullptr && task.state.load() == Task::State::kQueued) {
-    RONDE_RETURN_IF_ERROR(issuer_->wait_until_issued(task));
-  }
+Result<bool> Engine::wait_on(const Task& task, Stream stream) {
+  const Task::State state = task.state.load();
+  if (state != Task::State::kOver && core_->failure.given_up()) return core_->failure.status();
+  if (state == Task::State::kQueued) return false;
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  return core_->cuda->wait(stream, task.done.get());
+  RONDE_RETURN_IF_ERROR(refuse_captured(stream));
+  const Status status = core_->cuda->wait(stream, task.done.get());
+  if (!status.ok()) return refused("the stream cannot wait: " + status.message());
+  return true;
+}
+
+Status Engine::no_memory(const char* what, std::size_t bytes, const Status& why) const {
+  return Status::error(why.code(), std::string("no ") + what + ": " + std::to_string(bytes) +
+                                       " bytes on device " + std::to_string(device_) + " (" +
+                                       why.message() + ")");
 }
 
 Result<void*> Engine::allocate_host(std::size_t bytes) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  auto memory = core_->cuda->allocate_host(std::max<std::size_t>(bytes, 1));
+  auto memory = core_->pools->take_host(std::max<std::size_t>(bytes, 1));
+  if (memory.ok()) return memory;
   // Nothing was done, and nobody waits for it: less may be had.
-  if (!memory.ok()) return refused(memory.status().message());
-  return memory;
+  return refused(no_memory("host memory to stage in", bytes, memory.status()).message());
 }
 
-void Engine::free_host(void* memory) {
+void Engine::free_host(void* memory) { core_->pools->give_host(memory); }
+
+// The host waits until the memory is there, since its users are streams that this engine does not
+// know. That takes some microseconds: nothing else is in the stream, and the memory does not come
+// from what others have freed before that is over.
+Result<void*> Engine::allocate(std::size_t bytes) {
   const DeviceScope scope(*core_->cuda);
-  if (scope.status().ok()) core_->cuda->free_host(memory);
+  RONDE_RETURN_IF_ERROR(scope.status());
+  auto there = EventLease::take(core_->pools);
+  if (!there.ok()) return there.status();
+  auto memory = core_->cuda->allocate_in(core_->memory, std::max<std::size_t>(bytes, 1));
+  if (!memory.ok()) return no_memory("device memory for a result", bytes, memory.status());
+  Status status = core_->cuda->record(there->get(), core_->memory);
+  if (status.ok()) status = wait_for_memory(there->get());
+  if (status.ok()) return memory;
+  core_->cuda->free_in(core_->memory, *memory);
+  return no_memory("device memory for a result", bytes, status);
+}
+
+Status Engine::wait_for_memory(Event there) {
+  const base::SteadyClock clock;
+  const base::Instant end =
+      clock.after(std::min<base::Nanoseconds>(core_->stall_failure, kMemoryWait));
+  while (true) {
+    const auto over = core_->cuda->is_over(there);
+    if (!over.ok()) return over.status();
+    if (*over) return {};
+    if (core_->failure.given_up()) return core_->failure.status();
+    if (clock.now() >= end) return Status::error(Code::kDeadline, "it has not come in time");
+    std::this_thread::yield();
+  }
 }
 
 Result<std::shared_ptr<Task>> Engine::copy_out(const ronde_plugin_copy& copy) {
@@ -185,11 +264,9 @@ Result<std::shared_ptr<Task>> Engine::put_copy(const ronde_plugin_copy& copy, bo
   if (!done.ok()) return done.status();
   auto task = std::make_shared<Task>();
   task->done = std::move(*done);
+  task->deadline = base::SteadyClock().after(core_->stall_failure);
   const Stream stream = out ? core_->out : core_->in;
-  // Going in, a tensor that came out before has been waited for.
-  if (out || tensor.input == nullptr || tensor.ready_event != nullptr) {
-    RONDE_RETURN_IF_ERROR(wait_for_tensors({&tensor, 1}, stream));
-  }
+  RONDE_RETURN_IF_ERROR(wait_for_tensors({&tensor, 1}, stream));
   const auto bytes = base::narrow<std::size_t>(copy.elements * base::size_of(*dtype));
   const std::int64_t offset = copy.begin * base::size_of(*dtype);
   if (bytes > 0 && out) {
@@ -201,7 +278,8 @@ Result<std::shared_ptr<Task>> Engine::put_copy(const ronde_plugin_copy& copy, bo
   }
   RONDE_RETURN_IF_ERROR(core_->cuda->record(task->done.get(), stream));
   task->state.store(Task::State::kIssued);
-  RONDE_RETURN_IF_ERROR(core_->ring_after(task->done.get()));
+  RONDE_RETURN_IF_ERROR(
+      core_->ring_after(task->done.get(), out ? core_->out_chime : core_->in_chime));
   return task;
 }
 

@@ -14,6 +14,11 @@
 #include "collectives/cuda/issuer.h"
 #include "collectives/device/plugin.h"
 
+// A moment in a stream, as an event of this engine's own. None: it had come when it was marked.
+struct ronde_plugin_mark {
+  ronde::collectives::cuda::EventLease moment;
+};
+
 namespace ronde::collectives::cuda {
 
 // Thread safety: that of plugin.h.
@@ -35,17 +40,24 @@ class Engine {
   void abort(const std::string& why);
   base::Result<MemoryPlace> place_of(const void* pointer);
   base::Status check_stream(Stream stream);
+  // From any thread. What the caller's event or stream is used for later does not change it.
+  base::Result<std::unique_ptr<ronde_plugin_mark>> mark(Stream stream, Event ready_event);
 
   // kInvalidArgument: a batch that this back end cannot do, on any rank.
   base::Result<std::shared_ptr<Task>> execute(const ronde_plugin_batch& batch);
   // Whether it is over.
   base::Result<bool> poll(Task& task);
-  base::Status wait_on(const Task& task, Stream stream);
+  // From any thread. False: ask again when it has rung.
+  base::Result<bool> wait_on(const Task& task, Stream stream);
 
   base::Result<void*> allocate_host(std::size_t bytes);
   void free_host(void* memory);
   base::Result<std::shared_ptr<Task>> copy_out(const ronde_plugin_copy& copy);
   base::Result<std::shared_ptr<Task>> copy_in(const ronde_plugin_copy& copy);
+
+  // Of this engine's device(), for free_result(): any stream may use it at once.
+  base::Result<void*> allocate(std::size_t bytes);
+  [[nodiscard]] int device() const { return device_; }
 
  private:
   Engine(std::shared_ptr<Core> core, const Group& group, int device)
@@ -58,7 +70,11 @@ class Engine {
   // False, with a line in the log: the job goes on without collectives.
   bool join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id);
   base::Status try_collective();
+  base::Status refuse_captured(Stream stream);
   base::Status wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, Stream stream);
+  base::Status wait_for_memory(Event there);
+  [[nodiscard]] base::Status no_memory(const char* what, std::size_t bytes,
+                                       const base::Status& why) const;
   base::Result<std::shared_ptr<Task>> put_copy(const ronde_plugin_copy& copy, bool out);
   void give_up(const std::string& why);
 

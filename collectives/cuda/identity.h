@@ -22,10 +22,10 @@ struct Identity {
   ncclUniqueId communicator{};      // of rank 0
 };
 
-template <std::size_t size>
-void store_text(std::array<char, size>& field, const std::string& text) {
+template <std::size_t kSize>
+void store_text(std::array<char, kSize>& field, const std::string& text) {
   field.fill('\0');
-  text.copy(field.data(), size - 1);
+  text.copy(field.data(), kSize - 1);
 }
 
 struct Verdict {

@@ -10,13 +10,10 @@ namespace ronde::collectives::cuda {
 
 namespace {
 
-using base::Code;
 using base::Status;
 
 // How often the communicator is asked for errors, while something is under way.
 constexpr std::chrono::milliseconds kWatch{50};
-// How long the device may take to end what was aborted.
-constexpr std::chrono::seconds kDrain{2};
 
 }  // namespace
 
@@ -46,19 +43,6 @@ class Issuer::Loop {
     stops_ = true;
     changed_.notify_all();
     return changed_.wait_for(lock, core_->shutdown_timeout, [this] { return stopped_; });
-  }
-
-  Status wait_until_issued(const Task& task) {
-    std::unique_lock lock(mutex_);
-    const auto now = base::SteadyClock().now();
-    const auto left = task.deadline > now ? task.deadline - now : base::Nanoseconds(0);
-    const bool in_time = changed_.wait_for(lock, left, [&] {
-      return task.state.load() != Task::State::kQueued || core_->failure.given_up();
-    });
-    if (task.state.load() != Task::State::kQueued) return {};
-    if (core_->failure.given_up()) return core_->failure.status();
-    return Status::error(Code::kDeadline, in_time ? "the batch is not under way"
-                                                  : "the batch was not under way in time");
   }
 
   void run() {
@@ -123,12 +107,10 @@ class Issuer::Loop {
       RONDE_RETURN_IF_ERROR(cuda.pack(plan.unpack, plan.unpack_kind, core_->comm));
     }
     RONDE_RETURN_IF_ERROR(cuda.record(task->done.get(), core_->comm));
-    RONDE_RETURN_IF_ERROR(core_->ring_after(task->done.get()));
-    {
-      const std::lock_guard lock(mutex_);
-      task->state.store(Task::State::kIssued);
-    }
-    changed_.notify_all();
+    RONDE_RETURN_IF_ERROR(core_->ring_after(task->done.get(), core_->chime));
+    task->state.store(Task::State::kIssued);
+    // A stream may wait for it from now on.
+    core_->bell->ring();
     return {};
   }
 
@@ -157,11 +139,13 @@ class Issuer::Loop {
     } else {
       communicator_->abort();
     }
-    if (!core_->drain(kDrain)) {
+    // What is under way may write into memory of the caller until then.
+    if (core_->drain(core_->shutdown_timeout)) {
+      under_way_.clear();
+    } else {
       core_->bell->log(3, "the device is still busy after its communicator was aborted");
     }
     core_->failure.end();
-    changed_.notify_all();
     core_->bell->ring();
   }
 
@@ -204,7 +188,5 @@ Issuer::Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communi
 void Issuer::put(std::shared_ptr<Task> task) { loop_->put(std::move(task)); }
 
 void Issuer::wake() { loop_->wake(); }
-
-Status Issuer::wait_until_issued(const Task& task) { return loop_->wait_until_issued(task); }
 
 }  // namespace ronde::collectives::cuda

@@ -44,11 +44,10 @@ class Issuer {
   // shutdown may, the thread is left alone with what it uses.
   ~Issuer();
 
+  // Rings when the batch is in the stream, and when it is over.
   void put(std::shared_ptr<Task> task);
   // Somebody has given up.
   void wake();
-  // Until the batch is in the stream; the failure, if there is one; the task's deadline.
-  base::Status wait_until_issued(const Task& task);
 
  private:
   class Loop;

@@ -16,4 +16,9 @@ namespace ronde::collectives::cuda {
 // kUnsupported: there is none.
 base::Result<NcclApi> find_nccl();
 
+// Frees what CudaApi::allocate_in gave on that device, from any thread, also when that CudaApi is
+// gone. The caller's device stays current. Where the driver is shutting down, the memory goes with
+// it.
+void free_result(int device, void* memory);
+
 }  // namespace ronde::collectives::cuda

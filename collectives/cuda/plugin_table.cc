@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/cuda/engine.h"
+#include "collectives/cuda/platform.h"
 
 using ronde::collectives::cuda::Engine;
 using ronde::collectives::cuda::Task;
@@ -121,6 +122,18 @@ ronde_plugin_status check_stream(ronde_plugin_engine* engine, void* stream, char
   });
 }
 
+ronde_plugin_status mark(ronde_plugin_engine* engine, void* stream, void* ready_event,
+                         ronde_plugin_mark** result, char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    auto made = engine->engine->mark(static_cast<Stream>(stream), static_cast<Event>(ready_event));
+    if (!made.ok()) return answer({text, bytes}, made.status());
+    *result = made->release();
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+void unmark(ronde_plugin_engine* /*engine*/, ronde_plugin_mark* mark) { delete mark; }
+
 ronde_plugin_status execute(ronde_plugin_engine* engine, const ronde_plugin_batch* batch,
                             ronde_plugin_work** work, char* text, std::size_t bytes) {
   return guarded({text, bytes},
@@ -139,7 +152,9 @@ ronde_plugin_status poll(ronde_plugin_engine* engine, ronde_plugin_work* work, c
 ronde_plugin_status wait_on(ronde_plugin_engine* engine, ronde_plugin_work* work, void* stream,
                             char* text, std::size_t bytes) {
   return guarded({text, bytes}, [&] {
-    return answer({text, bytes}, engine->engine->wait_on(*work->task, static_cast<Stream>(stream)));
+    const auto waits = engine->engine->wait_on(*work->task, static_cast<Stream>(stream));
+    if (!waits.ok()) return answer({text, bytes}, waits.status());
+    return *waits ? RONDE_PLUGIN_OK : RONDE_PLUGIN_PENDING;
   });
 }
 
@@ -155,7 +170,13 @@ ronde_plugin_status allocate_host(ronde_plugin_engine* engine, std::size_t size,
   });
 }
 
-void free_host(ronde_plugin_engine* engine, void* memory) { engine->engine->free_host(memory); }
+void free_host(ronde_plugin_engine* engine, void* memory) {
+  char ignored[1];
+  (void)guarded({ignored, sizeof ignored}, [&] {
+    engine->engine->free_host(memory);
+    return RONDE_PLUGIN_OK;
+  });
+}
 
 ronde_plugin_status copy_out(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
                              ronde_plugin_work** work, char* text, std::size_t bytes) {
@@ -169,6 +190,25 @@ ronde_plugin_status copy_in(ronde_plugin_engine* engine, const ronde_plugin_copy
                  [&] { return start({text, bytes}, engine->engine->copy_in(*copy), work); });
 }
 
+ronde_plugin_status allocate(ronde_plugin_engine* engine, std::size_t size, void** memory,
+                             std::int32_t* device, char* text, std::size_t bytes) {
+  return guarded({text, bytes}, [&] {
+    const auto allocated = engine->engine->allocate(size);
+    if (!allocated.ok()) return answer({text, bytes}, allocated.status());
+    *memory = *allocated;
+    *device = engine->engine->device();
+    return RONDE_PLUGIN_OK;
+  });
+}
+
+void free_memory(std::int32_t device, void* memory) {
+  char ignored[1];
+  (void)guarded({ignored, sizeof ignored}, [&] {
+    free_result(device, memory);
+    return RONDE_PLUGIN_OK;
+  });
+}
+
 }  // namespace
 
 const ronde_plugin& plugin_table() {
@@ -180,6 +220,8 @@ const ronde_plugin& plugin_table() {
                                        abort_engine,
                                        classify,
                                        check_stream,
+                                       mark,
+                                       unmark,
                                        execute,
                                        poll,
                                        wait_on,
@@ -187,7 +229,9 @@ const ronde_plugin& plugin_table() {
                                        allocate_host,
                                        free_host,
                                        copy_out,
-                                       copy_in};
+                                       copy_in,
+                                       allocate,
+                                       free_memory};
   return kTable;
 }
 

@@ -55,12 +55,42 @@ void Pools::give_block(const Block& block) {
   blocks_.emplace(block.bytes, block.memory);
 }
 
+Result<void*> Pools::take_host(std::size_t bytes) {
+  {
+    const MutexLock lock(mutex_);
+    const auto found = host_blocks_.lower_bound(bytes);
+    if (found != host_blocks_.end() && found->first / kWaste <= bytes) {
+      const auto [size, memory] = *found;
+      host_blocks_.erase(found);
+      lent_host_blocks_.emplace(memory, size);
+      return memory;
+    }
+  }
+  auto memory = cuda_->allocate_host(bytes);
+  if (!memory.ok()) return memory.status();
+  const MutexLock lock(mutex_);
+  lent_host_blocks_.emplace(*memory, bytes);
+  return *memory;
+}
+
+void Pools::give_host(void* memory) {
+  const MutexLock lock(mutex_);
+  const auto found = lent_host_blocks_.find(memory);
+  if (found == lent_host_blocks_.end()) return;
+  host_blocks_.emplace(found->second, memory);
+  lent_host_blocks_.erase(found);
+}
+
 void Pools::clear() {
   const MutexLock lock(mutex_);
   for (const Event event : events_) cuda_->destroy_event(event);
   for (const auto& [bytes, memory] : blocks_) cuda_->free(memory);
+  for (const auto& [bytes, memory] : host_blocks_) cuda_->free_host(memory);
+  for (const auto& [memory, bytes] : lent_host_blocks_) cuda_->free_host(memory);
   events_.clear();
   blocks_.clear();
+  host_blocks_.clear();
+  lent_host_blocks_.clear();
 }
 
 Result<EventLease> EventLease::take(std::shared_ptr<Pools> pools) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What batches borrow: device memory to pack into, and events. Nothing is given back to CUDA before
-// the engine closes, since freeing memory waits for all that runs on the device, other ranks
-// included.
+// What batches and copies borrow: device memory to pack into, host memory to stage in, events.
+// Nothing is given back to CUDA before the engine closes, since freeing memory waits for all that
+// runs on the device, other ranks included; and what was given back after a failure may still be
+// written by a copy that nothing stops.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,11 @@ class Pools {
   base::Result<Block> take_block(std::size_t bytes);
   void give_block(const Block& block);
 
-  // Frees what nobody has borrowed.
+  // The same of host memory.
+  base::Result<void*> take_host(std::size_t bytes);
+  void give_host(void* memory);
+
+  // Frees what nobody has borrowed, and all host memory.
   void clear();
 
  private:
@@ -40,6 +45,8 @@ class Pools {
   base::Mutex mutex_;
   std::vector<Event> events_ RONDE_GUARDED_BY(mutex_);
   std::multimap<std::size_t, std::byte*> blocks_ RONDE_GUARDED_BY(mutex_);
+  std::multimap<std::size_t, void*> host_blocks_ RONDE_GUARDED_BY(mutex_);
+  std::map<void*, std::size_t> lent_host_blocks_ RONDE_GUARDED_BY(mutex_);
 };
 
 // Borrowed as long as this lives. Thread safety: a value that moves.

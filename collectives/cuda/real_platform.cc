@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plug-in as it is installed: CUDA's runtime, linked in; what the driver alone can do, looked
-// up when the program runs, so that the library loads where there is no driver.
-#include <cuda.h>
+// The plug-in as it is installed, with CUDA's runtime linked in.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
+#include <mutex>
 #include <utility>
 
+#include "collectives/cuda/driver_functions.h"
+#include "collectives/cuda/driver_version.h"
 #include "collectives/cuda/platform.h"
 #include "collectives/cuda/plugin_table.h"
 
@@ -28,36 +30,13 @@ Status checked(const char* doing, cudaError_t error) {
   return Status::error(code, std::string("CUDA, ") + doing + ": " + cudaGetErrorString(error));
 }
 
-Status unsupported(const std::string& why) { return Status::error(Code::kUnsupported, why); }
-
-std::string cuda_version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+// Of what may fail, and nothing follows from it.
+bool worked(cudaError_t error) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error == cudaSuccess;
 }
 
-// Functions of the driver that the runtime has no like of.
-struct Driver {
-  CUresult(CUDAAPI* device_get)(CUdevice*, int) = nullptr;
-  CUresult(CUDAAPI* primary_retain)(CUcontext*, CUdevice) = nullptr;
-  CUresult(CUDAAPI* primary_release)(CUdevice) = nullptr;
-  CUresult(CUDAAPI* push)(CUcontext) = nullptr;
-  CUresult(CUDAAPI* pop)(CUcontext*) = nullptr;
-
-  template <class Function>
-  static bool find(Function*& function, const char* name, unsigned version) {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult outcome{};
-    const auto error =
-        cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &outcome);
-    function = reinterpret_cast<Function*>(found);
-    return error == cudaSuccess && found != nullptr;
-  }
-  bool find_all() {
-    return find(device_get, "cuDeviceGet", 2000) &&
-           find(primary_retain, "cuDevicePrimaryCtxRetain", 7000) &&
-           find(primary_release, "cuDevicePrimaryCtxRelease", 11000) &&
-           find(push, "cuCtxPushCurrent", 4000) && find(pop, "cuCtxPopCurrent", 4000);
-  }
-};
+Status unsupported(const std::string& why) { return Status::error(Code::kUnsupported, why); }
 
 // "580.65.06", as the kernel has it.
 std::string driver_text(int driver) {
@@ -69,20 +48,18 @@ std::string driver_text(int driver) {
 class RealCuda final : public CudaApi {
  public:
   ~RealCuda() override {
+    if (pool_ != nullptr) (void)cudaMemPoolDestroy(pool_);  // when its last memory is freed
     if (context_ != nullptr) driver_.primary_release(device_);
   }
 
   Result<DeviceInfo> start() override {
     int driver = 0;
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-      return unsupported("there is no NVIDIA driver (libcuda.so.1) on this machine");
-    }
-    if (driver / 1000 < CUDART_VERSION / 1000) {
-      return unsupported("the NVIDIA driver is one for CUDA " + cuda_version_text(driver) +
-                         ", and this plug-in needs " + cuda_version_text(CUDART_VERSION));
-    }
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    RONDE_RETURN_IF_ERROR(check_driver(driver, CUDART_VERSION));
+    const RelaxedCapture relaxed;
     int count = 0;
     if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
+      (void)cudaGetLastError();
       return unsupported(std::string("there is no CUDA device: ") + cudaGetErrorString(error));
     }
     RONDE_RETURN_IF_ERROR(checked("asking for the device", cudaGetDevice(&ordinal_)));
@@ -102,11 +79,17 @@ class RealCuda final : public CudaApi {
   }
 
   // Of the driver: cudaSetDevice() back would start the device that was current but never used.
-  Status enter() override {
-    if (driver_.push(context_) == CUDA_SUCCESS) return {};
-    return Status::error(Code::kClosed, "the CUDA driver is shutting down");
+  Result<cudaStreamCaptureMode> enter() override {
+    const Status gone = Status::error(Code::kClosed, "the CUDA driver is shutting down");
+    if (driver_.push(context_) != CUDA_SUCCESS) return gone;
+    auto mode = cudaStreamCaptureModeRelaxed;
+    if (cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess) return mode;
+    CUcontext ignored = nullptr;
+    driver_.pop(&ignored);
+    return gone;
   }
-  void leave() override {
+  void leave(cudaStreamCaptureMode before) override {
+    (void)cudaThreadExchangeStreamCaptureMode(&before);
     CUcontext ignored = nullptr;
     driver_.pop(&ignored);
   }
@@ -122,7 +105,7 @@ class RealCuda final : public CudaApi {
         cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least)));
     return stream;
   }
-  void destroy_stream(Stream stream) override { (void)cudaStreamDestroy(stream); }
+  void destroy_stream(Stream stream) override { (void)worked(cudaStreamDestroy(stream)); }
   Result<bool> is_idle(Stream stream) override {
     return is_done("running a stream", cudaStreamQuery(stream));
   }
@@ -150,7 +133,7 @@ class RealCuda final : public CudaApi {
         checked("making an event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming)));
     return event;
   }
-  void destroy_event(Event event) override { (void)cudaEventDestroy(event); }
+  void destroy_event(Event event) override { (void)worked(cudaEventDestroy(event)); }
   Status record(Event event, Stream stream) override {
     return checked("recording an event", cudaEventRecord(event, stream));
   }
@@ -166,14 +149,27 @@ class RealCuda final : public CudaApi {
     RONDE_RETURN_IF_ERROR(checked("allocating device memory", cudaMalloc(&memory, bytes)));
     return memory;
   }
-  void free(void* memory) override { (void)cudaFree(memory); }
+  void free(void* memory) override { (void)worked(cudaFree(memory)); }
+  Result<void*> allocate_in(Stream stream, std::size_t bytes) override {
+    {
+      const std::lock_guard lock(pool_mutex_);
+      if (pool_ == nullptr) RONDE_RETURN_IF_ERROR(make_pool());
+    }
+    void* memory = nullptr;
+    RONDE_RETURN_IF_ERROR(checked("allocating device memory",
+                                  cudaMallocFromPoolAsync(&memory, bytes, pool_, stream)));
+    return memory;
+  }
+  void free_in(Stream stream, void* memory) override {
+    (void)worked(cudaFreeAsync(memory, stream));
+  }
   Result<void*> allocate_host(std::size_t bytes) override {
     void* memory = nullptr;
     RONDE_RETURN_IF_ERROR(checked("allocating pinned host memory",
                                   cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)));
     return memory;
   }
-  void free_host(void* memory) override { (void)cudaFreeHost(memory); }
+  void free_host(void* memory) override { (void)worked(cudaFreeHost(memory)); }
   Result<MemoryPlace> place_of(const void* pointer) override {
     cudaPointerAttributes attributes{};
     RONDE_RETURN_IF_ERROR(
@@ -200,16 +196,60 @@ class RealCuda final : public CudaApi {
 
  private:
   Status take_context() {
-    if (!driver_.find_all()) {
-      (void)cudaGetLastError();
-      return unsupported("the NVIDIA driver lacks a function");
-    }
+    auto driver = DriverFunctions::find();
+    if (!driver.ok()) return driver.status();
+    driver_ = *driver;
     if (driver_.device_get(&device_, ordinal_) != CUDA_SUCCESS ||
         driver_.primary_retain(&context_, device_) != CUDA_SUCCESS) {
       context_ = nullptr;
       return unsupported("device " + std::to_string(ordinal_) + " cannot be used");
     }
     return {};
+  }
+
+  // A pool of its own: what the program does with the device's stays apart, and no allocation waits
+  // until what another stream has freed is free. Results come back in every step, so some memory
+  // stays in the pool: taking it from the device again costs more than the collective.
+  Status make_pool() {
+    int supported = 0;
+    RONDE_RETURN_IF_ERROR(
+        checked("asking for memory pools",
+                cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, ordinal_)));
+    if (supported == 0) {
+      return Status::error(Code::kSystem, "this device, or its driver, has no memory pools");
+    }
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, ordinal_};
+    RONDE_RETURN_IF_ERROR(checked("making a memory pool", cudaMemPoolCreate(&pool_, &properties)));
+    int never = 0;
+    RONDE_RETURN_IF_ERROR(
+        checked("setting up a memory pool",
+                cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never)));
+    std::uint64_t kept = kKeptBytes;
+    (void)worked(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept));
+    let_peers_in();
+    return {};
+  }
+
+  // NCCL reads the memory of ranks in the same process directly; that of a pool is the device's
+  // alone at first.
+  void let_peers_in() {
+    int count = 0;
+    (void)worked(cudaGetDeviceCount(&count));
+    for (int peer = 0; peer < count; ++peer) {
+      int can = 0;
+      if (peer == ordinal_ || !worked(cudaDeviceCanAccessPeer(&can, peer, ordinal_)) || can == 0) {
+        continue;
+      }
+      // Devices of other processes are not touched.
+      const PrimaryContext used(driver_, peer);
+      if (!used.is_current()) continue;
+      cudaMemAccessDesc access{};
+      access.location = {cudaMemLocationTypeDevice, peer};
+      access.flags = cudaMemAccessFlagsProtReadWrite;
+      (void)worked(cudaMemPoolSetAccess(pool_, &access, 1));
+    }
   }
 
   static Result<bool> is_done(const char* doing, cudaError_t error) {
@@ -221,18 +261,45 @@ class RealCuda final : public CudaApi {
     return true;
   }
 
-  Driver driver_;
+  static constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20;
+
+  DriverFunctions driver_;
   int ordinal_ = 0;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   int multiprocessors_ = 0;
+  std::mutex pool_mutex_;
+  cudaMemPool_t pool_ = nullptr;  // once there is a result
 };
+
+// Whether freeing in the default stream would end a capture of the program's.
+bool is_default_stream_free() {
+  auto state = cudaStreamCaptureStatusNone;
+  return worked(cudaStreamIsCapturing(cudaStreamLegacy, &state)) &&
+         state == cudaStreamCaptureStatusNone;
+}
 
 }  // namespace
 
 std::unique_ptr<CudaApi> make_cuda() { return std::make_unique<RealCuda>(); }
 
 Result<NcclApi> find_nccl() { return load_nccl(); }
+
+// In the default stream: behind what the program has put into its ordinary streams, which may read
+// the memory. cudaFree() would wait for the whole device, other ranks included.
+void free_result(int device, void* memory) {
+  static const auto* const kDriver = new auto(DriverFunctions::find());  // also after exit()
+  if (memory == nullptr || !kDriver->ok()) return;
+  const PrimaryContext context(**kDriver, device);
+  if (!context.is_current()) return;
+  const RelaxedCapture relaxed;
+  if (is_default_stream_free()) {
+    (void)worked(cudaFreeAsync(memory, cudaStreamLegacy));
+  } else if (Stream own = nullptr; worked(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking))) {
+    (void)worked(cudaFreeAsync(memory, own));
+    (void)worked(cudaStreamDestroy(own));  // what is in it still happens
+  }
+}
 
 }  // namespace ronde::collectives::cuda
 

@@ -42,6 +42,9 @@ Status failed(const ronde_plugin& table, const char* doing, ronde_plugin_status 
                        "the device (" + std::string(table.name) + ") " + doing + ": " + text.get());
 }
 
+// Of the threads that submit while another one closes.
+Status closed() { return Status::error(Code::kClosed, "this engine has been closed"); }
+
 }  // namespace
 
 // ---- works ----
@@ -59,13 +62,15 @@ Result<bool> DeviceWork::poll() {
   return failure_ = failed(table_, "failed", RONDE_PLUGIN_FAILED, text);
 }
 
-Status DeviceWork::wait_on(void* stream) {
+Result<bool> DeviceWork::wait_on(void* stream) {
   const MutexLock lock(mutex_);
-  if (work_ == nullptr) return failure_;
+  if (!failure_.ok()) return failure_;
+  if (work_ == nullptr) return true;
   Text text;
   const auto status = table_.wait_on(engine_, work_, stream, text.bytes.data(), text.bytes.size());
-  return status == RONDE_PLUGIN_OK ? Status()
-                                   : failed(table_, "cannot have the stream wait", status, text);
+  if (status == RONDE_PLUGIN_OK) return true;
+  if (status == RONDE_PLUGIN_PENDING) return false;
+  return failed(table_, "cannot have the stream wait", status, text);
 }
 
 bool DeviceWork::is_over() {
@@ -82,7 +87,8 @@ void DeviceWork::forget() {
 
 // ---- the start and the end ----
 
-Device::Device(const ronde_plugin& table, Host host) : table_(table), host_(std::move(host)) {
+Device::Device(const ronde_plugin& table, Host host)
+    : table_(table), gate_(std::make_shared<PluginGate>(table)), host_(std::move(host)) {
   given_.struct_size = sizeof given_;
   given_.context = this;
   given_.rank = host_.rank;
@@ -116,7 +122,10 @@ Result<std::shared_ptr<Device>> Device::open(const PluginLibrary& library, Host 
   Text text;
   const auto status = device->table_.open(&device->given_, &device->engine_, &device->info_,
                                           text.bytes.data(), text.bytes.size());
-  if (status == RONDE_PLUGIN_OK && device->engine_ != nullptr) return device;
+  if (status == RONDE_PLUGIN_OK && device->engine_ != nullptr) {
+    device->gate_->open(device->engine_);
+    return device;
+  }
   device->engine_ = nullptr;
   // Not an error of the engine: the text alone is for people.
   return Status::error(Code::kUnsupported, text.get());
@@ -141,37 +150,60 @@ void Device::abort(const std::string& why) {
     std::this_thread::sleep_for(kAbortPoll);
   }
   stuck_ = !works_.empty();
+  if (!stuck_) return;
+  host_.log(base::LogLevel::kError, "the device (" + name() + ") did not end " +
+                                        std::to_string(works_.size()) +
+                                        " of its works in time: until it does, it may read and "
+                                        "write the memory of tensors that have failed");
 }
 
 void Device::close() {
+  if (engine_ == nullptr) return;
+  gate_->shut();
   for (const DeviceWorkPtr& work : works_) work->forget();
   works_.clear();
-  if (engine_ != nullptr) table_.close(std::exchange(engine_, nullptr));
+  table_.close(std::exchange(engine_, nullptr));
 }
 
 // ---- what a caller gave ----
 
 Result<ronde_plugin_memory> Device::classify(const void* pointer) {
-  RONDE_RETURN_IF_ERROR(usable());
   Text text;
   ronde_plugin_memory memory{RONDE_MEMORY_HOST, -1};
-  const auto status =
-      table_.classify(engine_, pointer, &memory, text.bytes.data(), text.bytes.size());
+  auto status = RONDE_PLUGIN_OK;
+  if (!gate_->enter([&](const ronde_plugin& table, ronde_plugin_engine* engine) {
+        status = table.classify(engine, pointer, &memory, text.bytes.data(), text.bytes.size());
+      })) {
+    return closed();
+  }
   if (status == RONDE_PLUGIN_OK) return memory;
   return Status::error(Code::kInvalidArgument, text.get());
 }
 
-Status Device::usable() const {
-  if (engine_ != nullptr) return {};
-  return Status::error(Code::kClosed, "this engine has been closed");
-}
-
 Status Device::check_stream(void* stream) {
-  RONDE_RETURN_IF_ERROR(usable());
   Text text;
-  const auto status = table_.check_stream(engine_, stream, text.bytes.data(), text.bytes.size());
+  auto status = RONDE_PLUGIN_OK;
+  if (!gate_->enter([&](const ronde_plugin& table, ronde_plugin_engine* engine) {
+        status = table.check_stream(engine, stream, text.bytes.data(), text.bytes.size());
+      })) {
+    return closed();
+  }
   if (status == RONDE_PLUGIN_OK) return {};
   return Status::error(Code::kInvalidArgument, text.get());
+}
+
+Result<ReadyMarkPtr> Device::mark(void* stream, void* event) {
+  Text text;
+  ronde_plugin_mark* mark = nullptr;
+  auto status = RONDE_PLUGIN_OK;
+  if (!gate_->enter([&](const ronde_plugin& table, ronde_plugin_engine* engine) {
+        status = table.mark(engine, stream, event, &mark, text.bytes.data(), text.bytes.size());
+      })) {
+    return closed();
+  }
+  if (status == RONDE_PLUGIN_OK) return std::make_shared<const ReadyMark>(gate_, mark);
+  if (status == RONDE_PLUGIN_INVALID) return Status::error(Code::kInvalidArgument, text.get());
+  return failed(table_, "cannot tell when the tensor is ready", status, text);
 }
 
 // ---- what it does ----

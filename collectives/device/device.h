@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "collectives/device/plugin.h"
+#include "collectives/device/plugin_gate.h"
 #include "collectives/device/plugin_library.h"
 
 namespace ronde::collectives {
@@ -35,8 +36,9 @@ class DeviceWork {
 
   // Whether it is over; then it has been released. Its error ends the job.
   base::Result<bool> poll();
-  // What is put into `stream` from now on begins when it is over.
-  base::Status wait_on(void* stream);
+  // True: what is put into `stream` from now on begins when it is over. False: it is in no stream
+  // of the device yet; ask again.
+  base::Result<bool> wait_on(void* stream);
   [[nodiscard]] bool is_over();
   // The plug-in has it no more, or never will give an answer.
   void forget();
@@ -44,7 +46,9 @@ class DeviceWork {
  private:
   const ronde_plugin& table_;
   ronde_plugin_engine* const engine_;
-  base::Mutex mutex_;  // a waiter may come while it ends
+  // A waiter may come while it ends, and while the device is closed. Held over calls of the
+  // plug-in, none of which blocks.
+  base::Mutex mutex_;
   ronde_plugin_work* work_ RONDE_GUARDED_BY(mutex_);
   base::Status failure_ RONDE_GUARDED_BY(mutex_);
 };
@@ -64,8 +68,8 @@ struct DeviceMemory {
   void (*free)(std::int32_t device, void* memory) = nullptr;
 };
 
-// Thread safety: check_memory() and check_stream() from any thread; the rest belongs to whoever
-// opens it, and then to the agent.
+// Thread safety: classify(), check_stream() and mark() from any thread, also while it is closed;
+// the rest belongs to whoever opens it, and then to the agent.
 class Device {
  public:
   // What a plug-in is given. The functions are called until close() has returned.
@@ -98,6 +102,9 @@ class Device {
   // What a pointer is.
   base::Result<ronde_plugin_memory> classify(const void* pointer);
   base::Status check_stream(void* stream);
+  // What is in `stream` now, or up to `event` as it was recorded last. kInvalidArgument: of what
+  // the caller gave. Other errors end the job.
+  base::Result<ReadyMarkPtr> mark(void* stream, void* event);
 
   // kUnsupported: no rank's device can do this; nothing was done. Other errors end the job.
   base::Result<DeviceWorkPtr> execute(const ronde_plugin_batch& batch);
@@ -107,7 +114,8 @@ class Device {
   base::Result<DeviceMemory> allocate(std::size_t bytes);
 
   // The job has failed: nothing of this device is under way when it returns, if the plug-in keeps
-  // its promise to end within a second. Nothing but close() may follow.
+  // its promise to end within a second, and memory that it copied from and to may be given back.
+  // Takes up to two. Nothing but close() may follow.
   void abort(const std::string& why);
   // After it the plug-in is not called any more. May be called again.
   void close();
@@ -120,11 +128,11 @@ class Device {
                                         ronde_plugin_work**, char*, std::size_t);
 
   Device(const ronde_plugin& table, Host host);
-  [[nodiscard]] base::Status usable() const;
   base::Result<DeviceWorkPtr> copy(Start start, const char* what, const ronde_plugin_copy& copy);
   DeviceWorkPtr keep(ronde_plugin_work* work);
 
   const ronde_plugin& table_;
+  const std::shared_ptr<PluginGate> gate_;  // for those who are not the agent
   const Host host_;
   ronde_plugin_host given_{};
   ronde_plugin_info info_{};

@@ -20,6 +20,7 @@ using base::Result;
 using base::Status;
 
 constexpr std::string_view kOwnPlugin = "libronde_cuda.so";
+constexpr std::string_view kNoPlugin = "off";
 
 Status refused(const std::string& path, const std::string& why) {
   return Status::error(Code::kUnsupported, "the plug-in " + path + " is not used: " + why);
@@ -27,12 +28,14 @@ Status refused(const std::string& path, const std::string& why) {
 
 // The name of a function that every plug-in has and this one lacks, or nothing.
 std::string_view missing_function(const ronde_plugin& table) {
-  const std::array<std::pair<std::string_view, bool>, 14> functions{{
+  const std::array<std::pair<std::string_view, bool>, 16> functions{{
       {"open", table.open != nullptr},
       {"close", table.close != nullptr},
       {"abort", table.abort != nullptr},
       {"classify", table.classify != nullptr},
       {"check_stream", table.check_stream != nullptr},
+      {"mark", table.mark != nullptr},
+      {"unmark", table.unmark != nullptr},
       {"poll", table.poll != nullptr},
       {"wait_on", table.wait_on != nullptr},
       {"release", table.release != nullptr},
@@ -53,6 +56,7 @@ std::string_view missing_function(const ronde_plugin& table) {
 
 PluginPlace plugin_place(const std::string& wanted, const std::string& library_folder) {
   namespace fs = std::filesystem;
+  if (wanted == kNoPlugin) return {"", false};
   if (wanted.empty()) return {(fs::path(library_folder) / kOwnPlugin).string(), false};
   std::error_code ignored;
   if (fs::is_directory(wanted, ignored)) return {(fs::path(wanted) / kOwnPlugin).string(), true};

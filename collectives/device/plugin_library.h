@@ -12,10 +12,10 @@
 
 namespace ronde::collectives {
 
-// Where a plug-in may be, in the order to try. `wanted` (RONDE_PLUGIN_PATH) is a file or a folder
-// and then the only place; `library_folder` is where libronde.so lies. Pure.
+// Where a plug-in may be. `wanted` (RONDE_PLUGIN_PATH) is a file or a folder, or "off", and then
+// the only place; `library_folder` is where libronde.so lies.
 struct PluginPlace {
-  std::string path;
+  std::string path;       // empty: none is wanted
   bool required = false;  // somebody asked for it: that it is missing is worth a warning
 
   friend bool operator==(const PluginPlace&, const PluginPlace&) = default;

@@ -46,7 +46,7 @@ TEST(ConformanceMemory, ACopyOfNothingIsOverWhenTheTensorIsReady) {
     void* const stream = kit.make_stream();
     kit.delay(stream, 50);
     ronde_plugin_tensor tensor{};
-    tensor.stream = stream;
+    tensor.ready = rank.mark(stream);
     ronde_plugin_copy copy{};
     copy.struct_size = sizeof copy;
     copy.tensor = &tensor;
@@ -57,6 +57,7 @@ TEST(ConformanceMemory, ACopyOfNothingIsOverWhenTheTensorIsReady) {
         << text.data();
     EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
     EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK) << rank.text();
+    rank.unmark(tensor.ready);
     kit.free_stream(stream);
   });
 }
@@ -70,7 +71,7 @@ TEST(ConformanceMemory, ABarrierBeginsBehindItsTensorsStream) {
     void* const stream = kit.make_stream();
     if (rank.rank() == 0) kit.delay(stream, 50);
     ronde_plugin_tensor tensor{};
-    tensor.stream = stream;
+    tensor.ready = rank.mark(stream);
     ronde_plugin_batch batch{};
     batch.struct_size = sizeof batch;
     batch.sequence = 1;
@@ -83,6 +84,7 @@ TEST(ConformanceMemory, ABarrierBeginsBehindItsTensorsStream) {
       EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
     }
     EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK) << rank.text();
+    rank.unmark(tensor.ready);
     kit.free_stream(stream);
   });
 }

@@ -4,89 +4,12 @@
 // same.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "test/device/device_job.h"
+#include "test/device/conformance.h"
 
 namespace ronde::device_test {
 namespace {
-
-// Numbers of ronde.h.
-constexpr std::int32_t kI32 = 5;
-constexpr std::int32_t kI64 = 7;
-constexpr std::int32_t kF32 = 10;
-constexpr std::int32_t kF64 = 11;
-constexpr std::int32_t kAverage = 0;
-constexpr std::int32_t kSum = 1;
-constexpr std::int32_t kMin = 2;
-constexpr std::int32_t kMax = 3;
-constexpr std::int32_t kProduct = 4;
-constexpr std::int32_t kToBf16 = 1;
-constexpr std::int32_t kToF16 = 2;
-
-template <class T>
-constexpr std::int32_t kDType = 0;
-template <>
-constexpr std::int32_t kDType<std::int32_t> = kI32;
-template <>
-constexpr std::int32_t kDType<std::int64_t> = kI64;
-template <>
-constexpr std::int32_t kDType<float> = kF32;
-template <>
-constexpr std::int32_t kDType<double> = kF64;
-
-ronde_plugin_batch batch_of(ronde_plugin_operation operation,
-                            const std::vector<ronde_plugin_tensor>& tensors,
-                            std::int32_t dtype = kF32) {
-  ronde_plugin_batch batch{};
-  batch.struct_size = sizeof batch;
-  batch.operation = operation;
-  batch.dtype = dtype;
-  batch.op = kSum;
-  batch.tensor_count = static_cast<std::int32_t>(tensors.size());
-  batch.tensors = tensors.data();
-  batch.prescale = batch.postscale = 1.0;
-  return batch;
-}
-
-ronde_plugin_tensor tensor_of(const void* input, void* output, std::size_t elements,
-                              void* stream = nullptr, void* ready_event = nullptr) {
-  return {input, output, static_cast<std::int64_t>(elements), stream, ready_event};
-}
-
-// 1 to 4, by rank and place.
-template <class T>
-std::vector<T> contribution(std::int32_t rank, std::size_t elements) {
-  std::vector<T> values(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    values[i] = static_cast<T>(1 + (i + static_cast<std::size_t>(rank)) % 4);
-  }
-  return values;
-}
-
-double folded(std::int32_t op, std::int32_t ranks, std::size_t place) {
-  double result = op == kProduct || op == kMin ? 1 : 0;
-  if (op == kMin) result = 100;
-  for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const auto value = static_cast<double>(1 + (place + static_cast<std::size_t>(rank)) % 4);
-    if (op == kMin) result = std::min(result, value);
-    if (op == kMax) result = std::max(result, value);
-    if (op == kProduct) result *= value;
-    if (op == kSum || op == kAverage) result += value;
-  }
-  return op == kAverage ? result / ranks : result;
-}
-
-class Conformance : public testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    const Device& device = Device::instance();
-    ASSERT_NE(device.plugin, nullptr) << "RONDE_DEVICE_PLUGIN names no plug-in";
-    ASSERT_NE(device.kit, nullptr) << "the plug-in has no kit";
-  }
-  DeviceJob job_{GetParam()};
-};
 
 TEST_P(Conformance, OpensAndSaysWhatItIs) {
   EXPECT_EQ(Device::instance().plugin->version, RONDE_PLUGIN_VERSION);
@@ -237,64 +160,6 @@ TEST_P(Conformance, AllToAllAndBarrier) {
   });
 }
 
-TEST_P(Conformance, BeginsBehindTheTensorsStreamAndEvent) {
-  job_.run([](DeviceRank& rank) {
-    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    const ronde_device_kit& kit = *Device::instance().kit;
-    void* const stream = kit.make_stream();
-    for (const bool with_event : {false, true}) {
-      const DeviceMemory source(contribution<float>(rank.rank(), 500));
-      const DeviceMemory memory(std::vector<float>(500, -1000.0F));
-      kit.delay(stream, 30);
-      kit.copy(stream, memory.get(), source.get(), 500 * sizeof(float));
-      void* const event = with_event ? kit.make_event(stream) : nullptr;
-      // Behind the event, so that it need not be waited for.
-      if (with_event) kit.delay(stream, 300);
-      const std::vector<ronde_plugin_tensor> tensors{
-          tensor_of(memory.get(), memory.get(), 500, stream, event)};
-      ronde_plugin_work* const work = rank.execute(batch_of(RONDE_PLUGIN_ALLREDUCE, tensors));
-      EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
-      ASSERT_EQ(rank.finish(work), RONDE_PLUGIN_OK) << rank.text();
-      EXPECT_GE(rank.rings(), 1);
-      const auto values = memory.values<float>();
-      for (std::size_t place = 0; place < values.size(); ++place) {
-        ASSERT_EQ(values[place], folded(kSum, rank.size(), place)) << "event: " << with_event;
-      }
-      if (with_event) kit.free_event(event);
-    }
-    kit.synchronize(stream);
-    kit.free_stream(stream);
-  });
-}
-
-TEST_P(Conformance, AStreamWaitsForAWork) {
-  job_.run([](DeviceRank& rank) {
-    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    const ronde_device_kit& kit = *Device::instance().kit;
-    void* const before = kit.make_stream();
-    void* const after = kit.make_stream();
-    const DeviceMemory memory(contribution<float>(rank.rank(), 500));
-    const DeviceMemory result(std::vector<float>(500));
-    kit.delay(before, 50);
-    const std::vector<ronde_plugin_tensor> tensors{
-        tensor_of(memory.get(), memory.get(), 500, before)};
-    ronde_plugin_work* const work = rank.execute(batch_of(RONDE_PLUGIN_ALLREDUCE, tensors));
-    Text text{};
-    ASSERT_EQ(rank.plugin().wait_on(rank.engine(), work, after, text.data(), text.size()),
-              RONDE_PLUGIN_OK);
-    kit.copy(after, result.get(), memory.get(), 500 * sizeof(float));
-    EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING) << "the host did not wait";
-    kit.synchronize(after);
-    const auto values = result.values<float>();
-    for (std::size_t place = 0; place < values.size(); ++place) {
-      ASSERT_EQ(values[place], folded(kSum, rank.size(), place));
-    }
-    ASSERT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
-    kit.free_stream(before);
-    kit.free_stream(after);
-  });
-}
-
 TEST_P(Conformance, AbortEndsWhatWaitsForOthers) {
   if (GetParam() == 1) return;  // nobody to wait for
   job_.run([this](DeviceRank& rank) {
@@ -365,7 +230,8 @@ TEST_P(Conformance, StagesPartsOfATensor) {
     void* const stream = kit.make_stream();
     kit.delay(stream, 20);
     kit.copy(stream, input.get(), source.get(), 1000 * sizeof(float));
-    const ronde_plugin_tensor tensor = tensor_of(input.get(), output.get(), 1000, stream);
+    ronde_plugin_mark* const mark = rank.mark(stream);
+    const ronde_plugin_tensor tensor = tensor_of(input.get(), output.get(), 1000, mark);
     Text text{};
     void* host = nullptr;
     ASSERT_EQ(rank.plugin().allocate_host(rank.engine(), 400 * sizeof(float), &host, text.data(),
@@ -388,6 +254,7 @@ TEST_P(Conformance, StagesPartsOfATensor) {
       ASSERT_EQ(result[i], i < 300 || i >= 700 ? -1.0F : values[i] + 0.5F) << i;
     }
     rank.plugin().free_host(rank.engine(), host);
+    rank.unmark(mark);
     kit.free_stream(stream);
   });
 }

@@ -128,6 +128,25 @@ class DeviceRank {
   ronde_plugin_status poll(ronde_plugin_work* work) {
     return plugin().poll(engine_, work, text_.data(), text_.size());
   }
+  // What is in the stream now, or up to the event; until unmark().
+  ronde_plugin_mark* mark(void* stream, void* ready_event = nullptr) {
+    ronde_plugin_mark* result = nullptr;
+    const auto status =
+        plugin().mark(engine_, stream, ready_event, &result, text_.data(), text_.size());
+    EXPECT_EQ(status, RONDE_PLUGIN_OK) << text();
+    return result;
+  }
+  void unmark(ronde_plugin_mark* mark) { plugin().unmark(engine_, mark); }
+  // Asks until the work is in a stream of the device.
+  ronde_plugin_status wait_on(ronde_plugin_work* work, void* stream) {
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (true) {
+      const auto status = plugin().wait_on(engine_, work, stream, text_.data(), text_.size());
+      if (status != RONDE_PLUGIN_PENDING || std::chrono::steady_clock::now() > end) return status;
+      poll(work);  // some go on only when they are looked at
+      std::this_thread::yield();
+    }
+  }
   void close() {
     if (engine_ != nullptr) plugin().close(engine_);
     engine_ = nullptr;

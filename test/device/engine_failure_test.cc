@@ -116,6 +116,28 @@ TEST_F(DeviceFailure, AWaitOfAStreamEndsWithTheJob) {
   on_ranks(2, [&](int rank) { engines[static_cast<std::size_t>(rank)]->close().ignore(); });
 }
 
+// The batch is with the device, which cannot put it into a stream yet.
+TEST_F(DeviceFailure, AWaitOfAStreamForWhatDoesNotBeginEndsWithTheJob) {
+  ::setenv("RONDE_TOY", "late streams", 1);
+  testing::EngineOptions options = options_of_device();
+  options.environment.insert(options.environment.end(), {"RONDE_STALL_WARNING_SECONDS=0.05",
+                                                         "RONDE_STALL_FAILURE_SECONDS=0.2"});
+  const auto engines = open_engines(2, options);
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const DeviceMemory memory(all(1.0F));
+    const StreamOwner before;
+    const StreamOwner after;
+    Device::instance().kit->delay(before.get(), 600);
+    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    ASSERT_TRUE(work.ok());
+    const Status status = engine.wait(**work, after.get());
+    EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr("'t' has waited for"));
+    EXPECT_FALSE(engine.close().ok());
+  });
+}
+
 TEST_F(DeviceFailure, ClosingWaitsForWhatIsUnderWay) {
   for (const char* const toy : {"", "staged"}) {
     ::setenv("RONDE_TOY", toy, 1);

@@ -74,6 +74,10 @@ TEST_F(DeviceStart, IsSilentWithoutOne) {
   EXPECT_EQ(lines_of({}, "there is no device plug-in beside libronde.so"), "");
 }
 
+TEST_F(DeviceStart, IsOffWhereItIsSwitchedOff) {
+  EXPECT_EQ(lines_of(with("off"), "this engine serves no device: RONDE_PLUGIN_PATH=off"), "");
+}
+
 TEST_F(DeviceStart, OneRankThatCannotReachTheOthersIsEnoughForHostMemory) {
   ::setenv("RONDE_TOY", "staged on rank 1", 1);
   EXPECT_THAT(lines_of(chatty(), ""),
@@ -105,25 +109,35 @@ TEST_F(DeviceStart, RefusesWhatIsNoPluginAndGoesOn) {
               HasSubstr("/nowhere/lib.so cannot be loaded"));
 }
 
-TEST_F(DeviceStart, RanksThatFindDifferentPluginsUseNone) {
+// What a job of two ranks prints, which go on without a device.
+std::string lines_of_different(const std::vector<std::string>& first,
+                               const std::vector<std::string>& second) {
   const auto job = runtime::LocalJob::create(2);
-  ASSERT_TRUE(job.ok());
+  EXPECT_TRUE(job.ok());
   ::testing::internal::CaptureStderr();
   testing::on_ranks(2, [&](int rank) {
     const auto open = [&](const base::Config& config, const base::Clock& clock) {
       return (*job)->join(rank, config, clock);
     };
-    const auto environment =
-        rank == 0 ? options_of_device().environment : std::vector<std::string>();
-    const auto engine = Engine::open(open, environment, std::make_shared<base::SteadyClock>());
+    const auto engine =
+        Engine::open(open, rank == 0 ? first : second, std::make_shared<base::SteadyClock>());
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     std::vector<float> host(10, 1.0F);
     EXPECT_TRUE(submit_and_wait(**engine, testing::allreduce_of("host", host)).ok());
     EXPECT_TRUE((*engine)->close().ok());
   });
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST_F(DeviceStart, RanksThatFindDifferentPluginsUseNone) {
+  const auto toy = options_of_device().environment;
+  EXPECT_THAT(lines_of_different(toy, {}),
               HasSubstr("not all ranks have a device plug-in: no device plug-in on rank 1, the "
                         "plug-in 'toy' on rank 0; tensors in host memory go their usual way"));
+  EXPECT_THAT(lines_of_different(toy, {"RONDE_PLUGIN_PATH=off"}),
+              HasSubstr("not all ranks have a device plug-in: RONDE_PLUGIN_PATH=off on rank 1, the "
+                        "plug-in 'toy' on rank 0; tensors in host memory go their usual way"));
+  EXPECT_EQ(lines_of_different({}, {"RONDE_PLUGIN_PATH=off"}), "");
 }
 
 }  // namespace

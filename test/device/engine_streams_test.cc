@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "test/device/device_engines.h"
@@ -56,6 +57,80 @@ TEST(DeviceStreams, AnEventIsEnough) {
     EXPECT_EQ(late.values<float>(), all(0.0F)) << "what is behind the event was waited for";
     kit.free_event(event);
   });
+}
+
+// The batch runs long after submit: rank 1 comes late. By then the event is recorded again, behind
+// what would hold the batch up, and the stream is gone.
+TEST(DeviceStreams, StreamsAndEventsAreReadAtSubmit) {
+  for (const char* const toy : {"", "staged"}) {
+    ::setenv("RONDE_TOY", toy, 1);
+    testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+      const ronde_device_kit& kit = *Device::instance().kit;
+      const DeviceMemory one(all(-1000.0F));
+      const DeviceMemory other(all(-1000.0F));
+      const DeviceMemory source(all(static_cast<float>(rank + 1)));
+      const DeviceMemory late(all(0.0F));
+      const StreamOwner slow;
+      void* const stream = kit.make_stream();
+      kit.delay(stream, 30);
+      kit.copy(stream, one.get(), source.get(), kBytes);
+      kit.copy(stream, other.get(), source.get(), kBytes);
+      void* const event = kit.make_event(stream);
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      const auto a = engine.submit(device_allreduce("a", one, kElements, stream));
+      const auto b = engine.submit(device_allreduce("b", other, kElements, stream, event));
+      ASSERT_TRUE(a.ok() && b.ok());
+      kit.delay(slow.get(), 1000);
+      kit.copy(slow.get(), late.get(), source.get(), kBytes);
+      kit.record_event(event, slow.get());
+      kit.free_stream(stream);
+      ASSERT_TRUE(engine.wait(**a).ok());
+      ASSERT_TRUE(engine.wait(**b).ok());
+      EXPECT_EQ(late.values<float>(), all(0.0F)) << "the event was read when the batch began";
+      EXPECT_EQ(one.values<float>(), all(3.0F));
+      EXPECT_EQ(other.values<float>(), all(3.0F));
+      kit.synchronize(slow.get());
+      kit.free_event(event);
+    });
+  }
+  ::unsetenv("RONDE_TOY");
+}
+
+TEST(DeviceStreams, AStreamMayBeCapturedOnceTheTensorIsSubmitted) {
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const DeviceMemory memory(all(1.0F));
+    const StreamOwner stream;
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    const auto work = engine.submit(device_allreduce("t", memory, kElements, stream.get()));
+    ASSERT_TRUE(work.ok());
+    kit.begin_capture(stream.get());
+    EXPECT_TRUE(engine.wait(**work).ok());
+    kit.end_capture(stream.get());
+    EXPECT_EQ(memory.values<float>(), all(2.0F));
+  });
+}
+
+// The device takes a while before a stream can wait for it.
+TEST(DeviceStreams, AStreamIsToldToWaitAsSoonAsThatCanBe) {
+  ::setenv("RONDE_TOY", "late streams", 1);
+  testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const StreamOwner before;
+    const StreamOwner after;
+    const DeviceMemory memory(all(static_cast<float>(rank + 1)));
+    const DeviceMemory result(all(0.0F));
+    kit.delay(before.get(), rank == 0 ? 200 : 100);
+    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    ASSERT_TRUE(work.ok());
+    const auto waits = engine.wait(**work, after.get());
+    ASSERT_TRUE(waits.ok()) << waits.message();
+    kit.copy(after.get(), result.get(), memory.get(), kBytes);
+    kit.synchronize(after.get());
+    EXPECT_EQ(result.values<float>(), all(3.0F));
+    EXPECT_TRUE(engine.wait(**work).ok());
+  });
+  ::unsetenv("RONDE_TOY");
 }
 
 TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {

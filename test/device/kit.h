@@ -28,8 +28,9 @@ typedef struct ronde_device_kit {
   void (*delay)(void* stream, int32_t milliseconds);
   void (*copy)(void* stream, void* to, const void* from, size_t bytes);
   void (*synchronize)(void* stream);
-  /* Recorded in a stream. */
+  /* Recorded in a stream, and later in the same or another one again. */
   void* (*make_event)(void* stream);
+  void (*record_event)(void* event, void* stream);
   void (*free_event)(void* event);
   /* From begin to end the stream records instead of running. */
   void (*begin_capture)(void* stream);

@@ -52,12 +52,14 @@ TEST_F(Processes, WithoutADeviceOnOneRankAllGoOnWithout) {
 
 TEST_F(Processes, APluginThatOneRankLacksIsNotUsed) {
   const bool first = std::string(std::getenv("OMPI_COMM_WORLD_RANK")) == "0";
-  if (!first) ::setenv("RONDE_PLUGIN_PATH", "/nowhere/lib.so", 1);
-  ronde::Engine engine;
-  std::vector<float> host(100, 1.0F);
-  engine.allreduce("host", std::span(host), ronde::sum).wait();
-  EXPECT_EQ(host, std::vector<float>(100, static_cast<float>(engine.size())));
-  engine.close();
+  for (const char* const other : {"/nowhere/lib.so", "off"}) {
+    if (!first) ::setenv("RONDE_PLUGIN_PATH", other, 1);
+    ronde::Engine engine;
+    std::vector<float> host(100, 1.0F);
+    engine.allreduce("host", std::span(host), ronde::sum).wait();
+    EXPECT_EQ(host, std::vector<float>(100, static_cast<float>(engine.size())));
+    engine.close();
+  }
 }
 
 }  // namespace

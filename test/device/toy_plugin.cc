@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A back end for a device that is a few threads of this process: it passes the suite that every
-// back end must pass, and shows how one is written. RONDE_TOY=absent: there is no such device;
-// staged: it cannot reach the devices of other ranks.
+// back end must pass, and shows how one is written. What RONDE_TOY says it does wrong, or slowly:
+//   absent              there is no such device
+//   staged              it cannot reach the devices of other ranks
+//   (both also "... on rank 1")
+//   no max              it cannot do that
+//   broken              the works of rank 0 fail
+//   broken, slow abort  ... and its abort takes a second
+//   late streams        a stream can wait for a work when that has begun, and not before
+//   staged, slow copies a copy takes 0.6 s, which nothing shortens
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +25,10 @@
 #include "base/dtype.h"
 #include "collectives/device/plugin.h"
 #include "test/device/kit.h"
+#include "test/device/toy_census.h"
 #include "test/device/toy_collectives.h"
 #include "test/device/toy_memory.h"
+#include "test/device/toy_staging.h"
 #include "test/device/toy_stream.h"
 
 namespace ronde::toy {
@@ -40,6 +49,9 @@ Stream& stream_of(void* stream) {
   return stream == nullptr ? default_stream() : *static_cast<Stream*>(stream);
 }
 
+constexpr useconds_t kSlowCopy = 600'000;
+constexpr useconds_t kSlowAbort = 1'000'000;
+
 bool is_set_to(const char* word) {
   const char* const value = std::getenv("RONDE_TOY");
   return value != nullptr && std::strcmp(value, word) == 0;
@@ -56,14 +68,29 @@ bool is_set_to(const std::string& word, std::int32_t rank) {
 struct ronde_plugin_work {
   struct End {
     ronde::toy::Event over;
+    std::atomic<bool> begun{false};
     bool failed = false;
     std::string why;
   };
   std::shared_ptr<End> end = std::make_shared<End>();
 };
 
+struct ronde_plugin_mark {
+  std::shared_ptr<ronde::toy::Event> ready;
+};
+
 struct ronde_plugin_engine {
+  // Why what has not begun never will.
+  struct End {
+    std::atomic<bool> given_up{false};
+    std::string why;  // written before
+  };
+
   ronde_plugin_host host{};
+  End end;
+  ronde::toy::Staging staging;
+  ronde::toy::Owned<ronde_plugin_mark> marks;
+  ronde::toy::Owned<ronde_plugin_work> works;
   std::shared_ptr<ronde::toy::Hub>
       hub;  // of the job; nullptr where devices cannot reach each other
   std::uint64_t calls = 0;
@@ -74,27 +101,30 @@ namespace ronde::toy {
 namespace {
 
 using Engine = ronde_plugin_engine;
+using Mark = ronde_plugin_mark;
 using Work = ronde_plugin_work;
 
-// Behind what the tensor's stream holds now, or its event.
+// Behind what was in the tensor's stream when it was marked.
 void wait_for_ready(Engine& engine, const ronde_plugin_tensor& tensor) {
-  const std::shared_ptr<Event> ready =
-      tensor.ready_event != nullptr ? *static_cast<std::shared_ptr<Event>*>(tensor.ready_event)
-                                    : stream_of(tensor.stream).record();
-  engine.stream.put([ready] { ready->wait(); });
+  if (tensor.ready == nullptr) return;
+  engine.stream.put(
+      [ready = tensor.ready->ready, &engine] { ready->wait_unless(engine.end.given_up); });
 }
 
 // The task runs on the engine's stream; its error, if any, is the work's.
 template <class Task>
 Work* begin(Engine& engine, Task task) {
   auto work = std::make_unique<Work>();
-  engine.stream.put([end = work->end, host = engine.host, task = std::move(task)] {
-    end->why = task();
+  engine.stream.put([end = work->end, &engine, task = std::move(task)] {
+    const ronde_plugin_host& host = engine.host;
+    end->begun.store(true);
+    host.ring(host.context);
+    end->why = task(engine.end.given_up.load() ? engine.end.why : std::string());
     end->failed = !end->why.empty();
     end->over.set();
     host.ring(host.context);
   });
-  return work.release();
+  return engine.works.keep(std::move(work));
 }
 
 struct Who {
@@ -116,25 +146,38 @@ ronde_plugin_status open(const ronde_plugin_host* host, Engine** result, ronde_p
   const bool together =
       std::all_of(all.begin(), all.end(), [&mine](const Who& who) { return who.pid == mine.pid; });
   if (together) engine->hub = Hub::take(all.front().hub);
-  info->has_collectives = together && !is_set_to("staged", host->rank) ? 1 : 0;
+  const bool staged = is_set_to("staged", host->rank) || is_set_to("staged, slow copies");
+  info->has_collectives = together && !staged ? 1 : 0;
   info->device = 0;
   std::snprintf(info->versions, sizeof info->versions, "toy 1.0");
+  Census::instance().open(engine.get());
   *result = engine.release();
   return RONDE_PLUGIN_OK;
 }
 
-void abort_engine(Engine* engine, const char* why) {
-  if (engine->hub != nullptr) engine->hub->abort(why);
+// What has not begun never will; what waits for another rank is given up; copies come to their end.
+void give_up(Engine& engine, const char* why) {
+  if (!engine.end.given_up.load()) engine.end.why = why;
+  engine.end.given_up.store(true);
+  if (engine.hub != nullptr) engine.hub->abort(why);
 }
 
-// Whatever waits for another rank is given up.
+void abort_engine(Engine* engine, const char* why) {
+  const bool slow = engine->host.rank == 0 && is_set_to("broken, slow abort");
+  if (slow) ::usleep(kSlowAbort);
+  give_up(*engine, why);
+  if (slow) engine->host.log(engine->host.context, 4, "the toy has been aborted");
+}
+
 void close(Engine* engine) {
-  abort_engine(engine, "the engine was closed");
+  Census::instance().close(engine);
+  give_up(*engine, "the engine was closed");
   delete engine;
 }
 
-ronde_plugin_status classify(Engine* /*engine*/, const void* pointer, ronde_plugin_memory* memory,
+ronde_plugin_status classify(Engine* engine, const void* pointer, ronde_plugin_memory* memory,
                              char* /*text*/, std::size_t /*bytes*/) {
+  Census::instance().expect_open(engine, "classify");
   const auto place = Memory::instance().find(pointer);
   memory->kind = !place           ? RONDE_MEMORY_HOST
                  : place->managed ? RONDE_MEMORY_MANAGED
@@ -143,10 +186,28 @@ ronde_plugin_status classify(Engine* /*engine*/, const void* pointer, ronde_plug
   return RONDE_PLUGIN_OK;
 }
 
-ronde_plugin_status check_stream(Engine* /*engine*/, void* stream, char* text, std::size_t bytes) {
+ronde_plugin_status check_stream(Engine* engine, void* stream, char* text, std::size_t bytes) {
+  Census::instance().expect_open(engine, "check_stream");
   if (!stream_of(stream).captures()) return RONDE_PLUGIN_OK;
   return say(RONDE_PLUGIN_INVALID, text, bytes,
              "the stream is under graph capture: end the capture before the tensor is submitted");
+}
+
+ronde_plugin_status mark(Engine* engine, void* stream, void* ready_event, Mark** result,
+                         char* /*text*/, std::size_t /*bytes*/) {
+  Census::instance().expect_open(engine, "mark");
+  Census::instance().count_mark(1);
+  auto made = std::make_unique<Mark>();
+  made->ready = ready_event != nullptr ? *static_cast<std::shared_ptr<Event>*>(ready_event)
+                                       : stream_of(stream).record();
+  *result = engine->marks.keep(std::move(made));
+  return RONDE_PLUGIN_OK;
+}
+
+void unmark(Engine* engine, Mark* mark) {
+  Census::instance().expect_open(engine, "unmark");
+  Census::instance().count_mark(-1);
+  engine->marks.free(mark);
 }
 
 ronde_plugin_status execute(Engine* engine, const ronde_plugin_batch* batch, Work** work,
@@ -167,9 +228,13 @@ ronde_plugin_status execute(Engine* engine, const ronde_plugin_batch* batch, Wor
     tensor.input = tensor.input == nullptr ? nullptr : Memory::instance().view(tensor.input);
     tensor.output = tensor.output == nullptr ? nullptr : Memory::instance().view(tensor.output);
   }
-  *work = begin(*engine, [hub = engine->hub, call = std::move(call)] {
-    return call.rank == 0 && is_set_to("broken") ? "a wheel has come off" : hub->run(call);
-  });
+  const bool broken = is_set_to("broken") || is_set_to("broken, slow abort");
+  *work = begin(*engine,
+                [hub = engine->hub, call = std::move(call),
+                 broken](const std::string& given_up) -> std::string {
+                  if (!given_up.empty()) return given_up;
+                  return call.rank == 0 && broken ? "a wheel has come off" : hub->run(call);
+                });
   return RONDE_PLUGIN_OK;
 }
 
@@ -179,22 +244,27 @@ ronde_plugin_status poll(Engine* /*engine*/, Work* work, char* text, std::size_t
                            : RONDE_PLUGIN_OK;
 }
 
-ronde_plugin_status wait_on(Engine* /*engine*/, Work* work, void* stream, char* /*text*/,
+ronde_plugin_status wait_on(Engine* engine, Work* work, void* stream, char* /*text*/,
                             std::size_t /*bytes*/) {
+  Census::instance().expect_open(engine, "wait_on");
+  if (is_set_to("late streams") && !work->end->begun.load()) return RONDE_PLUGIN_PENDING;
   stream_of(stream).put([end = work->end] { end->over.wait(); });
   return RONDE_PLUGIN_OK;
 }
 
-void release(Engine* /*engine*/, Work* work) { delete work; }
+void release(Engine* engine, Work* work) { engine->works.free(work); }
 
-ronde_plugin_status allocate_host(Engine* /*engine*/, std::size_t bytes, void** memory, char* text,
+ronde_plugin_status allocate_host(Engine* engine, std::size_t bytes, void** memory, char* text,
                                   std::size_t text_bytes) {
-  *memory = std::malloc(std::max<std::size_t>(bytes, 1));
+  *memory = engine->staging.allocate(std::max<std::size_t>(bytes, 1));
   if (*memory != nullptr) return RONDE_PLUGIN_OK;
   return say(RONDE_PLUGIN_INVALID, text, text_bytes, "no host memory left");
 }
 
-void free_host(Engine* /*engine*/, void* memory) { std::free(memory); }
+void free_host(Engine* engine, void* memory) {
+  if (engine->staging.free(memory)) return;
+  engine->host.log(engine->host.context, 4, "host memory was given back under a copy");
+}
 
 ronde_plugin_status copy(Engine* engine, const ronde_plugin_copy* what, bool out, Work** work) {
   const auto size = static_cast<std::size_t>(size_of_dtype(what->dtype));
@@ -203,9 +273,15 @@ ronde_plugin_status copy(Engine* engine, const ronde_plugin_copy* what, bool out
       Memory::instance().view(end) + static_cast<std::size_t>(what->begin) * size;
   const std::size_t bytes = static_cast<std::size_t>(what->elements) * size;
   if (out) wait_for_ready(*engine, *what->tensor);
-  *work = begin(*engine, [device, bytes, host = what->host, out] {
-    if (bytes > 0) std::memcpy(out ? host : device, out ? device : host, bytes);
-    return std::string();
+  engine->staging.begin(what->host);
+  *work = begin(*engine, [device, bytes, host = what->host, out,
+                          &staging = engine->staging](const std::string& given_up) {
+    if (given_up.empty() && bytes > 0) {
+      if (is_set_to("staged, slow copies")) ::usleep(kSlowCopy);
+      std::memcpy(out ? host : device, out ? device : host, bytes);
+    }
+    staging.end(host);
+    return given_up;
   });
   return RONDE_PLUGIN_OK;
 }
@@ -238,6 +314,8 @@ constexpr ronde_plugin kTable{RONDE_PLUGIN_VERSION,
                               abort_engine,
                               classify,
                               check_stream,
+                              mark,
+                              unmark,
                               execute,
                               poll,
                               wait_on,
@@ -280,6 +358,9 @@ constexpr ronde_device_kit kKit{
     },
     [](void* stream) { stream_of(stream).record()->wait(); },
     [](void* stream) -> void* { return new std::shared_ptr<Event>(stream_of(stream).record()); },
+    [](void* event, void* stream) {
+      *static_cast<std::shared_ptr<Event>*>(event) = stream_of(stream).record();
+    },
     [](void* event) { delete static_cast<std::shared_ptr<Event>*>(event); },
     [](void* stream) { stream_of(stream).capture(true); },
     [](void* stream) { stream_of(stream).capture(false); },
@@ -289,6 +370,10 @@ constexpr ronde_device_kit kKit{
 }  // namespace ronde::toy
 
 extern "C" {
+// For tests of the toy alone: the marks that there are now, and how many there have been.
+__attribute__((visibility("default"))) std::int32_t ronde_toy_marks(std::int32_t* made) {
+  return ronde::toy::Census::instance().marks(made);
+}
 __attribute__((visibility("default"))) const ronde_plugin* ronde_plugin_entry() {
   return &ronde::toy::kTable;
 }

@@ -2,6 +2,8 @@
 // Streams and events of the toy device: a thread that does what it is told, in order, later.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -25,6 +27,11 @@ class Event {
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return over_; });
+  }
+  // Until it is over, or whoever sets `given_up` does not want it any more.
+  void wait_unless(const std::atomic<bool>& given_up) {
+    std::unique_lock lock(mutex_);
+    while (!over_ && !given_up.load()) changed_.wait_for(lock, std::chrono::milliseconds(1));
   }
   [[nodiscard]] bool is_over() {
     const std::lock_guard lock(mutex_);

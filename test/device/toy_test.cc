@@ -2,7 +2,7 @@
 // The toy device when it is not there, and when it cannot reach others of its kind.
 #include <gmock/gmock.h>
 
-#include "test/device/device_job.h"
+#include "test/device/conformance.h"
 
 namespace ronde::device_test {
 namespace {
@@ -26,6 +26,30 @@ TEST_F(ToyTest, LeavesCollectivesToTheHost) {
   DeviceJob(2).run([](DeviceRank& rank) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(rank.info().has_collectives, 0);
+  });
+}
+
+TEST_F(ToyTest, SaysWhenAStreamCanWait) {
+  ::setenv("RONDE_TOY", "late streams", 1);
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    void* const before = kit.make_stream();
+    void* const after = kit.make_stream();
+    kit.delay(before, 50);
+    const DeviceMemory memory(std::vector<float>(10, 1.0F));
+    const std::vector<ronde_plugin_tensor> tensors{
+        tensor_of(memory.get(), memory.get(), 10, rank.mark(before))};
+    ronde_plugin_work* const work = rank.execute(batch_of(RONDE_PLUGIN_ALLREDUCE, tensors));
+    Text text{};
+    EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, after, text.data(), text.size()),
+              RONDE_PLUGIN_PENDING);
+    EXPECT_EQ(rank.rings(), 0);
+    EXPECT_EQ(rank.wait_on(work, after), RONDE_PLUGIN_OK);
+    EXPECT_GE(rank.rings(), 1);
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
+    kit.synchronize(after);
+    kit.free_stream(before);
+    kit.free_stream(after);
   });
 }
 

@@ -23,7 +23,7 @@ struct Given {
     batch.op = static_cast<std::int32_t>(ReduceOp::kSum);
     batch.prescale = batch.postscale = 1.0;
     for (std::size_t i = 0; i < lengths.size(); ++i) {
-      tensors.push_back({&places[i], &places[i], lengths[i], nullptr, nullptr});
+      tensors.push_back({&places[i], &places[i], lengths[i], nullptr});
     }
     batch.tensor_count = static_cast<std::int32_t>(tensors.size());
     batch.tensors = tensors.data();
@@ -90,6 +90,85 @@ TEST(BatchPlan, ScalesWhilePacking) {
   EXPECT_EQ(plan.pack_kind.scale, 0.5);
   EXPECT_EQ(plan.unpack_kind.scale, 0.25);
   EXPECT_EQ(plan.moves[0].fold, Fold{});
+}
+
+// The plan of a sum or an average of f16 on so many ranks.
+BatchPlan plan_of_f16(Given& given, ReduceOp op, double prescale, double postscale, int ranks) {
+  given.batch.dtype = static_cast<std::int32_t>(DType::kF16);
+  given.batch.op = static_cast<std::int32_t>(op);
+  given.batch.prescale = prescale;
+  given.batch.postscale = postscale;
+  return given.plan({0, ranks});
+}
+
+TEST(BatchPlan, F16IsReducedWhereItLiesIfItsOneFactorIsExact) {
+  Given given(RONDE_PLUGIN_ALLREDUCE, {kLarge});
+  const auto expect_in_place = [&](ReduceOp op, double prescale, double postscale, int ranks,
+                                   Fold fold) {
+    const BatchPlan plan = plan_of_f16(given, op, prescale, postscale, ranks);
+    EXPECT_TRUE(plan.pack.empty()) << prescale << " " << postscale << " " << ranks;
+    EXPECT_EQ(plan.moves.at(0).dtype, DType::kF16);
+    EXPECT_EQ(plan.moves.at(0).fold, fold) << prescale << " " << postscale << " " << ranks;
+  };
+  expect_in_place(ReduceOp::kSum, 1, 1, 3, {ReduceOp::kSum, 1});
+  expect_in_place(ReduceOp::kAverage, 1, 1, 4, {ReduceOp::kAverage, 1});
+  expect_in_place(ReduceOp::kSum, 0.25, 1, 3, {ReduceOp::kSum, 0.25});
+  expect_in_place(ReduceOp::kSum, 0x1p-20, 0x1p20, 3, {ReduceOp::kSum, 1});
+  expect_in_place(ReduceOp::kAverage, 0.5, 2, 4, {ReduceOp::kSum, 0.25});
+}
+
+// Factors in f16 would be wrong for all elements alike, or make a contribution infinite.
+TEST(BatchPlan, F16IsPackedAndSummedInF32Otherwise) {
+  Given given(RONDE_PLUGIN_ALLREDUCE, {kLarge});
+  const auto expect_packed = [&](ReduceOp op, double prescale, double postscale, int ranks,
+                                 double before, double after) {
+    const BatchPlan plan = plan_of_f16(given, op, prescale, postscale, ranks);
+    ASSERT_EQ(plan.pack.size(), 1U) << prescale << " " << postscale << " " << ranks;
+    EXPECT_EQ(plan.pack_kind.to, DType::kF32);
+    EXPECT_EQ(plan.unpack_kind.from, DType::kF32);
+    EXPECT_EQ(plan.unpack_kind.to, DType::kF16);
+    EXPECT_EQ(plan.pack_kind.scale, before) << prescale << " " << postscale << " " << ranks;
+    EXPECT_EQ(plan.unpack_kind.scale, after) << prescale << " " << postscale << " " << ranks;
+    EXPECT_EQ(plan.moves.at(0).dtype, DType::kF32);
+    EXPECT_EQ(plan.moves.at(0).fold, Fold{});
+    EXPECT_EQ(given.buffer_bytes, kLarge * 4);
+  };
+  expect_packed(ReduceOp::kAverage, 1, 1, 3, 1, 1.0 / 3);
+  expect_packed(ReduceOp::kSum, 0.1, 10, 2, 0.1, 10);
+  expect_packed(ReduceOp::kSum, 3, 1, 2, 3, 1);
+  expect_packed(ReduceOp::kSum, 1, 4, 2, 1, 4);
+  expect_packed(ReduceOp::kSum, 0x1p-10, 0x1p-10, 2, 0x1p-10, 0x1p-10);
+  expect_packed(ReduceOp::kSum, -0.5, 1, 2, -0.5, 1);
+  expect_packed(ReduceOp::kAverage, 0.5, 8, 2, 0.5, 4);
+}
+
+TEST(BatchPlan, OfTwoF16NoneNeedsToBeRounded) {
+  Given given(RONDE_PLUGIN_ALLREDUCE, {3, 5});
+  EXPECT_EQ(plan_of_f16(given, ReduceOp::kMax, 1, 1, 2).pack_kind.to, DType::kF16);
+  EXPECT_EQ(plan_of_f16(given, ReduceOp::kMax, 2, 1, 2).pack_kind.to, DType::kF32);
+  EXPECT_EQ(plan_of_f16(given, ReduceOp::kSum, 1, 1, 2).pack_kind.to, DType::kF32);
+}
+
+TEST(BatchPlan, AFactorThatF32DoesNotHaveIsTwo) {
+  Given given(RONDE_PLUGIN_ALLREDUCE, {kLarge});
+  given.batch.prescale = given.batch.postscale = 1e-25;
+  const BatchPlan plan = given.plan({0, 2});
+  EXPECT_EQ(plan.pack_kind.scale, 1e-25);
+  EXPECT_EQ(plan.unpack_kind.scale, 1e-25);
+  given.batch.dtype = static_cast<std::int32_t>(DType::kF64);
+  EXPECT_EQ(given.plan({0, 2}).moves.at(0).fold, (Fold{ReduceOp::kSum, 1e-25 * 1e-25}));
+}
+
+TEST(BatchPlan, ABarrierHasAtMostOneTensorOfNothing) {
+  Given none(RONDE_PLUGIN_BARRIER, {});
+  EXPECT_EQ(none.plan({0, 2}).moves.size(), 1U);
+  Given one(RONDE_PLUGIN_BARRIER, {0});
+  one.tensors[0].input = one.tensors[0].output = nullptr;
+  EXPECT_EQ(one.plan({0, 2}).moves.size(), 1U);
+  Given full(RONDE_PLUGIN_BARRIER, {7});
+  EXPECT_EQ(layout_of(full.batch, {0, 2}).status().message(), "a barrier of 7 elements");
+  Given two(RONDE_PLUGIN_BARRIER, {0, 0});
+  EXPECT_EQ(layout_of(two.batch, {0, 2}).status().message(), "a batch of 2 tensors, not 1");
 }
 
 TEST(BatchPlan, IntegersAreDividedByTheDevice) {

@@ -67,10 +67,8 @@ struct Batch {
     batch.prescale = batch.postscale = 1.0;
   }
   // In place.
-  void add(const DeviceMemory& memory, std::size_t elements, void* stream = nullptr,
-           void* event = nullptr) {
-    tensors.push_back(
-        {memory.get(), memory.get(), static_cast<std::int64_t>(elements), stream, event});
+  void add(const DeviceMemory& memory, std::size_t elements, ronde_plugin_mark* ready = nullptr) {
+    tensors.push_back({memory.get(), memory.get(), static_cast<std::int64_t>(elements), ready});
   }
   const ronde_plugin_batch& get() {
     batch.tensor_count = static_cast<std::int32_t>(tensors.size());
@@ -80,6 +78,21 @@ struct Batch {
 
   ronde_plugin_batch batch{};
   std::vector<ronde_plugin_tensor> tensors;
+};
+
+// What a stream or an event has so far, as long as this lives.
+class MarkOwner {
+ public:
+  MarkOwner(DeviceRank& rank, void* stream, void* event = nullptr)
+      : rank_(rank), mark_(rank.mark(stream, event)) {}
+  MarkOwner(const MarkOwner&) = delete;
+  MarkOwner& operator=(const MarkOwner&) = delete;
+  ~MarkOwner() { rank_.unmark(mark_); }
+  [[nodiscard]] ronde_plugin_mark* get() const { return mark_; }
+
+ private:
+  DeviceRank& rank_;
+  ronde_plugin_mark* const mark_;
 };
 
 // A rank's stream, gone when the test is.

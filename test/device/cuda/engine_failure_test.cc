@@ -163,16 +163,17 @@ TEST_F(CudaFailure, AbortEndsABatchThatNcclIsStillPuttingIntoItsStream) {
     batch.add(memory, 10);
     ronde_plugin_work* const work = rank.execute(batch.get());
     const UserStream stream;
-    std::thread waiter([&] {
-      Text text{};
-      EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size()),
-                RONDE_PLUGIN_FAILED);
-      EXPECT_THAT(text.data(), HasSubstr("enough"));
-    });
+    Text text{};
+    const auto wait_on = [&] {
+      return rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size());
+    };
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     const auto begin = steady_clock::now();
+    EXPECT_EQ(wait_on(), RONDE_PLUGIN_PENDING);
+    EXPECT_LT(steady_clock::now() - begin, std::chrono::milliseconds(20)) << "it blocks nobody";
     rank.plugin().abort(rank.engine(), "enough");
-    waiter.join();
+    EXPECT_EQ(wait_on(), RONDE_PLUGIN_FAILED);
+    EXPECT_THAT(text.data(), HasSubstr("enough"));
     EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
     EXPECT_LT(steady_clock::now() - begin, seconds(1));
     job.meet();
@@ -185,8 +186,9 @@ TEST_F(CudaFailure, AbortReturnsWhileTheTensorsAreNotReady) {
     const UserStream stream;
     const DeviceMemory memory(floats(10, 1));
     stream.delay(1500);
+    const MarkOwner ready(rank, stream.get());
     Batch batch;
-    batch.add(memory, 10, stream.get());
+    batch.add(memory, 10, ready.get());
     ronde_plugin_work* const work = rank.execute(batch.get());
     const auto begin = steady_clock::now();
     rank.plugin().abort(rank.engine(), "enough");
@@ -207,8 +209,58 @@ TEST_F(CudaFailure, NoMemoryEndsTheJob) {
     Text text{};
     EXPECT_EQ(try_execute(rank, batch, text), RONDE_PLUGIN_FAILED)
         << "the other ranks would wait for this one";
-    EXPECT_THAT(text.data(), HasSubstr("no device memory is left"));
+    EXPECT_THAT(text.data(), HasSubstr("1600000 bytes on device 0 (no device memory is left)"));
+    void* memory = nullptr;
+    std::int32_t device = 0;
+    EXPECT_EQ(rank.plugin().allocate(rank.engine(), 77, &memory, &device, text.data(), text.size()),
+              RONDE_PLUGIN_FAILED);
+    EXPECT_THAT(text.data(), HasSubstr("no device memory for a result: 77 bytes on device 0"));
   });
+}
+
+TEST_F(CudaFailure, MemoryThatDoesNotComeIsGivenUp) {
+  set_environment("RONDE_STALL_WARNING_SECONDS", "0.05");
+  set_environment("RONDE_STALL_FAILURE_SECONDS", "0.05");
+  DeviceJob(1).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    fakes().set("memory_delay", 300);
+    void* memory = nullptr;
+    std::int32_t device = 0;
+    Text text{};
+    EXPECT_EQ(rank.plugin().allocate(rank.engine(), 77, &memory, &device, text.data(), text.size()),
+              RONDE_PLUGIN_FAILED);
+    EXPECT_THAT(text.data(), HasSubstr("77 bytes on device 0 (it has not come in time)"));
+  });
+  EXPECT_EQ(fakes().get("results"), 0);
+}
+
+// A copy cannot be stopped: its memory is not another's before it is over.
+TEST_F(CudaFailure, AbortLetsCopiesEndBeforeTheirMemoryGoes) {
+  fakes().set("no_nccl", 1);
+  DeviceJob(1).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    const UserStream stream;
+    const DeviceMemory memory(floats(10, 3));
+    Text text{};
+    void* host = nullptr;
+    ASSERT_EQ(rank.plugin().allocate_host(rank.engine(), 40, &host, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    std::memset(host, 0, 40);
+    stream.delay(200);
+    const MarkOwner ready(rank, stream.get());
+    const ronde_plugin_tensor tensor{memory.get(), nullptr, 10, ready.get()};
+    const ronde_plugin_copy copy{sizeof copy, &tensor, 0, 10, kF32, 0, host};
+    ronde_plugin_work* work = nullptr;
+    ASSERT_EQ(rank.plugin().copy_out(rank.engine(), &copy, &work, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    std::thread aborter([&rank] { rank.plugin().abort(rank.engine(), "enough"); });
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+    EXPECT_EQ(static_cast<float*>(host)[9], 3) << "it was still under way";
+    aborter.join();
+    rank.plugin().free_host(rank.engine(), host);
+    EXPECT_EQ(fakes().get("host_blocks"), 1) << "freeing waits for the device";
+  });
+  EXPECT_EQ(fakes().get("host_blocks"), 0);
 }
 
 TEST_F(CudaFailure, ClosingGivesUpWhatWaitsForOthers) {
@@ -241,6 +293,40 @@ TEST_F(CudaFailure, TearsDownAfterItsDriver) {
   EXPECT_EQ(fakes().get("destroyed") + fakes().get("aborted"), 0) << "NCCL needs the driver";
   EXPECT_EQ(fakes().get("outside"), 0);
   EXPECT_GT(fakes().get("streams"), 0) << "nobody can free them any more";
+}
+
+// Longer than abort may take: poll says so then, and what the copy writes into stays.
+TEST_F(CudaFailure, MemoryOfACopyThatDoesNotEndIsNotFreed) {
+  fakes().set("no_nccl", 1);
+  DeviceJob(1).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    const UserStream stream;
+    const DeviceMemory memory(floats(10, 3));
+    Text text{};
+    void* host = nullptr;
+    ASSERT_EQ(rank.plugin().allocate_host(rank.engine(), 40, &host, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    stream.delay(1300);
+    ronde_plugin_mark* const ready = rank.mark(stream.get());
+    const ronde_plugin_tensor tensor{memory.get(), nullptr, 10, ready};
+    const ronde_plugin_copy copy{sizeof copy, &tensor, 0, 10, kF32, 0, host};
+    ronde_plugin_work* work = nullptr;
+    ASSERT_EQ(rank.plugin().copy_out(rank.engine(), &copy, &work, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    const auto begin = steady_clock::now();
+    rank.plugin().abort(rank.engine(), "enough");
+    EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+    EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    EXPECT_THAT(rank.log(), HasSubstr("copies are still under way"));
+    rank.plugin().free_host(rank.engine(), host);
+    rank.plugin().unmark(rank.engine(), ready);
+    rank.close();
+    EXPECT_EQ(fakes().get("host_blocks"), 1);
+    // The copy still reads the tensor.
+    Device::instance().kit->synchronize(stream.get());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
 }
 
 }  // namespace

@@ -107,6 +107,31 @@ TEST_F(CudaEngine, TheAverageOfLargeF16IsNotInfinite) {
   });
 }
 
+constexpr std::uint16_t k3 = 0x4200;    // of f16
+constexpr std::uint16_t k0_1 = 0x2e66;  // the one next to a tenth
+
+// In f16 the factor 1/3 is too small by 1/4096, and each product is rounded once more.
+TEST_F(CudaEngine, TheAverageOfThreeEqualF16IsThatNumber) {
+  DeviceJob(3).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    for (const std::size_t length : {std::size_t{50}, 3 * kLarge}) {
+      for (const std::uint16_t value : {k3, k0_1, k32768}) {
+        const std::vector<std::uint16_t> values(length, value);
+        const DeviceMemory memory(values);
+        Batch batch;
+        batch.batch.dtype = kF16;
+        batch.batch.op = kAverage;
+        // Neither factor is exact; together they are 1.
+        batch.batch.prescale = 0.1;
+        batch.batch.postscale = 10;
+        batch.add(memory, length);
+        ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK) << rank.text();
+        EXPECT_EQ(memory.values<std::uint16_t>(), values);
+      }
+    }
+  });
+}
+
 TEST_F(CudaEngine, BroadcastsManySmallTensorsInOneCall) {
   DeviceJob(3).run([](DeviceRank& rank) {
     const auto mine = static_cast<float>(rank.rank());
@@ -116,29 +141,10 @@ TEST_F(CudaEngine, BroadcastsManySmallTensorsInOneCall) {
     Batch batch(RONDE_PLUGIN_BROADCAST);
     batch.batch.root = 1;
     batch.add(one, 10);
-    batch.tensors.push_back({rank.rank() == 1 ? two.get() : nullptr, out.get(), 20, nullptr, {}});
+    batch.tensors.push_back({rank.rank() == 1 ? two.get() : nullptr, out.get(), 20, nullptr});
     ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(one.values<float>(), floats(10, 1));
     EXPECT_EQ(out.values<float>(), floats(20, 1));
-  });
-}
-
-TEST_F(CudaEngine, AReadyEventMayGoWhenExecuteHasReturned) {
-  DeviceJob(2).run([](DeviceRank& rank) {
-    const ronde_device_kit& kit = *Device::instance().kit;
-    const UserStream stream;
-    const DeviceMemory source(floats(10, 5));
-    const DeviceMemory memory(floats(10, 0));
-    stream.delay(30);
-    kit.copy(stream.get(), memory.get(), source.get(), 10 * sizeof(float));
-    void* const event = kit.make_event(stream.get());
-    Batch batch;
-    batch.add(memory, 10, stream.get(), event);
-    ronde_plugin_work* const work = rank.execute(batch.get());
-    kit.free_event(event);
-    batch.tensors.clear();
-    ASSERT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
-    EXPECT_EQ(memory.values<float>(), floats(10, 10));
   });
 }
 
@@ -147,10 +153,11 @@ TEST_F(CudaEngine, MemoryIsLentToOneBatchAtATime) {
     const UserStream stream;
     std::vector<std::unique_ptr<DeviceMemory>> memory;
     const auto put = [&](float value) {
+      const MarkOwner ready(rank, stream.get());
       Batch batch;
       for (int i = 0; i < 2; ++i) {
         memory.push_back(std::make_unique<DeviceMemory>(floats(100, value)));
-        batch.add(*memory.back(), 100, stream.get());
+        batch.add(*memory.back(), 100, ready.get());
       }
       return rank.execute(batch.get());
     };
@@ -188,10 +195,7 @@ TEST_F(CudaEngine, WaitsForNcclBeforeItPutsMoreIntoTheStream) {
     batch.add(two, 20);
     ronde_plugin_work* const first = rank.execute(batch.get());
     ronde_plugin_work* const second = rank.execute(batch.get());
-    Text text{};
-    ASSERT_EQ(rank.plugin().wait_on(rank.engine(), second, after.get(), text.data(), text.size()),
-              RONDE_PLUGIN_OK)
-        << text.data();
+    ASSERT_EQ(rank.wait_on(second, after.get()), RONDE_PLUGIN_OK) << rank.text();
     kit.copy(after.get(), seen.get(), one.get(), 10 * sizeof(float));
     kit.synchronize(after.get());
     EXPECT_EQ(seen.values<float>(), floats(10, 4)) << "both batches are over";
@@ -214,14 +218,15 @@ TEST_F(CudaEngine, TheCallersDeviceStaysCurrent) {
     fakes().set_current_device(5);
     const UserStream stream;
     const DeviceMemory memory(floats(10, 1));
+    ronde_plugin_mark* const ready = rank.mark(stream.get());
     Batch batch;
-    batch.add(memory, 10, stream.get());
+    batch.add(memory, 10, ready);
     ronde_plugin_work* work = rank.execute(batch.get());
+    rank.unmark(ready);
     Text text{};
     ronde_plugin_memory place{};
     const ronde_plugin& plugin = rank.plugin();
-    EXPECT_EQ(plugin.wait_on(rank.engine(), work, stream.get(), text.data(), text.size()),
-              RONDE_PLUGIN_OK);
+    EXPECT_EQ(rank.wait_on(work, stream.get()), RONDE_PLUGIN_OK);
     EXPECT_EQ(plugin.classify(rank.engine(), memory.get(), &place, text.data(), text.size()),
               RONDE_PLUGIN_OK);
     EXPECT_EQ(place.device, 3);
@@ -232,6 +237,28 @@ TEST_F(CudaEngine, TheCallersDeviceStaysCurrent) {
     EXPECT_EQ(fakes().current_device(), 5);
   }).join();
   EXPECT_EQ(fakes().get("outside"), 0) << "calls for a device that was not current";
+}
+
+// Another thread of the program may capture a stream at any time, which makes most calls of CUDA
+// fail in threads that have not said that they do not mind.
+TEST_F(CudaEngine, NobodyMindsWhatIsCapturedElsewhere) {
+  DeviceJob(2).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    EXPECT_EQ(fakes().capture_mode(), 0);
+    fakes().set_capture_mode(1);
+    const UserStream stream;
+    const DeviceMemory one(floats(10, 1));
+    const DeviceMemory two(floats(20, 2));
+    ronde_plugin_mark* const ready = rank.mark(stream.get());
+    Batch batch;
+    batch.add(one, 10, ready);
+    batch.add(two, 20);
+    ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
+    rank.unmark(ready);
+    rank.close();
+    EXPECT_EQ(fakes().capture_mode(), 1) << "the program's own choice is back";
+  });
+  EXPECT_EQ(fakes().get("strict"), 0);
 }
 
 TEST_F(CudaEngine, CloseFreesEverything) {

@@ -16,14 +16,19 @@ typedef struct ronde_fake_controls {
   void (*reset)(void);
   /* no_driver, driver_gone, no_nccl, share_gpu: 0 or 1. nccl_version: of every second rank.
    * start_never: communicators never start. steps: how often NCCL says that it is still at it.
-   * async_error: every communicator says so. no_memory: allocations on the device fail. */
+   * async_error: every communicator says so. no_memory: allocations on the device fail.
+   * memory_delay: after so many milliseconds memory of allocate_in is there. */
   void (*set)(const char* what, int32_t value);
-  /* Counted since reset: outside (calls without the device being current), allocations, aborted,
-   * destroyed, launches. Alive now: streams, events, blocks. */
+  /* Counted since reset: outside (calls without the device being current), strict (calls that fail
+   * while another thread captures), allocations, host_allocations, aborted, destroyed, launches.
+   * Alive now: streams, events, blocks, host_blocks, results. */
   int32_t (*get)(const char* what);
   /* Of the calling thread. */
   void (*set_current_device)(int32_t device);
   int32_t (*current_device)(void);
+  /* Of the calling thread, in CUDA's numbers: 0 is global, 2 relaxed. */
+  void (*set_capture_mode)(int32_t mode);
+  int32_t (*capture_mode)(void);
   /* What was put into streams since reset, by all, one line each; returns the length of all. */
   size_t (*trace)(char* text, size_t bytes);
 } ronde_fake_controls;

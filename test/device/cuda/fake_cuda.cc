@@ -2,10 +2,13 @@
 // CUDA without a GPU: see fake_cuda.h.
 #include "test/device/cuda/fake_cuda.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +38,11 @@ namespace {
 std::vector<int>& devices_of_thread() {
   thread_local std::vector<int> devices{0};
   return devices;
+}
+
+int& mode_of_thread() {
+  thread_local int mode = cudaStreamCaptureModeGlobal;
+  return mode;
 }
 
 std::byte* view(const void* pointer) { return toy::Memory::instance().view(pointer); }
@@ -82,22 +90,27 @@ class FakeCuda final : public CudaApi {
                       "Fake GPU"};
   }
 
-  Status enter() override {
+  Result<cudaStreamCaptureMode> enter() override {
     if (state_.get("driver_gone") != 0) {
       return Status::error(Code::kClosed, "the CUDA driver is shutting down");
     }
     devices_of_thread().push_back(device_);
-    return {};
+    return static_cast<cudaStreamCaptureMode>(
+        std::exchange(mode_of_thread(), static_cast<int>(cudaStreamCaptureModeRelaxed)));
   }
-  void leave() override { devices_of_thread().pop_back(); }
+  void leave(cudaStreamCaptureMode before) override {
+    mode_of_thread() = before;
+    devices_of_thread().pop_back();
+  }
 
   Result<Stream> make_stream(bool /*urgent*/) override {
     inside();
     auto* const stream = reinterpret_cast<Stream>(new toy::Stream);
     state_.keep(stream);
     const std::lock_guard lock(mutex_);
-    static constexpr const char* kNames[] = {"comm", "gate", "out", "in", "chime"};
-    names_.emplace_back(stream, kNames[names_.size() % 5]);
+    static constexpr std::array<const char*, 9> kNames{
+        "comm", "gate", "out", "in", "marks", "memory", "chime", "out_chime", "in_chime"};
+    names_.emplace_back(stream, kNames[names_.size() % kNames.size()]);
     state_.add("streams", 1);
     return stream;
   }
@@ -148,6 +161,9 @@ class FakeCuda final : public CudaApi {
   }
   Result<bool> is_over(Event event) override {
     inside();
+    if (event_of(event).is_captured()) {
+      return Status::error(Code::kSystem, "the event was last recorded in a capturing stream");
+    }
     const auto recorded = event_of(event).get();
     return recorded == nullptr || recorded->is_over();
   }
@@ -166,12 +182,34 @@ class FakeCuda final : public CudaApi {
     toy::Memory::instance().free(memory);
     state_.add("blocks", -1);
   }
+  Result<void*> allocate_in(Stream stream, std::size_t bytes) override {
+    inside();
+    void* const memory =
+        state_.get("no_memory") != 0 ? nullptr : toy::Memory::instance().allocate(bytes, false);
+    if (memory == nullptr) return Status::error(Code::kOutOfMemory, "no device memory is left");
+    state_.add("results", 1);
+    const auto delay = std::chrono::milliseconds(state_.get("memory_delay"));
+    stream_of(stream).put([delay] { std::this_thread::sleep_for(delay); });
+    return memory;
+  }
+  void free_in(Stream stream, void* memory) override {
+    inside();
+    stream_of(stream).put([memory, this] {
+      toy::Memory::instance().free(memory);
+      state_.add("results", -1);
+    });
+  }
   Result<void*> allocate_host(std::size_t bytes) override {
     inside();
-    return std::malloc(bytes);
+    state_.add("host_allocations", 1);
+    state_.add("host_blocks", 1);
+    void* const memory = std::malloc(bytes);
+    state_.keep(memory);
+    return memory;
   }
   void free_host(void* memory) override {
     inside();
+    state_.add("host_blocks", -1);
     std::free(memory);
   }
   Result<MemoryPlace> place_of(const void* pointer) override {
@@ -207,6 +245,7 @@ class FakeCuda final : public CudaApi {
     if (devices_of_thread().back() != device_ || devices_of_thread().size() < 2) {
       state_.add("outside", 1);
     }
+    if (mode_of_thread() != cudaStreamCaptureModeRelaxed) state_.add("strict", 1);
   }
   void note(Stream stream, const std::string& what) {
     const std::lock_guard lock(mutex_);
@@ -233,6 +272,10 @@ toy::Stream& stream_of(void* stream) {
 void set_current_device(int device) { devices_of_thread().back() = device; }
 
 int current_device() { return devices_of_thread().back(); }
+
+void set_capture_mode(int mode) { mode_of_thread() = mode; }
+
+int capture_mode() { return mode_of_thread(); }
 
 std::unique_ptr<CudaApi> make_fake_cuda() { return std::make_unique<FakeCuda>(); }
 

@@ -14,10 +14,16 @@ namespace ronde::fake {
 struct FakeEvent {
   std::mutex mutex;
   std::shared_ptr<toy::Event> recorded;
+  bool captured = false;
 
   void record(toy::Stream& stream) {
     const std::lock_guard lock(mutex);
-    recorded = stream.record();
+    captured = stream.captures();
+    recorded = captured ? nullptr : stream.record();
+  }
+  [[nodiscard]] bool is_captured() {
+    const std::lock_guard lock(mutex);
+    return captured;
   }
   [[nodiscard]] std::shared_ptr<toy::Event> get() {
     const std::lock_guard lock(mutex);
@@ -29,6 +35,9 @@ struct FakeEvent {
 
 void set_current_device(int device);
 [[nodiscard]] int current_device();
+// Of the calling thread: 0 is global, 2 relaxed.
+void set_capture_mode(int mode);
+[[nodiscard]] int capture_mode();
 
 [[nodiscard]] std::unique_ptr<collectives::cuda::CudaApi> make_fake_cuda();
 

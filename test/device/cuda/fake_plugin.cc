@@ -20,6 +20,15 @@ std::unique_ptr<CudaApi> make_cuda() { return fake::make_fake_cuda(); }
 
 base::Result<NcclApi> find_nccl() { return fake::fake_nccl(); }
 
+void free_result(int /*device*/, void* memory) {
+  fake::State& state = fake::State::instance();
+  if (state.get("driver_gone") != 0) return;
+  fake::stream_of(nullptr).put([memory, &state] {
+    toy::Memory::instance().free(memory);
+    state.add("results", -1);
+  });
+}
+
 }  // namespace ronde::collectives::cuda
 
 namespace ronde::fake {
@@ -59,6 +68,7 @@ constexpr ronde_device_kit kKit{
       event->record(stream_of(stream));
       return event;
     },
+    [](void* event, void* stream) { static_cast<FakeEvent*>(event)->record(stream_of(stream)); },
     [](void* event) { delete static_cast<FakeEvent*>(event); },
     [](void* stream) { stream_of(stream).capture(true); },
     [](void* stream) { stream_of(stream).capture(false); },
@@ -70,6 +80,8 @@ constexpr ronde_fake_controls kControls{
     [](const char* what) { return State::instance().get(what); },
     [](std::int32_t device) { set_current_device(device); },
     [] { return static_cast<std::int32_t>(current_device()); },
+    [](std::int32_t mode) { set_capture_mode(mode); },
+    [] { return static_cast<std::int32_t>(capture_mode()); },
     [](char* text, std::size_t bytes) {
       const std::string trace = State::instance().trace();
       if (bytes > 0) text[trace.copy(text, bytes - 1)] = '\0';

@@ -20,7 +20,7 @@ class State {
   void reset() {
     const std::lock_guard lock(mutex_);
     for (auto& [name, value] : numbers_) {
-      if (name != "streams" && name != "events" && name != "blocks") value = 0;
+      if (!is_alive(name)) value = 0;
     }
     numbers_["steps"] = 2;
     trace_.clear();
@@ -53,6 +53,14 @@ class State {
 
  private:
   State() { numbers_["steps"] = 2; }
+
+  // How many of something there are.
+  static bool is_alive(const std::string& name) {
+    for (const char* const one : {"streams", "events", "blocks", "host_blocks", "results"}) {
+      if (name == one) return true;
+    }
+    return false;
+  }
 
   std::mutex mutex_;
   std::map<std::string, std::int32_t> numbers_;

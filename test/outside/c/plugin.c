@@ -24,6 +24,14 @@ static ronde_plugin_status check_stream(ronde_plugin_engine* engine, void* strea
   (void)engine, (void)stream, (void)text, (void)text_bytes;
   return RONDE_PLUGIN_INVALID;
 }
+static ronde_plugin_status mark(ronde_plugin_engine* engine, void* stream, void* ready_event,
+                                ronde_plugin_mark** made, char* text, size_t text_bytes) {
+  (void)engine, (void)stream, (void)ready_event, (void)made, (void)text, (void)text_bytes;
+  return RONDE_PLUGIN_INVALID;
+}
+static void unmark(ronde_plugin_engine* engine, ronde_plugin_mark* made) {
+  (void)engine, (void)made;
+}
 static ronde_plugin_status poll(ronde_plugin_engine* engine, ronde_plugin_work* work, char* text,
                                 size_t text_bytes) {
   (void)engine, (void)work, (void)text, (void)text_bytes;
@@ -63,6 +71,8 @@ static const ronde_plugin table = {RONDE_PLUGIN_VERSION,
                                    abort_engine,
                                    classify,
                                    check_stream,
+                                   mark,
+                                   unmark,
                                    NULL,
                                    poll,
                                    wait_on,

@@ -216,16 +216,18 @@ RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
 
 /* ---- devices ----
  * Tensors may lie in the memory of a device that a plug-in serves (<ronde/plugin.h>):
- * libronde_cuda.so beside libronde.so, or what RONDE_PLUGIN_PATH names. It is found when the
- * engines open, on all ranks or on none; one line of the log (level info) says which and of what
- * versions, or why it stays out. Then `device` of a request is the number of the device that this
- * rank uses, and every pointer of the request is memory of it, or managed memory, which may be
- * declared as either. A declaration that is wrong is RONDE_INVALID_ARGUMENT, and a device that
- * nothing serves RONDE_UNSUPPORTED. The ranks agree on whether a tensor is on a device; which one
- * is the business of each.
+ * libronde_cuda.so beside libronde.so, or what RONDE_PLUGIN_PATH names (off: none). It is found
+ * when the engines open, on all ranks or on none; one line of the log (level info) says which and
+ * of what versions, or why it stays out. Then `device` of a request is the number of the device
+ * that this rank uses, and every pointer of the request is memory of it, or managed memory, which
+ * may be declared as either. A declaration that is wrong is RONDE_INVALID_ARGUMENT, and a device
+ * that nothing serves RONDE_UNSUPPORTED. The ranks agree on whether a tensor is on a device; which
+ * one is the business of each.
  *
- * The input is read when the stream has come to ready_event, or has done all that was put into it
- * before the batch begins. A stream under graph capture is refused. After submit the host need not
+ * Memory of the request is read and written when ready_event has come, as it was recorded last, or,
+ * without one, when the stream has done what had been put into it. Both are looked at by the call
+ * that submits, and only then: afterwards the event may be recorded again, and both may be
+ * destroyed or captured. A stream under graph capture is refused. After submit the host need not
  * wait: see ronde_work_wait_stream. Batches of devices follow each other in the order of the job;
  * what cannot be done there (an op that the device has not) fails alone, as RONDE_UNSUPPORTED. */
 
@@ -303,10 +305,10 @@ RONDE_API ronde_status ronde_work_wait(ronde_work* work, ronde_error** error);
 RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
                                            ronde_error** error);
 /* Of a tensor of a device: what is put into `stream` from now on begins when the work is over on
- * the device. Returns when the batch has been given to the device, not when it is over, and helps
- * meanwhile; where tensors pass through host memory it waits for the end. The host hears of an
- * error of the device through the other waits, and memory of the request is the caller's again
- * after them, or in `stream`. For host memory: RONDE_INVALID_ARGUMENT. */
+ * the device. Returns when the device has put the batch into a stream of its own, not when it is
+ * over, and helps meanwhile; where tensors pass through host memory it waits for the end. The host
+ * hears of an error of the device through the other waits, and memory of the request is the
+ * caller's again after them, or in `stream`. For host memory: RONDE_INVALID_ARGUMENT. */
 RONDE_API ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error);
 /* 1 when the work is done (completed or failed), else 0. Never blocks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);

@@ -38,7 +38,8 @@ struct NamedSpan {
 };
 
 // Memory of a device that a plug-in serves: `data` points there. What it holds is read behind
-// ready_event, or behind all that was put into `stream`. See "devices" in ronde.h.
+// ready_event, or behind all that was put into `stream`: of both, what they stand for when the
+// tensor is submitted. See "devices" in ronde.h.
 template <typename T>
 struct DeviceSpan {
   explicit DeviceSpan(std::span<T> elements, int on_device = 0, void* written_in = nullptr,
