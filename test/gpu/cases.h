@@ -2,12 +2,14 @@
 // Named cases, each in processes of its own: so that one that ends badly takes no other with it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "test/gpu/forked_job.h"
 
@@ -41,9 +43,10 @@ inline void set_environment(int rank, Sharing sharing) {
   }
 }
 
-// The exit code of a program of such cases; `only`: the name of one, or nullptr. `has_device` is
+// The exit code of a program of such cases; `only`: names of some; empty: all. `has_device` is
 // asked in a process of its own: a parent that has touched CUDA must not fork.
-inline int run_cases(std::span<const Case> cases, const char* only, bool (*has_device)()) {
+inline int run_cases(std::span<const Case> cases, std::span<char* const> only,
+                     bool (*has_device)()) {
   const auto ask = [has_device](int, Meeting&) { return has_device() ? 0 : 1; };
   if (!run_ranks(1, std::chrono::seconds(60), ask)) {
     std::printf("no GPU: skipped\n");
@@ -52,7 +55,8 @@ inline int run_cases(std::span<const Case> cases, const char* only, bool (*has_d
   bool all = true;
   int found = 0;
   for (const Case& one : cases) {
-    if (only != nullptr && only != one.name) continue;
+    const auto is_named = [&one](const char* name) { return one.name == name; };
+    if (!only.empty() && std::none_of(only.begin(), only.end(), is_named)) continue;
     ++found;
     const bool passed =
         run_ranks(one.ranks, std::chrono::seconds(180), [&one](int rank, Meeting& meeting) {
@@ -63,8 +67,9 @@ inline int run_cases(std::span<const Case> cases, const char* only, bool (*has_d
     std::fflush(stdout);
     all = all && passed;
   }
-  if (found == 0) std::printf("there is no case %s\n", only == nullptr ? "at all" : only);
-  return all && found > 0 ? 0 : 1;
+  const bool known = only.empty() || std::cmp_equal(found, only.size());
+  if (!known) std::printf("there is no such case: see the names of the results\n");
+  return all && known ? 0 : 1;
 }
 
 }  // namespace ronde::gpu_test

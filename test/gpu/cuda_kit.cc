@@ -57,6 +57,10 @@ const ronde_device_kit& open_kit(const char* /*library*/) {
         (void)good(cudaEventRecord(event, as_stream(stream)), "recording");
         return event;
       },
+      [](void* event, void* stream) {
+        (void)good(cudaEventRecord(static_cast<cudaEvent_t>(event), as_stream(stream)),
+                   "recording");
+      },
       [](void* event) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(event)); },
       [](void* stream) {
         (void)good(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal),
@@ -71,5 +75,6 @@ const ronde_device_kit& open_kit(const char* /*library*/) {
 }
 
 bool has_device() { return has_gpu(); }
+bool has_network() { return true; }
 
 }  // namespace ronde::gpu_test

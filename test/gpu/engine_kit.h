@@ -10,5 +10,7 @@ namespace ronde::gpu_test {
 // In the process of a rank. `library`: the plug-in.
 const ronde_device_kit& open_kit(const char* library);
 bool has_device();
+// Whether devices of processes that do not share a host id reach each other.
+bool has_network();
 
 }  // namespace ronde::gpu_test

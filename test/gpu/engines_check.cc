@@ -2,7 +2,7 @@
 // Whole engines with a plug-in, each in a process of its own: every operation on tensors of the
 // device, in the order of streams, over NCCL and through host memory; and what the others hear when
 // a rank dies.
-//   gpu_engines <plug-in> [case]
+//   gpu_engines <plug-in> [case]...
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -11,10 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/engine.h"
-#include "test/gpu/cases.h"
-#include "test/gpu/engine_kit.h"
-#include "test/gpu/process_job.h"
+#include "test/gpu/engine_rank.h"
 
 namespace ronde::gpu_test {
 namespace {
@@ -22,137 +19,6 @@ namespace {
 using base::ReduceOp;
 using runtime::Operation;
 using runtime::Submission;
-
-using Floats = std::vector<float>;
-
-// Memory of the device. Thread safety: one thread.
-class Tensor {
- public:
-  Tensor(const ronde_device_kit& kit, const Floats& values)
-      : kit_(kit), elements_(values.size()), memory_(kit.allocate(values.size() * sizeof(float))) {
-    if (elements_ != 0) kit_.write(memory_, values.data(), elements_ * sizeof(float), nullptr);
-  }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-  ~Tensor() { kit_.free(memory_); }
-  [[nodiscard]] std::byte* get() const { return static_cast<std::byte*>(memory_); }
-  [[nodiscard]] std::int64_t elements() const { return static_cast<std::int64_t>(elements_); }
-  [[nodiscard]] std::size_t bytes() const { return elements_ * sizeof(float); }
-  [[nodiscard]] Floats values() const {
-    Floats values(elements_);
-    if (elements_ != 0) kit_.read(values.data(), memory_, bytes(), nullptr);
-    return values;
-  }
-
- private:
-  const ronde_device_kit& kit_;
-  const std::size_t elements_;
-  void* const memory_;
-};
-
-// 1 to 4, by rank and place: sums are exact.
-Floats contribution(int rank, std::size_t elements) {
-  Floats values(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    values[i] = static_cast<float>(1 + (i + static_cast<std::size_t>(rank)) % 4);
-  }
-  return values;
-}
-Floats summed(int ranks, std::size_t elements) {
-  Floats sum(elements);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Floats one = contribution(rank, elements);
-    for (std::size_t i = 0; i < elements; ++i) sum[i] += one[i];
-  }
-  return sum;
-}
-
-// One rank with an engine. Thread safety: one thread.
-class EngineRank {
- public:
-  EngineRank(const char* library, const SharedBoard& shared, int rank, int size, Meeting& meeting)
-      : rank_(rank), size_(size), meeting_(meeting), kit_(open_kit(library)) {
-    auto environment = base::Config::process_environment();
-    environment.push_back("RONDE_PLUGIN_PATH=" + std::string(library));
-    environment.push_back("RONDE_LOG_LEVEL=info");
-    const auto open = [&](const base::Config&, const base::Clock&) {
-      return ForkedJob::join(shared, rank, size, meeting);
-    };
-    auto engine = runtime::Engine::open(open, environment, std::make_shared<base::SteadyClock>());
-    if (expect(engine.status(), "open")) engine_ = *engine;
-  }
-
-  [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] int size() const { return size_; }
-  [[nodiscard]] int wrong() const { return wrong_; }
-  [[nodiscard]] bool is_open() const { return engine_ != nullptr; }
-  [[nodiscard]] runtime::Engine& engine() const { return *engine_; }
-  [[nodiscard]] const ronde_device_kit& kit() const { return kit_; }
-  [[nodiscard]] Meeting& meeting() const { return meeting_; }
-
-  bool expect(bool right, const std::string& what) {
-    if (right) return true;
-    ++wrong_;
-    std::printf("  rank %d of %d: %s: WRONG\n", rank_, size_, what.c_str());
-    return false;
-  }
-  bool expect(const base::Status& status, const std::string& what) {
-    return expect(status.ok(), what + ", " + status.message());
-  }
-
-  // nullptr: it was refused.
-  runtime::Engine::WorkPtr submit(Submission submission) {
-    const std::string name = submission.name;
-    auto work = engine_->submit(std::move(submission));
-    return expect(work.status(), "submitting " + name) ? *work : nullptr;
-  }
-  runtime::Engine::WorkPtr run(Submission submission) {
-    const std::string name = submission.name;
-    auto work = submit(std::move(submission));
-    if (work != nullptr) expect(engine_->wait(*work), name);
-    return work;
-  }
-  void close() {
-    if (engine_ != nullptr) expect(engine_->close(), "close");
-  }
-
- private:
-  const int rank_;
-  const int size_;
-  Meeting& meeting_;
-  const ronde_device_kit& kit_;
-  std::shared_ptr<runtime::Engine> engine_;
-  int wrong_ = 0;
-};
-
-// Of f32, on the device. input: nullptr is in place.
-Submission of(const std::string& name, Operation operation, std::int64_t elements,
-              const std::byte* input, std::byte* output, void* stream = nullptr,
-              void* event = nullptr) {
-  Submission submission;
-  submission.name = name;
-  submission.place = "engines_check.cc:1";
-  submission.signature.operation = operation;
-  submission.signature.op = ReduceOp::kSum;
-  submission.signature.device = 0;
-  submission.signature.shape = {elements};
-  submission.input = input == nullptr ? output : input;
-  submission.output = output;
-  submission.ready = {stream, event};
-  return submission;
-}
-Submission allreduce_of(const std::string& name, const Tensor& tensor, void* stream = nullptr,
-                        void* event = nullptr) {
-  return of(name, Operation::kAllreduce, tensor.elements(), nullptr, tensor.get(), stream, event);
-}
-
-Floats output_of(EngineRank& rank, const runtime::Work& work) {
-  Floats values(work.output.size() / sizeof(float));
-  if (!values.empty()) {
-    rank.kit().read(values.data(), work.output.data(), work.output.size(), nullptr);
-  }
-  return values;
-}
 
 void check_reductions(EngineRank& rank) {
   for (const std::size_t elements : {1U, 1000U, 300'000U, 2'000'000U}) {
@@ -256,15 +122,21 @@ void check_streams(EngineRank& rank) {
   for (const bool with_event : {false, true}) {
     const Tensor tensor(kit, Floats(500, -1000));
     const Tensor seen(kit, Floats(500));
-    kit.delay(before, 30);
+    kit.delay(before, 200);
     kit.copy(before, tensor.get(), source.get(), tensor.bytes());
     void* const event = with_event ? kit.make_event(before) : nullptr;
     const auto work = rank.submit(allreduce_of("behind a stream", tensor, before, event));
     // Both are the caller's again.
     kit.delay(before, 10);
-    if (event != nullptr) kit.free_event(event);
+    if (event != nullptr) {
+      kit.record_event(event, before);
+      kit.free_event(event);
+    }
     if (work == nullptr) break;
     rank.expect(rank.engine().wait(*work, after), "a stream waits");
+    // Through host memory it is the host that waits.
+    rank.expect(work->completion.done() != rank.direct(),
+                rank.direct() ? "the host does not wait" : "it goes through host memory");
     kit.copy(after, seen.get(), tensor.get(), tensor.bytes());
     kit.synchronize(after);
     rank.expect(seen.values() == summed(rank.size(), 500), "what the stream sees");
@@ -326,9 +198,9 @@ void check_death(EngineRank& rank, bool in_flight) {
     ::_exit(kMeantToDie);
   }
   const auto begin = std::chrono::steady_clock::now();
-  const auto work = rank.submit(allreduce_of("without rank 0", tensor, stream));
-  if (work == nullptr) return;
-  const base::Status status = rank.engine().wait(*work);
+  // Who has heard of it already refuses the tensor.
+  const auto work = rank.engine().submit(allreduce_of("without rank 0", tensor, stream));
+  const base::Status status = work.ok() ? rank.engine().wait(**work) : work.status();
   rank.expect(!status.ok(), "a tensor without rank 0 fails");
   rank.expect(status.message().find("rank 0") != std::string::npos,
               "the error names rank 0: " + status.message());
@@ -346,7 +218,7 @@ using Check = void (*)(EngineRank&);
 Case make_case(const char* library, const SharedBoard& shared, const std::string& name, int ranks,
                Sharing sharing, Check check, End end) {
   return {name, ranks, sharing, [=](int rank, int size, Meeting& meeting) {
-            EngineRank me(library, shared, rank, size, meeting);
+            EngineRank me(library, shared, rank, size, sharing, meeting);
             if (!me.is_open()) return 1;
             check(me);
             if (end == End::kClosed) me.close();
@@ -354,7 +226,7 @@ Case make_case(const char* library, const SharedBoard& shared, const std::string
           }};
 }
 
-int run(const char* library, const char* only) {
+int run(const char* library, std::span<char* const> only) {
   const auto config = base::Config::from_environment(base::Config::process_environment());
   if (!config.ok()) {
     std::printf("%s\n", config.status().message().c_str());
@@ -388,8 +260,8 @@ int run(const char* library, const char* only) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::printf("usage: gpu_engines <plug-in> [case]\n");
+    std::printf("usage: gpu_engines <plug-in> [case]...\n");
     return 2;
   }
-  return ronde::gpu_test::run(argv[1], argc > 2 ? argv[2] : nullptr);
+  return ronde::gpu_test::run(argv[1], std::span(argv, static_cast<std::size_t>(argc)).subspan(2));
 }

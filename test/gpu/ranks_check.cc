@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plug-in on one real GPU: 1 rank; 2 and 3 ranks over NCCL, each with a host id of its own, so
 // that NCCL does not see that they share the device; 2 and 4 that stage; ranks that die or give up.
-//   gpu_ranks <libronde_cuda.so> [case]
+//   gpu_ranks <libronde_cuda.so> [case]...
 #include <memory>
 #include <vector>
 
@@ -288,7 +288,7 @@ Case make_case(const char* library, const char* name, int ranks, Sharing sharing
 int main(int argc, char** argv) {
   using namespace ronde::gpu_test;
   if (argc < 2) {
-    std::printf("usage: gpu_ranks <libronde_cuda.so> [case]\n");
+    std::printf("usage: gpu_ranks <libronde_cuda.so> [case]...\n");
     return 2;
   }
   const char* const library = argv[1];
@@ -306,5 +306,5 @@ int main(int argc, char** argv) {
       make_case(library, "abort_of_two", 2, Sharing::kNccl, check_abort),
       make_case(library, "abort_of_three", 3, Sharing::kNccl, check_abort),
   };
-  return run_cases(cases, argc > 2 ? argv[2] : nullptr, has_gpu);
+  return run_cases(cases, std::span(argv, static_cast<std::size_t>(argc)).subspan(2), has_gpu);
 }

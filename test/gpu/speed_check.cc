@@ -4,7 +4,7 @@
 //     the same bytes, a copy for each tensor, and CUDA's batch of copies;
 //   - the host's time for a batch;
 //   - an allreduce against a bare ncclAllReduce of the same bytes, on one rank and on two.
-//   gpu_speed <libronde_cuda.so>
+//   gpu_speed <libronde_cuda.so> [case]...
 // Every number is a line "result name=value"; times are the shortest of some runs where only the
 // device works, and medians where the host does.
 #include <nccl.h>
@@ -292,7 +292,7 @@ void measure_overhead(GpuRank& rank) {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{1} << 20,
                                   std::size_t{16} << 20, std::size_t{64} << 20}) {
     const std::size_t elements = bytes / sizeof(float);
-    const GpuVector<float> memory(std::vector<float>(elements));
+    const GpuVector<float> memory{std::vector<float>(elements)};
     std::vector<double> alone;
     std::vector<double> through;
     const int runs = bytes > (4U << 20U) ? 20 : 50;
@@ -342,7 +342,7 @@ void measure_hosts(GpuRank& rank) {
 int main(int argc, char** argv) {
   using namespace ronde::gpu_test;
   if (argc < 2) {
-    std::printf("usage: gpu_speed <libronde_cuda.so> [case]\n");
+    std::printf("usage: gpu_speed <libronde_cuda.so> [case]...\n");
     return 2;
   }
   const char* const library = argv[1];
@@ -357,5 +357,5 @@ int main(int argc, char** argv) {
       {"speed_allreduce_1", 1, Sharing::kNccl, through(measure_overhead)},
       {"speed_allreduce_2", 2, Sharing::kNccl, through(measure_overhead)},
   };
-  return run_cases(cases, argc > 2 ? argv[2] : nullptr, has_gpu);
+  return run_cases(cases, std::span(argv, static_cast<std::size_t>(argc)).subspan(2), has_gpu);
 }

@@ -20,5 +20,6 @@ const ronde_device_kit& open_kit(const char* library) {
 }
 
 bool has_device() { return true; }
+bool has_network() { return false; }
 
 }  // namespace ronde::gpu_test
