@@ -100,7 +100,7 @@ Status mark_ready(LocalTensor& tensor, Device& device) {
     collectives::ReadyMarkPtr& mark = known[{waits_for.stream, waits_for.event}];
     if (mark == nullptr) {
       auto marked = mark_now(waits_for, device);
-      const Status why = marked.status();
+      Status why = marked.status();
       if (why.code() == Code::kClosed) return why;
       if (!marked.ok()) return wrong(name_of_view(tensor, i), why.message(), why.code());
       mark = std::move(*marked);

@@ -11,7 +11,6 @@ namespace ronde::runtime {
 
 using base::Code;
 using base::Result;
-using base::Status;
 using collectives::Collective;
 using collectives::Device;
 using collectives::StepResult;
@@ -92,7 +91,7 @@ class Launch final : public Collective {
           },
           batch_.sequence);
     }
-    const auto stepped = exchange_->step();
+    auto stepped = exchange_->step();
     if (!stepped.ok() || *stepped != StepResult::kDone) return stepped;
     const auto memory = received_rows(tensor, received_, &device_);
     RONDE_RETURN_IF_ERROR(memory.status());

@@ -42,7 +42,7 @@ class StagedWhole : public Collective {
       stage_ = Stage::kMoving;
     }
     if (stage_ == Stage::kMoving) {
-      const auto moved = collective_->step();
+      auto moved = collective_->step();
       if (!moved.ok() || *moved != StepResult::kDone) return moved;
       collective_.reset();
       RONDE_RETURN_IF_ERROR(copy_in());

@@ -30,6 +30,7 @@ bool Failure::give_up(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (given_up_.load()) return false;
   why_ = why;
+  since_ = base::SteadyClock().now();
   given_up_.store(true);
   return true;
 }
@@ -47,6 +48,12 @@ void Failure::end() {
     ended_.store(true);
   }
   changed_.notify_all();
+}
+
+bool Failure::has_lasted(base::Nanoseconds time) const {
+  if (!given_up_.load()) return false;
+  const std::lock_guard lock(mutex_);
+  return base::SteadyClock().now() - since_ >= time;
 }
 
 void Failure::wait_for_end(base::Nanoseconds longest) {

@@ -45,6 +45,8 @@ class Failure {
   // The device has nothing more to do for this engine.
   void end();
   [[nodiscard]] bool ended() const { return ended_.load(); }
+  // So long ago somebody gave up, or longer: not even NCCL's abort may hold up others for ever.
+  [[nodiscard]] bool has_lasted(base::Nanoseconds time) const;
   // Returns at the latest after so long.
   void wait_for_end(base::Nanoseconds longest);
 
@@ -54,6 +56,7 @@ class Failure {
   std::atomic<bool> given_up_{false};
   std::atomic<bool> ended_{false};
   std::string why_;
+  base::Instant since_{};
 };
 
 struct Core {

@@ -22,6 +22,7 @@ constexpr std::chrono::milliseconds kAbortWait{800};
 // How long the device may take to have memory, which takes some microseconds.
 constexpr std::chrono::seconds kMemoryWait{5};
 constexpr int kWarning = 3;
+constexpr auto kBeforeSubmit = "the tensor is submitted";
 
 Status refused(const std::string& why) { return Status::error(Code::kInvalidArgument, why); }
 
@@ -59,18 +60,18 @@ Result<MemoryPlace> Engine::place_of(const void* pointer) {
 }
 
 // A stream that is captured records what is put into it in place of doing it, for ever.
-Status Engine::refuse_captured(Stream stream) {
+Status Engine::refuse_captured(Stream stream, const char* before) {
   const auto captured = core_->cuda->is_captured(stream);
   if (!captured.ok()) return refused("not a stream of this device: " + captured.status().message());
   if (!*captured) return {};
-  return refused(
-      "the stream is under graph capture: end the capture before it is used with a tensor");
+  return refused(std::string("the stream is under graph capture: end the capture before ") +
+                 before);
 }
 
 Status Engine::check_stream(Stream stream) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  RONDE_RETURN_IF_ERROR(refuse_captured(stream));
+  RONDE_RETURN_IF_ERROR(refuse_captured(stream, kBeforeSubmit));
   const auto device = core_->cuda->device_of(stream);
   if (!device.ok()) return refused("not a stream of this device: " + device.status().message());
   if (*device == device_) return {};
@@ -93,7 +94,7 @@ Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event rea
     if (!over.ok()) return refused("the ready event: " + over.status().message());
     if (*over) return mark;
   } else {
-    RONDE_RETURN_IF_ERROR(refuse_captured(stream));
+    RONDE_RETURN_IF_ERROR(refuse_captured(stream, kBeforeSubmit));
   }
   auto moment = EventLease::take(core_->pools);
   if (!moment.ok()) return moment.status();
@@ -165,6 +166,7 @@ Result<bool> Engine::poll(Task& task) {
     } else if (*over && !core_->failure.given_up()) {
       // In this order: a kernel that was aborted looks as if it were over, but not before.
       task.state.store(Task::State::kOver);
+      task.buffer = {};  // the next batch need not wait for another one
       return true;
     }
     under_way = over.ok() && !*over;
@@ -177,6 +179,7 @@ Result<bool> Engine::poll(Task& task) {
   // over.
   const bool waits = under_way && !core_->is_stuck();
   if (core_->failure.ended() && !waits) return core_->failure.status();
+  if (core_->failure.has_lasted(core_->shutdown_timeout)) return core_->failure.status();
   return false;
 }
 
@@ -186,7 +189,7 @@ Result<bool> Engine::wait_on(const Task& task, Stream stream) {
   if (state == Task::State::kQueued) return false;
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  RONDE_RETURN_IF_ERROR(refuse_captured(stream));
+  RONDE_RETURN_IF_ERROR(refuse_captured(stream, "it waits for a tensor"));
   const Status status = core_->cuda->wait(stream, task.done.get());
   if (!status.ok()) return refused("the stream cannot wait: " + status.message());
   return true;

@@ -21,7 +21,7 @@
 namespace ronde::collectives::cuda {
 
 // A batch or a copy under way. Thread safety: `state` from any thread; the rest is of whoever makes
-// it, then of the issuer; `done` is recorded once the state is kIssued.
+// it, then of the issuer, and of whoever polls once it is kIssued; `done` is recorded then.
 struct Task {
   enum class State { kQueued, kIssued, kOver };
 

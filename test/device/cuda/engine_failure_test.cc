@@ -181,6 +181,24 @@ TEST_F(CudaFailure, AbortEndsABatchThatNcclIsStillPuttingIntoItsStream) {
   EXPECT_EQ(fakes().get("aborted"), 2);
 }
 
+TEST_F(CudaFailure, NobodyWaitsForAnAbortThatHangs) {
+  set_environment("RONDE_SHUTDOWN_TIMEOUT_SECONDS", "1.1");
+  DeviceJob(1).run([](DeviceRank& rank) {
+    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
+    fakes().set("steps", 1'000'000);
+    fakes().set("abort_delay", 1700);
+    const DeviceMemory memory(floats(10, 1));
+    Batch batch;
+    batch.add(memory, 10);
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    const auto begin = steady_clock::now();
+    rank.plugin().abort(rank.engine(), "enough");
+    EXPECT_LT(steady_clock::now() - begin, seconds(1));
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_FAILED);
+    EXPECT_LT(steady_clock::now() - begin, std::chrono::milliseconds(1500));
+  });
+}
+
 TEST_F(CudaFailure, AbortReturnsWhileTheTensorsAreNotReady) {
   DeviceJob(1).run([](DeviceRank& rank) {
     const UserStream stream;

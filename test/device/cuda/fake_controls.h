@@ -17,6 +17,7 @@ typedef struct ronde_fake_controls {
   /* no_driver, driver_gone, no_nccl, share_gpu: 0 or 1. nccl_version: of every second rank.
    * start_never: communicators never start. steps: how often NCCL says that it is still at it.
    * async_error: every communicator says so. no_memory: allocations on the device fail.
+   * abort_delay: milliseconds that it takes to abort a communicator.
    * memory_delay: after so many milliseconds memory of allocate_in is there. */
   void (*set)(const char* what, int32_t value);
   /* Counted since reset: outside (calls without the device being current), strict (calls that fail

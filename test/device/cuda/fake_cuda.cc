@@ -85,7 +85,10 @@ class FakeCuda final : public CudaApi {
       return Status::error(Code::kUnsupported, "there is no fake driver");
     }
     device_ = current_device();
-    const int bus = state_.get("share_gpu") != 0 ? 0 : state_.add("bus", 1);
+    // As with the toy.
+    const char* const toy = std::getenv("RONDE_TOY");
+    const bool staged = toy != nullptr && std::strstr(toy, "staged") != nullptr;
+    const int bus = staged || state_.get("share_gpu") != 0 ? 0 : state_.add("bus", 1);
     return DeviceInfo{device_, "0000:0" + std::to_string(bus) + ":00.0", "CUDA 0.0, driver 0.1",
                       "Fake GPU"};
   }

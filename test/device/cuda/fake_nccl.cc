@@ -3,11 +3,13 @@
 #include "test/device/cuda/fake_nccl.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "collectives/float16.h"
@@ -204,6 +206,7 @@ ncclResult_t group_end() {
 
 ncclResult_t abort_comm(ncclComm_t comm) {
   state().add("aborted", 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(state().get("abort_delay")));
   comm->shared->hub->leave(comm->shared->rank);
   delete comm;
   return ncclSuccess;
