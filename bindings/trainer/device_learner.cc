@@ -47,7 +47,7 @@ DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Model& model, con
       features_(weight(model, kWeight1).rows()),
       hidden_(weight(model, kWeight1).columns()),
       classes_(weight(model, kWeight2).columns()),
-      staging_{Staging(math), Staging(math)},
+      staging_{Staging(math), Staging(math), Staging(math)},
       bytes_(math),
       images_(math),
       active_(math),
@@ -70,9 +70,11 @@ DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Model& model, con
 }
 
 DeviceLearner::~DeviceLearner() {
-  try {
-    finish_sums();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+  for (std::vector<Work>& works : works_) {
+    try {
+      finish(works);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    }
   }
 }
 
@@ -94,8 +96,8 @@ void DeviceLearner::broadcast_state(int root) {
 }
 
 // Pixels travel as bytes, a quarter of what they become. Staging memory is used in turns: the copy
-// out of this one was two steps ago, and since then finish_sums() has waited for the sums of that
-// step, which came behind the copy.
+// out of this one was three steps ago, and the step before has waited for the sums of that one,
+// which came behind the copy.
 void DeviceLearner::send_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   const std::size_t pixels = samples.size() * features_;
   if (data.features != features_) {
@@ -164,25 +166,28 @@ void DeviceLearner::backward(std::size_t rows) {
 void DeviceLearner::submit(std::size_t parameter) {
   const DeviceSpan<float> gradient(twins_[parameter].gradient.span(), math_.device(),
                                    math_.stream());
-  works_.push_back(
-      engine_.allreduce("gradient/" + model_.parameters()[parameter]->name, gradient, ronde::sum));
+  std::string name = "gradient/" + model_.parameters()[parameter]->name;
+  if (steps_ % works_.size() != 0) name += ", odd steps";
+  works_of_step().push_back(engine_.allreduce(name, gradient, ronde::sum));
 }
 
-// A name may be submitted again once its work is over on the host. Meanwhile the device has this
-// step's forward pass to do.
-void DeviceLearner::finish_sums() {
+void DeviceLearner::finish(std::vector<Work>& works) {
   const double begin = steady_seconds();
   std::exception_ptr first;
-  for (Work& work : works_) {
+  for (Work& work : works) {
     try {
       work.wait();
     } catch (...) {
       if (!first) first = std::current_exception();
     }
   }
-  works_.clear();
+  works.clear();
   waited_seconds_ += steady_seconds() - begin;
   if (first) std::rethrow_exception(first);
+}
+
+void DeviceLearner::finish_sums() {
+  for (std::vector<Work>& works : works_) finish(works);
 }
 
 void DeviceLearner::step(const Dataset& data, std::span<const std::uint32_t> samples,
@@ -190,7 +195,7 @@ void DeviceLearner::step(const Dataset& data, std::span<const std::uint32_t> sam
   send_batch(data, samples);
   logit_gradient_.resize(samples.size() * classes_);
   forward(samples.size(), logit_gradient_.data(), sums_.data(), global_size);
-  finish_sums();
+  finish(works_of_step());
   if (samples.empty()) {
     // Sums over no samples: the other ranks wait for them all the same.
     for (std::size_t i = kParameters; i-- > 0;) {
@@ -200,7 +205,7 @@ void DeviceLearner::step(const Dataset& data, std::span<const std::uint32_t> sam
   } else {
     backward(samples.size());
   }
-  for (Work& work : works_) math_.wait_for(work);
+  for (Work& work : works_of_step()) math_.wait_for(work);
   for (const Twin& twin : twins_) {
     SgdTask task;
     task.value = twin.value.data();
@@ -211,6 +216,7 @@ void DeviceLearner::step(const Dataset& data, std::span<const std::uint32_t> sam
     task.momentum = static_cast<float>(sgd_.momentum);
     math_.sgd(task);
   }
+  ++steps_;
 }
 
 double DeviceLearner::take_loss() {

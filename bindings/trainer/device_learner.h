@@ -61,7 +61,10 @@ class DeviceLearner final : public Learner {
   void forward(std::size_t rows, float* gradient, DeviceSums* sums, std::size_t global_size);
   void backward(std::size_t rows);
   void submit(std::size_t parameter);
+  // Of the works of a step.
+  void finish(std::vector<Work>& works);
   void finish_sums();
+  [[nodiscard]] std::vector<Work>& works_of_step() { return works_[steps_ % works_.size()]; }
 
   Engine& engine_;
   DeviceMath& math_;
@@ -71,8 +74,8 @@ class DeviceLearner final : public Learner {
   const std::size_t hidden_;
   const std::size_t classes_;
   std::vector<Twin> twins_;  // by Parameter::index: weight and bias of each layer
-  // A step fills one while the copy out of the other may be under way: see send_batch().
-  std::array<Staging, 2> staging_;
+  // A step fills one while copies out of the others may be under way: see send_batch().
+  std::array<Staging, 3> staging_;
   std::uint64_t batches_ = 0;
   DeviceArray<std::uint8_t> bytes_;  // pixels, then labels
   DeviceArray<float> images_;
@@ -81,7 +84,10 @@ class DeviceLearner final : public Learner {
   DeviceArray<float> logit_gradient_;
   DeviceArray<float> active_gradient_;
   DeviceArray<DeviceSums> sums_;  // of training, and of counting
-  std::vector<Work> works_;       // of the last step
+  // Of the last two steps, which have names of their own: so that the host, which may use a name
+  // again when its work is over, can be a step ahead of the device.
+  std::array<std::vector<Work>, 2> works_;
+  std::uint64_t steps_ = 0;
   double waited_seconds_ = 0.0;
 };
 
