@@ -267,8 +267,17 @@ TEST_F(CudaEngine, CloseFreesEverything) {
     batch.add(one, 10);
     batch.add(two, 20);
     ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
+    // Also what was not given back.
+    EXPECT_NE(rank.mark(nullptr), nullptr);
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    while (rank.poll(work) == RONDE_PLUGIN_PENDING) std::this_thread::yield();
+    void* memory = nullptr;
+    Text text{};
+    EXPECT_EQ(rank.plugin().allocate_host(rank.engine(), 9, &memory, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
   });
   EXPECT_EQ(fakes().get("streams"), 0);
+  EXPECT_EQ(fakes().get("host_blocks"), 0);
   EXPECT_EQ(fakes().get("events"), 0);
   EXPECT_EQ(fakes().get("blocks"), 0);
   EXPECT_EQ(fakes().get("destroyed"), 2);
