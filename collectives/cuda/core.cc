@@ -110,6 +110,7 @@ Core::~Core() {
     free_everything();
   } catch (...) {
     // No memory for the text of an error: what is left goes with the process.
+    stuck_.store(true);
   }
 }
 

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "collectives/cuda/engine.h"
@@ -14,11 +16,43 @@
 using ronde::collectives::cuda::Engine;
 using ronde::collectives::cuda::Task;
 
-struct ronde_plugin_engine {
-  std::unique_ptr<Engine> engine;
-};
 struct ronde_plugin_work {
   std::shared_ptr<Task> task;
+};
+
+namespace {
+
+// What a caller has, until it is given back or the engine is closed. Thread safety: all functions,
+// from any thread.
+template <class T>
+class Given {
+ public:
+  T* keep(std::unique_ptr<T> one) {
+    T* const given = one.get();
+    const std::lock_guard lock(mutex_);
+    all_.emplace(given, std::move(one));
+    return given;
+  }
+  void drop(T* given) {
+    std::unique_ptr<T> last;
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(given);
+    if (found == all_.end()) return;
+    last = std::move(found->second);
+    all_.erase(found);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const T*, std::unique_ptr<T>> all_;
+};
+
+}  // namespace
+
+struct ronde_plugin_engine {
+  std::unique_ptr<Engine> engine;  // first: it frees what the others give back to it
+  Given<ronde_plugin_work> works;
+  Given<ronde_plugin_mark> marks;
 };
 
 namespace ronde::collectives::cuda {
@@ -64,10 +98,11 @@ ronde_plugin_status guarded(Text text, Function&& function) {
   }
 }
 
-ronde_plugin_status start(Text text, base::Result<std::shared_ptr<Task>> task,
-                          ronde_plugin_work** work) {
+ronde_plugin_status start(Text text, ronde_plugin_engine* engine,
+                          base::Result<std::shared_ptr<Task>> task, ronde_plugin_work** work) {
   if (!task.ok()) return answer(text, task.status());
-  *work = new ronde_plugin_work{std::move(*task)};
+  *work =
+      engine->works.keep(std::make_unique<ronde_plugin_work>(ronde_plugin_work{std::move(*task)}));
   return RONDE_PLUGIN_OK;
 }
 
@@ -81,7 +116,9 @@ ronde_plugin_status open(const ronde_plugin_host* host, ronde_plugin_engine** en
     std::snprintf(info->versions, sizeof info->versions, "%s, %s, %s",
                   opened->device.versions.c_str(), opened->nccl.c_str(),
                   opened->device.name.c_str());
-    *engine = new ronde_plugin_engine{std::move(opened->engine)};
+    auto given = std::make_unique<ronde_plugin_engine>();
+    given->engine = std::move(opened->engine);
+    *engine = given.release();
     return RONDE_PLUGIN_OK;
   });
 }
@@ -127,17 +164,18 @@ ronde_plugin_status mark(ronde_plugin_engine* engine, void* stream, void* ready_
   return guarded({text, bytes}, [&] {
     auto made = engine->engine->mark(static_cast<Stream>(stream), static_cast<Event>(ready_event));
     if (!made.ok()) return answer({text, bytes}, made.status());
-    *result = made->release();
+    *result = engine->marks.keep(std::move(*made));
     return RONDE_PLUGIN_OK;
   });
 }
 
-void unmark(ronde_plugin_engine* /*engine*/, ronde_plugin_mark* mark) { delete mark; }
+void unmark(ronde_plugin_engine* engine, ronde_plugin_mark* mark) { engine->marks.drop(mark); }
 
 ronde_plugin_status execute(ronde_plugin_engine* engine, const ronde_plugin_batch* batch,
                             ronde_plugin_work** work, char* text, std::size_t bytes) {
-  return guarded({text, bytes},
-                 [&] { return start({text, bytes}, engine->engine->execute(*batch), work); });
+  return guarded({text, bytes}, [&] {
+    return start({text, bytes}, engine, engine->engine->execute(*batch), work);
+  });
 }
 
 ronde_plugin_status poll(ronde_plugin_engine* engine, ronde_plugin_work* work, char* text,
@@ -158,7 +196,7 @@ ronde_plugin_status wait_on(ronde_plugin_engine* engine, ronde_plugin_work* work
   });
 }
 
-void release(ronde_plugin_engine* /*engine*/, ronde_plugin_work* work) { delete work; }
+void release(ronde_plugin_engine* engine, ronde_plugin_work* work) { engine->works.drop(work); }
 
 ronde_plugin_status allocate_host(ronde_plugin_engine* engine, std::size_t size, void** memory,
                                   char* text, std::size_t bytes) {
@@ -180,14 +218,16 @@ void free_host(ronde_plugin_engine* engine, void* memory) {
 
 ronde_plugin_status copy_out(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
                              ronde_plugin_work** work, char* text, std::size_t bytes) {
-  return guarded({text, bytes},
-                 [&] { return start({text, bytes}, engine->engine->copy_out(*copy), work); });
+  return guarded({text, bytes}, [&] {
+    return start({text, bytes}, engine, engine->engine->copy_out(*copy), work);
+  });
 }
 
 ronde_plugin_status copy_in(ronde_plugin_engine* engine, const ronde_plugin_copy* copy,
                             ronde_plugin_work** work, char* text, std::size_t bytes) {
-  return guarded({text, bytes},
-                 [&] { return start({text, bytes}, engine->engine->copy_in(*copy), work); });
+  return guarded({text, bytes}, [&] {
+    return start({text, bytes}, engine, engine->engine->copy_in(*copy), work);
+  });
 }
 
 ronde_plugin_status allocate(ronde_plugin_engine* engine, std::size_t size, void** memory,

@@ -203,6 +203,27 @@ TEST_F(CudaEngine, WaitsForNcclBeforeItPutsMoreIntoTheStream) {
   });
 }
 
+// Whoever wants a stream to wait for a batch has to ask again then.
+TEST_F(CudaEngine, RingsWhenABatchIsInItsStream) {
+  DeviceJob(1).run([](DeviceRank& rank) {
+    const UserStream stream;
+    const DeviceMemory memory(floats(10, 1));
+    stream.delay(300);
+    const MarkOwner ready(rank, stream.get());
+    Batch batch;
+    batch.add(memory, 10, ready.get());
+    const int rings = rank.rings();
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    while (rank.rings() == rings) std::this_thread::yield();
+    EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
+    Text text{};
+    EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size()),
+              RONDE_PLUGIN_OK);
+    EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
+    EXPECT_GE(rank.rings(), rings + 2);
+  });
+}
+
 TEST_F(CudaEngine, TheCallersDeviceStaysCurrent) {
   DeviceJob(2).run([](DeviceRank&) {});
   EXPECT_EQ(fakes().get("outside"), 0);
@@ -267,8 +288,17 @@ TEST_F(CudaEngine, CloseFreesEverything) {
     batch.add(one, 10);
     batch.add(two, 20);
     ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
+    // Also what was not given back.
+    EXPECT_NE(rank.mark(nullptr), nullptr);
+    ronde_plugin_work* const work = rank.execute(batch.get());
+    while (rank.poll(work) == RONDE_PLUGIN_PENDING) std::this_thread::yield();
+    void* memory = nullptr;
+    Text text{};
+    EXPECT_EQ(rank.plugin().allocate_host(rank.engine(), 9, &memory, text.data(), text.size()),
+              RONDE_PLUGIN_OK);
   });
   EXPECT_EQ(fakes().get("streams"), 0);
+  EXPECT_EQ(fakes().get("host_blocks"), 0);
   EXPECT_EQ(fakes().get("events"), 0);
   EXPECT_EQ(fakes().get("blocks"), 0);
   EXPECT_EQ(fakes().get("destroyed"), 2);
