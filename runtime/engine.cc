@@ -127,34 +127,48 @@ bool Engine::drive(Completion& completion, base::Instant deadline) {
   return runner_.wait(completion, deadline);
 }
 
-Status Engine::wait(Work& work, void* stream) {
+// Whether that stream can wait for that work.
+Status Engine::check_waiting(const Work& work, void* stream) {
   if (!work.of_device) {
     return Status::error(Code::kInvalidArgument,
                          "'" + work.name +
                              "' is in host memory, which no stream can wait for: wait for it "
                              "without one");
   }
-  RONDE_RETURN_IF_ERROR(may_drive());
   const Status usable = device_->check_stream(stream);
-  if (!usable.ok() && !work.completion.done()) {
-    return Status::error(usable.code(), "'" + work.name + "': " + usable.message());
+  if (usable.ok() || work.completion.done()) return {};
+  return Status::error(usable.code(), "'" + work.name + "': " + usable.message());
+}
+
+Status Engine::wait(Work& work, void* stream) {
+  RONDE_RETURN_IF_ERROR(may_drive());
+  const Status can_wait = check_waiting(work, stream);
+  if (!can_wait.ok()) {
+    // Its submit may have promised that this thread drives next.
+    static_cast<void>(drive(work.completion, clock_->now()));
+    return can_wait;
   }
   const Inside inside(waiting_threads_);  // also between two looks
   const base::Instant deadline = clock_->after(config_.stall_failure + kVerdictMargin);
   const bool issued = drive(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
   if (!issued || work.on_device == nullptr) return wait_until(work, deadline);
-  return wait_on_device(work, stream, deadline);
+  RONDE_RETURN_IF_ERROR(wait_on_device(work, stream, deadline));
+  // Nobody but the caller would look whether the job fails meanwhile.
+  return caller_driven_.empty() ? Status() : wait_until(work, deadline);
 }
 
 Status Engine::wait_on_device(Work& work, void* stream, base::Instant deadline) {
   for (base::Nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const auto waits = work.on_device->wait_on(stream);
-    if (waits.ok() && *waits) return {};
     // What is over needs no stream that waits for it.
     if (work.completion.done()) return work.status;
+    const auto waits = work.on_device->wait_on(stream);
+    if (waits.ok() && *waits) return {};
     if (!waits.ok()) {
-      if (waits.status().code() != Code::kTransport) return waits.status();
+      if (waits.status().code() != Code::kTransport) {
+        return Status::error(waits.status().code(),
+                             "'" + work.name + "': " + waits.status().message());
+      }
       // The device is at its end, and with it the job.
       agent_.fail(waits.status(), rank_);
       return wait_until(work, deadline);

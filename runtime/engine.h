@@ -89,6 +89,7 @@ class Engine {
   bool drive(Completion& completion, base::Instant deadline);
   base::Result<bool> wait_done(Work& work, base::Instant deadline);
   base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status check_waiting(const Work& work, void* stream);
   base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.

@@ -56,18 +56,19 @@ Result<int> RankAgent::execute() {
   int work = 0;
   strides_ = false;
   const auto landed = executor_.land(finished_);
+  // What has come to its end did so before anything failed.
+  take_note();
   if (!landed.ok()) return failed_in(executor_.first_under_way(), landed.status());
   if (*landed) ++work;
-  take_note();
   // Not beyond the end of a batch: whoever waits for it should hear of it, and the coordinator has
   // another one, perhaps.
   bool ended = false;
   for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
     if (!batch_began_) batch_began_ = clock_.now();
     const auto progress = executor_.step(finished_);
-    if (!progress.ok()) return failed_in(executor_.batch(), progress.status());
     ended = !finished_.empty();
     take_note();
+    if (!progress.ok()) return failed_in(executor_.batch(), progress.status());
     if (!*progress) return work;
     ++work;
   }

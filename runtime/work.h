@@ -2,6 +2,8 @@
 // The handle of one operation on one rank, shared by the caller and the engine.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,11 +21,12 @@ namespace ronde::runtime {
 struct FreeOutput {
   std::int32_t device = -1;
   void (*free)(std::int32_t device, void* memory) = nullptr;  // nullptr: of the host
+  pid_t owner = 0;                                            // of memory of the device
   void operator()(std::byte* memory) const {
-    if (free != nullptr) {
-      free(device, memory);
-    } else {
+    if (free == nullptr) {
       delete[] memory;
+    } else if (::getpid() == owner) {  // a forked child has nothing of the device
+      free(device, memory);
     }
   }
 };
@@ -40,7 +43,7 @@ class OutputBuffer {
     size_ = size;
   }
   void adopt(const collectives::DeviceMemory& memory, std::size_t size) {
-    bytes_ = {memory.memory, FreeOutput{memory.device, memory.free}};
+    bytes_ = {memory.memory, FreeOutput{memory.device, memory.free, ::getpid()}};
     size_ = size;
   }
   [[nodiscard]] std::byte* data() const { return bytes_.get(); }

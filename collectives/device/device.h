@@ -115,7 +115,7 @@ class Device {
 
   // The job has failed: nothing of this device is under way when it returns, if the plug-in keeps
   // its promise to end within a second, and memory that it copied from and to may be given back.
-  // Takes up to two. Nothing but close() may follow.
+  // Takes up to two. Nothing can be put on its way afterwards.
   void abort(const std::string& why);
   // After it the plug-in is not called any more. May be called again.
   void close();

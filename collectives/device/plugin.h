@@ -10,11 +10,11 @@
  * or what finds no device, costs one line of the log: tensors in host memory go their usual way.
  *
  * Who calls: open, close, execute, poll, release and the staging functions are called by one thread
- * at a time (whoever drives the engine); classify and check_stream by any thread that submits,
- * wait_on by any thread that waits, abort by any thread. No function may block on another rank, but
- * for open; none may throw. Functions that can fail return a status, and on anything but
- * RONDE_PLUGIN_OK and RONDE_PLUGIN_PENDING write one line that says why into `text` (`text_bytes`
- * with its final zero).
+ * at a time (whoever drives the engine); classify, check_stream and mark by any thread that
+ * submits, check_stream and wait_on by any thread that waits, unmark, abort and free by any thread.
+ * No function may block on another rank, but for open; none may throw. Functions that can fail
+ * return a status, and on anything but RONDE_PLUGIN_OK and RONDE_PLUGIN_PENDING write one line that
+ * says why into `text` (`text_bytes` with its final zero).
  *
  * The order of batches is the same on all ranks: it is that of the calls of execute. */
 #ifndef RONDE_PLUGIN_H
@@ -32,7 +32,7 @@ extern "C" {
 
 typedef enum ronde_plugin_status {
   RONDE_PLUGIN_OK = 0,
-  RONDE_PLUGIN_PENDING = 1,     /* poll: not over yet */
+  RONDE_PLUGIN_PENDING = 1,     /* poll: not over yet; wait_on: ask again */
   RONDE_PLUGIN_UNAVAILABLE = 2, /* open: this machine has no such device, or not what it needs */
   /* What the caller gave; nothing was done, the engine lives on. Of execute: it cannot do this
    * operation, op, dtype or compression, and says so on every rank. */
@@ -143,11 +143,13 @@ typedef struct ronde_plugin {
   /* On all ranks, or on none that goes on: Ronde compares what they say. */
   ronde_plugin_status (*open)(const ronde_plugin_host* host, ronde_plugin_engine** engine,
                               ronde_plugin_info* info, char* text, size_t text_bytes);
-  /* Ends what is under way if that can be done without another rank, and frees everything. Survives
-   * a device whose driver is shutting down. */
+  /* Ends what is under way if that can be done without another rank, and frees everything, marks
+   * and works that were not given back among it; not what allocate gave. Survives a device whose
+   * driver is shutting down. Nothing but free is called afterwards. */
   void (*close)(ronde_plugin_engine* engine);
   /* The job has failed: works under way end, poll says RONDE_PLUGIN_FAILED of them, and nobody is
-   * left waiting on the device. Returns within a second. */
+   * left waiting on the device. Returns within a second. Afterwards nothing new is put on its way,
+   * but all other functions may still be called. */
   void (*abort)(ronde_plugin_engine* engine, const char* why);
 
   /* What a pointer is; RONDE_PLUGIN_INVALID for one that this device does not know and the host
@@ -164,8 +166,8 @@ typedef struct ronde_plugin {
    * or captured afterwards. */
   ronde_plugin_status (*mark)(ronde_plugin_engine* engine, void* stream, void* ready_event,
                               ronde_plugin_mark** mark, char* text, size_t text_bytes);
-  /* From any thread, until close; batches and copies that were given the mark keep what they need of
-   * it. */
+  /* From any thread, until close; batches and copies that were given the mark keep what they need
+   * of it. */
   void (*unmark)(ronde_plugin_engine* engine, ronde_plugin_mark* mark);
 
   /* Puts a batch on its way and returns at once. The batch and what it points at may go when it has
