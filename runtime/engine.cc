@@ -25,17 +25,17 @@ constexpr base::Nanoseconds kVerdictMargin = std::chrono::seconds(10);
 constexpr auto kLeavePoll = std::chrono::microseconds(200);
 
 // A thread that close() lets go first.
-class Waiter {
+class Inside {
  public:
-  explicit Waiter(std::atomic<std::int32_t>& waiters) : waiters_(waiters) {
-    waiters_.fetch_add(1, std::memory_order_acq_rel);
+  explicit Inside(std::atomic<std::int32_t>& threads) : threads_(threads) {
+    threads_.fetch_add(1, std::memory_order_acq_rel);
   }
-  Waiter(const Waiter&) = delete;
-  Waiter& operator=(const Waiter&) = delete;
-  ~Waiter() { waiters_.fetch_sub(1, std::memory_order_acq_rel); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  ~Inside() { threads_.fetch_sub(1, std::memory_order_acq_rel); }
 
  private:
-  std::atomic<std::int32_t>& waiters_;
+  std::atomic<std::int32_t>& threads_;
 };
 
 // Between two questions whether a stream can wait for a work of the device.
@@ -91,6 +91,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   tensor->work = std::make_shared<Work>();
   tensor->work->name = tensor->name;
   tensor->work->of_device = on_device(tensor->signature);
+  const Inside inside(submitting_threads_);
   const auto ticket = table_.insert(tensor);
   RONDE_RETURN_IF_ERROR(ticket.status());
   if (will_wait) runner_.will_wait();
@@ -122,7 +123,7 @@ Result<bool> Engine::wait_done(Work& work, base::Instant deadline) {
 // Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes up
 // for it.
 bool Engine::drive(Completion& completion, base::Instant deadline) {
-  const Waiter waiter(waiting_threads_);
+  const Inside inside(waiting_threads_);
   return runner_.wait(completion, deadline);
 }
 
@@ -138,7 +139,7 @@ Status Engine::wait(Work& work, void* stream) {
   if (!usable.ok() && !work.completion.done()) {
     return Status::error(usable.code(), "'" + work.name + "': " + usable.message());
   }
-  const Waiter waiter(waiting_threads_);  // also between two looks
+  const Inside inside(waiting_threads_);  // also between two looks
   const base::Instant deadline = clock_->after(config_.stall_failure + kVerdictMargin);
   const bool issued = drive(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
@@ -186,18 +187,24 @@ Status Engine::close() {
   RONDE_RETURN_IF_ERROR(may_drive());
   if (!std::exchange(open_, false)) return Status::error(Code::kClosed, "the engine is closed");
   table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
+  // What is in the table is announced before the good-bye: the coordinator forgets this rank then.
+  let_go(submitting_threads_);
   Status left = leave();
   // Every work is done, so threads that waited for one are on their way out.
-  const base::Instant deadline = clock_->after(kFarewell);
-  while (waiting_threads_.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
-    std::this_thread::sleep_for(kLeavePoll);
-  }
+  let_go(waiting_threads_);
   runner_.stop();
   agent_.close();
   peers_.clear();
   if (agent_.failed()) return left;  // the transport has been given up already
   Status closed = job_->close();
   return left.ok() ? closed : left;
+}
+
+void Engine::let_go(const std::atomic<std::int32_t>& threads) const {
+  const base::Instant deadline = clock_->after(kFarewell);
+  while (threads.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
+    std::this_thread::sleep_for(kLeavePoll);
+  }
 }
 
 // Says good-bye to the coordinator: first that nothing more will be submitted, and once nothing is

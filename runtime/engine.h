@@ -93,6 +93,7 @@ class Engine {
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;
+  void let_go(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
@@ -118,6 +119,7 @@ class Engine {
   AgentRunner runner_;
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
+  std::atomic<std::int32_t> submitting_threads_{0};  // with a tensor that was not announced yet
   bool open_ = false;
 };
 

@@ -142,10 +142,17 @@ ronde_plugin_status open(const ronde_plugin_host* host, Engine** result, ronde_p
   Who mine{::getpid(), host->rank == 0 ? Hub::make(host->size) : nullptr};
   std::vector<Who> all(static_cast<std::size_t>(host->size));
   const auto status = host->allgather(host->context, &mine, sizeof mine, all.data(), text, bytes);
-  if (status != RONDE_PLUGIN_OK) return status;
+  if (status != RONDE_PLUGIN_OK) {
+    delete mine.hub;  // an allgather fails on all ranks, so nobody has heard of it
+    return status;
+  }
   const bool together =
       std::all_of(all.begin(), all.end(), [&mine](const Who& who) { return who.pid == mine.pid; });
-  if (together) engine->hub = Hub::take(all.front().hub);
+  if (together) {
+    engine->hub = Hub::take(all.front().hub);
+  } else {
+    delete mine.hub;
+  }
   const bool staged = is_set_to("staged", host->rank) || is_set_to("staged, slow copies");
   info->has_collectives = together && !staged ? 1 : 0;
   info->device = 0;

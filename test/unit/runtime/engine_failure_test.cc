@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/engine.h"
@@ -149,6 +151,32 @@ TEST(EngineFailureTest, ARankThatCannotEnterIsToldToTheOthers) {
     EXPECT_NE(engine.status().message().find("rank 0"), std::string::npos);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   });
+}
+
+// The coordinator hears of every tensor that was taken before it hears that its rank leaves.
+TEST(EngineFailureTest, WhoSubmitsWhileTheEngineClosesIsServedOrToldSo) {
+  for (int round = 0; round < 20; ++round) {
+    const auto engines = open_engines(1);
+    std::atomic<int> submitted{0};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread) {
+      threads.emplace_back([&, thread] {
+        std::vector<float> data(4, 1.0F);
+        Status last;
+        for (int i = 0; last.ok(); ++i) {
+          const auto work = engines[0]->submit(
+              allreduce_of(std::to_string(thread) + "." + std::to_string(i), data));
+          ++submitted;
+          last = work.ok() ? engines[0]->wait(**work) : work.status();
+        }
+        EXPECT_EQ(last.code(), Code::kClosed) << last.message();
+      });
+    }
+    while (submitted.load() < 20) std::this_thread::yield();
+    const Status closed = engines[0]->close();
+    EXPECT_TRUE(closed.ok()) << closed.message();
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST(EngineFailureTest, AForkedChildIsInert) {
