@@ -42,6 +42,44 @@ TEST(Mutex, ALockLetsGoAtTheEndOfItsScope) {
   mutex.unlock();
 }
 
+struct Pair {
+  void write(int times) RONDE_EXCLUDES(mutex) {
+    for (int i = 0; i < times; ++i) {
+      const WriterLock lock(mutex);
+      ++first;
+      ++second;
+    }
+  }
+  bool equal() RONDE_EXCLUDES(mutex) {
+    const ReaderLock lock(mutex);
+    return first == second;
+  }
+  SharedMutex mutex;
+  std::int64_t first RONDE_GUARDED_BY(mutex) = 0;
+  std::int64_t second RONDE_GUARDED_BY(mutex) = 0;
+};
+
+TEST(SharedMutex, WritersAreAlone) {
+  constexpr int kTimes = 5'000;
+  Pair pair;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) threads.emplace_back([&] { pair.write(kTimes); });
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      for (int look = 0; look < kTimes; ++look) ASSERT_TRUE(pair.equal());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const WriterLock lock(pair.mutex);
+  EXPECT_EQ(pair.first, std::int64_t{2} * kTimes);
+}
+
+TEST(SharedMutex, ReadersShareIt) {
+  SharedMutex mutex;
+  const ReaderLock lock(mutex);
+  std::thread([&] { const ReaderLock other(mutex); }).join();  // would never return
+}
+
 static_assert(!std::is_copy_constructible_v<MutexLock>);
 static_assert(!std::is_copy_assignable_v<MutexLock>);
 static_assert(!std::is_copy_constructible_v<Mutex>);
