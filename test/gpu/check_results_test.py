@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of check_results.py, with sources and results that are made up."""
+"""Tests of check_results.py, with sources and results that are made up, and of run, with such programs."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -102,6 +103,59 @@ class CheckResults(unittest.TestCase):
             script = f'root="{self.root}"; hash_of() {{ {HASH_OF}\n}}; hash_of {" ".join(places)}'
             done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
             self.assertEqual(done.stdout.strip(), check_results.hash_of(self.root, places))
+
+
+class Run(unittest.TestCase):
+    """test/gpu/run itself, with programs that only say what the real ones would."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.program("cmake", "exit 0")
+        for name in ("pack", "ranks", "engines", "speed"):
+            self.program(f"build/bin/test/gpu_{name}", f"echo 'result {name}_one=passed'; echo chatter")
+        compiler = self.folder / "build/CMakeFiles/3.25.1/CMakeCUDACompiler.cmake"
+        compiler.parent.mkdir(parents=True)
+        compiler.write_text('set(CMAKE_CUDA_COMPILER_VERSION "13.0.48")\n', encoding="utf-8")
+
+    def program(self, name, text):
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/sh\n" + text + "\n", encoding="utf-8")
+        file.chmod(0o755)
+
+    def run_it(self, code):
+        path = f"{self.folder}:{os.environ['PATH']}"
+        done = subprocess.run([HERE / "run", "--build", self.folder / "build"], env=dict(os.environ, PATH=path),
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def test_its_results_are_those_of_these_sources(self):
+        self.run_it(0)
+        file = self.folder / "build/results.json"
+        document = json.loads(file.read_text(encoding="utf-8"))
+        self.assertEqual(list(document), list(check_results.FIELDS[:2]) + ["driver", "gpu", "cuda", "kernels",
+                                                                          "plugin", "results"])
+        self.assertEqual(document["cuda"], "13.0.48")
+        self.assertEqual(document["results"]["speed_one"], "passed")
+        self.assertEqual(document["results"]["engines"], "passed")
+        root = HERE.parents[1]
+        self.assertEqual(document["kernels"], check_results.hash_of(root, check_results.KERNELS))
+        self.assertEqual(document["plugin"], check_results.hash_of(root, check_results.PLUGIN))
+
+    def test_a_failure_is_one_and_is_written_down(self):
+        self.program("build/bin/test/gpu_ranks", "echo 'result two=FAILED'; exit 1")
+        self.run_it(1)
+        results = json.loads((self.folder / "build/results.json").read_text(encoding="utf-8"))["results"]
+        self.assertEqual((results["two"], results["ranks"], results["engines"]), ("FAILED", "FAILED", "passed"))
+
+    def test_without_a_gpu_it_says_so(self):
+        self.program("build/bin/test/gpu_pack", "exit 77")
+        done = self.run_it(77)
+        self.assertIn("there is no GPU", done.stderr)
+        self.assertFalse((self.folder / "build/results.json").exists())
 
 
 if __name__ == "__main__":
