@@ -5,9 +5,10 @@
  *
  * A plug-in exports one function, ronde_plugin_entry, which returns a table of functions. Ronde
  * looks for the library when an engine opens, before any tensor: first what RONDE_PLUGIN_PATH
- * names, or else libronde_cuda.so beside libronde.so. It reads `version` and `name`, which come
- * first in every version of this interface, and refuses any other version by name. What it refuses,
- * or what finds no device, costs one line of the log: tensors in host memory go their usual way.
+ * names ("off": nothing), or else libronde_cuda.so beside libronde.so. It reads `version` and
+ * `name`, which come first in every version of this interface, and refuses any other version by
+ * name. What it refuses, or what finds no device, costs one line of the log: tensors in host memory
+ * go their usual way.
  *
  * Who calls: open, close, execute, poll, release and the staging functions are called by one thread
  * at a time (whoever drives the engine); classify, check_stream and mark by any thread that
@@ -26,6 +27,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The names and types of C. */
+/* NOLINTBEGIN(readability-identifier-naming,modernize-*) */
 
 #define RONDE_PLUGIN_VERSION 1u
 #define RONDE_PLUGIN_ENTRY "ronde_plugin_entry"
@@ -203,6 +207,8 @@ typedef struct ronde_plugin {
 } ronde_plugin;
 
 typedef const ronde_plugin* (*ronde_plugin_entry_function)(void);
+
+/* NOLINTEND(readability-identifier-naming,modernize-*) */
 
 #ifdef __cplusplus
 }

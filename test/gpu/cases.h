@@ -30,11 +30,11 @@ struct Case {
 // Before the first call of CUDA or NCCL in this process.
 inline void set_environment(int rank, Sharing sharing) {
   const char* const settings[][2] = {
-      {"NCCL_P2P_DISABLE", "1"},  {"NCCL_SHM_DISABLE", "1"},      {"NCCL_NET", "Socket"},
-      {"NCCL_IB_DISABLE", "1"},   {"NCCL_MNNVL_ENABLE", "0"},     {"NCCL_NVLS_ENABLE", "0"},
-      {"NCCL_RAS_ENABLE", "0"},   {"NCCL_GIN_ENABLE", "0"},       {"NCCL_MAX_CTAS", "4"},
-      {"NCCL_PROTO", "Simple"},   {"NCCL_ALGO", "Ring"},          {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_CUMEM_ENABLE", "0"}, {"NCCL_CUMEM_HOST_ENABLE", "0"}};
+      {"NCCL_P2P_DISABLE", "1"},  {"NCCL_SHM_DISABLE", "1"},       {"NCCL_NET", "Socket"},
+      {"NCCL_IB_DISABLE", "1"},   {"NCCL_MNNVL_ENABLE", "0"},      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_RAS_ENABLE", "0"},   {"NCCL_GIN_ENABLE", "0"},        {"NCCL_MAX_CTAS", "4"},
+      {"NCCL_PROTO", "Simple"},   {"NCCL_ALGO", "Ring"},           {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_CUMEM_ENABLE", "0"}, {"NCCL_CUMEM_HOST_ENABLE", "0"}, {"NCCL_DEBUG", "WARN"}};
   for (const auto& [name, value] : settings) ::setenv(name, value, 0);
   if (sharing == Sharing::kNccl) {
     ::setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);

@@ -5,9 +5,9 @@
     check_results.py [ROOT]
 
 Every test/gpu/results/*.json holds a hash over the sources of the kernels that it was measured with, so
-that this needs no history. Exit code 0: they are; 1: the kernels have changed since, or a file is not
-what test/gpu/run writes; 77: there are no results. A plug-in that has changed around the same kernels is
-said, and passes.
+that this needs no history. Exit code 0: they are; 1: the kernels have changed since, something failed or missed
+the budget of the pack kernel, or a file is not what test/gpu/run writes; 77: there are no results. A plug-in
+that has changed around the same kernels is said, and passes.
 """
 
 import hashlib
@@ -19,6 +19,9 @@ SKIPPED = 77
 KERNELS = ("fusion/cuda", "fusion/tiles.cc", "fusion/tiles.h")
 PLUGIN = ("collectives/cuda", "collectives/device/plugin.h")
 FIELDS = ("commit", "date", "driver", "gpu", "cuda", "kernels", "plugin", "results")
+# Packing and unpacking, to copies of the same bytes.
+COPY_BANDWIDTH = 0.9
+BUDGET = tuple(f"speed/pack_{size}_of_copy_bandwidth" for size in ("64MiB", "256MiB", "resnet50_all"))
 AGAIN = "run test/gpu/run on a machine with that GPU and commit what it writes, or remove the file"
 
 
@@ -48,6 +51,10 @@ def judge(root, file):
     failed = sorted(key for key, value in document["results"].items() if value == "FAILED")
     if failed:
         return False, f"{what}: {', '.join(failed)} FAILED: mend that, then {AGAIN}"
+    slow = sorted(key for key in BUDGET if float(document["results"].get(key, 1)) < COPY_BANDWIDTH)
+    if slow:
+        return False, (f"{what}: less than {COPY_BANDWIDTH:.0%} of the copy bandwidth in {', '.join(slow)}: "
+                       f"mend that, then {AGAIN}")
     if document["kernels"] != hash_of(root, KERNELS):
         return False, f"{what}: older than the kernels ({', '.join(KERNELS)}), which have changed: {AGAIN}"
     if document["plugin"] != hash_of(root, PLUGIN):

@@ -40,7 +40,7 @@ class CheckResults(unittest.TestCase):
         document = {"commit": "abc", "date": "2026-01-02T03:04:05Z", "driver": "580.1", "gpu": "NVIDIA H200",
                     "cuda": "13.0", "kernels": check_results.hash_of(self.root, check_results.KERNELS),
                     "plugin": check_results.hash_of(self.root, check_results.PLUGIN),
-                    "results": {"pack": "passed", "pack_64MiB_of_copy_bandwidth": "0.93"}}
+                    "results": {"pack": "passed", "speed/pack_64MiB_of_copy_bandwidth": "0.93"}}
         document.update(fields)
         self.write("test/gpu/results/h200.json", json.dumps(document))
 
@@ -53,6 +53,10 @@ class CheckResults(unittest.TestCase):
 
     def test_without_results_it_is_skipped_and_says_so(self):
         self.check(check_results.SKIPPED, "no results are committed")
+
+    def test_a_slow_kernel_is_not_kept(self):
+        self.results(results={"speed/pack_64MiB_of_copy_bandwidth": "0.89"})
+        self.check(1, "less than 90% of the copy bandwidth in speed/pack_64MiB_of_copy_bandwidth")
 
     def test_results_of_these_sources_pass(self):
         self.results()
@@ -115,6 +119,8 @@ class Run(unittest.TestCase):
         self.program("cmake", "exit 0")
         for name in ("pack", "ranks", "engines", "speed"):
             self.program(f"build/bin/test/gpu_{name}", f"echo 'result {name}_one=passed'; echo chatter")
+        cache = self.folder / "build/CMakeCache.txt"
+        cache.write_text("RONDE_NCCL_INCLUDE_DIR:PATH=/opt/nccl/include\n", encoding="utf-8")
         compiler = self.folder / "build/CMakeFiles/3.25.1/CMakeCUDACompiler.cmake"
         compiler.parent.mkdir(parents=True)
         compiler.write_text('set(CMAKE_CUDA_COMPILER_VERSION "13.0.48")\n', encoding="utf-8")
@@ -139,7 +145,7 @@ class Run(unittest.TestCase):
         self.assertEqual(list(document), list(check_results.FIELDS[:2]) + ["driver", "gpu", "cuda", "kernels",
                                                                           "plugin", "results"])
         self.assertEqual(document["cuda"], "13.0.48")
-        self.assertEqual(document["results"]["speed_one"], "passed")
+        self.assertEqual(document["results"]["speed/speed_one"], "passed")
         self.assertEqual(document["results"]["engines"], "passed")
         root = HERE.parents[1]
         self.assertEqual(document["kernels"], check_results.hash_of(root, check_results.KERNELS))
@@ -149,7 +155,7 @@ class Run(unittest.TestCase):
         self.program("build/bin/test/gpu_ranks", "echo 'result two=FAILED'; exit 1")
         self.run_it(1)
         results = json.loads((self.folder / "build/results.json").read_text(encoding="utf-8"))["results"]
-        self.assertEqual((results["two"], results["ranks"], results["engines"]), ("FAILED", "FAILED", "passed"))
+        self.assertEqual((results["ranks/two"], results["ranks"], results["engines"]), ("FAILED", "FAILED", "passed"))
 
     def test_without_a_gpu_it_says_so(self):
         self.program("build/bin/test/gpu_pack", "exit 77")

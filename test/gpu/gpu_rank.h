@@ -38,6 +38,8 @@ class GpuVector {
     (void)good(cudaMalloc(&memory_, size_ * sizeof(T) + 1), "cudaMalloc");
     (void)good(cudaMemcpy(memory_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
                "to the device");
+    // From memory that is not pinned it may still be on its way, and other streams do not wait.
+    (void)good(cudaStreamSynchronize(cudaStreamLegacy), "arriving on the device");
   }
   GpuVector(const GpuVector&) = delete;
   GpuVector& operator=(const GpuVector&) = delete;
