@@ -57,14 +57,13 @@ TEST(Config, Defaults) {
 }
 
 TEST(Config, EverySettingReachesItsField) {
-  const auto config =
-      read({"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
-            "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
-            "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
-            "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5",
-            "RONDE_STALL_WARNING_SECONDS=6", "RONDE_STALL_FAILURE_SECONDS=7",
-            "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8", "RONDE_INTERFACE=eth0, fd00::/8",
-            "RONDE_PLUGIN_PATH=/opt/my plugins"});
+  const auto config = read(
+      {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
+       "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
+       "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
+       "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
+       "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
+       "RONDE_INTERFACE=eth0, fd00::/8", "RONDE_PLUGIN_PATH=/opt/my plugins"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
