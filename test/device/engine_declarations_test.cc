@@ -14,7 +14,6 @@ namespace ronde::device_test {
 namespace {
 
 using base::Code;
-using base::Status;
 using runtime::Engine;
 using runtime::Operation;
 using runtime::Submission;

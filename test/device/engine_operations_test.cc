@@ -16,7 +16,6 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
 using base::ReduceOp;
 using runtime::Engine;
 using runtime::Operation;
