@@ -23,12 +23,20 @@ std::string device_text(std::int32_t device) {
   return "memory of device " + std::to_string(device);
 }
 
+// A barrier has no memory.
+std::string declared_as(const Signature& is) {
+  return "it is declared as " + (is_barrier(is.operation) ? "of device " + std::to_string(is.device)
+                                                          : device_text(is.device));
+}
+
 // One pointer of a tensor. Managed memory is where it is declared to be.
 Status check_pointer(const std::string& name, const std::string& which, const void* pointer,
                      bool declared_device, Device& device) {
   const auto is = device.classify(pointer);
   if (is.status().code() == Code::kClosed) return is.status();
-  if (!is.ok()) return wrong(name, "the " + which + ": " + is.status().message());
+  if (!is.ok()) {
+    return wrong(name, "the " + which + ": " + is.status().message(), is.status().code());
+  }
   const bool managed = is->kind == RONDE_MEMORY_MANAGED;
   if (!declared_device) {
     if (managed || is->kind == RONDE_MEMORY_HOST) return {};
@@ -79,14 +87,11 @@ Status check_places(const LocalTensor& tensor, Device* device, const std::string
     return device == nullptr ? Status() : check_memory(tensor, false, *device);
   }
   if (device == nullptr) {
-    return wrong(tensor.name,
-                 "it is declared as " + (is.device < 0 ? "of a device" : device_text(is.device)) +
-                     ", but this engine serves no device: " + none,
+    return wrong(tensor.name, declared_as(is) + ", but this engine serves no device: " + none,
                  Code::kUnsupported);
   }
-  if (is.device >= 0 && is.device != device->number()) {
-    return wrong(tensor.name, "it is declared as " + device_text(is.device) +
-                                  ", but this rank uses device " +
+  if (is.device != device->number()) {
+    return wrong(tensor.name, declared_as(is) + ", but this rank uses device " +
                                   std::to_string(device->number()));
   }
   return check_memory(tensor, true, *device);

@@ -13,7 +13,7 @@ namespace ronde::runtime {
 
 // `device`: this rank's, or nullptr, and then `none` says why there is none. An error names the
 // tensor (of a group, the member), what was declared and what it is. Host memory can only be told
-// from that of a device by the device.
+// from that of a device by the device. kTransport: the device cannot tell, which ends the job.
 base::Status check_places(const LocalTensor& tensor, collectives::Device* device,
                           const std::string& none);
 

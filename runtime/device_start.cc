@@ -24,7 +24,7 @@ namespace {
 
 // The first byte of what is exchanged. First everybody says what it has found: nothing at all, or
 // one of these with a text.
-enum class Found : std::uint8_t { kLoaded = 1, kRefused = 2, kRefusedByDefault = 3, kOff = 4 };
+enum class Found : std::uint8_t { kLoaded = 1, kRefused = 2, kOff = 3 };
 // Then the plug-ins talk while they open. One that gives up early sends its verdict into a
 // conversation that the others go on with, so they must be told apart.
 enum class Talk : std::uint8_t { kData = 1, kVerdict = 2 };
@@ -147,15 +147,17 @@ struct Search {
 };
 
 Search search(const collectives::PluginPlace& place) {
-  if (place.path.empty()) return {std::nullopt, said(static_cast<std::uint8_t>(Found::kOff), kOff)};
+  if (place.path.empty() && place.required) {
+    return {std::nullopt, said(static_cast<std::uint8_t>(Found::kOff), kOff)};
+  }
   std::error_code ignored;
   if (!place.required && !std::filesystem::exists(place.path, ignored)) return {};
   auto library = PluginLibrary::load(place.path);
   if (library.ok()) {
     return {*library, said(static_cast<std::uint8_t>(Found::kLoaded), library->name())};
   }
-  const auto kind = place.required ? Found::kRefused : Found::kRefusedByDefault;
-  return {std::nullopt, said(static_cast<std::uint8_t>(kind), library.status().message())};
+  return {std::nullopt,
+          said(static_cast<std::uint8_t>(Found::kRefused), library.status().message())};
 }
 
 // Nothing: all ranks have loaded the same.

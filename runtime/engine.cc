@@ -79,12 +79,14 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   const auto checked = check_submission(std::move(submission), rank_, size_);
   RONDE_RETURN_IF_ERROR(checked.status());
   const LocalTensorPtr& tensor = *checked;
-  RONDE_RETURN_IF_ERROR(check_places(*tensor, device_.get(), no_device_));
-  if (on_device(tensor->signature)) {
-    const Status marked = mark_ready(*tensor, *device_);
-    if (marked.code() == Code::kTransport) agent_.fail(marked, rank_);
-    RONDE_RETURN_IF_ERROR(marked);
-  }
+  // A device that has been let go is asked nothing more.
+  if (device_ != nullptr && agent_.failed()) return agent_.failure();
+  Status placed = check_places(*tensor, device_.get(), no_device_);
+  if (placed.ok() && on_device(tensor->signature)) placed = mark_ready(*tensor, *device_);
+  // The device is at its end, and with it the job.
+  if (placed.code() == Code::kTransport) agent_.fail(placed, rank_);
+  // What a device says after the job has failed is not why it has.
+  if (!placed.ok()) return agent_.failed() ? agent_.failure() : placed;
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();

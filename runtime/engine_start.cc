@@ -117,7 +117,7 @@ Status Engine::start_device(base::Instant deadline) {
   start.host.ring = [this] { runner_.notify(true); };
   start.host.log = [this](base::LogLevel level, std::string_view text) { log_.log(level, text); };
   start.exchange = [&](std::span<const std::byte> mine) {
-    return job_->allgather(mine, *clock_, deadline);
+    return job_->allgather(mine, "opening the device plug-ins", *clock_, deadline);
   };
   auto started = runtime::start_device(std::move(start));
   RONDE_RETURN_IF_ERROR(started.status());

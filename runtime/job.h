@@ -66,10 +66,12 @@ class Job {
   // share this process.
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
 
-  // Every rank's bytes, by rank; lengths may differ. For the start alone: by the thread that opens
-  // the engine, on all ranks, before the transport moves anything.
+  // Every rank's bytes, by rank; lengths may differ. `doing`: what a rank that does not take part
+  // is said to keep the others from. For the start alone: by the thread that opens the engine, on
+  // all ranks, before the transport moves anything.
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather(
-      std::span<const std::byte> mine, const base::Clock& clock, base::Instant deadline) = 0;
+      std::span<const std::byte> mine, const std::string& doing, const base::Clock& clock,
+      base::Instant deadline) = 0;
 
   // After a failure: the transport is not used again.
   virtual void abandon() = 0;

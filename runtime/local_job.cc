@@ -69,6 +69,7 @@ class LocalMember final : public Job {
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const std::string& /*doing*/,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
     return job_->allgather(rank_, rounds_++, mine, deadline - clock.now());

@@ -17,9 +17,9 @@ namespace ronde::runtime {
 namespace {
 
 // Tensors fuse only when one pass over memory can serve them: the same operation on the same type
-// with the same factors. 0 means: with nothing.
+// with the same factors. The number of a device is the rank's own business. 0 means: with nothing.
 std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& tensors) {
-  using Class = std::tuple<Operation, base::DType, base::ReduceOp, std::int32_t, std::int32_t,
+  using Class = std::tuple<Operation, base::DType, base::ReduceOp, std::int32_t, bool,
                            std::uint64_t, std::uint64_t, base::Compression, bool>;
   std::map<Class, std::uint64_t> known;
   std::vector<std::uint64_t> keys;
@@ -34,7 +34,7 @@ std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& t
                            is.dtype,
                            is.op,
                            is.root,
-                           is.device,
+                           on_device(is),
                            std::bit_cast<std::uint64_t>(is.prescale),
                            std::bit_cast<std::uint64_t>(is.postscale),
                            is.compression,

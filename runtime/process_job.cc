@@ -62,9 +62,10 @@ class ProcessJob final : public Job {
   }
   [[nodiscard]] bool probes() const override { return true; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const std::string& doing,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
-    return communicator_->allgather_bytes(mine, clock, deadline);
+    return communicator_->allgather_bytes(mine, doing, {}, clock, deadline);
   }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }

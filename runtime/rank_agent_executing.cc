@@ -28,6 +28,11 @@ void describe(const ExecutableBatch& batch, std::string& text) {
   }
 }
 
+// What the device refused it refused as a batch; its owners know tensors.
+Status of_tensor(const LocalTensor& tensor, const Status& why) {
+  return Status::error(why.code(), "'" + tensor.name + "': " + why.message());
+}
+
 }  // namespace
 
 Status RankAgent::on_batch(const BatchDecision& decision) {
@@ -105,7 +110,7 @@ void RankAgent::finish(const ExecutableBatch& batch) {
     tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
     payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
                              std::memory_order_relaxed);
-    end(tensor, batch.status);
+    end(tensor, batch.status.ok() ? Status() : of_tensor(*tensor, batch.status));
   }
 }
 

@@ -88,6 +88,7 @@ Signature normalized(Signature signature) {
   if (is_barrier(signature.operation)) {
     Signature plain;
     plain.operation = signature.operation;
+    if (signature.operation == Operation::kDeviceBarrier) plain.device = signature.device;
     return plain;
   }
   if (!reduces(signature.operation)) {
@@ -126,7 +127,8 @@ std::string describe(const Signature& signature) {
   if (signature.compression != base::Compression::kNone) {
     text += ", compression " + std::string(base::name_of(signature.compression));
   }
-  if (signature.device >= 0) text += ", device " + std::to_string(signature.device);
+  // Its number is the rank's own business, and nothing to disagree about.
+  if (signature.device >= 0) text += ", on a device";
   return text + ')';
 }
 

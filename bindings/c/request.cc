@@ -79,6 +79,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   submission.ready = {request.stream, request.ready_event};
   if (operation == Operation::kBarrier) {
     if (request.device >= 0) signature.operation = Operation::kDeviceBarrier;
+    signature.device = request.device;
     return submission;
   }
 

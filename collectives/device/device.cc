@@ -42,6 +42,13 @@ Status failed(const ronde_plugin& table, const char* doing, ronde_plugin_status 
                        "the device (" + std::string(table.name) + ") " + doing + ": " + text.get());
 }
 
+// Of what a caller gave: it is wrong, or the device is at its end and cannot tell.
+Status of_what_was_given(const ronde_plugin& table, const char* doing, ronde_plugin_status status,
+                         const Text& text) {
+  if (status == RONDE_PLUGIN_INVALID) return Status::error(Code::kInvalidArgument, text.get());
+  return failed(table, doing, status, text);
+}
+
 // Of the threads that submit while another one closes.
 Status closed() { return Status::error(Code::kClosed, "this engine has been closed"); }
 
@@ -177,7 +184,7 @@ Result<ronde_plugin_memory> Device::classify(const void* pointer) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return memory;
-  return Status::error(Code::kInvalidArgument, text.get());
+  return of_what_was_given(table_, "cannot tell whose memory this is", status, text);
 }
 
 Status Device::check_stream(void* stream) {
@@ -189,7 +196,7 @@ Status Device::check_stream(void* stream) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return {};
-  return Status::error(Code::kInvalidArgument, text.get());
+  return of_what_was_given(table_, "cannot tell whether the stream can be used", status, text);
 }
 
 Result<ReadyMarkPtr> Device::mark(void* stream, void* event) {
@@ -202,8 +209,7 @@ Result<ReadyMarkPtr> Device::mark(void* stream, void* event) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return std::make_shared<const ReadyMark>(gate_, mark);
-  if (status == RONDE_PLUGIN_INVALID) return Status::error(Code::kInvalidArgument, text.get());
-  return failed(table_, "cannot tell when the tensor is ready", status, text);
+  return of_what_was_given(table_, "cannot tell when the tensor is ready", status, text);
 }
 
 // ---- what it does ----

@@ -99,11 +99,11 @@ class Device {
     return info_.has_collectives != 0 && table_.execute != nullptr;
   }
 
-  // What a pointer is.
+  // What a pointer is. kInvalidArgument, here and below: what the caller gave is wrong. Other
+  // errors end the job.
   base::Result<ronde_plugin_memory> classify(const void* pointer);
   base::Status check_stream(void* stream);
-  // What is in `stream` now, or up to `event` as it was recorded last. kInvalidArgument: of what
-  // the caller gave. Other errors end the job.
+  // What is in `stream` now, or up to `event` as it was recorded last.
   base::Result<ReadyMarkPtr> mark(void* stream, void* event);
 
   // kUnsupported: no rank's device can do this; nothing was done. Other errors end the job.

@@ -56,7 +56,9 @@ std::string_view missing_function(const ronde_plugin& table) {
 
 PluginPlace plugin_place(const std::string& wanted, const std::string& library_folder) {
   namespace fs = std::filesystem;
-  if (wanted == kNoPlugin) return {"", false};
+  if (wanted == kNoPlugin) return {"", true};
+  // A name alone would be looked for in the current folder.
+  if (wanted.empty() && library_folder.empty()) return {"", false};
   if (wanted.empty()) return {(fs::path(library_folder) / kOwnPlugin).string(), false};
   std::error_code ignored;
   if (fs::is_directory(wanted, ignored)) return {(fs::path(wanted) / kOwnPlugin).string(), true};

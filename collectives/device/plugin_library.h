@@ -13,10 +13,11 @@
 namespace ronde::collectives {
 
 // Where a plug-in may be. `wanted` (RONDE_PLUGIN_PATH) is a file or a folder, or "off", and then
-// the only place; `library_folder` is where libronde.so lies.
+// the only place; `library_folder` is where libronde.so lies, if that is known.
 struct PluginPlace {
-  std::string path;       // empty: none is wanted
-  bool required = false;  // somebody asked for it: that it is missing is worth a warning
+  std::string path;  // empty: there is none, or (required) none is wanted
+  // Somebody asked for it: that it is missing is worth a warning.
+  bool required = false;
 
   friend bool operator==(const PluginPlace&, const PluginPlace&) = default;
 };

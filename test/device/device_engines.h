@@ -66,6 +66,16 @@ inline runtime::Submission device_allreduce(const std::string& name, const Devic
                        stream, event);
 }
 
+inline runtime::Submission device_barrier(const std::string& name, void* stream = nullptr) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.place = "test.cc:4";
+  submission.signature.operation = runtime::Operation::kDeviceBarrier;
+  submission.signature.device = 0;
+  submission.ready = {stream, nullptr};
+  return submission;
+}
+
 // value(i) for each element.
 template <class Value>
 std::vector<float> vector_of(std::int64_t elements, Value value) {

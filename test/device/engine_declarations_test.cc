@@ -14,7 +14,6 @@ namespace ronde::device_test {
 namespace {
 
 using base::Code;
-using base::Status;
 using runtime::Engine;
 using runtime::Operation;
 using runtime::Submission;
@@ -86,6 +85,9 @@ TEST_F(DeviceDeclarations, AnotherDeviceThanThatOfTheRank) {
   submission.signature.device = 3;
   expect_refused(submission,
                  "'t': it is declared as memory of device 3, but this rank uses device 0");
+  Submission barrier = device_barrier("b");
+  barrier.signature.device = 3;
+  expect_refused(barrier, "'b': it is declared as of device 3, but this rank uses device 0");
 }
 
 TEST_F(DeviceDeclarations, AStreamUnderCapture) {
@@ -116,7 +118,7 @@ TEST(DeviceDeclarationsOfRanks, ThatDifferAreAMismatch) {
     EXPECT_EQ(disagreeing.code(), Code::kMismatch);
     EXPECT_THAT(disagreeing.message(),
                 HasSubstr("ranks 0, 2 said allreduce(sum, f32, [8]) at test.cc:1, rank 1 said "
-                          "allreduce(sum, f32, [8], device 0) at test.cc:3"));
+                          "allreduce(sum, f32, [8], on a device) at test.cc:3"));
     const auto agreeing = submit_and_wait(engine, device_allreduce("t", memory, kElements));
     EXPECT_TRUE(agreeing.ok()) << agreeing.message();
     EXPECT_EQ(memory.values<float>(), std::vector<float>(kElements, 3.0F));
@@ -126,16 +128,19 @@ TEST(DeviceDeclarationsOfRanks, ThatDifferAreAMismatch) {
 TEST(DeviceDeclarationsOfRanks, BarriersOfHostsAndDevicesAreNotTheSame) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     Submission barrier = testing::barrier_of("b");
-    if (rank == 0) barrier.signature.operation = Operation::kDeviceBarrier;
+    if (rank == 0) barrier = device_barrier("b");
     const auto status = submit_and_wait(engine, barrier);
     EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("rank 0 said device barrier, rank 1 said barrier"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("rank 0 said device barrier at test.cc:4, rank 1 said barrier"));
   });
 }
 
 TEST(DeviceDeclarationsWithoutADevice, SayWhyThereIsNone) {
   testing::run_job(1, [](int /*rank*/, Engine& engine) {
     const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+    EXPECT_THAT(submit_and_wait(engine, device_barrier("b")).message(),
+                HasSubstr("'b': it is declared as of device 0, but this engine serves no device"));
     const auto work = engine.submit(device_allreduce("t", memory, kElements));
     ASSERT_FALSE(work.ok());
     EXPECT_EQ(work.status().code(), Code::kUnsupported);

@@ -57,6 +57,45 @@ TEST_F(DeviceFailure, OfADeviceIsThatOfTheJob) {
            [&](int rank) { EXPECT_FALSE(engines[static_cast<std::size_t>(rank)]->close().ok()); });
 }
 
+// Rank 1 cannot tell any more what it was given, which is not the fault of what it was given.
+void expect_dead(const Submission& on_rank_1, const std::string& text) {
+  ::setenv("RONDE_TOY", "dead on rank 1", 1);
+  const auto engines = open_engines(3, options_of_device());
+  on_ranks(3, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+    const Status status =
+        submit_and_wait(engine, rank == 1 ? on_rank_1 : device_allreduce("t", memory, kElements));
+    EXPECT_EQ(status.code(), Code::kTransport);
+    EXPECT_EQ(status.message(), text);
+    // Not what the device says about this one: that is no cause.
+    const auto deadline = std::chrono::steady_clock::now() + kHang;
+    Status later;
+    do {
+      later = submit_and_wait(engine, device_allreduce("later", memory, kElements));
+    } while (later.message().find("'later'") != std::string::npos &&
+             std::chrono::steady_clock::now() < deadline);
+    EXPECT_EQ(later.code(), Code::kTransport);
+    EXPECT_EQ(later.message(), text);
+  });
+  on_ranks(3, [&](int rank) {
+    EXPECT_EQ(engines[static_cast<std::size_t>(rank)]->close().message(), text);
+  });
+}
+
+TEST_F(DeviceFailure, ADeviceThatCannotTellWhoseMemoryItIsEndsTheJob) {
+  const DeviceMemory memory(all(1.0F));
+  expect_dead(device_allreduce("t", memory, kElements),
+              "'t': the tensor: the device (toy) cannot tell whose memory this is: the battery is "
+              "empty");
+}
+
+TEST_F(DeviceFailure, ADeviceThatCannotTellWhatAStreamIsEndsTheJob) {
+  expect_dead(device_barrier("b"),
+              "'b': the device (toy) cannot tell whether the stream can be used: the battery is "
+              "empty");
+}
+
 TEST_F(DeviceFailure, WhatNoDeviceCanDoFailsAlone) {
   ::setenv("RONDE_TOY", "no max", 1);
   testing::run_job(3, options_of_device(), [](int rank, Engine& engine) {
@@ -65,7 +104,7 @@ TEST_F(DeviceFailure, WhatNoDeviceCanDoFailsAlone) {
     submission.signature.op = base::ReduceOp::kMax;
     const Status refused = submit_and_wait(engine, submission);
     EXPECT_EQ(refused.code(), Code::kUnsupported);
-    EXPECT_THAT(refused.message(), HasSubstr("a toy knows no max"));
+    EXPECT_EQ(refused.message(), "'t': the device (toy) refused a batch: a toy knows no max");
     const Status status = submit_and_wait(engine, device_allreduce("t", memory, kElements));
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(memory.values<float>(), all(3.0F));

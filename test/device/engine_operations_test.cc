@@ -16,7 +16,6 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
 using base::ReduceOp;
 using runtime::Engine;
 using runtime::Operation;
@@ -246,11 +245,7 @@ TEST_P(DeviceOperations, ABarrierIsBehindTheStream) {
     const DeviceMemory target(std::vector<float>(4, 0.0F));
     if (rank == 0) kit.delay(stream.get(), 30);
     kit.copy(stream.get(), target.get(), source.get(), 4 * sizeof(float));
-    Submission barrier;
-    barrier.name = "barrier";
-    barrier.signature.operation = Operation::kDeviceBarrier;
-    barrier.ready = {stream.get(), nullptr};
-    const auto status = submit_and_wait(engine, barrier);
+    const auto status = submit_and_wait(engine, device_barrier("barrier", stream.get()));
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<float> now(4);
     kit.read(now.data(), target.get(), 4 * sizeof(float), nullptr);

@@ -3,7 +3,8 @@
 // back end must pass, and shows how one is written. What RONDE_TOY says it does wrong, or slowly:
 //   absent              there is no such device
 //   staged              it cannot reach the devices of other ranks
-//   (both also "... on rank 1")
+//   dead                it can tell nothing about memory and streams any more
+//   (these also "... on rank 1")
 //   no max              it cannot do that
 //   broken              the works of rank 0 fail
 //   broken, slow abort  ... and its abort takes a second
@@ -51,6 +52,7 @@ Stream& stream_of(void* stream) {
 
 constexpr useconds_t kSlowCopy = 600'000;
 constexpr useconds_t kSlowAbort = 1'000'000;
+constexpr const char* kDead = "the battery is empty";
 
 bool is_set_to(const char* word) {
   const char* const value = std::getenv("RONDE_TOY");
@@ -183,8 +185,9 @@ void close(Engine* engine) {
 }
 
 ronde_plugin_status classify(Engine* engine, const void* pointer, ronde_plugin_memory* memory,
-                             char* /*text*/, std::size_t /*bytes*/) {
+                             char* text, std::size_t bytes) {
   Census::instance().expect_open(engine, "classify");
+  if (is_set_to("dead", engine->host.rank)) return say(RONDE_PLUGIN_FAILED, text, bytes, kDead);
   const auto place = Memory::instance().find(pointer);
   memory->kind = !place           ? RONDE_MEMORY_HOST
                  : place->managed ? RONDE_MEMORY_MANAGED
@@ -195,6 +198,7 @@ ronde_plugin_status classify(Engine* engine, const void* pointer, ronde_plugin_m
 
 ronde_plugin_status check_stream(Engine* engine, void* stream, char* text, std::size_t bytes) {
   Census::instance().expect_open(engine, "check_stream");
+  if (is_set_to("dead", engine->host.rank)) return say(RONDE_PLUGIN_FAILED, text, bytes, kDead);
   if (!stream_of(stream).captures()) return RONDE_PLUGIN_OK;
   return say(RONDE_PLUGIN_INVALID, text, bytes,
              "the stream is under graph capture: end the capture before the tensor is submitted");

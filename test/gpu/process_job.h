@@ -73,6 +73,7 @@ class ForkedJob final : public runtime::Job {
     return watches;
   }
   base::Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                              const std::string& /*doing*/,
                                                               const base::Clock& /*clock*/,
                                                               base::Instant /*deadline*/) override {
     Parcel parcel;

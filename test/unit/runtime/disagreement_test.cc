@@ -80,7 +80,7 @@ TEST(Disagreement, EveryFieldIsNamed) {
       {[](Signature& s) { s.operation = Operation::kBarrier; }, "said barrier"},
       {[](Signature& s) { s.prescale = 0.25; }, "prescale 0.25"},
       {[](Signature& s) { s.postscale = 0.25; }, "postscale 0.25"},
-      {[](Signature& s) { s.device = 1; }, "device 1"},
+      {[](Signature& s) { s.device = 1; }, "on a device"},
       {[](Signature& s) { s.compression = base::Compression::kF16; }, "compression f16"},
       {[](Signature& s) { s.operation = Operation::kAllToAll; }, "said all_to_all(f32, [*])"},
   };

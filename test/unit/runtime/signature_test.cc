@@ -118,6 +118,9 @@ TEST(Signature, NormalizedForgetsWhatTheOperationDoesNotUse) {
   Signature barrier;
   barrier.operation = Operation::kBarrier;
   EXPECT_TRUE(as(Operation::kBarrier) == barrier);
+  EXPECT_EQ(as(Operation::kBarrier).device, -1);
+  EXPECT_EQ(as(Operation::kDeviceBarrier).device, 1) << "it is checked";
+  EXPECT_EQ(as(Operation::kDeviceBarrier).priority, 0);
 }
 
 TEST(Signature, OnlyTheFirstDimensionOfAnAllgatherMayDiffer) {
@@ -181,7 +184,7 @@ TEST(Signature, DescribeSaysWhatMatters) {
   signature.device = 2;
   EXPECT_EQ(
       describe(signature),
-      "allreduce(sum, f32, [128, 784], prescale 0.5, postscale 0.10000000000000001, device 2)");
+      "allreduce(sum, f32, [128, 784], prescale 0.5, postscale 0.10000000000000001, on a device)");
   Signature sent = of(Operation::kBroadcast, {});
   sent.root = 1;
   sent.dtype = base::DType::kBf16;

@@ -35,7 +35,8 @@ TEST(PluginPlace, IsBesideTheLibraryOrWhereTheSettingSays) {
   const std::string folder = std::filesystem::temp_directory_path().string();
   EXPECT_EQ(plugin_place(folder, "/opt/ronde/lib"),
             (PluginPlace{(std::filesystem::path(folder) / "libronde_cuda.so").string(), true}));
-  EXPECT_EQ(plugin_place("off", "/opt/ronde/lib"), (PluginPlace{"", false}));
+  EXPECT_EQ(plugin_place("off", "/opt/ronde/lib"), (PluginPlace{"", true}));
+  EXPECT_EQ(plugin_place("", ""), (PluginPlace{"", false})) << "the current folder is no place";
 }
 
 TEST(PluginPlace, KnowsWhereItsOwnCodeLies) {
