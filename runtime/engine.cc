@@ -144,8 +144,10 @@ Status Engine::check_waiting(const Work& work, void* stream) {
 
 Status Engine::wait(Work& work, void* stream) {
   RONDE_RETURN_IF_ERROR(may_drive());
-  const Status can_wait = check_waiting(work, stream);
+  Status can_wait = check_waiting(work, stream);
   if (!can_wait.ok()) {
+    // The device is at its end, and with it the job.
+    if (can_wait.code() == Code::kTransport) agent_.fail(can_wait, rank_);
     // Its submit may have promised that this thread drives next.
     static_cast<void>(drive(work.completion, clock_->now()));
     return can_wait;

@@ -228,6 +228,7 @@ Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t ran
                          ranks_phrase(missing) + " did not go on with opening an engine in time");
   }
   std::vector<std::vector<std::byte>> parts;
+  parts.reserve(round.parts.size());
   for (const auto& part : round.parts) parts.push_back(*part);
   if (++round.read == shape_.ranks()) rounds_.erase(number);
   return parts;
