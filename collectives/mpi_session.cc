@@ -63,6 +63,7 @@ void finalize_at_exit() {
   if (state.open.load() != 0) return;  // exit() in mid-job: the other ranks wait for this one
   int finished = 0;
   MPI_Finalized(&finished);
+  // It waits for all ranks, for as long as they take: one of them may have much to write down.
   if (finished == 0) MPI_Finalize();
 }
 

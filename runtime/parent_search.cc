@@ -119,7 +119,9 @@ void ParentSearch::begin(Attempt& attempt, base::Instant now) {
   attempt.socket = std::move(*socket);
   attempt.state = State::kConnecting;
   attempt.since = now;
-  attempt.outcome = "timed out";
+  // A try that the deadline cuts short says less than one that has come to its end.
+  if (!attempt.tried) attempt.outcome = "timed out";
+  attempt.tried = true;
 }
 
 std::string ParentSearch::tried() const {

@@ -57,6 +57,7 @@ class ParentSearch {
     base::Instant since{};  // of the state
     collectives::FileDescriptor socket;
     HelloReader answer;
+    bool tried = false;
     std::string outcome = "not tried";
   };
 

@@ -74,6 +74,15 @@ def by_contender(samples, time_key):
     return {key: Series(values) for key, values in groups.items()}
 
 
+def joined(rounds):
+    """What several rounds of one measurement found, as one."""
+    result = {key: Series([]) for key in rounds[0]}
+    for times in rounds:
+        for key, series in times.items():
+            result[key].values.extend(series.values)
+    return result
+
+
 def with_best_floor(times):
     """Names the floor of the best piece size "floor": how to cut is the machine's to choose."""
     result = {}
@@ -134,6 +143,9 @@ class Programs:
         flags = CROWDED_FLAGS if ranks > len(os.sched_getaffinity(0)) else MPIRUN_FLAGS
         return [self.mpirun, *flags, "-np", str(ranks), str(path), *arguments]
 
+    def keep(self, name, samples):
+        self.raw.setdefault(name, []).extend(samples)
+
     def run(self, ranks, program, *arguments, seconds=300):
         command = self.command(ranks, program, *arguments)
         begin = time.monotonic()
@@ -151,7 +163,7 @@ class Programs:
             self.run(ranks, "ronde-perf", *arguments, "-n", str(iterations), "-d", "float", "-o", "sum",
                      "--place", "in", "--repetitions", str(self.repetitions), "--json", str(file))
             document = json.loads(file.read_text(encoding="utf-8"))
-        self.raw[f"ronde-perf at {ranks} ranks: {' '.join(arguments)}"] = document["samples"]
+        self.keep(f"ronde-perf at {ranks} ranks: {' '.join(arguments)}", document["samples"])
         return document
 
     def perf_times(self, ranks, *arguments, iterations):
@@ -165,7 +177,7 @@ class Programs:
         if self.quick:
             arguments.append("--quick")
         samples = json.loads(self.run(ranks, program, *arguments))["samples"]
-        self.raw[f"{program} at {ranks} ranks: {' '.join(arguments)}"] = samples
+        self.keep(f"{program} at {ranks} ranks: {' '.join(arguments)}", samples)
         return with_best_floor(by_contender(samples, "median_us"))
 
     def data_plane(self, ranks, sizes, *arguments):

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that opens an engine and closes it, in jobs where one of the ranks strikes meanwhile: it
-// sends itself a signal at a given moment of the start, which is told by MPI's functions, since
-// those of this program stand before MPI's own. What a rank saw goes into a file of its own.
+// A rank that opens an engine, reduces a vector and closes the engine, in jobs where one of the
+// ranks strikes meanwhile: it sends itself a signal at a given moment. Those of the start are told
+// by MPI's functions, since those of this program stand before MPI's own. What a rank saw goes into
+// a file of its own.
 //
-// usage: start_worker folder=DIR victim=RANK after=N signal=N
+// usage: start_worker folder=DIR victim=RANK signal=N after=N|at=close|at=closing
 // after: so many collectives of the start have ended for the victim. 0: none has begun, but MPI has
-// been started.
+// been started. at=close: the others close their engines, the victim is about to. at=closing: the
+// victim closes its own as well, and strikes a moment later, while the first of the others waits.
 #include <mpi.h>
 #include <unistd.h>
 #include <csignal>
@@ -18,9 +20,11 @@
 #include <exception>
 #include <fstream>
 #include <ronde/ronde.hpp>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "test/support/words.h"
 
@@ -34,6 +38,7 @@ struct Settings {
   std::string folder;
   int victim = -1;
   int after = 0;
+  std::string at = "start";
   int signal = SIGKILL;
 };
 
@@ -60,12 +65,38 @@ void write_file(const std::string& name, const std::string& content) {
   std::rename((path + ".tmp").c_str(), path.c_str());
 }
 
-// At that moment, in the victim.
-void strike_after(int collectives) {
-  if (collectives != settings().after || own_rank() != settings().victim) return;
+// In the victim.
+void strike() {
   write_file("struck", std::to_string(now_ns()) + "\n");
   ::kill(::getpid(), settings().signal);
   if (settings().signal == 0) std::this_thread::sleep_for(kUntilCut);
+}
+
+// At that moment of the start, in the victim.
+void strike_after(int collectives) {
+  const bool here = settings().at == "start" && collectives == settings().after;
+  if (here && own_rank() == settings().victim) strike();
+}
+
+// The others close meanwhile.
+void close(ronde::Engine& engine) {
+  const bool victim = own_rank() == settings().victim;
+  std::thread striker;
+  if (settings().at == "close" && victim) {
+    std::this_thread::sleep_for(kUntilCut);
+    strike();
+  } else if (settings().at == "closing") {
+    // The last one to close is another, so that the victim is still at it.
+    if (own_rank() == (settings().victim == 0 ? 1 : 0)) std::this_thread::sleep_for(2 * kUntilCut);
+    if (victim) {
+      striker = std::thread([] {
+        std::this_thread::sleep_for(kUntilCut);
+        strike();
+      });
+    }
+  }
+  engine.close();
+  if (striker.joinable()) striker.join();
 }
 
 void parse(int argc, char** argv) {
@@ -78,6 +109,8 @@ void parse(int argc, char** argv) {
       settings().victim = std::stoi(value);
     } else if (key == "after") {
       settings().after = std::stoi(value);
+    } else if (key == "at") {
+      settings().at = value;
     } else if (key == "signal") {
       settings().signal = std::stoi(value);
     } else {
@@ -91,7 +124,9 @@ int run() {
   write_file(mine + ".pid", std::to_string(::getpid()) + "\n");
   try {
     ronde::Engine engine;
-    engine.close();
+    std::vector<float> vector(1000, 1.0F);
+    engine.allreduce_blocking("vector", std::span(vector), ronde::sum);
+    close(engine);
     write_file(mine + ".verdict", "status=done\n");
     return 0;
   } catch (const ronde::Error& error) {
@@ -105,20 +140,38 @@ int run() {
 
 }  // namespace
 
+// The collective of the start that is under way.
+std::atomic<MPI_Request>& under_way() {
+  static std::atomic<MPI_Request> request = MPI_REQUEST_NULL;
+  return request;
+}
+
 // Opening an engine begins with it.
 extern "C" [[gnu::visibility("default")]] int MPI_Comm_idup(MPI_Comm communicator,
                                                             MPI_Comm* duplicate,
                                                             MPI_Request* request) {
   strike_after(0);
-  return PMPI_Comm_idup(communicator, duplicate, request);
+  const int error = PMPI_Comm_idup(communicator, duplicate, request);
+  under_way() = *request;
+  return error;
 }
 
-// Every collective of the start is waited for with it.
+extern "C" [[gnu::visibility("default")]] int MPI_Iallgatherv(
+    const void* mine, int count, MPI_Datatype type, void* all, const int* counts,
+    const int* offsets, MPI_Datatype types, MPI_Comm communicator, MPI_Request* request) {
+  const int error =
+      PMPI_Iallgatherv(mine, count, type, all, counts, offsets, types, communicator, request);
+  under_way() = *request;
+  return error;
+}
+
+// Every collective of the start is waited for with it, and messages as well.
 extern "C" [[gnu::visibility("default")]] int MPI_Test(MPI_Request* request, int* done,
                                                        MPI_Status* status) {
   static std::atomic<int> ended = 0;
+  const bool counts = *request != MPI_REQUEST_NULL && *request == under_way().load();
   const int error = PMPI_Test(request, done, status);
-  if (*done != 0) strike_after(++ended);
+  if (counts && *done != 0) strike_after(++ended);
   return error;
 }
 

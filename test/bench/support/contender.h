@@ -17,10 +17,12 @@ class Contender {
   virtual ~Contender() = default;
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  // False: the buffer does not hold the sum afterwards.
+  // False: the result is what this rank had in its buffer.
   [[nodiscard]] virtual bool reduces() const { return true; }
   // Throws when it fails.
   virtual void run(float* buffer, std::int64_t elements) = 0;
+  // Where the last run with that buffer has left its result.
+  [[nodiscard]] virtual const float* result(const float* buffer) const { return buffer; }
 
  private:
   std::string name_;

@@ -44,12 +44,20 @@ class Buffers {
         buffer[i] = contribution(i, rank, iteration * calls_ + call);
     }
   }
-  [[nodiscard]] std::uint64_t count_wrong(int ranks, std::int64_t iteration) const {
+  // Of the results of an iteration. Every result is looked at, so that every contender finds in the
+  // caches what a program would that uses its results.
+  [[nodiscard]] std::uint64_t count_wrong(const Contender& contender, int rank, int ranks,
+                                          std::int64_t iteration) const {
     std::uint64_t wrong = 0;
-    for (std::int64_t call = 0; call < calls_; ++call) {
-      const float* const buffer = (*this)[call];
-      for (std::int64_t i = 0; i < elements_; ++i)
-        wrong += buffer[i] != expected(i, ranks, iteration * calls_ + call) ? 1U : 0U;
+    // Without a sum one result stands for all: they are in one place.
+    for (std::int64_t call = contender.reduces() ? 0 : calls_ - 1; call < calls_; ++call) {
+      const float* const result = contender.result((*this)[call]);
+      const std::int64_t round = iteration * calls_ + call;
+      for (std::int64_t i = 0; i < elements_; ++i) {
+        const float right =
+            contender.reduces() ? expected(i, ranks, round) : contribution(i, rank, round);
+        wrong += result[i] != right ? 1U : 0U;
+      }
     }
     return wrong;
   }
@@ -64,6 +72,7 @@ class Buffers {
 Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std::int64_t bytes,
             const Schedule& schedule) {
   std::vector<double> times;
+  std::uint64_t wrong = 0;
   for (int i = -schedule.warm_ups; i < schedule.iterations; ++i) {
     buffers.rewrite(meeting.rank(), i + schedule.warm_ups);
     meeting.line_up();
@@ -73,6 +82,7 @@ Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std:
     }
     const double seconds = meeting.longest(begin, Clock::now());
     if (i >= 0) times.push_back(seconds * 1e6 / static_cast<double>(schedule.calls));
+    wrong += buffers.count_wrong(contender, meeting.rank(), meeting.ranks(), i + schedule.warm_ups);
   }
   std::sort(times.begin(), times.end());
   Sample sample;
@@ -80,8 +90,7 @@ Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std:
   sample.bytes = bytes;
   sample.median_us = times[times.size() / 2];
   sample.min_us = times.front();
-  const int last = schedule.warm_ups + schedule.iterations - 1;
-  sample.wrong = meeting.sum(contender.reduces() ? buffers.count_wrong(meeting.ranks(), last) : 0);
+  sample.wrong = meeting.sum(wrong);
   return sample;
 }
 
