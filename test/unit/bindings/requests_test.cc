@@ -15,9 +15,12 @@
 
 #include <ronde/ronde.hpp>
 
+#include "test/unit/bindings/local_ranks.h"
+
 namespace {
 
 using ::testing::HasSubstr;
+using ronde::testing::on_ranks;
 
 // A call, and what came of it.
 struct Outcome {
@@ -32,20 +35,6 @@ Outcome outcome_of(const Call& call) {
   Outcome outcome{status, ronde_error_message(error)};
   ronde_error_release(error);
   return outcome;
-}
-
-// Every rank of a job, in its own thread.
-void on_ranks(int ranks, const std::function<void(ronde::Engine&)>& body) {
-  const ronde::LocalJob job(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&job, &body, rank] {
-      ronde::Engine engine(job, rank);
-      body(engine);
-      engine.close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 class RequestTest : public ::testing::Test {

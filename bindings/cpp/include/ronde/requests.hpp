@@ -20,6 +20,8 @@ struct AllreduceOptions {
   double postscale = 1.0;
   int priority = 0;
   Compression compression = Compression::kNone;  // of float only
+  // This thread's next call is a wait(): the background thread is left asleep.
+  bool will_wait = false;
 };
 
 struct ReduceScatterOptions {
@@ -27,6 +29,7 @@ struct ReduceScatterOptions {
   double postscale = 1.0;
   int priority = 0;
   Compression compression = Compression::kNone;  // of float only
+  bool will_wait = false;                        // as in AllreduceOptions
   std::vector<std::int64_t> splits;              // elements for each rank; empty: even shares
 };
 
@@ -85,6 +88,7 @@ void set_reduction(ronde_request& request, Op op, const Options& options) {
   request.postscale = options.postscale;
   request.priority = options.priority;
   request.compression = static_cast<std::int32_t>(options.compression);
+  if (options.will_wait) request.flags |= RONDE_FLAG_WILL_WAIT;
 }
 
 template <typename T, std::size_t N>

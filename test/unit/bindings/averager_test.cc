@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientAverager: what it holds back and what it starts, and that nothing gets lost on the way.
+// Through libronde.so, in a job of engines in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ronde/ronde.hpp>
+
+#include "test/unit/bindings/local_ranks.h"
+
+namespace {
+
+using ronde::testing::on_ranks;
+using ::testing::Each;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+using Gradient = std::vector<float>;
+
+// How many tensors this rank has submitted.
+std::uint64_t submitted(const ronde::Engine& engine) {
+  const auto statistics = engine.statistics();
+  return statistics.full_requests + statistics.planned_requests;
+}
+
+// What `call` throws.
+template <typename Call>
+std::string thrown_by(const Call& call) {
+  try {
+    call();
+  } catch (const ronde::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(GradientAverager, HoldsSmallGradientsBackUntilWait) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient weight(300, static_cast<float>(engine.rank()));
+    Gradient bias(3, 4.0F);
+    ronde::GradientAverager averager(engine);
+    const auto weight_id = averager.add("weight", std::span(weight));
+    const auto bias_id = averager.add("bias", std::span(bias));
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      weight.assign(300, static_cast<float>(engine.rank()));
+      averager.ready(weight_id);
+      averager.ready(bias_id);
+      EXPECT_EQ(submitted(engine), 2 * (step - 1));
+      averager.wait();
+      EXPECT_EQ(submitted(engine), 2 * step);
+      EXPECT_THAT(weight, Each(FloatEq(0.5F)));
+      EXPECT_THAT(bias, Each(FloatEq(4.0F)));
+    }
+  });
+}
+
+TEST(GradientAverager, StartsABucketThatIsFull) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient one(50, 1.0F);
+    Gradient two(50, 2.0F);
+    Gradient three(50, 3.0F);
+    ronde::GradientAverager averager(engine, ronde::sum, {}, 400);
+    const auto first = averager.add("one", std::span(one));
+    const auto second = averager.add("two", std::span(two));
+    const auto third = averager.add("three", std::span(three));
+    averager.ready(first);
+    EXPECT_EQ(submitted(engine), 0U) << "200 bytes of 400";
+    averager.ready(second);
+    EXPECT_EQ(submitted(engine), 2U);
+    averager.ready(third);
+    EXPECT_EQ(submitted(engine), 2U) << "the next bucket";
+    averager.wait();
+    EXPECT_THAT(one, Each(FloatEq(2.0F)));
+    EXPECT_THAT(two, Each(FloatEq(4.0F)));
+    EXPECT_THAT(three, Each(FloatEq(6.0F)));
+  });
+}
+
+TEST(GradientAverager, HoldsNothingBackWithoutABucket) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient gradient(1, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum, {}, 0);
+    averager.ready(averager.add("gradient", std::span(gradient)));
+    EXPECT_EQ(submitted(engine), 1U);
+    averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+  });
+}
+
+// The ranks hold different ones back.
+TEST(GradientAverager, RanksMayFillBucketsInAnotherOrder) {
+  on_ranks(3, [](ronde::Engine& engine) {
+    std::vector<Gradient> gradients(8, Gradient(64, 1.0F));
+    ronde::GradientAverager averager(engine, ronde::sum, {},
+                                     static_cast<std::size_t>(engine.rank()) * 512);
+    std::vector<ronde::GradientAverager::Id> ids;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      ids.push_back(averager.add("gradient " + std::to_string(i), std::span(gradients[i])));
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      averager.ready(ids[engine.rank() == 1 ? ids.size() - 1 - i : i]);
+    }
+    averager.wait();
+    for (const Gradient& gradient : gradients) EXPECT_THAT(gradient, Each(FloatEq(3.0F)));
+  });
+}
+
+TEST(GradientAverager, ReadyTwiceIsAnErrorThere) {
+  std::barrier refused(2);
+  on_ranks(2, [&refused](ronde::Engine& engine) {
+    Gradient gradient(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto id = averager.add("gradient", std::span(gradient));
+    if (engine.rank() == 0) {
+      averager.ready(id);
+      EXPECT_THAT(thrown_by([&] { averager.ready(id); }), HasSubstr("gradient"));
+    }
+    refused.arrive_and_wait();
+    if (engine.rank() == 1) averager.ready(id);
+    averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+  });
+}
+
+TEST(GradientAverager, ThrowsTheFirstErrorWhenAllAreDone) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const auto mine = static_cast<std::size_t>(engine.rank());
+    Gradient good(10, 1.0F);
+    Gradient bad(10 + mine);
+    Gradient worse(20 + mine);
+    Gradient last(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    averager.ready(averager.add("good", std::span(good)));
+    averager.ready(averager.add("bad", std::span(bad)));
+    averager.ready(averager.add("worse", std::span(worse)));
+    averager.ready(averager.add("last", std::span(last)));
+    EXPECT_THAT(thrown_by([&] { averager.wait(); }), HasSubstr("'bad'"));
+    EXPECT_THAT(good, Each(FloatEq(2.0F)));
+    EXPECT_THAT(last, Each(FloatEq(2.0F)));
+  });
+}
+
+// The first that is submitted fails; the other ranks must hear of the second.
+TEST(GradientAverager, OneThatIsRefusedKeepsNoOtherBack) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient nameless(10, 1.0F);
+    Gradient good(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    averager.ready(averager.add("", std::span(nameless)));
+    averager.ready(averager.add("good", std::span(good)));
+    EXPECT_THAT(thrown_by([&] { averager.wait(); }), HasSubstr("name"));
+    EXPECT_THAT(good, Each(FloatEq(2.0F)));
+  });
+}
+
+TEST(GradientAverager, StartsWhatItHoldsBeforeItGoesAway) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient gradient(10, 1.0F);
+    {
+      ronde::GradientAverager averager(engine, ronde::sum);
+      averager.ready(averager.add("gradient", std::span(gradient)));
+    }
+    EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+  });
+}
+
+TEST(GradientAverager, TakesGradientsFromManyThreads) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kEach = 16;
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<Gradient> gradients(kThreads * kEach, Gradient(32));
+    ronde::GradientAverager averager(engine, ronde::sum, {}, 1000);
+    std::vector<ronde::GradientAverager::Id> ids;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      ids.push_back(averager.add("gradient " + std::to_string(i), std::span(gradients[i])));
+    }
+    for (int step = 0; step < 5; ++step) {
+      for (Gradient& gradient : gradients) gradient.assign(32, 1.0F);
+      std::vector<std::thread> threads;
+      for (std::size_t thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&averager, &ids, thread] {
+          for (std::size_t i = 0; i < kEach; ++i) averager.ready(ids[thread * kEach + i]);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      averager.wait();
+      for (const Gradient& gradient : gradients) EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+    }
+  });
+}
+
+}  // namespace
