@@ -142,7 +142,7 @@ class Conversation {
 
 // What this rank has found, for the others.
 struct Search {
-  std::optional<PluginLibrary> library;
+  std::optional<PluginLibrary> plugin;
   Bytes finding;
 };
 
@@ -231,14 +231,14 @@ Result<StartedDevice> start_device(DeviceStart start) {
     if (conversation != nullptr) return conversation->allgather(mine, all);
     return Status::error(Code::kUnsupported, "allgather is for open alone");
   };
-  const auto opened = Device::open(*found.library, std::move(start.host));
+  const auto opened = Device::open(*found.plugin, std::move(start.host));
   Verdict mine;
   mine.ok = opened.ok();
   mine.direct = opened.ok() && (*opened)->has_collectives();
   mine.text = opened.ok() ? (*opened)->versions() : opened.status().message();
   const auto verdicts = talk->conclude(mine);
   RONDE_RETURN_IF_ERROR(verdicts.status());
-  return agree_on(opened.ok() ? *opened : nullptr, found.library->name(), *verdicts,
+  return agree_on(opened.ok() ? *opened : nullptr, found.plugin->name(), *verdicts,
                   start.place.required);
 }
 

@@ -94,15 +94,25 @@ class Scalar {
   alignas(8) unsigned char bytes_[8] = {};
 };
 
-// First without sleep: most calls get through in some microseconds.
+// First without sleep: most calls get through in some microseconds. What has taken 50 ms is the
+// start of a communicator, or lasts for ever.
 class Pause {
  public:
   void wait() {
-    if (++rounds_ < 200) return std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(rounds_ < 1000 ? 50 : 1000));
+    ++rounds_;
+    if (rounds_ < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(rounds_ < kYields + kShortSleeps ? kShortSleep : kLongSleep);
+    }
   }
 
  private:
+  static constexpr int kYields = 200;
+  static constexpr int kShortSleeps = 1000;
+  static constexpr std::chrono::microseconds kShortSleep{50};
+  static constexpr std::chrono::microseconds kLongSleep{1000};
+
   int rounds_ = 0;
 };
 

@@ -27,8 +27,8 @@ HOROVOD_RESNET50_US = 71_600.0
 HOROVOD_RESNET50_RATIO = 1.68
 PYTORCH_MLP_IMAGES = (96_400, 54_800)  # 1 rank at 128, 2 ranks at 128
 
-# Two ranks change from one round to windows above 32 KiB; 33K is no power of two.
-DATA_PLANE_SIZES = "8,64,512,4K,16K,32K,33K,64K,256K,512K,1M,2M,4M,16M,64M,256M"
+# Two ranks change from one round to windows above 16 KiB; 17K is no power of two.
+DATA_PLANE_SIZES = "8,64,512,4K,16K,17K,32K,64K,256K,512K,1M,2M,4M,16M,64M,256M"
 
 HOSTS = (Hosts(4, 1), Hosts(2, 2))
 HOSTS_SIZES = "8,512,4K,16K,64K,256K,1M,4M"

@@ -10,6 +10,7 @@
 
 #include "runtime/submission.h"
 #include "test/device/device_job.h"
+#include "test/support/device_vector.h"
 #include "test/support/engines.h"
 
 namespace ronde::device_test {
@@ -42,22 +43,7 @@ inline std::byte* address(const DeviceMemory& memory) {
   return static_cast<std::byte*>(memory.get());
 }
 
-// A vector of float from `input` to `output`; nullptr: in place, there.
-inline runtime::Submission device_vector(const std::string& name, runtime::Operation operation,
-                                         std::int64_t elements, const void* input, void* output,
-                                         void* stream = nullptr, void* event = nullptr) {
-  runtime::Submission submission;
-  submission.name = name;
-  submission.place = "test.cc:3";
-  submission.signature.operation = operation;
-  submission.signature.op = base::ReduceOp::kSum;
-  submission.signature.device = 0;
-  submission.signature.shape = {elements};
-  submission.input = static_cast<const std::byte*>(input == nullptr ? output : input);
-  submission.output = static_cast<std::byte*>(output);
-  submission.ready = {stream, event};
-  return submission;
-}
+using testing::device_vector;
 
 inline runtime::Submission device_allreduce(const std::string& name, const DeviceMemory& memory,
                                             std::int64_t elements, void* stream = nullptr,

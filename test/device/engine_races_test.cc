@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "test/device/device_engines.h"
+#include "test/support/eventually.h"
 #include "test/support/operations.h"
 
 namespace ronde::device_test {
@@ -67,7 +68,7 @@ TEST_P(DeviceRaces, OfSubmittingAndClosing) {
         for (int thread = 0; thread < kThreads; ++thread) {
           threads.emplace_back([&, thread] { submit_until_closed(engine, thread, submitted); });
         }
-        while (submitted.load() < 20) std::this_thread::yield();
+        EXPECT_TRUE(testing::eventually([&] { return submitted.load() >= 20; }));
         // Of two ranks, what only one of them has submitted fails.
         engine.close().ignore();
         for (std::thread& one : threads) one.join();

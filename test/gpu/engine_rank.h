@@ -13,6 +13,7 @@
 #include "test/gpu/cases.h"
 #include "test/gpu/engine_kit.h"
 #include "test/gpu/process_job.h"
+#include "test/support/device_vector.h"
 
 namespace ronde::gpu_test {
 
@@ -126,26 +127,12 @@ class EngineRank {
   int wrong_ = 0;
 };
 
-// Of f32, on the device. input: nullptr is in place.
-inline runtime::Submission of(const std::string& name, runtime::Operation operation,
-                              std::int64_t elements, const std::byte* input, std::byte* output,
-                              void* stream = nullptr, void* event = nullptr) {
-  runtime::Submission submission;
-  submission.name = name;
-  submission.place = "engines_check.cc:1";
-  submission.signature.operation = operation;
-  submission.signature.op = base::ReduceOp::kSum;
-  submission.signature.device = 0;
-  submission.signature.shape = {elements};
-  submission.input = input == nullptr ? output : input;
-  submission.output = output;
-  submission.ready = {stream, event};
-  return submission;
-}
+using testing::device_vector;
+
 inline runtime::Submission allreduce_of(const std::string& name, const Tensor& tensor,
                                         void* stream = nullptr, void* event = nullptr) {
-  return of(name, runtime::Operation::kAllreduce, tensor.elements(), nullptr, tensor.get(), stream,
-            event);
+  return device_vector(name, runtime::Operation::kAllreduce, tensor.elements(), nullptr,
+                       tensor.get(), stream, event);
 }
 
 inline Floats output_of(EngineRank& rank, const runtime::Work& work) {

@@ -43,7 +43,8 @@ void check_reductions(EngineRank& rank) {
   }
   const Tensor input(rank.kit(), mine);
   const Tensor output(rank.kit(), Floats(500));
-  Submission scaled = of("scaled", Operation::kAllreduce, 500, input.get(), output.get());
+  Submission scaled =
+      device_vector("scaled", Operation::kAllreduce, 500, input.get(), output.get());
   scaled.signature.prescale = 2;
   scaled.signature.postscale = 0.5;
   scaled.signature.compression = base::Compression::kBf16;
@@ -70,14 +71,15 @@ void check_moves(EngineRank& rank) {
   const auto length = [](int of) { return static_cast<std::size_t>(of == 1 ? 0 : 100 + 37 * of); };
 
   const Tensor told(rank.kit(), contribution(me, 777));
-  Submission broadcast = of("broadcast", Operation::kBroadcast, 777, nullptr, told.get());
+  Submission broadcast =
+      device_vector("broadcast", Operation::kBroadcast, 777, nullptr, told.get());
   broadcast.signature.root = size - 1;
   rank.run(std::move(broadcast));
   rank.expect(told.values() == contribution(size - 1, 777), "broadcast");
 
   const Tensor mine(rank.kit(), contribution(me, length(me)));
-  const auto gathered =
-      rank.run(of("allgather", Operation::kAllgather, mine.elements(), mine.get(), nullptr));
+  const auto gathered = rank.run(
+      device_vector("allgather", Operation::kAllgather, mine.elements(), mine.get(), nullptr));
   Floats all;
   for (int of = 0; of < size; ++of) {
     const Floats one = contribution(of, length(of));
@@ -89,15 +91,15 @@ void check_moves(EngineRank& rank) {
   const auto whole = static_cast<std::size_t>(size) * share;
   const Tensor vector(rank.kit(), contribution(me, whole));
   const Tensor part(rank.kit(), Floats(share));
-  rank.run(
-      of("reduce-scatter", Operation::kReduceScatter, vector.elements(), vector.get(), part.get()));
+  rank.run(device_vector("reduce-scatter", Operation::kReduceScatter, vector.elements(),
+                         vector.get(), part.get()));
   const Floats sum = summed(size, whole);
   const auto first = sum.begin() + static_cast<std::ptrdiff_t>(share) * me;
   rank.expect(part.values() == Floats(first, first + static_cast<std::ptrdiff_t>(share)),
               "reduce-scatter");
 
-  const auto exchanged =
-      rank.run(of("all-to-all", Operation::kAllToAll, vector.elements(), vector.get(), nullptr));
+  const auto exchanged = rank.run(
+      device_vector("all-to-all", Operation::kAllToAll, vector.elements(), vector.get(), nullptr));
   Floats expected;
   for (int from = 0; from < size; ++from) {
     const Floats theirs = contribution(from, whole);

@@ -41,7 +41,7 @@ inline std::string trace() {
   return text;
 }
 
-class CudaTest : public testing::Test {
+class CudaTest : public ::testing::Test {
  protected:
   CudaTest() { fakes().reset(); }
   ~CudaTest() override {

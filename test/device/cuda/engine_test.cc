@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GPU plug-in puts into which stream, what it borrows, and what comes out.
 #include "test/device/cuda/cuda_fixture.h"
+#include "test/support/eventually.h"
 
 namespace ronde::device_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::size_t kLarge = 300'000;  // f32: above what is packed
 
@@ -214,7 +215,7 @@ TEST_F(CudaEngine, RingsWhenABatchIsInItsStream) {
     batch.add(memory, 10, ready.get());
     const int rings = rank.rings();
     ronde_plugin_work* const work = rank.execute(batch.get());
-    while (rank.rings() == rings) std::this_thread::yield();
+    ASSERT_TRUE(testing::eventually([&] { return rank.rings() != rings; }));
     EXPECT_EQ(rank.poll(work), RONDE_PLUGIN_PENDING);
     Text text{};
     EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size()),
@@ -290,7 +291,7 @@ TEST_F(CudaEngine, CloseFreesEverything) {
     // Also what was not given back.
     EXPECT_NE(rank.mark(nullptr), nullptr);
     ronde_plugin_work* const work = rank.execute(batch.get());
-    while (rank.poll(work) == RONDE_PLUGIN_PENDING) std::this_thread::yield();
+    ASSERT_TRUE(testing::eventually([&] { return rank.poll(work) != RONDE_PLUGIN_PENDING; }));
     void* memory = nullptr;
     Text text{};
     EXPECT_EQ(rank.plugin().allocate_host(rank.engine(), 9, &memory, text.data(), text.size()),

@@ -19,8 +19,8 @@
 
 namespace {
 
-using ::testing::HasSubstr;
 using ronde::testing::on_ranks;
+using ::testing::HasSubstr;
 
 // A call, and what came of it.
 struct Outcome {

@@ -5,6 +5,7 @@
 // be repeated.)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -112,11 +113,14 @@ LaidOut begin_allreduce(const BoardGeometry& geometry, std::int64_t elements) {
 }
 
 TEST(HostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
-  const BoardGeometry geometry = small(2);
-  constexpr std::int64_t kMost = (64 << 10) / 2;  // what is read in all grows with the ranks
-  EXPECT_EQ(begin_allreduce(geometry, kMost).windows, 1U);
-  EXPECT_EQ(begin_allreduce(geometry, kMost).in_buffer, std::byte{7});
-  EXPECT_EQ(begin_allreduce(geometry, kMost + 1).windows, kMost / 128 + 1);
+  for (const std::int32_t ranks : {2, 4, 8}) {
+    const BoardGeometry geometry = small(ranks);
+    // What is read in all grows with the ranks.
+    const std::int64_t most = std::min(16 << 10, (64 << 10) / ranks);
+    EXPECT_EQ(begin_allreduce(geometry, most).windows, 1U);
+    EXPECT_EQ(begin_allreduce(geometry, most).in_buffer, std::byte{7});
+    EXPECT_EQ(begin_allreduce(geometry, most + 1).windows, most / (64 * ranks) + 1);
+  }
 }
 
 TEST(HostCollectives, ATinyVectorTravelsBesideTheCounter) {

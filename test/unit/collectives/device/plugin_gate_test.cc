@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/eventually.h"
+
 namespace ronde::collectives {
 namespace {
 
@@ -31,7 +33,7 @@ ronde_plugin counting_table() {
   return table;
 }
 
-class PluginGateTest : public testing::Test {
+class PluginGateTest : public ::testing::Test {
  protected:
   PluginGateTest() { gate_->open(engine_of(counted_)); }
   bool enter() {
@@ -77,7 +79,7 @@ TEST_F(PluginGateTest, IsShutWhenNobodyIsInside) {
       }
     });
   }
-  while (entered.load() < 1000) std::this_thread::yield();
+  EXPECT_TRUE(testing::eventually([&] { return entered.load() >= 1000; }));
   gate_->shut();
   open.store(false);
   for (std::thread& thread : threads) thread.join();

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ./dev fresh: the demo in a new minimal Debian. Part of ./dev, which sources it.
+
+# In a mount and process namespace of its own: mounts and processes vanish with it, whatever happens.
+readonly FRESH_NAMESPACE=(unshare --mount --propagation private --pid --fork --kill-child)
+
+# Prints why ./dev fresh cannot run here; prints nothing when it can.
+fresh_obstacle() {
+  if [[ $(id -u) != 0 ]]; then
+    echo "not root"
+  elif ! grep -qx 'ID=debian' /etc/os-release; then
+    echo "this is not Debian"
+  elif ! "${FRESH_NAMESPACE[@]}" true 2>/dev/null; then
+    echo "this root may not make a mount namespace"
+  fi
+}
+
+fresh() {
+  local obstacle root
+  obstacle=$(fresh_obstacle)
+  if [[ -n $obstacle ]]; then die "fresh cannot run here: $obstacle"; fi
+  need_packages debootstrap git
+  # Without package lists apt does not know which of its sources are Debian's.
+  if [[ -z $(debian_source_files) ]]; then apt_get update; fi
+  root=$(mktemp -d "${TMPDIR:-/tmp}/ronde-fresh.XXXXXX")
+  # shellcheck disable=SC2064  # the folder of now
+  trap "rm -rf --one-file-system '$root' '$root.log'" EXIT
+  "${FRESH_NAMESPACE[@]}" "$PWD/dev" fresh-in-namespace "$root"
+  say "fresh: green. A minimal Debian went from a clone to a trained model"
+}
+
+# debian_sources <format>: of each package index that comes from Debian itself.
+debian_sources() {
+  apt-get indextargets --format "$1" 'Identifier: Packages' 'Origin: Debian' | sort -u
+}
+
+debian_source_files() {
+  # shellcheck disable=SC2016  # apt-get fills in
+  debian_sources '$(SOURCESENTRY)' | sed 's/:[0-9]*$//' | sort -u
+}
+
+# The rest runs in the namespace; $1 is the new root.
+fresh_in_namespace() {
+  local root=$1 suite mirror variable environment=()
+  # shellcheck source=/dev/null
+  suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  # shellcheck disable=SC2016  # apt-get fills in
+  mirror=$(debian_sources '$(CODENAME) $(REPO_URI)' | sed -n "s/^$suite //p" | head -n 1)
+  [[ -n $mirror ]] || die "apt knows no mirror of Debian $suite"
+  eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
+  for variable in http_proxy https_proxy no_proxy; do
+    if [[ -n ${!variable:-} ]]; then
+      # shellcheck disable=SC2163  # the variable it names
+      export "$variable"
+      environment+=("$variable=${!variable}")
+    fi
+  done
+
+  chmod 755 "$root"  # apt fetches as a user of its own, who must get in
+  say "fresh: debootstrap Debian $suite from $mirror into $root"
+  debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$root.log" 2>&1 ||
+    { tail -n 20 "$root.log"; die "debootstrap failed"; }
+
+  say "fresh: take over this machine's apt configuration and names"
+  take_over_configuration "$root"
+
+  say "fresh: copy the work tree"
+  mkdir "$root/root/ronde"
+  git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
+    while IFS= read -r -d '' file; do if [[ -e $file ]]; then printf '%s\0' "$file"; fi; done |
+    tar --create --null --files-from - | tar --extract --directory "$root/root/ronde"
+
+  mount -t proc proc "$root/proc"
+  mount --rbind /sys "$root/sys"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+
+  say "fresh: ./dev demo inside"
+  chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}" \
+    /root/ronde/dev demo
+}
+
+take_over_configuration() {
+  local root=$1 file
+  rm -rf "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/*
+  debian_source_files |
+    while IFS= read -r file; do cp "$file" "$root$file"; done
+  # How to fetch (proxies, certificates), but not what to do around an installation.
+  { grep -rlE '^[[:space:]]*Acquire' /etc/apt/apt.conf.d /etc/apt/apt.conf 2>/dev/null || true; } |
+    while IFS= read -r file; do cp "$file" "$root$file"; done
+  for file in /etc/apt/keyrings /etc/apt/trusted.gpg.d /etc/apt/auth.conf /etc/apt/auth.conf.d; do
+    if [[ -e $file ]]; then cp -a "$file" "$root/etc/apt/"; fi
+  done
+  for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
+    if [[ -e $file ]]; then
+      mkdir -p "$root${file%/*}"
+      cp --dereference --remove-destination "$file" "$root$file"
+    fi
+  done
+}

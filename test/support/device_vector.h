@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Submissions of vectors in the memory of a device. Without GoogleTest: programs for machines with
+// nothing but a GPU use them too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "runtime/submission.h"
+
+namespace ronde::testing {
+
+// A vector of float from `input` to `output`; nullptr: in place, there.
+inline runtime::Submission device_vector(const std::string& name, runtime::Operation operation,
+                                         std::int64_t elements, const void* input, void* output,
+                                         void* stream = nullptr, void* event = nullptr) {
+  runtime::Submission submission;
+  submission.name = name;
+  submission.place = "test.cc:3";
+  submission.signature.operation = operation;
+  submission.signature.op = base::ReduceOp::kSum;
+  submission.signature.device = 0;
+  submission.signature.shape = {elements};
+  submission.input = static_cast<const std::byte*>(input == nullptr ? output : input);
+  submission.output = static_cast<std::byte*>(output);
+  submission.ready = {stream, event};
+  return submission;
+}
+
+}  // namespace ronde::testing
