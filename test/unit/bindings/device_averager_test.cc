@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientAverager with gradients in the memory of a toy device, through its plug-in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ronde/ronde.hpp>
+
+#include "test/device/device_job.h"
+#include "test/unit/bindings/local_ranks.h"
+
+namespace {
+
+using ronde::device_test::Device;
+using ronde::device_test::DeviceMemory;
+using ronde::testing::on_ranks;
+using ::testing::Each;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kElements = 1000;
+constexpr int kDelay = 50;  // milliseconds
+
+class DeviceAverager : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (Device::instance().kit == nullptr)
+      GTEST_SKIP() << "RONDE_DEVICE_PLUGIN names no toy device";
+    ::setenv("RONDE_PLUGIN_PATH", std::getenv("RONDE_DEVICE_PLUGIN"), 1);
+    ::setenv("RONDE_TOY", GetParam(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("RONDE_TOY");
+    ::unsetenv("RONDE_PLUGIN_PATH");
+  }
+};
+
+// A rank's stream, and gradients that its "kernels" write.
+class Trainer {
+ public:
+  explicit Trainer(float value) : start_(std::vector<float>(kElements, value)) {}
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  ~Trainer() {
+    kit_.synchronize(stream_);
+    kit_.free_stream(stream_);
+  }
+  [[nodiscard]] void* stream() const { return stream_; }
+  [[nodiscard]] ronde::DeviceSpan<float> gradient() const {
+    return ronde::DeviceSpan<float>({static_cast<float*>(gradient_.get()), kElements}, 0, stream_);
+  }
+  // Some time later, in the stream.
+  void compute() const {
+    kit_.delay(stream_, kDelay);
+    kit_.copy(stream_, gradient_.get(), start_.get(), kElements * sizeof(float));
+  }
+  // What the stream finds in the gradient now.
+  void use() const { kit_.copy(stream_, used_.get(), gradient_.get(), kElements * sizeof(float)); }
+  [[nodiscard]] std::vector<float> used() const {
+    kit_.synchronize(stream_);
+    return used_.values<float>();
+  }
+  [[nodiscard]] std::vector<float> values() const { return gradient_.values<float>(); }
+
+ private:
+  const ronde_device_kit& kit_ = *Device::instance().kit;
+  void* const stream_ = kit_.make_stream();
+  const DeviceMemory start_;
+  const DeviceMemory gradient_{kElements * sizeof(float)};
+  const DeviceMemory used_{kElements * sizeof(float)};
+};
+
+float one_more(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
+
+TEST_P(DeviceAverager, StartsAtOnceAndHoldsTheOthersBack) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer trainer(one_more(engine));
+    std::vector<float> host(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto on_host = averager.add("on the host", std::span(host));
+    const auto on_device = averager.add("on the device", trainer.gradient());
+    trainer.compute();
+    averager.ready(on_host);
+    averager.ready(on_device);
+    EXPECT_EQ(engine.statistics().full_requests, 1U) << "that of the device";
+    averager.wait();
+    EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
+    EXPECT_THAT(host, Each(FloatEq(2.0F)));
+  });
+}
+
+// The host runs ahead of the stream, over several steps.
+TEST_P(DeviceAverager, AStreamWaitsForTheAverages) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer trainer(one_more(engine));
+    std::vector<float> host(10);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto on_device = averager.add("on the device", trainer.gradient());
+    const auto on_host = averager.add("on the host", std::span(host));
+    for (int step = 0; step < 3; ++step) {
+      host.assign(10, 1.0F);
+      trainer.compute();
+      averager.ready(on_device);
+      averager.ready(on_host);
+      averager.wait(trainer.stream());
+      EXPECT_THAT(host, Each(FloatEq(2.0F))) << "the host waits for this one";
+      trainer.use();
+    }
+    EXPECT_THAT(trainer.used(), Each(FloatEq(3.0F)));
+    averager.wait();
+    EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
+  });
+}
+
+TEST_P(DeviceAverager, GoesAwayWhenNothingIsOnItsWay) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer trainer(one_more(engine));
+    {
+      ronde::GradientAverager averager(engine, ronde::sum);
+      const auto id = averager.add("gradient", trainer.gradient());
+      trainer.compute();
+      averager.ready(id);
+      averager.wait(trainer.stream());
+    }
+    EXPECT_EQ(engine.statistics().batches, 1U);
+    EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
+  });
+}
+
+TEST_P(DeviceAverager, ReadyTwiceIsAnError) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    const Trainer trainer(1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto id = averager.add("gradient", trainer.gradient());
+    trainer.compute();
+    averager.ready(id);
+    try {
+      averager.ready(id);
+      ADD_FAILURE() << "no error";
+    } catch (const ronde::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("gradient"));
+    }
+    averager.wait();
+    EXPECT_THAT(trainer.values(), Each(FloatEq(1.0F)));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Toys, DeviceAverager, ::testing::Values("", "staged"));
+
+}  // namespace
