@@ -16,7 +16,7 @@ int main() try {
   const auto bias_id = averager.add("d_bias", std::span(d_bias));
   for (int step = 0; step < 100; ++step) {
     for (float& g : d_bias) g = 1.0F;  // your backward pass, on this rank's samples
-    averager.ready(bias_id);           // averaged while backward goes on, small ones together
+    averager.ready(bias_id);           // from here on it may be averaged, small ones together
     for (float& g : d_weight) g = static_cast<float>(engine.rank());
     averager.ready(weight_id);
     averager.wait();  // gradients now hold the averages

@@ -118,7 +118,10 @@ Result<bool> Engine::wait_done(Work& work, base::Instant deadline) {
     if (work.completion.done()) return true;
     return usable();
   }
-  RONDE_RETURN_IF_ERROR(may_drive());
+  if (const Status may = may_drive(); !may.ok()) {
+    if (work.completion.done()) return true;
+    return may;
+  }
   return drive(work.completion, deadline);
 }
 

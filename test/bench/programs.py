@@ -209,20 +209,23 @@ class Programs:
                     job.wait()
 
     def train(self, batch):
-        """Images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "apart": of two jobs
+        """Images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "in step": of two jobs
         of 1 rank at the same time, twice the slower, which is what the cores give to ranks that keep
         step}."""
         flags = ["--threads", "1", "--epochs", "1" if self.quick else "2"]
         one = self.command(1, "train_fashion_mnist", *flags, "--global-batch", str(batch))
         two = self.command(2, "train_fashion_mnist", *flags, "--global-batch", str(2 * batch))
-        speeds = {"one": [], "two": [], "apart": []}
+        speeds = {"one": [], "two": [], "in step": []}
+        apart = []
         begin = time.monotonic()
         for repetition in range(self.repetitions):
-            turns = {"one": [one], "two": [two], "apart": [one, one]}
+            turns = {"one": [one], "two": [two], "in step": [one, one]}
             order = list(turns)[repetition % 3:] + list(turns)[:repetition % 3]
             for name in order:
-                results = self.run_together(turns[name])
-                speeds[name].append(len(results) * min(result["images_per_second"] for result in results))
+                each = [result["images_per_second"] for result in self.run_together(turns[name])]
+                speeds[name].append(len(each) * min(each))
+                if name == "in step":
+                    apart.append(each)
         self.log(f"{time.monotonic() - begin:5.1f} s  train_fashion_mnist, alone, two ranks, and two apart")
-        self.raw["train_fashion_mnist, images per second"] = speeds
+        self.raw["train_fashion_mnist, images per second"] = dict(speeds, apart=apart)
         return {name: Series(values) for name, values in speeds.items()}

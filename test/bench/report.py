@@ -92,8 +92,8 @@ def table(rows):
 def legend(rows):
     verdicts = {row.verdict for row in rows}
     if MACHINE in verdicts:
-        yield ("machine: missed, and the floor (the same memory traffic with no runtime around it) "
-               "misses it too, in the same run")
+        yield ("machine: missed, and the floor (the same memory traffic with no runtime around it; of the "
+               "MLP, twice the slower of two ranks apart) misses it too, in the same run")
     if CONSTANT in verdicts:
         yield "constant: the yardstick was measured elsewhere; it does not decide"
     for row in rows:

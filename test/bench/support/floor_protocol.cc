@@ -21,7 +21,7 @@ constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kLineFloats = 16;
 constexpr std::array<std::int64_t, 3> kPieces{32 << 10, 128 << 10, 256 << 10};
 // Up to here one window in which everybody sums everything is as good.
-constexpr std::int64_t kSmall = 32 << 10;
+constexpr std::int64_t kSmall = 12 << 10;
 
 // Of one rank; two cache lines apart from the others.
 struct alignas(128) Counters {

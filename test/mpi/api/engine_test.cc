@@ -136,23 +136,26 @@ TEST(MpiEngine, GradientAverager) {
   ronde::Engine engine;
   std::vector<float> weight(300);
   std::vector<float> bias(3);
-  ronde::GradientAverager averager(engine);
-  const auto weight_id = averager.add("weight", std::span(weight));
-  const auto bias_id = averager.add("bias", std::span(bias));
-  for (int step = 0; step < 10; ++step) {
-    std::fill(weight.begin(), weight.end(), static_cast<float>(engine.rank() * step));
-    std::fill(bias.begin(), bias.end(), static_cast<float>(engine.rank() + step));
-    if (engine.rank() % 2 == 0) {
-      averager.ready(weight_id);
-      averager.ready(bias_id);
-    } else {
-      averager.ready(bias_id);
-      averager.ready(weight_id);
+  // Held back until wait(), and started at once.
+  for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
+    ronde::GradientAverager averager(engine, ronde::average, {}, bucket);
+    const auto weight_id = averager.add("weight", std::span(weight));
+    const auto bias_id = averager.add("bias", std::span(bias));
+    for (int step = 0; step < 10; ++step) {
+      std::fill(weight.begin(), weight.end(), static_cast<float>(engine.rank() * step));
+      std::fill(bias.begin(), bias.end(), static_cast<float>(engine.rank() + step));
+      if (engine.rank() % 2 == 0) {
+        averager.ready(weight_id);
+        averager.ready(bias_id);
+      } else {
+        averager.ready(bias_id);
+        averager.ready(weight_id);
+      }
+      averager.wait();
+      const float mean_rank = static_cast<float>(engine.size() - 1) / 2.0F;
+      EXPECT_FLOAT_EQ(weight[299], mean_rank * static_cast<float>(step));
+      EXPECT_FLOAT_EQ(bias[0], mean_rank + static_cast<float>(step));
     }
-    averager.wait();
-    const float mean_rank = static_cast<float>(engine.size() - 1) / 2.0F;
-    EXPECT_FLOAT_EQ(weight[299], mean_rank * static_cast<float>(step));
-    EXPECT_FLOAT_EQ(bias[0], mean_rank + static_cast<float>(step));
   }
 }
 

@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <barrier>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -112,21 +113,82 @@ TEST(GradientAverager, RanksMayFillBucketsInAnotherOrder) {
   });
 }
 
-TEST(GradientAverager, ReadyTwiceIsAnErrorThere) {
-  std::barrier refused(2);
-  on_ranks(2, [&refused](ronde::Engine& engine) {
-    Gradient gradient(10, 1.0F);
-    ronde::GradientAverager averager(engine, ronde::sum);
-    const auto id = averager.add("gradient", std::span(gradient));
-    if (engine.rank() == 0) {
-      averager.ready(id);
-      EXPECT_THAT(thrown_by([&] { averager.ready(id); }), HasSubstr("gradient"));
+// Held back or started, and even if its average is there already.
+TEST(GradientAverager, ReadyTwiceInAStepIsAnError) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    for (const std::size_t bucket : {std::size_t{1000}, std::size_t{0}}) {
+      Gradient gradient(10, 1.0F);
+      ronde::GradientAverager averager(engine, ronde::sum, {}, bucket);
+      const auto id = averager.add("gradient", std::span(gradient));
+      for (int step = 0; step < 2; ++step) {
+        gradient.assign(10, 1.0F);
+        averager.ready(id);
+        EXPECT_THAT(thrown_by([&] { averager.ready(id); }), HasSubstr("'gradient'"));
+        averager.wait();
+        EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+      }
     }
-    refused.arrive_and_wait();
-    if (engine.rank() == 1) averager.ready(id);
-    averager.wait();
-    EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
   });
+}
+
+// The ranks wait for two averagers in opposite orders.
+TEST(GradientAverager, StartsWhatItHoldsWhenToldTo) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient one(10, 1.0F);
+    Gradient two(10, 2.0F);
+    ronde::GradientAverager first(engine, ronde::sum);
+    ronde::GradientAverager second(engine, ronde::sum);
+    first.ready(first.add("one", std::span(one)));
+    second.ready(second.add("two", std::span(two)));
+    first.start();
+    second.start();
+    EXPECT_EQ(submitted(engine), 2U);
+    (engine.rank() == 0 ? first : second).wait();
+    (engine.rank() == 0 ? second : first).wait();
+    EXPECT_THAT(one, Each(FloatEq(2.0F)));
+    EXPECT_THAT(two, Each(FloatEq(4.0F)));
+  });
+}
+
+TEST(GradientAverager, ReadyThrowsWhatTheBucketThatItFillsComesTo) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient nameless(10, 1.0F);
+    Gradient good(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum, {}, 80);
+    const auto bad_id = averager.add("", std::span(nameless));
+    const auto good_id = averager.add("good", std::span(good));
+    averager.ready(bad_id);
+    EXPECT_THAT(thrown_by([&] { averager.ready(good_id); }), HasSubstr("name"));
+    averager.wait();
+    EXPECT_THAT(good, Each(FloatEq(2.0F))) << "it was started all the same";
+  });
+}
+
+// How often the background threads of all ranks wake up in some steps of small gradients.
+std::uint64_t wakes_in(int steps, std::size_t bucket_bytes) {
+  std::atomic<std::uint64_t> wakes{0};
+  on_ranks(2, [&](ronde::Engine& engine) {
+    std::vector<Gradient> gradients(4, Gradient(64));
+    ronde::GradientAverager averager(engine, ronde::sum, {}, bucket_bytes);
+    std::vector<ronde::GradientAverager::Id> ids;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      ids.push_back(averager.add("gradient " + std::to_string(i), std::span(gradients[i])));
+    }
+    for (int step = 0; step < steps; ++step) {
+      for (const auto id : ids) averager.ready(id);
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // backward goes on
+      averager.wait();
+    }
+    wakes += engine.statistics().background_wakes;
+  });
+  return wakes;
+}
+
+// What the buckets are for.
+TEST(GradientAverager, SmallGradientsLeaveTheBackgroundThreadAsleep) {
+  constexpr int kSteps = 200;
+  EXPECT_LT(wakes_in(kSteps, ronde::GradientAverager::kBucketBytes), kSteps / 2U);
+  EXPECT_GT(wakes_in(kSteps, 0), kSteps / 2U);
 }
 
 TEST(GradientAverager, ThrowsTheFirstErrorWhenAllAreDone) {
@@ -137,10 +199,12 @@ TEST(GradientAverager, ThrowsTheFirstErrorWhenAllAreDone) {
     Gradient worse(20 + mine);
     Gradient last(10, 1.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
-    averager.ready(averager.add("good", std::span(good)));
-    averager.ready(averager.add("bad", std::span(bad)));
-    averager.ready(averager.add("worse", std::span(worse)));
-    averager.ready(averager.add("last", std::span(last)));
+    std::vector<ronde::GradientAverager::Id> ids;
+    ids.push_back(averager.add("good", std::span(good)));
+    ids.push_back(averager.add("bad", std::span(bad)));
+    ids.push_back(averager.add("worse", std::span(worse)));
+    ids.push_back(averager.add("last", std::span(last)));
+    for (const auto id : ids) averager.ready(id);
     EXPECT_THAT(thrown_by([&] { averager.wait(); }), HasSubstr("'bad'"));
     EXPECT_THAT(good, Each(FloatEq(2.0F)));
     EXPECT_THAT(last, Each(FloatEq(2.0F)));
@@ -153,8 +217,10 @@ TEST(GradientAverager, OneThatIsRefusedKeepsNoOtherBack) {
     Gradient nameless(10, 1.0F);
     Gradient good(10, 1.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
-    averager.ready(averager.add("", std::span(nameless)));
-    averager.ready(averager.add("good", std::span(good)));
+    const auto bad_id = averager.add("", std::span(nameless));
+    const auto good_id = averager.add("good", std::span(good));
+    averager.ready(bad_id);
+    averager.ready(good_id);
     EXPECT_THAT(thrown_by([&] { averager.wait(); }), HasSubstr("name"));
     EXPECT_THAT(good, Each(FloatEq(2.0F)));
   });

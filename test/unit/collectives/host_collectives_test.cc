@@ -116,7 +116,7 @@ TEST(HostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
   for (const std::int32_t ranks : {2, 4, 8}) {
     const BoardGeometry geometry = small(ranks);
     // What is read in all grows with the ranks.
-    const std::int64_t most = std::min(16 << 10, (64 << 10) / ranks);
+    const std::int64_t most = std::min(12 << 10, (64 << 10) / ranks);
     EXPECT_EQ(begin_allreduce(geometry, most).windows, 1U);
     EXPECT_EQ(begin_allreduce(geometry, most).in_buffer, std::byte{7});
     EXPECT_EQ(begin_allreduce(geometry, most + 1).windows, most / (64 * ranks) + 1);

@@ -21,14 +21,17 @@ namespace ronde {
 // Drop-in gradient averaging for a trainer's loop: register each gradient once, call ready() as
 // backward produces it (any order, any thread), wait() before the optimiser's step.
 //
-// Gradients are held back until `bucket_bytes` of them have come or wait() is called: to wake the
-// background thread for a few small ones costs the trainer more than to average them with the next.
-// How they are grouped changes no result, and ranks may group differently. 0: each starts at once.
-// Those in the memory of a device start at once in any case, since what is read is what the stream
-// holds then.
+// Gradients are held back until `bucket_bytes` of them have come, or until wait() or start(): to
+// wake the background thread for a few small ones costs the trainer more than to average them with
+// the next. How they are grouped changes no result, and ranks may group differently. 0: each starts
+// at once. Those in the memory of a device always do, since what is read is what the stream holds
+// then. The other ranks wait for what this one holds back: before it waits for one of them in
+// another way (a barrier, another averager that they wait for first) it calls start().
 //
-// Thread safety: add() before the first ready(); ready() from any thread; wait() from one thread,
-// when no ready() of the step is still to come.
+// The engine must outlive the averager, and stay open until the last wait().
+//
+// Thread safety: add() before the first ready(); ready() and start() from any thread; wait() from
+// one thread, while no ready() runs.
 class GradientAverager {
  public:
   using Id = std::size_t;
@@ -52,33 +55,29 @@ class GradientAverager {
   template <typename T, std::size_t N>
   Id add(std::string name, std::span<T, N> gradient,
          std::source_location where = std::source_location::current()) {
-    const std::lock_guard lock(mutex_);
-    auto submit = [this, name = std::move(name), gradient, where](bool will_wait) {
-      AllreduceOptions options = options_;
-      options.will_wait = will_wait;
-      return engine_.allreduce(name, gradient, op_, options, where);
-    };
-    return append({std::move(submit), gradient.size_bytes()});
+    return append(std::move(name), gradient, gradient.size_bytes(), false, where);
   }
   // In the memory of a device; what is read is behind `gradient.stream` as it is at ready().
   template <typename T>
   Id add(std::string name, const DeviceSpan<T>& gradient,
          std::source_location where = std::source_location::current()) {
-    const std::lock_guard lock(mutex_);
-    auto submit = [this, name = std::move(name), gradient, where](bool /*will_wait*/) {
-      return engine_.allreduce(name, gradient, op_, options_, where);
-    };
-    return append({std::move(submit), gradient.data.size_bytes(), true});
+    return append(std::move(name), gradient, gradient.data.size_bytes(), true, where);
   }
 
   // The gradient has its final value on this rank: it may be averaged. Throws the first error of
-  // those that it starts, after all of them. One that wait(stream) left on its way is waited for.
+  // those that it starts, after all of them; once more before wait() is an error. Of a device: if
+  // the average of the last step is still on its way the host waits for it.
   void ready(Id id) {
     if (const auto first = submit(hold(id), false)) std::rethrow_exception(first);
   }
 
-  // Every gradient that was made ready since the last wait() now holds the average. Throws the
-  // first error, after all of them are done.
+  // Starts what is held back. Throws as ready() does.
+  void start() {
+    if (const auto first = submit(take_held(), false)) std::rethrow_exception(first);
+  }
+
+  // Every gradient that was made ready since the last wait() now holds the average. Throws when all
+  // of them are done: the first error of an average, or else of starting one.
   void wait() {
     std::exception_ptr first = end_step([](Entry& /*entry*/, Work work) { work.wait(); });
     for (Entry& entry : entries_) {
@@ -86,26 +85,38 @@ class GradientAverager {
     }
     if (first) std::rethrow_exception(first);
   }
-  // What is put into `stream` (cudaStream_t, or nullptr for the default one) from now on begins
-  // when the gradients in the memory of the device hold the averages; the host waits for the others
-  // alone. It hears of an error of the device at the next ready() or wait().
+  // The same, but for gradients in the memory of a device the host does not wait: what is put into
+  // `stream` (cudaStream_t, or nullptr for the default one) from now on begins when they hold the
+  // averages. May be called for several streams. An error that the device comes upon later is
+  // thrown by the wait that follows the gradient's next ready(), or by wait() of the host.
   void wait(void* stream) {
-    const auto first = end_step([stream](Entry& entry, Work work) {
+    std::exception_ptr first = end_step([](Entry& entry, Work work) {
       if (!entry.on_device) return work.wait();
       entry.left = std::move(work);
-      entry.left.wait(stream);
     });
+    for (Entry& entry : entries_) {
+      if (entry.left.valid()) keep_error(first, [&] { entry.have_wait(stream); });
+    }
     if (first) std::rethrow_exception(first);
   }
 
  private:
   struct Entry {
+    std::string name;
     std::function<Work(bool will_wait)> submit;
     std::size_t bytes;
-    bool on_device = false;
-    bool held = false;
-    Work left{};  // what a stream has been told to wait for, and the host has not waited for
+    bool on_device;
+    bool ready = false;  // in this step
+    Work left{};         // what the host has not waited for, though the step is over
 
+    void have_wait(void* stream) {
+      try {
+        left.wait(stream);
+      } catch (...) {
+        if (left.poll()) left = {};  // it has failed, and this is how
+        throw;
+      }
+    }
     void finish() {
       if (left.valid()) std::exchange(left, {}).wait();
     }
@@ -115,8 +126,16 @@ class GradientAverager {
     Work work;
   };
 
-  Id append(Entry entry) {
-    entries_.push_back(std::move(entry));
+  template <typename Gradient>
+  Id append(std::string name, Gradient gradient, std::size_t bytes, bool on_device,
+            const std::source_location& where) {
+    auto submit = [this, name, gradient, where](bool will_wait) {
+      AllreduceOptions options = options_;
+      options.will_wait = will_wait;
+      return engine_.allreduce(name, gradient, op_, options, where);
+    };
+    const std::lock_guard lock(mutex_);
+    entries_.push_back({std::move(name), std::move(submit), bytes, on_device});
     return entries_.size() - 1;
   }
 
@@ -124,20 +143,22 @@ class GradientAverager {
   std::vector<Id> hold(Id id) {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_.at(id);
+    if (entry.ready) {
+      throw Error(RONDE_DUPLICATE_NAME,
+                  "gradient '" + entry.name +
+                      "' was made ready twice in one step: call ready() once for each, then wait()",
+                  "", -1);
+    }
+    entry.ready = true;
     if (entry.on_device) return {id};
-    // Twice in one step is an error, which the engine has the text for.
-    const bool twice = entry.held;
-    entry.held = true;
     held_.push_back(id);
     held_bytes_ += entry.bytes;
-    return twice || held_bytes_ >= bucket_bytes_ ? take_held_locked() : std::vector<Id>();
+    if (held_bytes_ < bucket_bytes_) return {};
+    held_bytes_ = 0;
+    return std::exchange(held_, {});
   }
   std::vector<Id> take_held() {
     const std::lock_guard lock(mutex_);
-    return take_held_locked();
-  }
-  std::vector<Id> take_held_locked() {
-    for (const Id id : held_) entries_[id].held = false;
     held_bytes_ = 0;
     return std::exchange(held_, {});
   }
@@ -157,12 +178,15 @@ class GradientAverager {
     std::exception_ptr first;
     for (const Id id : ids) {
       Entry& entry = at(id);
-      keep_error(first, [&entry] { entry.finish(); });
+      std::exception_ptr late;
+      keep_error(late, [&entry] { entry.finish(); });
       keep_error(first, [&] {
         Work work = entry.submit(will_wait);
         const std::lock_guard lock(mutex_);
         in_flight_.push_back({id, std::move(work)});
       });
+      const std::lock_guard lock(mutex_);
+      if (!late_) late_ = late;
     }
     return first;
   }
@@ -170,11 +194,14 @@ class GradientAverager {
   // Starts what is held, and has `end` see to every work; returns the first error.
   template <typename End>
   std::exception_ptr end_step(const End& end) {
-    std::exception_ptr first = submit(take_held(), true);
+    const std::exception_ptr refused = submit(take_held(), true);
     std::vector<InFlight> works;
+    std::exception_ptr late;
     {
       const std::lock_guard lock(mutex_);
       works.swap(in_flight_);
+      std::swap(late, late_);
+      for (Entry& entry : entries_) entry.ready = false;
     }
     // The youngest first: whoever waits, works, and the older ones are over by then. The other way
     // round the work would change hands between this thread and the background at each of them.
@@ -184,7 +211,8 @@ class GradientAverager {
       keep_error(error, [&] { end(at(one->id), std::move(one->work)); });
       if (error) failed = error;
     }
-    return failed ? failed : first;
+    if (late) return late;
+    return failed ? failed : refused;
   }
 
   Entry& at(Id id) {
@@ -201,6 +229,7 @@ class GradientAverager {
   std::vector<Id> held_;
   std::size_t held_bytes_ = 0;
   std::vector<InFlight> in_flight_;
+  std::exception_ptr late_;  // of an average of the last step
 };
 
 }  // namespace ronde

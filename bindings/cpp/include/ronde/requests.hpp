@@ -20,7 +20,8 @@ struct AllreduceOptions {
   double postscale = 1.0;
   int priority = 0;
   Compression compression = Compression::kNone;  // of float only
-  // This thread's next call is a wait(): the background thread is left asleep.
+  // This thread submits, perhaps, some more, and then calls wait(): the background thread is left
+  // asleep, and until then this rank may keep the others waiting.
   bool will_wait = false;
 };
 
@@ -29,8 +30,8 @@ struct ReduceScatterOptions {
   double postscale = 1.0;
   int priority = 0;
   Compression compression = Compression::kNone;  // of float only
-  bool will_wait = false;                        // as in AllreduceOptions
   std::vector<std::int64_t> splits;              // elements for each rank; empty: even shares
+  bool will_wait = false;                        // as in AllreduceOptions
 };
 
 // One tensor of a group.
