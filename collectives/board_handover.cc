@@ -46,6 +46,20 @@ std::vector<int> raw_fds(const std::vector<FileDescriptor>& fds, std::size_t beg
   return raw;
 }
 
+// A message of this kind with this many descriptors.
+Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, std::size_t fds,
+                               const Clock& clock, Instant deadline) {
+  auto received = receive_message(socket, clock, deadline);
+  if (!received.ok()) return received.status();
+  if (received->message.kind == HandoverKind::kGaveUp) {
+    return Status::error(Code::kDeadline, "its time was up");
+  }
+  if (received->message.kind != kind || received->fds.size() != fds) {
+    return Status::error(Code::kMismatch, "its message is not the one expected");
+  }
+  return received;
+}
+
 // The ranks of a host as the leader meets them.
 class Gathering {
  public:
@@ -66,7 +80,7 @@ class Gathering {
                   const Clock& clock, Instant deadline) {
     const FileDescriptor& socket = members_[position].socket;
     Status status = send_message(socket, message, fds, clock, deadline);
-    if (status.ok()) status = receive_message(socket, clock, deadline).status();
+    if (status.ok()) status = expect(socket, HandoverKind::kOk, 0, clock, deadline).status();
     if (status.ok()) return {};
     return Status::error(status.code(),
                          "could not hand the board of this host to " + rank_text(ranks_[position]) +
@@ -96,7 +110,7 @@ class Gathering {
     for (const FileDescriptor& stranger : strangers_) {
       entries.push_back({stranger.get(), POLLIN, 0});
     }
-    // A member says nothing before it is answered: anything readable here is its end.
+    // A member says nothing before it is answered, unless it gives up: it is readable at its end.
     const std::size_t first_member = entries.size();
     std::vector<std::size_t> positions;
     for (std::size_t i = 1; i < members_.size(); ++i) {
@@ -109,7 +123,7 @@ class Gathering {
       return Status::system("could not wait for the ranks of this host", errno);
     }
     for (std::size_t i = first_member; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) return left(positions[i - first_member]);
+      if (entries[i].revents != 0) return end_of(positions[i - first_member]);
     }
     // From the end: hearing one out removes it.
     for (std::size_t i = first_member - 1; i >= 1; --i) {
@@ -149,7 +163,11 @@ class Gathering {
     ++said_hello_;
   }
 
-  [[nodiscard]] Status left(std::size_t position) const {
+  // A member whose time was up a moment earlier lacks the same ranks.
+  [[nodiscard]] Status end_of(std::size_t position) const {
+    const base::SteadyClock clock;
+    const auto last = receive_message(members_[position].socket, clock, clock.now());
+    if (last.ok() && last->message.kind == HandoverKind::kGaveUp) return missing();
     return Status::error(Code::kPeerFailed,
                          rank_text(ranks_[position]) +
                              " ended while the ranks of this host were starting; see its output")
@@ -206,17 +224,6 @@ Status not_received(std::span<const int> ranks_on_host, const Status& cause) {
                            "; look at that rank's output, or raise RONDE_START_TIMEOUT_SECONDS",
                        cause)
       .with_rank(ranks_on_host[0]);
-}
-
-// A message of this kind with this many descriptors.
-Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, std::size_t fds,
-                               const Clock& clock, Instant deadline) {
-  auto received = receive_message(socket, clock, deadline);
-  if (!received.ok()) return received.status();
-  if (received->message.kind != kind || received->fds.size() != fds) {
-    return Status::error(Code::kMismatch, "the leader's message is not the one expected");
-  }
-  return received;
 }
 
 // The conversation of a rank with its leader.
@@ -292,9 +299,15 @@ Result<BoardHandover> receive_board(const std::string& name, std::size_t positio
     return not_received(ranks_on_host,
                         Status::error(Code::kSystem, "its socket belongs to another user"));
   }
-  auto board = converse(*socket, position, ranks_on_host.size(), clock, deadline);
-  if (!board.ok()) return not_received(ranks_on_host, board.status());
-  return board;
+  const std::size_t ranks = ranks_on_host.size();
+  auto board = converse(*socket, position, ranks, clock, deadline);
+  if (board.ok()) return board;
+  if (board.status().code() == Code::kDeadline) {
+    // It may not get there, and then the leader knows no better than before.
+    static_cast<void>(send_message(*socket, make_message(HandoverKind::kGaveUp, ranks, position),
+                                   {}, clock, deadline));
+  }
+  return not_received(ranks_on_host, board.status());
 }
 
 }  // namespace ronde::collectives

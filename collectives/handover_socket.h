@@ -14,11 +14,19 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint32_t kHandoverMagic = 0x52686f76;  // "Rhov"
-inline constexpr std::uint32_t kHandoverVersion = 1;
+inline constexpr std::uint32_t kHandoverVersion = 2;
 // The kernel takes at most 253 descriptors in one message.
 inline constexpr std::size_t kFdsPerMessage = 200;
 
-enum class HandoverKind : std::uint32_t { kHello = 1, kBoard = 2, kEventFds = 3, kOk = 4 };
+// kGaveUp: the time of the rank that says it is up; it is there, so nobody takes the end of its
+// connection for its own.
+enum class HandoverKind : std::uint32_t {
+  kHello = 1,
+  kBoard = 2,
+  kEventFds = 3,
+  kOk = 4,
+  kGaveUp = 5
+};
 
 struct HandoverMessage {
   std::uint32_t magic = kHandoverMagic;

@@ -2,6 +2,7 @@
 // Point-to-point messages over MPI: see mpi_transport.h.
 #include "collectives/mpi_transport.h"
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,8 @@ class MpiTransport final : public Transport {
   [[nodiscard]] bool writes_after_its_end() const override { return outstanding() > 0; }
 
   Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
-    return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
+    RONDE_RETURN_IF_ERROR(settle(peer));
+    auto sent = start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
       const int error =
           MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
       if (error != MPI_SUCCESS || count > kSmallMessage) return error;
@@ -38,6 +40,8 @@ class MpiTransport final : public Transport {
       int ended = 0;
       return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
     });
+    if (sent.ok() && !slots_[index_of(*sent)].ended) sent_at_[peer] = looks_;
+    return sent;
   }
 
   Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
@@ -67,7 +71,12 @@ class MpiTransport final : public Transport {
   };
 
   static constexpr unsigned kIndexBits = 32;
+  static std::size_t index_of(Request request) {
+    return static_cast<std::size_t>(request & ((Request{1} << kIndexBits) - 1));
+  }
   static constexpr int kSmallMessage = 4096;  // bytes: MPI gives it to the system at once
+  // MPI looks at its connections at every eighth call at the latest.
+  static constexpr std::uint64_t kLooksToSettle = 8;
 
   template <typename Start>
   Result<Request> start(Kind kind, int peer, int tag, std::size_t bytes, Start&& call);
@@ -77,6 +86,8 @@ class MpiTransport final : public Transport {
   [[nodiscard]] std::string describe(const Slot& slot) const;
   // Looks at all requests at once.
   Status look();
+  // Has MPI look at its connections since the last message to that rank that has not left at once.
+  Status settle(int peer);
   void forget_ended();
   [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
       RONDE_REQUIRES(mpi_lock());
@@ -86,6 +97,8 @@ class MpiTransport final : public Transport {
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
   std::uint64_t looks_ = 1;
+  // By rank: at which look it was last sent a message that did not leave at once.
+  std::unordered_map<int, std::uint64_t> sent_at_;
   // What MPI is asked about in every look, by position: slots and their requests.
   std::vector<std::size_t> asked_;
   std::vector<MPI_Request> requests_;
@@ -167,7 +180,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
 // Every look at MPI makes it poll its connections, which costs system calls. So whoever asks after
 // many requests in turn has MPI look once: only when the same request is asked after again.
 Result<bool> MpiTransport::test(Request request) {
-  const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
+  const std::size_t index = index_of(request);
   base::check(index < slots_.size() && slots_[index].used &&
                   slots_[index].round == static_cast<std::uint32_t>(request >> kIndexBits),
               "test() of a request that is in flight");
@@ -204,6 +217,20 @@ Status MpiTransport::look() {
     slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
   }
   if (count > 0) forget_ended();
+  return {};
+}
+
+// A connection of OpenMPI 4's btl/tcp whose other end has died while it is written to leaves an
+// event behind, of a descriptor that it has closed. The next message to that rank would open a
+// connection, get the same descriptor, and tie the list of its events to a ring, around which MPI
+// runs for ever. A look at the connections takes the event away.
+Status MpiTransport::settle(int peer) {
+  const auto sent = sent_at_.find(peer);
+  if (sent == sent_at_.end()) return {};
+  while (!requests_.empty() && looks_ - sent->second < kLooksToSettle) {
+    RONDE_RETURN_IF_ERROR(look());
+  }
+  sent_at_.erase(sent);
   return {};
 }
 

@@ -160,6 +160,25 @@ class BusyPrograms(FakePrograms):
         return dict(super().engine(ranks, *arguments), core_share=0.5)
 
 
+class MovingMemory(FakePrograms):
+    """Copies are fast beside Ronde and slow beside the floor, whose own time is `floor_us`."""
+
+    floor_us = 1.0
+
+    def perf_times(self, ranks, *arguments, iterations):
+        times = super().perf_times(ranks, *arguments, iterations=iterations)
+        return times | {(64 * report.MIB, "memcpy"): Series([0.7] * 5)}
+
+    def floor(self, ranks, sizes):
+        times = super().floor(ranks, sizes)
+        return times | {(64 * report.MIB, "floor"): Series([self.floor_us] * 5),
+                        (64 * report.MIB, "memcpy"): Series([1.4] * 5)}
+
+
+class MovingMemoryAndFastFloor(MovingMemory):
+    floor_us = 0.6
+
+
 class NoHosts(FakePrograms):
     def perf_times(self, ranks, *arguments, iterations):
         raise CannotRun("not root")
@@ -260,6 +279,13 @@ class Limits(unittest.TestCase):
                             ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0)):
             with self.subTest(name):
                 self.assertAlmostEqual(self.rows[name].ratio.median, ratio)
+
+    def test_the_floor_is_held_against_the_copies_beside_ronde(self):
+        for kind, verdict in ((MovingMemory, report.MACHINE), (MovingMemoryAndFastFloor, report.MISSED)):
+            first, *_ = rows.Bench(kind()).rows_64m()
+            with self.subTest(kind.__name__):
+                self.assertEqual(first.verdict, verdict)
+                self.assertAlmostEqual(first.floor.median, kind.floor_us / 0.7)
 
     def test_the_switch_to_windows_and_sizes_between_powers_are_measured(self):
         sizes = rows.DATA_PLANE_SIZES.split(",")

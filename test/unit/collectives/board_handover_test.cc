@@ -220,6 +220,19 @@ TEST(BoardHandover, NamesARankThatDied) {
   EXPECT_EQ(board.status().rank(), 42);
 }
 
+// Its time may be up a little before the leader's: the missing one is to blame all the same.
+TEST(BoardHandover, ARankThatGaveUpFirstIsNotBlamed) {
+  Host host(3);
+  Children children;
+  children.start(
+      [&] { return host.join(1, milliseconds(100)).status().code() == Code::kDeadline; });
+  const auto board = host.lead(seconds(20));  // hears that the time is up long before
+  EXPECT_EQ(children.wait(), 1);
+  ASSERT_FALSE(board.ok());
+  EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();
+  EXPECT_EQ(board.status().rank(), 42) << board.status().message();
+}
+
 TEST(BoardHandover, ARankWhoseLeaderNeverAnswersNamesIt) {
   Host host(2);
   const auto board = host.join(1, milliseconds(100));  // it listens, but does not lead
