@@ -52,7 +52,7 @@ Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, 
   auto received = receive_message(socket, clock, deadline);
   if (!received.ok()) return received.status();
   if (received->message.kind == HandoverKind::kGaveUp) {
-    return Status::error(Code::kDeadline, "its time was up");
+    return Status::error(Code::kDeadline, "it gave up waiting, since its time was up");
   }
   if (received->message.kind != kind || received->fds.size() != fds) {
     return Status::error(Code::kMismatch, "its message is not the one expected");
@@ -80,7 +80,10 @@ class Gathering {
                   const Clock& clock, Instant deadline) {
     const FileDescriptor& socket = members_[position].socket;
     Status status = send_message(socket, message, fds, clock, deadline);
-    if (status.ok()) status = expect(socket, HandoverKind::kOk, 0, clock, deadline).status();
+    // Of one that has gone its last word may still be there.
+    if (status.ok() || status.code() == Code::kPeerFailed) {
+      status = expect(socket, HandoverKind::kOk, 0, clock, deadline).status();
+    }
     if (status.ok()) return {};
     return Status::error(status.code(),
                          "could not hand the board of this host to " + rank_text(ranks_[position]) +
@@ -110,7 +113,8 @@ class Gathering {
     for (const FileDescriptor& stranger : strangers_) {
       entries.push_back({stranger.get(), POLLIN, 0});
     }
-    // A member says nothing before it is answered, unless it gives up: it is readable at its end.
+    // A member says nothing before it is answered, unless it gives up: readable is one that gave up
+    // or ended.
     const std::size_t first_member = entries.size();
     std::vector<std::size_t> positions;
     for (std::size_t i = 1; i < members_.size(); ++i) {
@@ -122,12 +126,13 @@ class Gathering {
       if (errno == EINTR) return {};
       return Status::system("could not wait for the ranks of this host", errno);
     }
-    for (std::size_t i = first_member; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) return end_of(positions[i - first_member]);
-    }
-    // From the end: hearing one out removes it.
+    // From the end: hearing one out removes it. Before the members, since who is heard is not
+    // missing.
     for (std::size_t i = first_member - 1; i >= 1; --i) {
       if (entries[i].revents != 0) hear(i - 1);
+    }
+    for (std::size_t i = first_member; i < entries.size(); ++i) {
+      if (entries[i].revents != 0) return end_of(positions[i - first_member]);
     }
     return entries[0].revents != 0 ? accept_all() : Status();
   }
@@ -167,7 +172,15 @@ class Gathering {
   [[nodiscard]] Status end_of(std::size_t position) const {
     const base::SteadyClock clock;
     const auto last = receive_message(members_[position].socket, clock, clock.now());
-    if (last.ok() && last->message.kind == HandoverKind::kGaveUp) return missing();
+    if (last.ok() && last->message.kind == HandoverKind::kGaveUp) {
+      if (said_hello_ + 1 < ranks_.size()) return missing();
+      return Status::error(
+                 Code::kDeadline,
+                 rank_text(ranks_[position]) +
+                     " gave up waiting for the board of this host; look at its output, or "
+                     "raise RONDE_START_TIMEOUT_SECONDS")
+          .with_rank(ranks_[position]);
+    }
     return Status::error(Code::kPeerFailed,
                          rank_text(ranks_[position]) +
                              " ended while the ranks of this host were starting; see its output")

@@ -10,6 +10,7 @@
 //   ok                                  ->
 //   keep them                           <-   the eventfds of all ranks, in batches
 //   ok (after each batch)               ->
+//   gave up (when its time is up first) ->
 //
 // Both sides check that the other belongs to the same user; strangers and garbage are closed and
 // ignored.

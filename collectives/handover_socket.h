@@ -18,8 +18,7 @@ inline constexpr std::uint32_t kHandoverVersion = 2;
 // The kernel takes at most 253 descriptors in one message.
 inline constexpr std::size_t kFdsPerMessage = 200;
 
-// kGaveUp: the time of the rank that says it is up; it is there, so nobody takes the end of its
-// connection for its own.
+// kGaveUp: the sender's time is up. It is alive: the end of its connection is not its death.
 enum class HandoverKind : std::uint32_t {
   kHello = 1,
   kBoard = 2,
@@ -33,7 +32,8 @@ struct HandoverMessage {
   std::uint32_t version = kHandoverVersion;
   HandoverKind kind = HandoverKind::kOk;
   std::uint32_t ranks = 0;  // on the host
-  std::uint64_t value = 0;  // kHello: position of the rank; kBoard: bytes; kEventFds: the first one
+  std::uint64_t value = 0;  // kHello: position of the rank; kBoard: bytes; kEventFds: the first
+                            // one; kOk, kGaveUp: as kHello
 };
 
 struct ReceivedMessage {

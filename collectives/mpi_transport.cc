@@ -2,7 +2,6 @@
 // Point-to-point messages over MPI: see mpi_transport.h.
 #include "collectives/mpi_transport.h"
 
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,8 @@ using base::Status;
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(std::shared_ptr<MpiHandle> handle) : handle_(std::move(handle)) {}
+  explicit MpiTransport(std::shared_ptr<MpiHandle> handle)
+      : handle_(std::move(handle)), unsettled_(base::narrow<std::size_t>(handle_->size)) {}
 
   [[nodiscard]] int rank() const override { return handle_->rank; }
   [[nodiscard]] int size() const override { return handle_->size; }
@@ -31,8 +31,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] bool writes_after_its_end() const override { return outstanding() > 0; }
 
   Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
-    RONDE_RETURN_IF_ERROR(settle(peer));
-    auto sent = start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
+    return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
       const int error =
           MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
       if (error != MPI_SUCCESS || count > kSmallMessage) return error;
@@ -40,8 +39,6 @@ class MpiTransport final : public Transport {
       int ended = 0;
       return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
     });
-    if (sent.ok() && !slots_[index_of(*sent)].ended) sent_at_[peer] = looks_;
-    return sent;
   }
 
   Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
@@ -71,12 +68,10 @@ class MpiTransport final : public Transport {
   };
 
   static constexpr unsigned kIndexBits = 32;
-  static std::size_t index_of(Request request) {
-    return static_cast<std::size_t>(request & ((Request{1} << kIndexBits) - 1));
-  }
   static constexpr int kSmallMessage = 4096;  // bytes: MPI gives it to the system at once
-  // MPI looks at its connections at every eighth call at the latest.
-  static constexpr std::uint64_t kLooksToSettle = 8;
+  // MPI looks at its connections at every eighth of its rounds, if not at each. Where messages
+  // follow each other closely, this costs so many system calls a message.
+  static constexpr std::uint64_t kRoundsToSettle = 8;
 
   template <typename Start>
   Result<Request> start(Kind kind, int peer, int tag, std::size_t bytes, Start&& call);
@@ -86,8 +81,9 @@ class MpiTransport final : public Transport {
   [[nodiscard]] std::string describe(const Slot& slot) const;
   // Looks at all requests at once.
   Status look();
-  // Has MPI look at its connections since the last message to that rank that has not left at once.
+  // Before a message: MPI has looked at its connections since the last one of that rank.
   Status settle(int peer);
+  void note_unsettled(const Slot& slot);
   void forget_ended();
   [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
       RONDE_REQUIRES(mpi_lock());
@@ -97,8 +93,9 @@ class MpiTransport final : public Transport {
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
   std::uint64_t looks_ = 1;
-  // By rank: at which look it was last sent a message that did not leave at once.
-  std::unordered_map<int, std::uint64_t> sent_at_;
+  std::uint64_t rounds_ = 1;  // of MPI: looks that found nothing, for which it works
+  // By rank: at which round the last message began that did not end at once; 0: settled.
+  std::vector<std::uint64_t> unsettled_;
   // What MPI is asked about in every look, by position: slots and their requests.
   std::vector<std::size_t> asked_;
   std::vector<MPI_Request> requests_;
@@ -148,6 +145,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   const auto count = base::try_narrow<int>(bytes, "the length of an MPI message");
   if (!count.ok()) return count.status();
   RONDE_RETURN_IF_ERROR(handle_->usable());
+  RONDE_RETURN_IF_ERROR(settle(peer));
   const std::size_t index = take_slot();
   Slot& slot = slots_[index];
   slot.kind = kind;
@@ -172,6 +170,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   if (!slot.ended) {
     asked_.push_back(index);
     requests_.push_back(slot.request);
+    note_unsettled(slot);
   }
   ++outstanding_;
   return Request{slot.round} << kIndexBits | index;
@@ -180,7 +179,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
 // Every look at MPI makes it poll its connections, which costs system calls. So whoever asks after
 // many requests in turn has MPI look once: only when the same request is asked after again.
 Result<bool> MpiTransport::test(Request request) {
-  const std::size_t index = index_of(request);
+  const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
   base::check(index < slots_.size() && slots_[index].used &&
                   slots_[index].round == static_cast<std::uint32_t>(request >> kIndexBits),
               "test() of a request that is in flight");
@@ -216,22 +215,34 @@ Status MpiTransport::look() {
     slot.ended = true;
     slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
   }
-  if (count > 0) forget_ended();
+  if (count > 0) {
+    forget_ended();
+  } else {
+    ++rounds_;
+  }
   return {};
 }
 
 // A connection of OpenMPI 4's btl/tcp whose other end has died while it is written to leaves an
 // event behind, of a descriptor that it has closed. The next message to that rank would open a
 // connection, get the same descriptor, and tie the list of its events to a ring, around which MPI
-// runs for ever. A look at the connections takes the event away.
+// runs for ever. MPI's look at the connections takes the event away. (Another engine of the process
+// that writes to the same rank at that moment is not seen here.)
 Status MpiTransport::settle(int peer) {
-  const auto sent = sent_at_.find(peer);
-  if (sent == sent_at_.end()) return {};
-  while (!requests_.empty() && looks_ - sent->second < kLooksToSettle) {
+  std::uint64_t& since = unsettled_[base::narrow<std::size_t>(peer)];
+  if (since == 0) return {};
+  while (!requests_.empty() && rounds_ - since < kRoundsToSettle) {
     RONDE_RETURN_IF_ERROR(look());
   }
-  sent_at_.erase(sent);
+  // Without requests all have ended, and so has every write.
+  since = 0;
   return {};
+}
+
+// A receive of what has been announced answers the announcement.
+void MpiTransport::note_unsettled(const Slot& slot) {
+  if (slot.kind == Kind::kReceive && slot.bytes <= kSmallMessage) return;
+  unsettled_[base::narrow<std::size_t>(slot.peer)] = rounds_;
 }
 
 void MpiTransport::forget_ended() {

@@ -233,6 +233,33 @@ TEST(BoardHandover, ARankThatGaveUpFirstIsNotBlamed) {
   EXPECT_EQ(board.status().rank(), 42) << board.status().message();
 }
 
+TEST(BoardHandover, ARankThatGivesUpWhenItGetsTheBoardIsNoMember) {
+  Host host(2);
+  Children children;
+  children.start([&] {
+    const base::Instant deadline = host.clock.after(seconds(20));
+    auto socket = connect_abstract(host.listener.name(), host.clock, deadline);
+    auto bell = make_event_fd();
+    HandoverMessage word;
+    word.kind = HandoverKind::kHello;
+    word.ranks = 2;
+    word.value = 1;
+    if (!socket.ok() || !send_message(*socket, word, {bell->get()}, host.clock, deadline).ok() ||
+        !receive_message(*socket, host.clock, deadline).ok()) {
+      return false;
+    }
+    word.kind = HandoverKind::kGaveUp;
+    return send_message(*socket, word, {}, host.clock, deadline).ok();
+  });
+  const auto board = host.lead(seconds(20));  // fails long before
+  EXPECT_EQ(children.wait(), 1);
+  ASSERT_FALSE(board.ok());
+  EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();
+  EXPECT_EQ(board.status().rank(), 41);
+  EXPECT_NE(board.status().message().find("gave up"), std::string::npos)
+      << board.status().message();
+}
+
 TEST(BoardHandover, ARankWhoseLeaderNeverAnswersNamesIt) {
   Host host(2);
   const auto board = host.join(1, milliseconds(100));  // it listens, but does not lead
