@@ -68,7 +68,7 @@ class MpiTransport final : public Transport {
   };
 
   static constexpr unsigned kIndexBits = 32;
-  static constexpr int kSmallMessage = 4096;  // bytes: MPI gives it to the system at once
+  static constexpr int kSmallMessage = 32768;  // bytes: MPI gives it to the system unannounced
   // MPI looks at its connections at every eighth of its rounds, if not at each. Where messages
   // follow each other closely, this costs so many system calls a message.
   static constexpr std::uint64_t kRoundsToSettle = 8;
