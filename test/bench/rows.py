@@ -113,9 +113,9 @@ class Bench:
     def rows_64m(self):
         size = 64 * MIB
         ronde, copies = self.large[size, "ronde"], self.large[size, "memcpy"]
-        # Copies of this size have two speeds, 3.6 and 7.2 ms within seconds on one machine, where the floor
-        # takes 5.5 to 5.6 ms all the time, and so does Ronde: the floor is held against the very copies that
-        # Ronde is.
+        # How fast copies of this size are changes within seconds (on one machine 3.9 to 9.4 ms in one run),
+        # and the floor's time hardly with it (5.2 to 6.1 ms in that run): the floor is held against the very
+        # copies that Ronde is.
         floor = Series([floor[size, "floor"].median / copy
                         for large, floor, _ in self.memory_rounds for copy in large[size, "memcpy"].values])
         yield Row("64 MiB, to memcpy", f"memcpy {spread(copies, ' us')}", spread(ronde, " us"),

@@ -19,16 +19,6 @@ function(ronde_test_properties name timeout)
     ENVIRONMENT "${RONDE_TEST_ENVIRONMENT}")
 endfunction()
 
-# How a test's sources are compiled. Some checks of undefined behaviour double the time that a test takes to
-# compile; the layers keep them, and so do the tests of the facade, which is compiled nowhere but in its users.
-function(ronde_test_options target)
-  ronde_compile_options(${target})
-  if(RONDE_SANITIZE STREQUAL "address,undefined" AND NOT target MATCHES "${RONDE_FACADE_TESTS}")
-    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,vptr)
-  endif()
-endfunction()
-set(RONDE_FACADE_TESTS "^(unit_bindings_|device_facade_)")
-
 # The headers of nearly every test, compiled once for the sanitizers. Not for the other presets, so that a
 # test that does not include what it uses does not compile there.
 set(RONDE_TEST_HEADERS <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cstdint> <functional> <map>
@@ -39,16 +29,14 @@ set(RONDE_TEST_HEADERS <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cs
 function(ronde_add_test_program target)
   cmake_parse_arguments(arg "SEARCHES" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${target} ${arg_SOURCES})
-  ronde_test_options(${target})
+  ronde_compile_options(${target})
   # A test is compiled in every run and works for a second: optimising it costs more than it gives, and
   # under a sanitizer three times as much. The layers that it links are optimised as their users get them.
   if(arg_SEARCHES OR NOT RONDE_SANITIZE)
     target_compile_options(${target} PRIVATE -O1)
   else()
     target_compile_options(${target} PRIVATE -O0)
-    if(NOT target MATCHES "${RONDE_FACADE_TESTS}")
-      target_precompile_headers(${target} REUSE_FROM ronde_test_headers)
-    endif()
+    target_precompile_headers(${target} REUSE_FROM ronde_test_headers)
   endif()
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/test)
