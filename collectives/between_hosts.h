@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm an allreduce takes between hosts. All of them give the same bits, so this is a
-// matter of time alone; but all ranks must take the same one, so it depends on nothing but sizes
-// and the number of hosts.
+// Which algorithm an allreduce or a reduce-scatter takes between hosts. All of them give the same
+// bits, so this is a matter of time alone; but all ranks must take the same one, so it depends on
+// nothing but sizes and the number of hosts.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,19 @@
 
 namespace ronde::collectives {
 
-enum class Algorithm : std::uint8_t { kRing, kDirect, kGather };
+// The squares are for four hosts (square.h): in four steps, and the short one in three. Nobody asks
+// for them by name.
+enum class Algorithm : std::uint8_t { kRing, kDirect, kSquare, kShortSquare, kGather };
 
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);  // "ring"
 [[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
 
-// The most bytes of a vector, as they travel, for which gather and then direct is the fastest; the
-// ring is above.
+// The most bytes of a vector, as they travel, for which each of these is the fastest, one after
+// another; the ring is above. No bytes: it never is.
 struct AlgorithmLimits {
   base::Bytes gather;
+  base::Bytes short_square;
+  base::Bytes square;
   base::Bytes direct;
 };
 
@@ -39,10 +43,19 @@ struct AlgorithmLimits {
 //   direct   2                     2(n-1)                2(n-1)/n, and a sixteenth more where
 //                                                        several send to one at a time
 //   ring     2(n-1)                2(n-1)                2(n-1)/n
+//
+// Of four hosts the squares take the place of direct: two messages fewer for a rank, or three.
+// There the limits are measured, since what the model adds up overlaps in fact (scaling.md).
 [[nodiscard]] AlgorithmLimits limits_for(int hosts);
 [[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);
 
-// ring_allreduce, direct_allreduce or gather_allreduce.
+// Without the second half the ring and direct compare as they do with it; gather has no half.
+// ring_reduce_scatter or, for the others, direct_reduce_scatter.
+[[nodiscard]] std::unique_ptr<Collective> reduce_scatter_between(
+    Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView blocks_view,
+    const Reduction& reduction, int ranks, base::Bytes segment, int tag);
+
+// ring_allreduce, direct_allreduce, square_allreduce or gather_allreduce.
 [[nodiscard]] std::unique_ptr<Collective> allreduce_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);

@@ -45,8 +45,9 @@ struct Lane : SegmentLane<1> {
 
 class Direct final : public Collective {
  public:
-  Direct(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, base::Bytes segment,
-         int tag);
+  // `sum_verb`: what becomes of this rank's chunk when it is whole.
+  Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, RingArithmetic arithmetic,
+         base::Bytes segment, int tag);
 
   base::Result<StepResult> step() override;
 
@@ -64,6 +65,10 @@ class Direct final : public Collective {
     return arithmetic_.on_wire(base::Bytes(range.length())).size();
   }
   [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
+  // What this rank sends to a peer last.
+  [[nodiscard]] RequestSlot& last_of(Pair& pair) const {
+    return sends(sum_verb_) ? pair.answering : pair.sending;
+  }
 
   void give_buffers(Lane& lane) const;
 
@@ -77,6 +82,7 @@ class Direct final : public Collective {
   base::Result<bool> end(Lane& lane);
 
   Transport& transport_;
+  RingVerb sum_verb_;
   RingArithmetic arithmetic_;
   base::Bytes segment_;  // of the view
   std::int64_t segments_;
@@ -84,9 +90,13 @@ class Direct final : public Collective {
   SegmentLanes<Lane> lanes_;
 };
 
-Direct::Direct(Transport& transport, Workspace& workspace, RingArithmetic arithmetic,
-               base::Bytes segment, int tag)
-    : transport_(transport), arithmetic_(std::move(arithmetic)), tag_(tag), lanes_(workspace) {
+Direct::Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb,
+               RingArithmetic arithmetic, base::Bytes segment, int tag)
+    : transport_(transport),
+      sum_verb_(sum_verb),
+      arithmetic_(std::move(arithmetic)),
+      tag_(tag),
+      lanes_(workspace) {
   base::check_eq(arithmetic_.view().chunks(), transport.size(), "direct: one chunk per rank");
   const base::Bytes largest = arithmetic_.view().largest_chunk();
   const base::Bytes share(segment.value() / (transport.size() - 1));
@@ -150,7 +160,7 @@ base::Result<bool> Direct::lay_out(Lane& lane) {
     arithmetic_.copy_in(peer(index), theirs, pair.mine);
     RONDE_RETURN_IF_ERROR(
         pair.sending.send(transport_, peer(index), lane.tag(tag_), {pair.mine, on_wire(theirs)}));
-    pair.awaits_an_answer = true;
+    pair.awaits_an_answer = sends(sum_verb_);
   }
   ++lane.laid;
   return true;
@@ -181,8 +191,8 @@ base::Result<bool> Direct::sum(Lane& lane) {
 
 base::Status Direct::answer(Lane& lane, const ByteRange& own) {
   std::byte* const whole = lane.pairs[0].theirs;
-  arithmetic_.run({RingVerb::kReceiveReduceCopySend, transport_.rank()}, own, whole);
-  for (std::size_t left = peers(); left > 0; --left) {
+  arithmetic_.run({sum_verb_, transport_.rank()}, own, whole);
+  for (std::size_t left = peers(); left > 0 && sends(sum_verb_); --left) {
     RONDE_RETURN_IF_ERROR(lane.pairs[left - 1].answering.send(
         transport_, peer(left - 1), lane.tag(tag_), {whole, on_wire(own)}));
   }
@@ -219,10 +229,10 @@ base::Result<bool> Direct::end(Lane& lane) {
   bool any = false;
   bool over = lane.answered;
   for (Pair& pair : lane.pairs) {
-    const base::Result<bool> left = pair.answering.ended(transport_);
+    const base::Result<bool> left = last_of(pair).ended(transport_);
     RONDE_RETURN_IF_ERROR(left.status());
     any |= *left;
-    over &= !pair.answering.busy() && !pair.awaits_an_answer;
+    over &= !last_of(pair).busy() && !pair.awaits_an_answer;
   }
   if (!over) return any;
   ++lane.round;
@@ -241,8 +251,21 @@ std::unique_ptr<Collective> direct_allreduce(Transport& transport, Workspace& wo
   if (transport.size() == 1) {  // nobody to talk to
     return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, segment, tag);
   }
-  return std::make_unique<Direct>(transport, workspace,
+  return std::make_unique<Direct>(transport, workspace, RingVerb::kReceiveReduceCopySend,
                                   RingArithmetic(std::move(view), reduction, ranks), segment, tag);
+}
+
+std::unique_ptr<Collective> direct_reduce_scatter(Transport& transport, Workspace& workspace,
+                                                  fusion::FusedView blocks_view,
+                                                  const Reduction& reduction, int ranks,
+                                                  base::Bytes segment, int tag) {
+  if (transport.size() == 1) {
+    return ring_reduce_scatter(transport, workspace, std::move(blocks_view), reduction, ranks,
+                               segment, tag);
+  }
+  return std::make_unique<Direct>(transport, workspace, RingVerb::kReceiveReduceCopy,
+                                  RingArithmetic(std::move(blocks_view), reduction, ranks), segment,
+                                  tag);
 }
 
 }  // namespace ronde::collectives

@@ -8,6 +8,8 @@
 // Rank c sums in the order of the ring, c+1, c+2, ..., c, with the same kernels, so the bits are
 // the ring's. The schedule rotates the way that contributions arrive in that order: each rank sends
 // to the previous one first.
+//
+// Without the results it is a reduce-scatter, in one step.
 #pragma once
 
 #include <memory>
@@ -26,5 +28,11 @@ namespace ronde::collectives {
 std::unique_ptr<Collective> direct_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, base::Bytes segment, int tag);
+
+// As ring_reduce_scatter, in the same way.
+std::unique_ptr<Collective> direct_reduce_scatter(Transport& transport, Workspace& workspace,
+                                                  fusion::FusedView blocks_view,
+                                                  const Reduction& reduction, int ranks,
+                                                  base::Bytes segment, int tag);
 
 }  // namespace ronde::collectives

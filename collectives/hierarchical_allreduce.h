@@ -15,15 +15,12 @@
 // what A stores fits 16 bits, so B loses nothing of it.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "base/numbers.h"
 #include "base/tensor.h"
 #include "collectives/collective.h"
 #include "collectives/hosts_job.h"
-#include "collectives/job_shape.h"
 #include "collectives/reduce_kernels.h"
 
 namespace ronde::collectives {
@@ -33,9 +30,5 @@ namespace ronde::collectives {
 [[nodiscard]] std::unique_ptr<Collective> hierarchical_allreduce(
     const HostsJob& job, const std::vector<base::TensorView>& tensors, const Reduction& reduction,
     int first_tag);
-
-// How many of the shape's slices a vector is cut into, of so many bytes as they travel: a short one
-// is not worth a message from every rank. Pure.
-[[nodiscard]] std::int32_t slices_for(base::Bytes on_wire, const JobShape& shape);
 
 }  // namespace ronde::collectives

@@ -9,7 +9,6 @@
 #include "collectives/block_plan.h"
 #include "collectives/broadcast.h"
 #include "collectives/group_transport.h"
-#include "collectives/hierarchical_allreduce.h"
 #include "collectives/host_moves.h"
 #include "collectives/host_stages.h"
 #include "collectives/ring.h"
@@ -78,13 +77,13 @@ class HierarchicalBroadcast final : public HostStages {
 // what this host gives into all outputs here; from there B takes it, and C what came.
 class HierarchicalAllgather final : public HostStages {
  public:
-  HierarchicalAllgather(const HostsJob& job, FusedView blocks, const FusedView& by_host,
+  HierarchicalAllgather(const HostsJob& job, FusedView blocks, const FusedView& hosts,
                         BlockPlan plan, int first_tag)
       : HostStages(plan.blocks(), first_tag),
         job_(job),
         host_(job.shape.host_of(job.rank)),
         blocks_(std::move(blocks)),
-        outputs_(by_host.with_outputs_as_inputs()),
+        outputs_(hosts.with_outputs_as_inputs()),
         plan_(std::move(plan)) {}
 
  private:
@@ -99,12 +98,12 @@ class HierarchicalAllgather final : public HostStages {
   Stage across(std::int64_t block) override {
     const std::int32_t slice = job_.slots.rank();
     if (slice >= plan_.slices()) return nothing();
-    std::vector<std::vector<ViewPart>> by_host;
-    by_host.reserve(base::narrow<std::size_t>(plan_.chunks()));
+    std::vector<std::vector<ViewPart>> parts;
+    parts.reserve(base::narrow<std::size_t>(plan_.chunks()));
     for (int chunk = 0; chunk < plan_.chunks(); ++chunk) {
-      by_host.push_back({{chunk, plan_.part(block, slice, chunk)}});
+      parts.push_back({{chunk, plan_.part(block, slice, chunk)}});
     }
-    return ring_allgather(*job_.across, job_.workspace, FusedView::of_parts(outputs_, by_host),
+    return ring_allgather(*job_.across, job_.workspace, FusedView::of_parts(outputs_, parts),
                           job_.segment, tag_of(block));
   }
   Stage after(std::int64_t block) override {
@@ -154,14 +153,9 @@ std::unique_ptr<Collective> hierarchical_allgather(const HostsJob& job, base::DT
   const JobShape& shape = job.shape;
   FusedView all = FusedView::of_chunks(dtype, blocks);
   base::check_eq(all.chunks(), shape.ranks(), "hierarchical_allgather: a block of each rank");
-  std::vector<std::vector<ViewPart>> parts(base::narrow<std::size_t>(shape.hosts()));
-  for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
-    parts.at(base::narrow<std::size_t>(shape.host_of(rank)))
-        .push_back({rank, {0, all.chunk_bytes(rank).value()}});
-  }
-  const FusedView by_host = FusedView::of_parts(all, parts);
-  BlockPlan plan(by_host, slices_for(by_host.bytes(), shape), block_of(job));
-  return std::make_unique<HierarchicalAllgather>(job, std::move(all), by_host, std::move(plan),
+  const FusedView hosts = by_host(shape, all);
+  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), block_of(job));
+  return std::make_unique<HierarchicalAllgather>(job, std::move(all), hosts, std::move(plan),
                                                  first_tag);
 }
 

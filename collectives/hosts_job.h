@@ -2,7 +2,6 @@
 // What a rank of a job over several hosts has to work with.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "collectives/slots.h"
 #include "collectives/transport.h"
 #include "collectives/workspace.h"
+#include "fusion/fused_view.h"
 
 namespace ronde::collectives {
 
@@ -34,12 +34,15 @@ struct HostsJob {
   std::optional<base::Bytes> block{};
 };
 
-// A slice of a block is a few segments of every chunk, where there are not too many hosts.
-[[nodiscard]] inline base::Bytes block_of(const HostsJob& job) {
-  constexpr std::int64_t kBlockBytes = 1 << 20;
-  constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-  return job.block.value_or(
-      base::Bytes(std::max(kBlockBytes, job.shape.hosts() * kSmallestPartBytes)));
-}
+// What a slice of a block has at most.
+[[nodiscard]] base::Bytes block_of(const HostsJob& job);
+
+// How many of the shape's slices a vector is cut into, of so many bytes as they travel: a short one
+// is not worth a message from every rank. Pure.
+[[nodiscard]] std::int32_t slices_for(base::Bytes on_wire, const JobShape& shape);
+
+// Chunk r of `blocks` is the block of rank r; chunk h of the result those of host h's ranks, one
+// after another.
+[[nodiscard]] fusion::FusedView by_host(const JobShape& shape, const fusion::FusedView& blocks);
 
 }  // namespace ronde::collectives

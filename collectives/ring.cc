@@ -173,11 +173,11 @@ std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& work
 
 std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace& workspace,
                                                 fusion::FusedView blocks_view,
-                                                const Reduction& reduction, base::Bytes segment,
-                                                int first_tag) {
+                                                const Reduction& reduction, int ranks,
+                                                base::Bytes segment, int first_tag) {
   return std::make_unique<Ring>(transport, workspace, RingKind::kReduceScatter,
-                                RingArithmetic(std::move(blocks_view), reduction, transport.size()),
-                                segment, first_tag);
+                                RingArithmetic(std::move(blocks_view), reduction, ranks), segment,
+                                first_tag);
 }
 
 std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,

@@ -31,11 +31,11 @@ std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& work
 
 // Chunk c of the view is the block of rank c (FusedView::of_chunks): every rank contributes to all
 // blocks, and only its own has an output. Blocks may differ in length, and may be empty. Block c is
-// summed in the order c+1, c+2, ..., c.
+// summed in the order c+1, c+2, ..., c. `ranks` as for ring_allreduce.
 std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace& workspace,
                                                 fusion::FusedView blocks_view,
-                                                const Reduction& reduction, base::Bytes segment,
-                                                int first_tag);
+                                                const Reduction& reduction, int ranks,
+                                                base::Bytes segment, int first_tag);
 
 // Chunk c of the view is the block of rank c; blocks may differ in length, and may be empty.
 std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,

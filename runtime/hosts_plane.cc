@@ -14,6 +14,7 @@
 #include "collectives/group_transport.h"
 #include "collectives/hierarchical_allreduce.h"
 #include "collectives/hierarchical_moves.h"
+#include "collectives/hierarchical_reduce_scatter.h"
 #include "collectives/segment_plan.h"
 #include "fusion/fused_view.h"
 #include "runtime/data_plane.h"
@@ -71,6 +72,10 @@ class HostsPlane final : public MessagePlane {
   CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override {
     return collectives::hierarchical_allgather(job(), dtype, blocks, first_tag(sequence));
   }
+  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
+                               std::uint64_t sequence) override {
+    return collectives::hierarchical_reduce_scatter(job(), blocks, reduction, first_tag(sequence));
+  }
   CollectivePtr barrier(std::uint64_t sequence) override {
     return collectives::hierarchical_barrier(job(), first_tag(sequence));
   }
@@ -108,9 +113,14 @@ class HostsPlane final : public MessagePlane {
     }
     const collectives::AlgorithmLimits limits = collectives::limits_for(shape_.hosts());
     std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
-    if (limits.direct > limits.gather) {
-      text += ", direct up to " + std::to_string(limits.direct.value());
-    }
+    const auto add = [&text](Algorithm algorithm, base::Bytes limit) {
+      if (limit.value() == 0) return;
+      text += ", the " + std::string(collectives::name_of(algorithm)) + " up to " +
+              std::to_string(limit.value());
+    };
+    add(Algorithm::kShortSquare, limits.short_square);
+    add(Algorithm::kSquare, limits.square);
+    add(Algorithm::kDirect, limits.direct);
     return text + ", the ring above";
   }
 

@@ -41,7 +41,7 @@ DataPlane::CollectivePtr MessagePlane::reduce_scatter(const Views& blocks,
                                                       std::uint64_t sequence) {
   return collectives::ring_reduce_scatter(transport_, workspace_,
                                           FusedView::of_chunks(reduction.dtype, blocks), reduction,
-                                          segment_, first_tag(sequence));
+                                          transport_.size(), segment_, first_tag(sequence));
 }
 
 DataPlane::CollectivePtr MessagePlane::all_to_all(collectives::RowsToSend send,

@@ -143,18 +143,6 @@ class JobOfCases {
   std::vector<Bytes> telling(DType dtype, std::int64_t elements) {
     return telling(dtype, Rows(static_cast<std::size_t>(size()), elements));
   }
-  // Numbers so small and whole that every order of summation gives the same.
-  std::vector<Bytes> whole(DType dtype, std::int64_t elements) {
-    std::vector<Bytes> inputs = telling(dtype, elements);
-    for (Bytes& input : inputs) {
-      for (std::int64_t i = 0; base::is_floating(dtype) && i < elements; ++i) {
-        const auto value = static_cast<double>(random_() % 16);
-        collectives::oracle::store(dtype, input.data(), i,
-                                   collectives::oracle::encode(dtype, value));
-      }
-    }
-    return inputs;
-  }
 
   // The allreduce of a tensor by the order rule.
   [[nodiscard]] Bytes reduced(const Reduction& what, const std::vector<Bytes>& inputs) const {
@@ -170,6 +158,16 @@ class JobOfCases {
     for (const Bytes& input : inputs) rounded.push_back(cast(what.dtype, on_wire.dtype, input));
     return cast(on_wire.dtype, what.dtype,
                 collectives::oracle::allreduce_of_host(on_wire, rounded));
+  }
+
+  // What this rank gets of a reduce-scatter: rows [first, first + rows) of all, by the order rule.
+  [[nodiscard]] Bytes scattered(const Reduction& what, const std::vector<Bytes>& inputs,
+                                std::int64_t first, std::int64_t rows) const {
+    if (hosts_.size() == 1) return part_of(reduced(what, inputs), what.dtype, first, rows);
+    std::vector<Bytes> parts;
+    parts.reserve(inputs.size());
+    for (const Bytes& input : inputs) parts.push_back(part_of(input, what.dtype, first, rows));
+    return collectives::oracle::shaped_block(what, hosts_, parts, rank());
   }
 
   [[nodiscard]] std::string name(const std::string& text) const {

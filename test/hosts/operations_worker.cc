@@ -151,8 +151,10 @@ void add_moves(JobOfCases& job) {
 void add_reduce_scatters(JobOfCases& job) {
   const auto ranks = static_cast<std::size_t>(job.size());
   bool in_place = false;
-  for (const DType dtype : {DType::kI8, DType::kU32, DType::kF16, DType::kBf16, DType::kF32}) {
+  for (const auto& type : ronde::base::kDTypes) {
+    const DType dtype = type.dtype;
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin}) {
+      if (!ronde::base::is_defined(dtype, op)) continue;
       for (const std::int64_t elements : kSizes) {
         in_place = !in_place;
         add_reduce_scatter(job, {.dtype = dtype, .op = op}, elements, {}, in_place);
@@ -163,6 +165,11 @@ void add_reduce_scatters(JobOfCases& job) {
       const std::int64_t all = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
       add_reduce_scatter(job, {.dtype = dtype, .op = op}, all, splits, in_place);
     }
+  }
+  add_reduce_scatter(job, {.op = ReduceOp::kAverage, .prescale = 0.3}, kSome, {}, true);
+  for (const auto compression : {ronde::base::Compression::kF16, ronde::base::Compression::kBf16}) {
+    add_reduce_scatter(job, {.op = ReduceOp::kAverage, .compression = compression}, kSome, {},
+                       false);
   }
   add_reduce_scatter(job, {}, kLargeBytes / 16, {}, true);
 }

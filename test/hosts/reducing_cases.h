@@ -149,8 +149,7 @@ class ReduceScatterCase final : public TwoBuffers {
 // No splits: as even as can be.
 inline void add_reduce_scatter(JobOfCases& job, const Reduction& what, std::int64_t elements,
                                const Rows& splits, bool in_place) {
-  std::vector<Bytes> inputs = job.whole(what.dtype, elements);
-  const Bytes all = job.reduced(what, inputs);
+  std::vector<Bytes> inputs = job.telling(what.dtype, elements);
   Rows shares = splits;
   for (int rank = 0; splits.empty() && rank < job.size(); ++rank) {
     shares.push_back(elements / job.size() + (rank < elements % job.size() ? 1 : 0));
@@ -160,9 +159,9 @@ inline void add_reduce_scatter(JobOfCases& job, const Reduction& what, std::int6
   const std::string name =
       job.name("reduce-scatter " + text_of(what) + " of " + std::to_string(elements) +
                (splits.empty() ? "" : " with splits") + (in_place ? " in place" : ""));
+  Bytes expected = job.scattered(what, inputs, first, shares[mine]);
   job.add(std::make_unique<ReduceScatterCase>(name, what, std::move(inputs[mine]),
-                                              part_of(all, what.dtype, first, shares[mine]), splits,
-                                              first, in_place));
+                                              std::move(expected), splits, first, in_place));
 }
 
 }  // namespace ronde::testing

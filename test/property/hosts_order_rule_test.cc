@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collectives/hierarchical_allreduce.h"
+#include "collectives/hierarchical_reduce_scatter.h"
 #include "test/unit/collectives/job_of_hosts.h"
 
 namespace ronde::collectives {
@@ -26,9 +27,10 @@ using Memory = std::vector<std::byte>;
 using Memories = std::vector<Memory>;
 using Random = std::mt19937_64;
 
-// One allreduce, as all ranks know it, and how it is done: that must not show.
+// One allreduce or reduce-scatter, as all ranks know it, and how it is done: that must not show.
 struct Operation {
   Reduction what;
+  bool scatters = false;         // then tensor r is the block of rank r
   std::vector<Memories> inputs;  // by tensor, then by rank
   Memories expected;             // by tensor
   bool in_place = false;
@@ -58,6 +60,7 @@ Reduction random_reduction(Random& random) {
 Operation random_operation(const JobShape& shape, Random& random) {
   Operation op;
   op.what = random_reduction(random);
+  op.scatters = random() % 3 == 0;
   op.in_place = random() % 2 == 0;
   constexpr std::optional<Algorithm> kWays[]{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
                                              Algorithm::kGather};
@@ -66,7 +69,8 @@ Operation random_operation(const JobShape& shape, Random& random) {
   op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
   op.segment = base::Bytes(std::int64_t{64} << (random() % 6));
   op.block = base::Bytes(random() % 4 == 0 ? 1 << 20 : std::int64_t{64} << (random() % 8));
-  std::vector<std::int64_t> lengths(1 + random() % 3);
+  std::vector<std::int64_t> lengths(op.scatters ? static_cast<std::size_t>(shape.ranks())
+                                                : 1 + random() % 3);
   for (std::int64_t& length : lengths) {
     length = static_cast<std::int64_t>(random() % 4 == 0   ? random() % 3
                                        : random() % 3 == 0 ? random() % 9000
@@ -77,10 +81,14 @@ Operation random_operation(const JobShape& shape, Random& random) {
     for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
       tensor.push_back(oracle::random_elements(op.what.dtype, length, random));
     }
-    op.expected.push_back(oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
+    op.expected.push_back(op.scatters ? oracle::shaped_block(op.what, hosts_of(shape), tensor,
+                                                             static_cast<int>(op.expected.size()))
+                                      : oracle::shaped_tensor(op.what, hosts_of(shape), tensor));
   }
   return op;
 }
+
+constexpr std::byte kMark{0x5A};
 
 // A rank on its way through operations.
 class RankOfJob final : public BackToBack {
@@ -101,10 +109,11 @@ class RankOfJob final : public BackToBack {
     std::vector<base::TensorView> tensors;
     for (const Memories& tensor : op.inputs) inputs_.push_back(tensor[rank_]);
     for (Memory& input : inputs_) {
-      outputs_.emplace_back(op.in_place ? input : Memory(input.size(), std::byte{0x5A}));
+      outputs_.emplace_back(op.in_place ? input : Memory(input.size(), kMark));
     }
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      tensors.push_back({op.in_place ? outputs_[i].data() : inputs_[i].data(), outputs_[i].data(),
+      tensors.push_back({op.in_place ? outputs_[i].data() : inputs_[i].data(),
+                         gets(op, i) ? outputs_[i].data() : nullptr,
                          base::Elements(std::ssize(outputs_[i]) / base::size_of(op.what.dtype)),
                          op.what.dtype});
       transport_.keep_out_of(inputs_[i]);
@@ -119,20 +128,30 @@ class RankOfJob final : public BackToBack {
                  .algorithm = op.algorithm,
                  .segment = op.segment,
                  .block = op.block};
-    return hierarchical_allreduce(job, tensors, op.what, tag(index));
+    return op.scatters ? hierarchical_reduce_scatter(job, tensors, op.what, tag(index))
+                       : hierarchical_allreduce(job, tensors, op.what, tag(index));
   }
 
   void check(std::size_t index) override {
     const Operation& op = operations_[index];
     transport_.forget_users();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      EXPECT_EQ(oracle::first_difference(op.what.dtype, outputs_[i], op.expected[i]), -1)
-          << "operation " << index << ", rank " << rank_ << ", tensor " << i << ", "
-          << base::name_of(op.what.dtype) << " " << base::name_of(op.what.op) << ", "
-          << base::name_of(op.what.compression) << ", " << outputs_[i].size() << " bytes, "
-          << (op.algorithm ? name_of(*op.algorithm) : "auto");
       EXPECT_EQ(inputs_[i], op.inputs[i][rank_]) << "an input has changed";
+      if (!gets(op, i)) {
+        const Memory before = op.in_place ? inputs_[i] : Memory(outputs_[i].size(), kMark);
+        EXPECT_EQ(outputs_[i], before) << "the block of rank " << i << " on rank " << rank_;
+        continue;
+      }
+      EXPECT_EQ(oracle::first_difference(op.what.dtype, outputs_[i], op.expected[i]), -1)
+          << (op.scatters ? "reduce-scatter" : "allreduce") << ", operation " << index << ", rank "
+          << rank_ << ", tensor " << i << ", " << base::name_of(op.what.dtype) << " "
+          << base::name_of(op.what.op) << ", " << base::name_of(op.what.compression) << ", "
+          << outputs_[i].size() << " bytes, " << (op.algorithm ? name_of(*op.algorithm) : "auto");
     }
+  }
+
+  [[nodiscard]] bool gets(const Operation& op, std::size_t tensor) const {
+    return !op.scatters || tensor == rank_;
   }
 
   const HostsJob job_;
@@ -218,6 +237,38 @@ TEST_P(HostsOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
       EXPECT_EQ(2 * bytes_on_the_line(shape, algorithm, compression, elements), whole)
           << name_of(algorithm);
     }
+  }
+}
+
+// What comes to a host of its ranks' blocks is one sum, however many ranks add to it. Messages
+// between the ranks of a host there are none.
+TEST_P(HostsOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
+  const JobShape shape = shape_of(GetParam().leaders);
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+    Random random(9);
+    Operation op;
+    op.scatters = true;
+    op.algorithm = algorithm;
+    op.tuning.piece_bytes = 4096;
+    op.segment = base::Bytes(4096);
+    op.block = base::Bytes(64 << 10);
+    std::int64_t bytes = 0;
+    for (int block = 0; block < shape.ranks(); ++block) {
+      Memories& tensor = op.inputs.emplace_back();
+      for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+        tensor.push_back(oracle::random_elements(DType::kF32, 5000 + 1000 * block, random));
+      }
+      op.expected.push_back(oracle::shaped_block(op.what, hosts_of(shape), tensor, block));
+      bytes += std::ssize(tensor[0]);
+    }
+    JobOfHosts job(shape, 64);
+    const std::vector<Operation> operations{op};
+    run(job, operations, 3);
+    std::int64_t sent = 0;
+    for (int rank = 0; rank < shape.ranks(); ++rank) {
+      sent += job.ranks().transport(rank).bytes_sent();
+    }
+    EXPECT_EQ(sent, (shape.hosts() - 1) * bytes) << name_of(algorithm);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "collectives/hierarchical_allreduce.h"
+#include "collectives/hosts_job.h"
 #include "collectives/job_shape.h"
 
 namespace ronde::collectives {

@@ -15,6 +15,7 @@
 
 #include "collectives/hierarchical_allreduce.h"
 #include "collectives/hierarchical_moves.h"
+#include "collectives/hierarchical_reduce_scatter.h"
 #include "test/unit/collectives/job_of_hosts.h"
 
 namespace ronde::collectives {
@@ -59,7 +60,7 @@ class HostsSequenceMaker {
   }
 
   void fill(HostsOperation& op) {
-    switch (random_() % 4) {
+    switch (random_() % 5) {
       case 0:
         fill_allreduce(op);
         break;
@@ -68,6 +69,9 @@ class HostsSequenceMaker {
         break;
       case 2:
         fill_allgather(op);
+        break;
+      case 3:
+        fill_reduce_scatter(op);
         break;
       default:
         op.name = "barrier";
@@ -126,6 +130,34 @@ class HostsSequenceMaker {
         output += bytes;
       }
       return hierarchical_allgather(job, base::DType::kF32, blocks, tag);
+    };
+  }
+
+  void fill_reduce_scatter(HostsOperation& op) {
+    op.name = "reduce-scatter";
+    op.in_place = false;
+    op.inputs.resize(ranks());
+    std::vector<std::size_t> sizes;
+    for (std::size_t block = 0; block < ranks(); ++block) {
+      const std::int64_t elements = random_() % 3 == 0 ? 0 : length();
+      std::vector<oracle::Bytes> inputs;
+      for (std::size_t rank = 0; rank < ranks(); ++rank) {
+        inputs.push_back(numbers(elements));
+        op.inputs[rank].insert(op.inputs[rank].end(), inputs[rank].begin(), inputs[rank].end());
+      }
+      op.expected.push_back(
+          oracle::shaped_block({}, hosts_of(shape_), inputs, static_cast<int>(block)));
+      sizes.push_back(inputs[0].size());
+    }
+    op.start = [sizes](const HostsJob& job, Transport& transport, const std::byte* input,
+                       std::byte* output, int tag) {
+      std::vector<base::TensorView> blocks;
+      for (const std::size_t bytes : sizes) {
+        const bool mine = std::cmp_equal(blocks.size(), transport.rank());
+        blocks.push_back(view(input, mine ? output : nullptr, bytes));
+        input += bytes;
+      }
+      return hierarchical_reduce_scatter(job, blocks, {}, tag);
     };
   }
 

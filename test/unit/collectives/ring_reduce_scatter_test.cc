@@ -63,7 +63,7 @@ struct Blocks {
       for (const Memory& input : inputs[at(rank)]) job.transport(rank).keep_out_of(input);
       job.transport(rank).keep_out_of(outputs[at(rank)]);
       collectives.push_back(ring_reduce_scatter(job.transport(rank), job.workspace(rank),
-                                                view(rank), what, Bytes(segment), tag));
+                                                view(rank), what, job.size(), Bytes(segment), tag));
     }
     return collectives;
   }

@@ -51,29 +51,48 @@ inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
   return reduce_hosts(what, sums, static_cast<std::int64_t>(contributions.size()));
 }
 
-// A tensor; inputs[r] is rank r's.
-inline Bytes shaped_tensor(const Reduction& what, const Hosts& hosts,
-                           const std::vector<Bytes>& inputs) {
+// inputs[r] is rank r's; element i belongs to chunk chunk_of(i).
+template <class ChunkOf>
+Bytes shaped_elements(const Reduction& what, const Hosts& hosts, const std::vector<Bytes>& inputs,
+                      ChunkOf&& chunk_of) {
   Reduction on_wire = what;
   on_wire.compression = base::Compression::kNone;
   on_wire.dtype = base::wire_dtype(what.dtype, what.compression);
   const bool compressed = on_wire.dtype != what.dtype;
   Bytes result(inputs[0].size());
-  const auto bytes = static_cast<std::int64_t>(result.size());
-  const std::int64_t lines = (bytes + 63) / 64;
-  const std::int64_t size = base::size_of(what.dtype);
   std::vector<std::uint64_t> contributions(inputs.size());
-  for (std::int64_t i = 0; i < bytes / size; ++i) {
-    const std::int64_t chunk = i * size / 64 * static_cast<std::int64_t>(hosts.size()) / lines;
+  for (std::int64_t i = 0; i < std::ssize(result) / base::size_of(what.dtype); ++i) {
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
       const std::uint64_t bits = load(what.dtype, inputs[rank].data(), i);
       contributions[rank] = compressed ? encode(on_wire.dtype, decode(what.dtype, bits)) : bits;
     }
-    const std::uint64_t sum = shaped_element(on_wire, hosts, contributions, chunk);
+    const std::uint64_t sum = shaped_element(on_wire, hosts, contributions, chunk_of(i));
     store(what.dtype, result.data(), i,
           compressed ? encode(what.dtype, decode(on_wire.dtype, sum)) : sum);
   }
   return result;
+}
+
+// A tensor, whose chunks are of its lines.
+inline Bytes shaped_tensor(const Reduction& what, const Hosts& hosts,
+                           const std::vector<Bytes>& inputs) {
+  const std::int64_t lines = (std::ssize(inputs[0]) + 63) / 64;
+  return shaped_elements(what, hosts, inputs, [&](std::int64_t element) {
+    const std::int64_t line = element * base::size_of(what.dtype) / 64;
+    return line * static_cast<std::int64_t>(hosts.size()) / lines;
+  });
+}
+
+// The block of a rank in a reduce-scatter: all of it is of its host's chunk.
+inline Bytes shaped_block(const Reduction& what, const Hosts& hosts,
+                          const std::vector<Bytes>& inputs, int rank) {
+  std::int64_t chunk = 0;
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    for (const int here : hosts[host]) {
+      if (here == rank) chunk = static_cast<std::int64_t>(host);
+    }
+  }
+  return shaped_elements(what, hosts, inputs, [chunk](std::int64_t) { return chunk; });
 }
 
 }  // namespace ronde::collectives::oracle

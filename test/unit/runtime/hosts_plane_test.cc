@@ -249,8 +249,11 @@ TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
               StartsWith("hosts: gather up to 61440 bytes, the ring above; 2 hosts x 2 ranks; "
                          "pieces of at most "));
   EXPECT_THAT(text({0, 1, 2, 3}, "auto"),
-              "hosts: gather up to 4267 bytes, direct up to 53333, "
-              "the ring above; 4 hosts x 1 rank");
+              "hosts: gather up to 5000 bytes, the short square up to 11000, the square up to "
+              "49152, the ring above; 4 hosts x 1 rank");
+  EXPECT_THAT(text({0, 1, 2}, "auto"),
+              "hosts: gather up to 7286 bytes, the direct up to 30000, the ring above; "
+              "3 hosts x 1 rank");
   EXPECT_THAT(text({0, 0, 2}, "direct"),
               HasSubstr("the direct, as RONDE_ALGORITHM=direct asks; hosts of 2 + 1 ranks"));
 }
