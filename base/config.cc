@@ -21,7 +21,7 @@ constexpr double kGibi = kKibi * kMebi;
 
 constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
-     "how allreduces move bytes between hosts; named, every rank of a single host counts as one"},
+     "how reductions move bytes between hosts; named, every rank of a single host counts as one"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
      "a batch takes no further tensor beyond this many bytes"},
     {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,

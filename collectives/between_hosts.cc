@@ -40,6 +40,22 @@ AlgorithmLimits limits_of_four() {
           .direct = {}};
 }
 
+// Of the ring and of direct.
+double times_the_bytes(double hosts) { return 2 * (hosts - 1) / hosts; }
+
+double incast(int hosts) { return hosts > 2 ? kIncast : 1; }
+
+// Between two hosts the ring is the direct exchange. Beyond one message for each chunk, direct has
+// more of them than the model counts.
+base::Bytes direct_limit(int hosts) {
+  if (hosts <= 2) return {};
+  const double n = hosts;
+  const double one_message = double{kMessageBytes} * n / (n - 1);
+  const double more_in_direct = times_the_bytes(n) * (kIncast - 1);
+  const double equal = 2 * (n - 2) * kStepSeconds / (kByteSeconds * more_in_direct);
+  return base::Bytes(std::llround(std::min(one_message, equal)));
+}
+
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) {
@@ -47,8 +63,8 @@ std::string_view name_of(Algorithm algorithm) {
 }
 
 std::optional<Algorithm> algorithm_of(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Algorithm>(i);
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+    if (name_of(algorithm) == name) return algorithm;
   }
   return std::nullopt;
 }
@@ -58,26 +74,23 @@ AlgorithmLimits limits_for(int hosts) {
   if (hosts == kSquareRanks) return limits_of_four();
   const double n = hosts;
   // What gather saves in steps and messages beside direct, and what it costs in bytes.
-  const double least = 2 * (n - 1) / n;
-  const double of_direct = hosts > 2 ? least * kIncast : least;
   const GatherShape shape = gather_shape(hosts);
   const double saved =
       (2 - shape.steps) * kStepSeconds + (2 * (n - 1) - shape.messages) * kMessageSeconds;
-  const double more_in_gather = n - 1 - of_direct;
+  const double more_in_gather = n - 1 - times_the_bytes(hosts) * incast(hosts);
   constexpr double kMost{kGatherWindowBytes};
   const double gather =
       more_in_gather > 0 ? std::clamp(saved / (kByteSeconds * more_in_gather), 0.0, kMost) : kMost;
-  // Between two hosts the ring is the direct exchange. Beyond one message for each chunk, direct
-  // has more of them than the model counts.
-  const double one_message = double{kMessageBytes} * n / (n - 1);
-  const double direct =
-      hosts > 2
-          ? std::min(one_message, 2 * (n - 2) * kStepSeconds / (kByteSeconds * (of_direct - least)))
-          : 0;
   return {.gather = base::Bytes(std::llround(gather)),
           .short_square = {},
           .square = {},
-          .direct = base::Bytes(std::llround(direct))};
+          .direct = direct_limit(hosts)};
+}
+
+base::Bytes direct_scatter_limit(int hosts) { return direct_limit(hosts); }
+
+Algorithm choose_scatter_algorithm(base::Bytes on_wire, int hosts) {
+  return on_wire <= direct_scatter_limit(hosts) ? Algorithm::kDirect : Algorithm::kRing;
 }
 
 Algorithm choose_algorithm(base::Bytes on_wire, int hosts) {
@@ -110,8 +123,9 @@ std::unique_ptr<Collective> allreduce_between(Algorithm algorithm, Transport& tr
                               tag);
     case Algorithm::kSquare:
     case Algorithm::kShortSquare:
-      return square_allreduce(transport, workspace, std::move(view), reduction, ranks, tag,
-                              algorithm == Algorithm::kSquare ? 4 : 3);
+      return square_allreduce(
+          transport, workspace, std::move(view), reduction, ranks, tag,
+          algorithm == Algorithm::kSquare ? SquareKind::kFourSteps : SquareKind::kThreeSteps);
     case Algorithm::kGather:
       return gather_allreduce(transport, workspace, std::move(view), reduction, ranks, tag);
   }

@@ -23,6 +23,7 @@ namespace ronde::collectives {
 enum class Algorithm : std::uint8_t { kRing, kDirect, kSquare, kShortSquare, kGather };
 
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);  // "ring"
+// Of those that may be asked for.
 [[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
 
 // The most bytes of a vector, as they travel, for which each of these is the fastest, one after
@@ -49,8 +50,13 @@ struct AlgorithmLimits {
 [[nodiscard]] AlgorithmLimits limits_for(int hosts);
 [[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);
 
-// Without the second half the ring and direct compare as they do with it; gather has no half.
-// ring_reduce_scatter or, for the others, direct_reduce_scatter.
+// A reduce-scatter has the first half of the steps, messages and bytes of the ring or of direct, so
+// that these two meet where their allreduces do by the model. Gather and the squares have no such
+// half.
+[[nodiscard]] base::Bytes direct_scatter_limit(int hosts);
+[[nodiscard]] Algorithm choose_scatter_algorithm(base::Bytes on_wire, int hosts);
+
+// ring_reduce_scatter, or direct_reduce_scatter whichever other is asked for.
 [[nodiscard]] std::unique_ptr<Collective> reduce_scatter_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView blocks_view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);

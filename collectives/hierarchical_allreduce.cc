@@ -39,13 +39,14 @@ std::unique_ptr<Collective> hierarchical_allreduce(const HostsJob& job,
   const JobShape& shape = job.shape;
   base::check(shape.hosts() > 1, "hierarchical_allreduce: at least two hosts");
   FusedView view(tensors, shape.hosts());
+  const base::Bytes bytes = bytes_on_wire(view, reduction);
+  const Algorithm algorithm = job.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(on_wire(view, reduction), shape), block_of(job));
-    return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, std::move(plan),
-                                                   first_tag);
+    BlockPlan plan(view, slices_for(bytes, shape), block_of(job));
+    return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, algorithm,
+                                                   std::move(plan), first_tag);
   }
   // One rank on every host has nothing to sum before.
-  const Algorithm algorithm = algorithm_for(job, view, reduction);
   return allreduce_between(algorithm, *job.across, job.workspace, std::move(view), reduction,
                            shape.ranks(), job.segment, first_tag);
 }

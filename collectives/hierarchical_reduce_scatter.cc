@@ -58,12 +58,14 @@ std::unique_ptr<Collective> hierarchical_reduce_scatter(const HostsJob& job,
   const JobShape& shape = job.shape;
   base::check(shape.hosts() > 1, "hierarchical_reduce_scatter: at least two hosts");
   FusedView view = by_host(shape, FusedView::of_chunks(reduction.dtype, blocks));
+  const base::Bytes bytes = bytes_on_wire(view, reduction);
+  const Algorithm algorithm =
+      job.algorithm.value_or(choose_scatter_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(on_wire(view, reduction), shape), block_of(job));
-    return std::make_unique<HierarchicalReduceScatter>(job, std::move(view), reduction,
+    BlockPlan plan(view, slices_for(bytes, shape), block_of(job));
+    return std::make_unique<HierarchicalReduceScatter>(job, std::move(view), reduction, algorithm,
                                                        std::move(plan), first_tag);
   }
-  const Algorithm algorithm = algorithm_for(job, view, reduction);
   return reduce_scatter_between(algorithm, *job.across, job.workspace, std::move(view), reduction,
                                 shape.ranks(), job.segment, first_tag);
 }

@@ -31,24 +31,20 @@ Reduction between_hosts(Reduction reduction) {
 
 }  // namespace
 
-Bytes on_wire(const FusedView& view, const Reduction& reduction) {
+Bytes bytes_on_wire(const FusedView& view, const Reduction& reduction) {
   const base::DType wire = base::wire_dtype(reduction.dtype, reduction.compression);
   return Bytes(view.bytes().value() / base::size_of(reduction.dtype) * base::size_of(wire));
 }
 
-Algorithm algorithm_for(const HostsJob& job, const FusedView& view, const Reduction& reduction) {
-  return job.algorithm.value_or(choose_algorithm(on_wire(view, reduction), job.shape.hosts()));
-}
-
 HierarchicalReduction::HierarchicalReduction(const HostsJob& job, FusedView view,
-                                             const Reduction& reduction, BlockPlan plan,
-                                             int first_tag)
+                                             const Reduction& reduction, Algorithm algorithm,
+                                             BlockPlan plan, int first_tag)
     : HostStages(plan.blocks(), first_tag),
       job_(job),
       view_(std::move(view)),
       in_host_(in_host(reduction)),
       across_hosts_(between_hosts(reduction)),
-      algorithm_(algorithm_for(job, view_, reduction)),
+      algorithm_(algorithm),
       plan_(std::move(plan)),
       memory_(job.workspace) {}
 

@@ -20,18 +20,14 @@
 namespace ronde::collectives {
 
 // What the bytes of the view take on the line.
-[[nodiscard]] base::Bytes on_wire(const fusion::FusedView& view, const Reduction& reduction);
-
-// The algorithm between the hosts: that of the job, or the fastest.
-[[nodiscard]] Algorithm algorithm_for(const HostsJob& job, const fusion::FusedView& view,
-                                      const Reduction& reduction);
+[[nodiscard]] base::Bytes bytes_on_wire(const fusion::FusedView& view, const Reduction& reduction);
 
 // Thread safety: one thread at a time (whoever has the agent's role).
 class HierarchicalReduction : public HostStages {
  public:
-  // The view, which the plan is of, has a chunk for each host.
+  // The view, which the plan is of, has a chunk for each host; the algorithm is for stage B.
   HierarchicalReduction(const HostsJob& job, fusion::FusedView view, const Reduction& reduction,
-                        BlockPlan plan, int first_tag);
+                        Algorithm algorithm, BlockPlan plan, int first_tag);
 
  protected:
   [[nodiscard]] const HostsJob& job() const { return job_; }

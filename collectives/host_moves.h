@@ -15,8 +15,8 @@ namespace ronde::collectives {
                                                          std::int32_t root,
                                                          const SlotTuning& tuning);
 
-// `view` is made by FusedView::of_chunks: chunk r is what rank r gives, with an output everywhere
-// and an input on rank r. Blocks may differ in size and be empty.
+// Chunk r of the view is what rank r gives, with an input on rank r. Blocks may differ in size and
+// be empty; what has no output on a rank is passed over there.
 [[nodiscard]] std::unique_ptr<Collective> host_allgather(Slots& slots, fusion::FusedView view,
                                                          const SlotTuning& tuning);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
+
 namespace ronde::collectives {
 
 using base::Bytes;
@@ -25,6 +27,7 @@ std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {
 }
 
 FusedView by_host(const JobShape& shape, const FusedView& blocks) {
+  base::check_eq(blocks.chunks(), shape.ranks(), "by_host: a block of each rank");
   std::vector<std::vector<ViewPart>> parts(base::narrow<std::size_t>(shape.hosts()));
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     parts.at(base::narrow<std::size_t>(shape.host_of(rank)))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/square.h"
 
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -31,7 +30,8 @@ struct Leg {
 
 class Square final : public Collective {
  public:
-  Square(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, int tag, int steps);
+  Square(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, int tag,
+         SquareKind kind);
 
   base::Result<StepResult> step() override;
 
@@ -70,16 +70,15 @@ class Square final : public Collective {
 };
 
 Square::Square(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, int tag,
-               int steps)
+               SquareKind kind)
     : transport_(transport),
       me_(transport.rank()),
       arithmetic_(std::move(arithmetic)),
       tag_(tag),
-      both_(steps == 3),
+      both_(kind == SquareKind::kThreeSteps),
       memory_(workspace) {
   base::check_eq(transport.size(), kSquareRanks, "square: four ranks");
   base::check_eq(arithmetic_.view().chunks(), kSquareRanks, "square: one chunk per rank");
-  base::check(steps == 3 || steps == 4, "square: in three steps or in four");
   plan_legs();
 }
 
@@ -129,9 +128,12 @@ std::byte* Square::in_part(std::size_t leg, std::size_t index) const {
 // neighbour, which are sent together, follow each other.
 base::Status Square::open() {
   open_ = true;
-  std::int64_t room = 0;
-  for (const Leg& leg : legs_) room += on_wire(leg.chunks_in) + on_wire(leg.chunks_out);
-  if (room == 0) return {};
+  std::int64_t room = on_wire(legs_[0].chunks_out) + (both_ ? on_wire(legs_[1].chunks_out) : 0);
+  for (const Leg& leg : legs_) room += on_wire(leg.chunks_in);
+  if (room == 0) {  // an empty vector
+    taken_ = legs_.size();
+    return {};
+  }
   RONDE_RETURN_IF_ERROR(memory_.acquire(transport_, base::Bytes(room)));
   std::byte* next = memory_.memory();
   for (Leg& leg : legs_) {
@@ -245,9 +247,9 @@ void Square::copy_out(std::size_t leg) {
 
 std::unique_ptr<Collective> square_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
-                                             int ranks, int tag, int steps) {
+                                             int ranks, int tag, SquareKind kind) {
   return std::make_unique<Square>(transport, workspace,
-                                  RingArithmetic(std::move(view), reduction, ranks), tag, steps);
+                                  RingArithmetic(std::move(view), reduction, ranks), tag, kind);
 }
 
 }  // namespace ronde::collectives

@@ -41,7 +41,7 @@ std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
   return members;
 }
 
-// Reduce-scatter and all-to-all pass between all ranks as messages, whichever host they are on.
+// An all-to-all passes between all ranks as messages, whichever host they are on.
 class HostsPlane final : public MessagePlane {
  public:
   HostsPlane(const collectives::Board& board, bool probe, JobShape shape,
@@ -115,13 +115,16 @@ class HostsPlane final : public MessagePlane {
     std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
     const auto add = [&text](Algorithm algorithm, base::Bytes limit) {
       if (limit.value() == 0) return;
-      text += ", the " + std::string(collectives::name_of(algorithm)) + " up to " +
+      text += ", " + std::string(collectives::name_of(algorithm)) + " up to " +
               std::to_string(limit.value());
     };
     add(Algorithm::kShortSquare, limits.short_square);
     add(Algorithm::kSquare, limits.square);
     add(Algorithm::kDirect, limits.direct);
-    return text + ", the ring above";
+    text += ", the ring above";
+    const base::Bytes direct = collectives::direct_scatter_limit(shape_.hosts());
+    if (direct == limits.direct) return text;
+    return text + " (reduce-scatters: direct up to " + std::to_string(direct.value()) + ")";
   }
 
   const JobShape shape_;

@@ -106,7 +106,7 @@ inline void add_grouped_allreduce(JobOfCases& job, const Reduction& what, const 
       std::make_unique<GroupCase>(job.name("group " + text_of(what)), std::move(tensors), what));
 }
 
-// Each rank gets its rows of what the allreduce of the whole would be.
+// Each rank gets its rows of the whole.
 class ReduceScatterCase final : public TwoBuffers {
  public:
   ReduceScatterCase(const std::string& name, const Reduction& what, Bytes input, Bytes expected,

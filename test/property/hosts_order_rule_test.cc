@@ -62,9 +62,12 @@ Operation random_operation(const JobShape& shape, Random& random) {
   op.what = random_reduction(random);
   op.scatters = random() % 3 == 0;
   op.in_place = random() % 2 == 0;
-  constexpr std::optional<Algorithm> kWays[]{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
+  std::vector<std::optional<Algorithm>> ways{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
                                              Algorithm::kGather};
-  op.algorithm = kWays[random() % 4];
+  if (shape.hosts() == 4) {
+    ways.insert(ways.end(), {Algorithm::kSquare, Algorithm::kShortSquare});
+  }
+  op.algorithm = ways[random() % ways.size()];
   op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random() % 2000);
   op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
   op.segment = base::Bytes(std::int64_t{64} << (random() % 6));
@@ -326,6 +329,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HostsOrderRuleTest,
                                          Param{"4x1", {0, 1, 2, 3}}, Param{"2x2", {0, 0, 2, 2}},
                                          Param{"2x2mixed", {0, 1, 0, 1}},
                                          Param{"4x2", {0, 0, 2, 2, 4, 4, 6, 6}},
+                                         Param{"2and1and1and2", {0, 0, 2, 3, 4, 4}},
                                          Param{"2and1", {0, 0, 2}}, Param{"3and1", {0, 0, 0, 3}},
                                          Param{"1and3", {0, 1, 1, 1}},
                                          Param{"3and2and2mixed", {0, 1, 2, 0, 1, 2, 0}}),

@@ -61,10 +61,10 @@ TEST_P(HostsSequenceTest, ACutLinkIsAnError) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, HostsSequenceTest,
-    testing::Values(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{0, 1, 2},
-                    std::vector<std::int32_t>{0, 0, 2, 2}, std::vector<std::int32_t>{0, 1, 0, 1},
-                    std::vector<std::int32_t>{0, 0, 2}, std::vector<std::int32_t>{0, 0, 0, 3},
-                    std::vector<std::int32_t>{0, 1, 1, 1},
+    testing::Values(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{0, 1, 2, 3},
+                    std::vector<std::int32_t>{0, 1, 2}, std::vector<std::int32_t>{0, 0, 2, 2},
+                    std::vector<std::int32_t>{0, 1, 0, 1}, std::vector<std::int32_t>{0, 0, 2},
+                    std::vector<std::int32_t>{0, 0, 0, 3}, std::vector<std::int32_t>{0, 1, 1, 1},
                     std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 0}),
     [](const auto& of) { return name_of_leaders(of.param); });
 

@@ -10,11 +10,12 @@ namespace ronde::collectives {
 namespace {
 
 TEST(AlgorithmChoice, NamesGoBothWays) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kSquare,
-                                    Algorithm::kShortSquare, Algorithm::kGather}) {
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
     EXPECT_EQ(algorithm_of(name_of(algorithm)), algorithm);
   }
-  EXPECT_EQ(algorithm_of("auto"), std::nullopt);
+  for (const auto* const name : {"auto", "square", "short square", ""}) {
+    EXPECT_EQ(algorithm_of(name), std::nullopt) << name << " cannot be asked for";
+  }
 }
 
 TEST(AlgorithmChoice, GrowsFromGatherOverDirectToTheRing) {
@@ -56,10 +57,22 @@ TEST(AlgorithmChoice, FourHostsStandInASquare) {
   }
 }
 
+TEST(AlgorithmChoice, AReduceScatterTakesDirectAndThenTheRing) {
+  for (const int hosts : {3, 5, 8, 100}) {
+    EXPECT_EQ(direct_scatter_limit(hosts), limits_for(hosts).direct) << hosts;
+  }
+  EXPECT_EQ(direct_scatter_limit(4).value(), 53'333);
+  EXPECT_EQ(choose_scatter_algorithm(base::Bytes(8), 2), Algorithm::kRing) << "it is the same";
+  EXPECT_EQ(choose_scatter_algorithm(base::Bytes(8), 4), Algorithm::kDirect);
+  EXPECT_EQ(choose_scatter_algorithm(base::Bytes(53'334), 4), Algorithm::kRing);
+}
+
 // 3 hosts: gather costs 34 us + 16 ns/byte, direct 68 us + 11.33, the ring 88 us + 10.67.
 TEST(AlgorithmChoice, IsTheFastestByTheModel) {
   EXPECT_EQ(limits_for(3).gather.value(), 7'286);
   EXPECT_EQ(limits_for(3).direct.value(), 30'000);
+  // 8 hosts: gather costs 66 us + 56 ns/byte, direct 188 us + 14.875.
+  EXPECT_EQ(limits_for(8).gather.value(), 2'967);
   EXPECT_EQ(limits_for(5).direct.value(), 75'000);
   // Of more hosts what limits direct is one message for each chunk.
   for (int hosts = 6; hosts <= 100; ++hosts) {

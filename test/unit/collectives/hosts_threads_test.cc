@@ -49,6 +49,7 @@ TEST_P(HostsThreadsTest, EveryRankGetsWhatItShould) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HostsThreadsTest,
                          testing::Values(std::vector<std::int32_t>{0, 1},
+                                         std::vector<std::int32_t>{0, 1, 2, 3},
                                          std::vector<std::int32_t>{0, 0, 2, 2},
                                          std::vector<std::int32_t>{0, 1, 0, 1},
                                          std::vector<std::int32_t>{0, 0, 0, 3},

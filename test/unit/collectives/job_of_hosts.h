@@ -14,7 +14,7 @@
 
 #include "collectives/collective.h"
 #include "collectives/group_transport.h"
-#include "collectives/hierarchical_allreduce.h"
+#include "collectives/hosts_job.h"
 #include "collectives/job_shape.h"
 #include "collectives/slots.h"
 #include "test/unit/collectives/boards.h"

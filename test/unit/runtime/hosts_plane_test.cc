@@ -196,23 +196,40 @@ TEST_P(HostsPlaneTest, AllgatherOfDifferingBlocks) {
   }
 }
 
-TEST_P(HostsPlaneTest, ReduceScatterAndAllToAll) {
+TEST_P(HostsPlaneTest, ReduceScatterOfDifferingBlocksSumsInTheOrderOfItsShape) {
+  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
+  for (const char* const algorithm : {"auto", "ring", "direct", "gather"}) {
+    Planes planes(shape(), {std::string("RONDE_ALGORITHM=") + algorithm});
+    const std::size_t ranks = planes.size();
+    for (const std::int64_t longest : {3, 700, 100'000}) {
+      // By block, and then by rank.
+      std::vector<Memories> inputs;
+      for (std::size_t block = 0; block < ranks; ++block) {
+        inputs.push_back(random_memories(ranks, longest * static_cast<std::int64_t>(block % 3)));
+      }
+      Memories sums;
+      for (const Memories& block : inputs) sums.emplace_back(block[0].size());
+      planes.run([&](std::size_t rank) {
+        std::vector<TensorView> views;
+        for (std::size_t to = 0; to < ranks; ++to) {
+          views.push_back(view(&inputs[to][rank], to == rank ? &sums[rank] : nullptr));
+        }
+        return planes.of(rank).reduce_scatter(views, what, 2);
+      });
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        ASSERT_TRUE(sums[rank] ==
+                    collectives::oracle::shaped_block(what, collectives::hosts_of(shape()),
+                                                      inputs[rank], static_cast<int>(rank)))
+            << algorithm << ", " << longest << ", rank " << rank;
+      }
+    }
+  }
+}
+
+TEST_P(HostsPlaneTest, AllToAll) {
   Planes planes(shape());
   const std::size_t ranks = planes.size();
   const Memories blocks = random_memories(ranks, 700);
-  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kMax};  // any order gives the same
-  Memories sums(ranks, Memory(blocks[0].size()));
-  planes.run([&](std::size_t rank) {
-    std::vector<TensorView> views;
-    for (std::size_t to = 0; to < ranks; ++to) {
-      views.push_back(view(&blocks[rank], to == rank ? &sums[rank] : nullptr));
-    }
-    return planes.of(rank).reduce_scatter(views, what, 2);
-  });
-  for (const Memory& sum : sums) {
-    EXPECT_EQ(sum, collectives::oracle::allreduce_of_host(what, blocks));
-  }
-
   Memories outputs(ranks);
   const std::vector<std::int64_t> rows(ranks, 2);
   planes.run([&](std::size_t rank) {
@@ -249,10 +266,10 @@ TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
               StartsWith("hosts: gather up to 61440 bytes, the ring above; 2 hosts x 2 ranks; "
                          "pieces of at most "));
   EXPECT_THAT(text({0, 1, 2, 3}, "auto"),
-              "hosts: gather up to 5000 bytes, the short square up to 11000, the square up to "
-              "49152, the ring above; 4 hosts x 1 rank");
+              "hosts: gather up to 5000 bytes, short square up to 11000, square up to 49152, the "
+              "ring above (reduce-scatters: direct up to 53333); 4 hosts x 1 rank");
   EXPECT_THAT(text({0, 1, 2}, "auto"),
-              "hosts: gather up to 7286 bytes, the direct up to 30000, the ring above; "
+              "hosts: gather up to 7286 bytes, direct up to 30000, the ring above; "
               "3 hosts x 1 rank");
   EXPECT_THAT(text({0, 0, 2}, "direct"),
               HasSubstr("the direct, as RONDE_ALGORITHM=direct asks; hosts of 2 + 1 ranks"));
