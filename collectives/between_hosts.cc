@@ -31,8 +31,8 @@ constexpr std::array<std::string_view, 5> kNames{"ring", "direct", "square", "sh
 //   square            134 156   164 140   194 151   153 185   200 149   201 150   211 171
 //   direct            175 176                       226 231
 //
-// Above, the line decides, and the square and the ring send the same: 288 us each at 24 KiB, 580
-// and 577 at 48.
+// Above, the line decides, and the square and the ring send the same: 288 287 and 288 290 us at 24
+// KiB, 580 579 and 582 572 at 48.
 AlgorithmLimits limits_of_four() {
   return {.gather = base::Bytes(5'000),
           .short_square = base::Bytes(11'000),
