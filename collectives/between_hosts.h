@@ -40,7 +40,7 @@ struct AlgorithmLimits {
 // ranks of a host share.
 //
 //            steps                 messages              times the bytes
-//   gather   1, of 4 hosts log2 n  n-1, of 4 log2 n      n-1
+//   gather   1, from 4 on log2 n   n-1, or log2 n        n-1
 //   direct   2                     2(n-1)                2(n-1)/n, and a sixteenth more where
 //                                                        several send to one at a time
 //   ring     2(n-1)                2(n-1)                2(n-1)/n

@@ -4,66 +4,24 @@
 // never crash, read beyond the end or take memory that the message does not pay for (asan watches).
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <vector>
 
 #include "runtime/messages.h"
+#include "test/fuzz/damage.h"
 #include "test/unit/runtime/sample_messages.h"
 
 namespace ronde::runtime {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-using Random = std::mt19937_64;
-
-std::size_t place(Random& random, std::size_t size) {
-  return static_cast<std::size_t>(draw(random, 0, static_cast<std::int64_t>(size) - 1));
-}
-
-std::byte random_byte(Random& random) {
-  // Lengths, signs and enumerations break at the ends.
-  const unsigned ends[] = {0x00, 0x01, 0x7F, 0x80, 0xFF};
-  if (draw(random, 0, 1) == 0) return static_cast<std::byte>(ends[draw(random, 0, 4)]);
-  return static_cast<std::byte>(draw(random, 0, 255));
-}
+using fuzz::Bytes;
+using fuzz::damage;
+using fuzz::Random;
+using fuzz::random_byte;
 
 Bytes random_message(Random& random) {
   return draw(random, 0, 1) == 0 ? encode(random_announcement(random))
                                  : encode(random_decision(random));
-}
-
-void damage(Random& random, Bytes& bytes) {
-  if (bytes.empty()) return;
-  switch (draw(random, 0, 5)) {
-    case 0:
-      bytes[place(random, bytes.size())] = random_byte(random);
-      break;
-    case 1:
-      bytes[place(random, bytes.size())] ^= static_cast<std::byte>(1U << draw(random, 0, 7));
-      break;
-    case 2:
-      bytes.resize(place(random, bytes.size()));
-      break;
-    case 3:
-      bytes.insert(bytes.begin() + draw(random, 0, std::ssize(bytes)), random_byte(random));
-      break;
-    case 4: {  // a whole field
-      const std::size_t at = place(random, bytes.size());
-      const std::size_t end = std::min(at + 4, bytes.size());
-      std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                bytes.begin() + static_cast<std::ptrdiff_t>(end), random_byte(random));
-      break;
-    }
-    default: {  // the head of one message and the tail of another
-      const Bytes other = random_message(random);
-      const std::size_t at = place(random, bytes.size());
-      bytes.resize(at);
-      if (at < other.size()) {
-        bytes.insert(bytes.end(), other.begin() + static_cast<std::ptrdiff_t>(at), other.end());
-      }
-    }
-  }
 }
 
 // Decodes a copy that ends where its memory ends, so that asan sees a read of one byte too many.
@@ -98,7 +56,8 @@ TEST(MessagesFuzz, DamagedMessages) {
   constexpr int kTries = 60'000;
   for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
     Bytes bytes = random_message(random);
-    for (std::int64_t times = draw(random, 1, 3); times > 0; --times) damage(random, bytes);
+    for (std::int64_t times = draw(random, 1, 3); times > 0; --times)
+      damage(random, bytes, random_message(random));
     accepted += check(bytes) ? 1 : 0;
   }
   // Both answers must come often, or the damage is of the wrong kind.

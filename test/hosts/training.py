@@ -12,7 +12,7 @@ import sys
 import hosts_job
 
 JOBS = ("4:1", "2:2", "1:4")
-FLAGS = {"epochs": 1, "global_batch": 1200, "learning_rate": 0.01, "momentum": 0, "seed": 1}
+FLAGS = {"epochs": 1, "global_batch": 120, "learning_rate": 0.01, "momentum": 0, "seed": 1}
 
 
 def train(program, job, **more):

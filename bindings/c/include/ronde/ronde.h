@@ -256,8 +256,9 @@ RONDE_API ronde_status ronde_allgather(ronde_engine* engine, const ronde_request
  * dimension: rank r gets splits[r] of them (the same splits on every rank; they add up to the
  * rows), or, without splits, an even share, of which the first ranks get one more when there is a
  * rest. The input is the whole tensor and must be given. In place means that `output` points at
- * this rank's rows in `input`; otherwise the two are disjoint. The bits are a function of the rows
- * and the job's shape; over several hosts their order of summation is not that of an allreduce. */
+ * this rank's rows in `input`; otherwise the two are disjoint. Over several hosts rows are
+ * summed in the order of the host that gets them: the bits depend on the splits too, and need not
+ * be those of an allreduce. */
 RONDE_API ronde_status ronde_reduce_scatter_async(ronde_engine* engine,
                                                   const ronde_request* request, ronde_work** work,
                                                   ronde_error** error);
