@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the fuzz tests damage messages.
+// How the fuzz tests damage messages, and what they do with every decoder.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -53,6 +56,39 @@ inline void damage(Random& random, Bytes& bytes, const Bytes& other) {
       bytes.resize(at);
       if (at < other.size()) {
         bytes.insert(bytes.end(), other.begin() + static_cast<std::ptrdiff_t>(at), other.end());
+      }
+    }
+  }
+}
+
+// check(bytes) tells whether a decoder accepts them, and fails the test where it must not do what
+// it does. random_message(random) makes a whole message.
+template <class RandomMessage, class Check>
+void check_damaged(Random random, RandomMessage&& random_message, Check&& check) {
+  int accepted = 0;
+  constexpr int kTries = 60'000;
+  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+    Bytes bytes = random_message(random);
+    for (std::int64_t times = draw(random, 1, 3); times > 0; --times) {
+      damage(random, bytes, random_message(random));
+    }
+    accepted += check(bytes) ? 1 : 0;
+  }
+  // Both answers must come often, or the damage is of the wrong kind.
+  EXPECT_GT(accepted, kTries / 20);
+  EXPECT_LT(accepted, kTries - kTries / 20);
+}
+
+// Every byte of some messages, set to every end of its range.
+template <class RandomMessage, class Check>
+void check_every_byte(Random random, RandomMessage&& random_message, Check&& check) {
+  for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {
+    const Bytes bytes = random_message(random);
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      for (const unsigned value : {0x00U, 0x01U, 0x7FU, 0x80U, 0xFFU}) {
+        Bytes damaged = bytes;
+        damaged[at] = static_cast<std::byte>(value);
+        (void)check(damaged);
       }
     }
   }

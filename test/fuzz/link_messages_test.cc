@@ -15,7 +15,6 @@ namespace ronde::runtime {
 namespace {
 
 using fuzz::Bytes;
-using fuzz::damage;
 using fuzz::Random;
 using fuzz::random_byte;
 
@@ -75,33 +74,11 @@ TEST(LinkMessagesFuzz, WhatIsWholeIsRead) {
 }
 
 TEST(LinkMessagesFuzz, DamagedMessages) {
-  Random random(20'261'122);
-  int accepted = 0;
-  constexpr int kTries = 60'000;
-  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
-    Bytes bytes = random_message(random);
-    for (std::int64_t times = draw(random, 1, 3); times > 0; --times) {
-      damage(random, bytes, random_message(random));
-    }
-    accepted += check(bytes) ? 1 : 0;
-  }
-  // Both answers must come often, or the damage is of the wrong kind.
-  EXPECT_GT(accepted, kTries / 20);
-  EXPECT_LT(accepted, kTries - kTries / 20);
+  fuzz::check_damaged(Random(20'261'122), random_message, check);
 }
 
 TEST(LinkMessagesFuzz, EveryByteSetToEveryEndOfItsRange) {
-  Random random(7);
-  for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {
-    const Bytes bytes = random_message(random);
-    for (std::size_t at = 0; at < bytes.size(); ++at) {
-      for (const unsigned value : {0x00U, 0x01U, 0x7FU, 0x80U, 0xFFU}) {
-        Bytes damaged = bytes;
-        damaged[at] = static_cast<std::byte>(value);
-        (void)check(damaged);
-      }
-    }
-  }
+  fuzz::check_every_byte(Random(7), random_message, check);
 }
 
 TEST(LinkMessagesFuzz, Noise) {
