@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/coordinator.h"
-#include "runtime/relay.h"
+#include "runtime/negotiate/coordinator.h"
+#include "runtime/negotiate/relay.h"
 #include "test/support/memory_host.h"
 
 namespace ronde::bench {

@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "collectives/board.h"
-#include "collectives/job_shape.h"
-#include "runtime/host_tree.h"
-#include "runtime/lead.h"
-#include "runtime/messages.h"
+#include "collectives/board/board.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/links/tree.h"
+#include "runtime/negotiate/lead.h"
+#include "runtime/negotiate/messages.h"
 #include "test/support/memory_links.h"
 
 namespace ronde::bench {

@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/cores.h"
-#include "collectives/local_transport.h"
-#include "collectives/shared_memory.h"
-#include "runtime/job.h"
+#include "collectives/board/shared_memory.h"
+#include "collectives/transport/local.h"
+#include "runtime/job/job.h"
 #include "test/gpu/forked_job.h"
 
 namespace ronde::gpu_test {

@@ -47,8 +47,8 @@ def problem_with(root, path, quoted, target):
     """What is wrong with one include, or None."""
     layer = layer_of(path)
     name = pathlib.PurePosixPath(path).name
-    if MPI_HEADER.match(target) and "mpi" not in name:
-        return "MPI headers belong in files named for MPI (mpi_*)"
+    if MPI_HEADER.match(target) and "mpi" not in name and "/mpi/" not in path:
+        return "MPI headers belong in files named for MPI (mpi_*) or in a folder mpi/"
     if GPU_HEADER.match(target) and "/cuda/" not in "/" + path:
         return "CUDA and NCCL headers belong below a cuda/ folder"
     if target.startswith(PUBLIC_PREFIX):

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "test/unit/collectives/boards.h"
-#include "test/unit/collectives/host_scenario_rank.h"
+#include "test/unit/collectives/in_host/scenario_rank.h"
 
 namespace ronde::collectives {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "test/property/random_magnitudes.h"
 #include "test/support/engines.h"
-#include "test/unit/collectives/host_scenario.h"
+#include "test/unit/collectives/in_host/scenario.h"
 
 namespace ronde::runtime {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/hierarchical_allreduce.h"
-#include "collectives/hierarchical_reduce_scatter.h"
+#include "collectives/two_level/allreduce.h"
+#include "collectives/two_level/reduce_scatter.h"
 #include "test/unit/collectives/job_of_hosts.h"
 
 namespace ronde::collectives {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "test/unit/collectives/hosts_sequence.h"
+#include "test/unit/collectives/two_level/sequence.h"
 
 namespace ronde::collectives {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "runtime/host_tree.h"
-#include "runtime/lead_links.h"
+#include "runtime/links/tree.h"
+#include "runtime/negotiate/links.h"
 
 namespace ronde::testing {
 

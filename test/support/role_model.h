@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/agent_role.h"
+#include "runtime/drive/agent_role.h"
 #include "test/support/interleaving.h"
 
 namespace ronde::test {

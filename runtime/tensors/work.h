@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handle of one operation on one rank, shared by the caller and the engine.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "collectives/device/device.h"
+#include "runtime/drive/agent.h"
+
+namespace ronde::runtime {
+
+struct FreeOutput {
+  std::int32_t device = -1;
+  void (*free)(std::int32_t device, void* memory) = nullptr;  // nullptr: of the host
+  pid_t owner = 0;                                            // of memory of the device
+  void operator()(std::byte* memory) const {
+    if (free == nullptr) {
+      delete[] memory;
+    } else if (::getpid() == owner) {  // a forked child has nothing of the device
+      free(device, memory);
+    }
+  }
+};
+
+// Memory for a result, of the host or of a device. It is not set to zeros first: a page that nobody
+// wrote yet costs nothing, and every byte is written by the operation.
+//
+// Thread safety: none.
+class OutputBuffer {
+ public:
+  // Throws std::bad_alloc.
+  void allocate(std::size_t size) {
+    bytes_ = {new std::byte[size], FreeOutput{}};
+    size_ = size;
+  }
+  void adopt(const collectives::DeviceMemory& memory, std::size_t size) {
+    bytes_ = {memory.memory, FreeOutput{memory.device, memory.free, ::getpid()}};
+    size_ = size;
+  }
+  [[nodiscard]] std::byte* data() const { return bytes_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::byte[], FreeOutput> bytes_;
+  std::size_t size_ = 0;
+};
+
+// Thread safety: the engine writes status and output before it ends the completion; whoever saw
+// completion.done() may read them.
+struct Work {
+  std::string name;  // of the tensor, for error texts
+  Completion completion;
+  // Of a tensor of a device: done when streams can be made to wait for it, or when it is over.
+  // `on_device` is what they wait for, and is written before; nullptr: wait for the completion.
+  bool of_device = false;
+  Completion issued;
+  collectives::DeviceWorkPtr on_device;
+  base::Status status;
+  // The result of an allgather or an all-to-all, whose size only the runtime knows.
+  OutputBuffer output;
+  base::Shape output_shape;
+  base::DType output_dtype = base::DType::kF32;
+  std::vector<std::int64_t> received_splits;  // all-to-all: the rows that came from each rank
+};
+
+}  // namespace ronde::runtime
