@@ -2,6 +2,7 @@
 #include "collectives/copy_kernels.h"
 
 #include "base/check.h"
+#include "collectives/reduce_kernels.h"
 #include "collectives/reduce_kernels_table.h"
 
 namespace ronde::collectives {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "collectives/copy_kernels.h"
+#include "collectives/kernel_types.h"
 #include "collectives/reduce_kernels_vectors.h"
 
 namespace ronde::collectives {

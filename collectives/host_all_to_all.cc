@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "collectives/copy_kernels.h"
 
 namespace ronde::collectives {
 

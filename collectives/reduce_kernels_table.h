@@ -6,8 +6,7 @@
 #include <array>
 
 #include "base/dtype.h"
-#include "collectives/copy_kernels.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernel_types.h"
 
 namespace ronde::collectives {
 

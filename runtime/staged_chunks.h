@@ -11,9 +11,20 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "collectives/collective.h"
-#include "runtime/staging.h"
+#include "collectives/device/device.h"
+#include "runtime/batch_parts.h"
+#include "runtime/data_plane.h"
 
 namespace ronde::runtime {
+
+// Host memory for chunks, kept from batch to batch. Thread safety: belongs to the agent.
+struct StagingLanes {
+  static constexpr std::size_t kLanes = 3;
+  // Large enough that starting a copy is nothing beside it, small enough to stay in the caches.
+  static constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+
+  std::vector<collectives::Staging> memory;
+};
 
 // A part of one tensor, and where it lies in its chunk.
 struct ChunkPart {

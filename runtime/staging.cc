@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/device_launch.h"
-#include "runtime/staged_chunks.h"
 #include "runtime/staged_copies.h"
 
 namespace ronde::runtime {

@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "collectives/device/plugin_gate.h"
-#include "runtime/messages.h"
 #include "runtime/signature.h"
 #include "runtime/work.h"
 
