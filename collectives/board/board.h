@@ -32,23 +32,10 @@
 #include "base/status.h"
 #include "collectives/board/byte_stream.h"
 #include "collectives/board/doorbell.h"
+#include "collectives/board/geometry.h"
 #include "collectives/board/shared_memory.h"
-#include "collectives/kernels/copy.h"
 
 namespace ronde::collectives {
-
-struct BoardGeometry {
-  std::int32_t ranks = 1;
-  std::int64_t announce_bytes = 256 << 10;  // ring of each rank's stream to the coordinator
-  std::int64_t decision_bytes = 1 << 20;    // ring of the coordinator's stream to all
-  std::int64_t entries = 0;                 // capacity of the plan
-  std::int64_t slot_bytes = 320 << 10;      // of each of a rank's slot buffers
-  std::int64_t arena_bytes = 0;             // of a rank's arena; whole pages
-
-  friend bool operator==(const BoardGeometry&, const BoardGeometry&) = default;
-};
-
-enum class PresenceState : std::uint32_t { kAbsent, kOpen, kClosing, kClosed, kDead };
 
 struct Presence {
   std::int32_t pid = 0;
@@ -69,9 +56,6 @@ struct FailureRecord {
   // False: the reporter claimed the record and ended before it had written the text.
   bool complete = true;
 };
-inline constexpr std::size_t kFailureTextBytes = 896;
-inline constexpr std::size_t kFailurePlaceBytes = 96;
-inline constexpr std::size_t kDoingBytes = 64;
 
 enum class Arrival : std::uint8_t {
   kArrived,
@@ -85,19 +69,8 @@ struct ArrivalCount {
   std::uint32_t count = 0;
 };
 
-// Slot buffers of a rank: one that is filled, one that is summed, one that is emptied.
-inline constexpr std::int64_t kSlotBuffers = 3;
-
 struct BoardSections;  // board_layout.h
 struct SlotWords;
-
-// How windows are cut; every choice gives the same bits.
-struct SlotTuning {
-  std::int64_t piece_bytes = 64 << 10;
-  StoreKind store = StoreKind::kTemporal;
-
-  friend bool operator==(const SlotTuning&, const SlotTuning&) = default;
-};
 
 // A rank's access to the board. Copies see the same board and keep its memory mapped.
 // Thread safety: every function may be called from any thread, except that set_doing() and each

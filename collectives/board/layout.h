@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where things lie on a board: the words that processes share, and their offsets as a pure function
-// of the geometry. Only board.cc and tests of the layout use it. A change here changes
+// of the geometry. Only board*.cc, slots.cc and tests of the layout use it. A change here changes
 // kBoardVersion.
 #pragma once
 
@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives/board/board.h"
-#include "collectives/in_host/slots.h"
+#include "base/status.h"
+#include "collectives/board/byte_stream.h"
+#include "collectives/board/doorbell.h"
+#include "collectives/board/geometry.h"
 
 namespace ronde::collectives {
 
@@ -65,10 +67,10 @@ struct alignas(kCacheLinePair) TuningWords {
 // Of one rank: what it writes, and on a line of its own what others read after every post.
 struct alignas(kCacheLinePair) SlotWords {
   std::atomic<std::uint64_t> counter{0};
-  std::array<std::array<std::byte, Slots::kInlineBytes>, kSlotBuffers> inline_bytes{};
+  std::array<std::array<std::byte, kSlotInlineBytes>, kSlotBuffers> inline_bytes{};
   alignas(kCacheLinePair) std::atomic<std::uint32_t> wants_rings{0};
 };
-static_assert(sizeof(std::atomic<std::uint64_t>) + kSlotBuffers * Slots::kInlineBytes <= 64,
+static_assert(sizeof(std::atomic<std::uint64_t>) + kSlotBuffers * kSlotInlineBytes <= 64,
               "the counter and what travels beside it share a cache line");
 
 // The board's parts, in memory.

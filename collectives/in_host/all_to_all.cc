@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "collectives/kernels/copy.h"
 
 namespace ronde::collectives {
 

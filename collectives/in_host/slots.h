@@ -29,7 +29,7 @@ namespace ronde::collectives {
 // Thread safety: one thread at a time (whoever has the agent's role).
 class Slots {
  public:
-  static constexpr std::size_t kInlineBytes = 16;
+  static constexpr std::size_t kInlineBytes = kSlotInlineBytes;
 
   explicit Slots(Board board);
 

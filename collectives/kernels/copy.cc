@@ -2,6 +2,7 @@
 #include "collectives/kernels/copy.h"
 
 #include "base/check.h"
+#include "collectives/kernels/reduce.h"
 #include "collectives/kernels/table.h"
 
 namespace ronde::collectives {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "collectives/kernels/copy.h"
 #include "collectives/kernels/reduce_vectors.h"
+#include "collectives/kernels/types.h"
 
 namespace ronde::collectives {
 namespace {

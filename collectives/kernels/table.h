@@ -6,8 +6,7 @@
 #include <array>
 
 #include "base/dtype.h"
-#include "collectives/kernels/copy.h"
-#include "collectives/kernels/reduce.h"
+#include "collectives/kernels/types.h"
 
 namespace ronde::collectives {
 

@@ -10,10 +10,21 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "collectives/device/device.h"
+#include "collectives/plane/plane.h"
 #include "collectives/transport/collective.h"
-#include "runtime/execute/staging.h"
+#include "runtime/execute/batch_parts.h"
 
 namespace ronde::runtime {
+
+// Host memory for chunks, kept from batch to batch. Thread safety: belongs to the agent.
+struct StagingLanes {
+  static constexpr std::size_t kLanes = 3;
+  // Large enough that starting a copy is nothing beside it, small enough to stay in the caches.
+  static constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+
+  std::vector<collectives::Staging> memory;
+};
 
 // A part of one tensor, and where it lies in its chunk.
 struct ChunkPart {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/execute/device_launch.h"
-#include "runtime/execute/staged_chunks.h"
 #include "runtime/execute/staged_copies.h"
 
 namespace ronde::runtime {

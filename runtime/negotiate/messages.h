@@ -44,14 +44,6 @@ using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, Stal
 
 // ---- decisions ----
 
-// Entry `entry` of the plan now stands for this tensor.
-struct BindDecision {
-  std::int32_t entry = 0;
-  std::uint32_t generation = 0;
-  std::string name;
-  AgreedTensor tensor;
-};
-
 // Entry `entry` of the plan stands for nothing any more.
 struct EvictDecision {
   std::int32_t entry = 0;
@@ -77,13 +69,6 @@ struct ErrorDecision {
 struct NoticeDecision {
   std::string name;
   std::string text;
-};
-
-// One tensor of a batch: an entry of the plan or, where the plan had no room, everything about it.
-struct BatchItem {
-  std::int32_t entry = -1;
-  std::string name;
-  AgreedTensor tensor;
 };
 
 // Execute these together, after the batches before.

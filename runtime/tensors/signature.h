@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says about a tensor, and what the ranks must agree on.
+// What a rank says about a tensor, what the ranks must agree on, and how the plan names it.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +87,21 @@ struct AgreedTensor {
   std::vector<std::int64_t> first_dimensions;
 
   friend bool operator==(const AgreedTensor&, const AgreedTensor&) = default;
+};
+
+// Entry `entry` of the plan now stands for this tensor.
+struct BindDecision {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;
+  std::string name;
+  AgreedTensor tensor;
+};
+
+// One tensor of a batch: an entry of the plan or, where the plan had no room, everything about it.
+struct BatchItem {
+  std::int32_t entry = -1;
+  std::string name;
+  AgreedTensor tensor;
 };
 
 // The bytes that this tensor moves (for an allgather, of all ranks together; 0 for an all-to-all,

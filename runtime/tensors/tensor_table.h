@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "base/tensor.h"
 #include "collectives/device/plugin_gate.h"
-#include "runtime/negotiate/messages.h"
 #include "runtime/tensors/signature.h"
 #include "runtime/tensors/work.h"
 
