@@ -24,6 +24,7 @@
 #include "examples/perf/contenders/device.h"
 #include "examples/perf/contenders/mpi_peers.h"
 #include "examples/perf/measure/watchdog.h"
+#include "examples/perf/options/command_line.h"
 #include "examples/perf/options/options.h"
 #include "examples/perf/report/baseline.h"
 #include "examples/perf/report/files.h"

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ronde-perf: nccl-tests' flags, and those that only a comparison needs. Values
-// stay text until they are checked, so that each error names the flag, the value and what is valid.
+// What a run of ronde-perf is asked to measure, and what follows from it. Pure.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "examples/perf/options/types.h"
@@ -22,6 +20,9 @@ class UsageError : public std::runtime_error {
 
 // Fewer have a range that says nothing about the noise, which --baseline has to know.
 inline constexpr std::uint64_t kBaselineRepetitions = 5;
+
+// More sizes than this in one run are a mistake in the flags.
+inline constexpr std::size_t kMostSizes = 10'000;
 
 struct Options {
   bool help = false;
@@ -52,13 +53,6 @@ struct Options {
   bool on_board = false;
   std::vector<std::string> command;  // as it was typed
 };
-
-// Throws UsageError.
-[[nodiscard]] Options parse_options(int argc, const char* const* argv);
-[[nodiscard]] std::string help_text();
-
-// A whole number with an optional K, M or G (powers of 1,024).
-[[nodiscard]] std::size_t parse_bytes(const std::string& flag, const std::string& text);
 
 // From the least to the most, each once.
 [[nodiscard]] std::vector<std::size_t> sizes_of(const Options& options);
