@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gives out the memory of a rank's arena on the board: tensors that live there are reduced in place
-// (host_in_place.h). What it knows of the memory lies outside of it, since the other ranks write
+// (in_host/in_place.h). What it knows of the memory lies outside of it, since the other ranks write
 // into tensors and a page that nobody uses must stay untouched.
 #pragma once
 

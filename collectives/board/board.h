@@ -2,7 +2,7 @@
 // The board: the shared memory of one host. It carries control (who is there, what became
 // ready, what was decided, and the first failure) and data, in slots. It knows nothing of names,
 // negotiation or works: messages are opaque bytes, entries are numbers. Layout, in order
-// (board_layout.h has the offsets):
+// (board/layout.h has the offsets):
 //
 //   header          magic, version, geometry
 //   failure         the first failure of any rank
@@ -69,7 +69,7 @@ struct ArrivalCount {
   std::uint32_t count = 0;
 };
 
-struct BoardSections;  // board_layout.h
+struct BoardSections;  // board/layout.h
 struct SlotWords;
 
 // A rank's access to the board. Copies see the same board and keep its memory mapped.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handing the board to the ranks of a host: see board_handover.h.
+// Handing the board to the ranks of a host: see board/handover.h.
 #include "collectives/board/handover.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of the Unix socket that a board is handed over with: whole messages with descriptors,
-// every wait bounded. Only board_handover.cc uses it, and tests that play the other end.
+// every wait bounded. Only board/handover.cc uses it, and tests that play the other end.
 #pragma once
 
 #include <cstdint>

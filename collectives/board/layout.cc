@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a board: see board_layout.h.
+// The layout of a board: see board/layout.h.
 #include "collectives/board/layout.h"
 
 namespace ronde::collectives {

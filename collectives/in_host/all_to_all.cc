@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-to-all inside a host: see host_all_to_all.h.
+// All-to-all inside a host: see in_host/all_to_all.h.
 #include "collectives/in_host/all_to_all.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce inside a host: see host_allreduce.h.
+// Allreduce inside a host: see in_host/allreduce.h.
 #include "collectives/in_host/allreduce.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce in place, inside a host: see host_in_place.h.
+// Allreduce in place, inside a host: see in_host/in_place.h.
 #include "collectives/in_host/in_place.h"
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 //           memory, p reads and p writes per element, which is the least there is; posts "done"
 //   wait    all are done: nobody touches this rank's tensors any more
 //
-// The contributions are summed in rank order, by the same kernels as in host_allreduce.h: the bits
-// are the same.
+// The contributions are summed in rank order, by the same kernels as in in_host/allreduce.h: the
+// bits are the same.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast, allgather and barrier inside a host: see host_moves.h.
+// Broadcast, allgather and barrier inside a host: see in_host/moves.h.
 #include "collectives/in_host/moves.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatter inside a host: see host_reduce_scatter.h.
+// Reduce-scatter inside a host: see in_host/reduce_scatter.h.
 #include "collectives/in_host/reduce_scatter.h"
 
 #include <algorithm>

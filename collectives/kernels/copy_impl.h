@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one instruction set. Part of reduce_kernels_impl.h, whose rules hold here.
+// The copies of one instruction set. Part of kernels/reduce_impl.h, whose rules hold here.
 #pragma once
 
 #include <cstddef>

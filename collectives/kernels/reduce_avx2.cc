@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX2 and F16C. This file alone is compiled with its instructions: nothing in it
-// may be shared with other files (see reduce_kernels_impl.h).
+// may be shared with other files (see kernels/reduce_impl.h).
 #include <immintrin.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Division of many integers by one number, which averages need and vector units lack. Part of
-// reduce_kernels_impl.h.
+// kernels/reduce_impl.h.
 #pragma once
 
 #include <cstddef>

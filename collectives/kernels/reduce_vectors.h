@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of elements for the kernels of one instruction set: how they are loaded, widened to the
-// type of the arithmetic, rounded and stored. Part of reduce_kernels_impl.h; needs its Machine.
+// type of the arithmetic, rounded and stored. Part of kernels/reduce_impl.h; needs its Machine.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels this processor can run, on x86-64. Its twin for other processors is
-// reduce_kernels_no_x86.cc.
+// kernels/reduce_no_x86.cc.
 #include <cpuid.h>
 
 #include "collectives/kernels/table.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane of one host: see data_plane.h.
+// The data plane of one host: see plane/plane.h.
 #include "collectives/plane/plane.h"
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane of several hosts: see data_plane.h.
+// The data plane of several hosts: see plane/plane.h.
 #include <algorithm>
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What moves bytes in a job of several hosts without arithmetic: between the hosts as messages, so
 // that every byte comes to every host once, and inside them over the slots of the board, in blocks
-// (host_stages.h).
+// (two_level/stages.h).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reduce-scatter of a job over several hosts: the first half of its allreduce. The chunk of a
 // host is what its ranks get, one block after another, and is worked on as the allreduce's
-// (hierarchical_allreduce.h):
+// (two_level/allreduce.h):
 //
 //   A   inside each host: slice i of all chunks is summed by its i-th rank, into engine memory
 //   B   between the hosts: the i-th ranks of all hosts reduce slice i, each the chunk of its own

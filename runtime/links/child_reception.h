@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a leader receives its children, among whatever else connects. For leader_meeting.cc alone.
+// Where a leader receives its children, among whatever else connects. For links/meeting.cc alone.
 #pragma once
 
 #include <poll.h>

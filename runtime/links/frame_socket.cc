@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over a stream socket: see leader_link.h.
+// Frames over a stream socket: see links/frame_socket.h.
 #include "runtime/links/frame_socket.h"
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hello of leaders: see leader_hello.h.
+// The hello of leaders: see links/hello.h.
 #include "runtime/links/hello.h"
 
 #include <sys/socket.h>

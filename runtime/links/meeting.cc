@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meeting of the leaders: see leader_meeting.h.
+// The meeting of the leaders: see links/meeting.h.
 #include "runtime/links/meeting.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A leader's way to its parent: every address of it in turn, until one answers. For
-// leader_meeting.cc alone.
+// links/meeting.cc alone.
 #pragma once
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of a leader: see leader_links.h.
+// The links of a leader: see links/tcp_links.h.
 #include "runtime/links/tcp_links.h"
 
 #include <poll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links of one leader to its neighbours in the tree of hosts, as a lead sees them: messages in,
 // messages out, and who is gone. What carries them is somebody else's business: sockets in a job
-// (leader_links.h), memory in a simulation.
+// (links/tcp_links.h), memory in a simulation.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether MPI may be called, and its errors in words: see mpi_handle.h.
+// Whether MPI may be called, and its errors in words: see transport/mpi/handle.h.
 #include "collectives/transport/mpi/handle.h"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The waits of a start: see mpi_roll_call.h.
+// The waits of a start: see transport/mpi/roll_call.h.
 #include "collectives/transport/mpi/roll_call.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI as a process-wide session: see mpi_session.h.
+// MPI as a process-wide session: see transport/mpi/session.h.
 #include "collectives/transport/mpi/session.h"
 
 #include <unistd.h>

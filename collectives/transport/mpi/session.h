@@ -2,7 +2,7 @@
 // MPI as Ronde sees it: one process-wide, reference-counted session behind a lock (MPI itself is
 // process-wide, so this is the only state outside engines), and per engine a duplicate of the
 // program's communicator. The interface is free of MPI types: builds without MPI have it too
-// (no_mpi_session.cc).
+// (transport/no_mpi.cc).
 #pragma once
 
 #include <cstddef>

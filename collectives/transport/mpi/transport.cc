@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point-to-point messages over MPI: see mpi_transport.h.
+// Point-to-point messages over MPI: see transport/mpi/transport.h.
 #include "collectives/transport/mpi/transport.h"
 
 #include <utility>

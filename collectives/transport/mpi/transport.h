@@ -12,7 +12,7 @@
 
 namespace ronde::collectives {
 
-struct MpiHandle;  // mpi_handle.h
+struct MpiHandle;  // transport/mpi/handle.h
 
 std::unique_ptr<Transport> make_mpi_transport(std::shared_ptr<MpiHandle> handle);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's memory and its clock: see examples/perf/device.h.
+// A GPU's memory and its clock: see examples/perf/contenders/device.h.
 #include "examples/perf/contenders/device.h"
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random sequences of collectives over the slots of a board, with everybody's numbers and what must
-// come out, computed serially beforehand. (host_scenario_rank.h runs them.)
+// come out, computed serially beforehand. (scenario_rank.h runs them.)
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank on its way through a scenario (host_scenario.h), which a test steps in one thread, in
+// A rank on its way through a scenario (scenario.h), which a test steps in one thread, in
 // threads or in processes.
 #pragma once
 

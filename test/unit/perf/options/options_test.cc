@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of ronde-perf: values, sizes, and the line for each kind of mistake.
-#include "examples/perf/options/command_line.h"
 #include "examples/perf/options/options.h"
+#include "examples/perf/options/command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
