@@ -31,10 +31,10 @@ struct BoardHeader {
   BoardGeometry geometry;
 };
 
-enum class FailureStage : std::uint32_t { kNone, kClaimed, kPublished };
+enum class FailureState : std::uint32_t { kNone, kClaimed, kPublished };
 
 struct alignas(kCacheLinePair) FailureWords {
-  std::atomic<FailureStage> stage{FailureStage::kNone};
+  std::atomic<FailureState> state{FailureState::kNone};
   // The rest is written between claim and publication, and read after publication.
   std::int32_t culprit = -1;
   std::int32_t reporter = -1;

@@ -123,8 +123,8 @@ Presence Board::presence(std::int32_t rank) const {
 
 bool Board::fail(const FailureRecord& record) const {
   FailureWords& words = *sections_->failure;
-  FailureStage none = FailureStage::kNone;
-  if (!words.stage.compare_exchange_strong(none, FailureStage::kClaimed,
+  FailureState none = FailureState::kNone;
+  if (!words.state.compare_exchange_strong(none, FailureState::kClaimed,
                                            std::memory_order_seq_cst)) {
     return false;
   }
@@ -137,25 +137,25 @@ bool Board::fail(const FailureRecord& record) const {
   words.place_size = static_cast<std::uint32_t>(place.size());
   std::copy(text.begin(), text.end(), words.text.begin());
   std::copy(place.begin(), place.end(), words.place.begin());
-  words.stage.store(FailureStage::kPublished, std::memory_order_seq_cst);
+  words.state.store(FailureState::kPublished, std::memory_order_seq_cst);
   ring_all();
   return true;
 }
 
 bool Board::failed() const {
-  return sections_->failure->stage.load(std::memory_order_seq_cst) != FailureStage::kNone;
+  return sections_->failure->state.load(std::memory_order_seq_cst) != FailureState::kNone;
 }
 
 std::optional<FailureRecord> Board::failure() const {
   const FailureWords& words = *sections_->failure;
-  FailureStage stage = words.stage.load(std::memory_order_seq_cst);
-  for (int look = 0; look < kLooksForFailure && stage == FailureStage::kClaimed; ++look) {
+  FailureState state = words.state.load(std::memory_order_seq_cst);
+  for (int look = 0; look < kLooksForFailure && state == FailureState::kClaimed; ++look) {
     ::sched_yield();
-    stage = words.stage.load(std::memory_order_seq_cst);
+    state = words.state.load(std::memory_order_seq_cst);
   }
-  if (stage == FailureStage::kNone) return std::nullopt;
+  if (state == FailureState::kNone) return std::nullopt;
   FailureRecord record;
-  if (stage == FailureStage::kClaimed) {
+  if (state == FailureState::kClaimed) {
     record.code = Code::kPeerFailed;
     record.text = "a rank of this host ended while it reported a failure; see its own output";
     record.complete = false;

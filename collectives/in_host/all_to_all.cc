@@ -23,9 +23,9 @@ struct Part {
   std::int64_t length = 0;
 };
 
-class HostAllToAll final : public Collective {
+class InHostAllToAll final : public Collective {
  public:
-  HostAllToAll(Slots& slots, RowsToSend send, AllocateRows allocate, const SlotTuning& tuning)
+  InHostAllToAll(Slots& slots, RowsToSend send, AllocateRows allocate, const SlotTuning& tuning)
       : slots_(slots),
         send_(std::move(send)),
         allocate_(std::move(allocate)),
@@ -34,7 +34,7 @@ class HostAllToAll final : public Collective {
         store_(tuning.store),
         first_(slots.next_window()) {
     base::check(std::cmp_equal(send_.rows.size(), slots.ranks()),
-                "host_all_to_all: a number of rows for each rank");
+                "in_host_all_to_all: a number of rows for each rank");
     slots.use_windows(1);
   }
 
@@ -110,7 +110,7 @@ class HostAllToAll final : public Collective {
     }
     Result<std::span<std::byte>> output = allocate_(received);
     base::check(!output.ok() || std::ssize(*output) == total,
-                "host_all_to_all: memory for exactly the rows that come");
+                "in_host_all_to_all: memory for exactly the rows that come");
     return output;
   }
 
@@ -173,9 +173,9 @@ class HostAllToAll final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> host_all_to_all(Slots& slots, RowsToSend send, AllocateRows allocate,
-                                            const SlotTuning& tuning) {
-  return std::make_unique<HostAllToAll>(slots, std::move(send), std::move(allocate), tuning);
+std::unique_ptr<Collective> in_host_all_to_all(Slots& slots, RowsToSend send, AllocateRows allocate,
+                                               const SlotTuning& tuning) {
+  return std::make_unique<InHostAllToAll>(slots, std::move(send), std::move(allocate), tuning);
 }
 
 }  // namespace ronde::collectives

@@ -15,10 +15,10 @@ namespace {
 using base::Result;
 
 // One window in which every rank sums everything.
-class SmallAllreduce final : public Collective, private HostReduction {
+class SmallAllreduce final : public Collective, private InHostReduction {
  public:
   SmallAllreduce(Slots& slots, fusion::FusedView view, const Reduction& reduction)
-      : HostReduction(slots, std::move(view), reduction),
+      : InHostReduction(slots, std::move(view), reduction),
         all_{0, copy().elements(0)},
         inline_(copy().elements(0) * copy().wire_size() <= std::int64_t{Slots::kInlineBytes}),
         window_(slots.next_window()) {
@@ -50,11 +50,11 @@ class SmallAllreduce final : public Collective, private HostReduction {
 };
 
 // A pipeline of windows.
-class WindowedAllreduce final : public Collective, private HostReduction {
+class WindowedAllreduce final : public Collective, private InHostReduction {
  public:
   WindowedAllreduce(Slots& slots, fusion::FusedView view, const Reduction& reduction,
                     const SlotTuning& tuning)
-      : HostReduction(slots, std::move(view), reduction),
+      : InHostReduction(slots, std::move(view), reduction),
         plan_(copy().elements(0), copy().wire_size(), slots.ranks(),
               std::min(tuning.piece_bytes, slots.buffer_bytes() / slots.ranks())),
         store_(tuning.store),
@@ -144,8 +144,9 @@ std::int64_t small_vector_bytes(std::int32_t ranks, std::int64_t buffer_bytes) {
   return std::min({kSmallVector, kSmallVectorOfAllRanks / ranks, buffer_bytes});
 }
 
-std::unique_ptr<Collective> host_allreduce(Slots& slots, fusion::FusedView view,
-                                           const Reduction& reduction, const SlotTuning& tuning) {
+std::unique_ptr<Collective> in_host_allreduce(Slots& slots, fusion::FusedView view,
+                                              const Reduction& reduction,
+                                              const SlotTuning& tuning) {
   const bool compressed = reduction.compression != base::Compression::kNone;
   if (!compressed &&
       view.bytes().value() <= small_vector_bytes(slots.ranks(), slots.buffer_bytes())) {

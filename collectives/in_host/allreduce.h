@@ -32,9 +32,9 @@ namespace ronde::collectives {
 // result is complete on this rank when step() says kDone.
 // Contributions are summed in rank order; 16-bit types in f32, rounded once. A compressed tensor is
 // 16-bit from the moment it is read, on its owner too.
-[[nodiscard]] std::unique_ptr<Collective> host_allreduce(Slots& slots, fusion::FusedView view,
-                                                         const Reduction& reduction,
-                                                         const SlotTuning& tuning);
+[[nodiscard]] std::unique_ptr<Collective> in_host_allreduce(Slots& slots, fusion::FusedView view,
+                                                            const Reduction& reduction,
+                                                            const SlotTuning& tuning);
 
 // Vectors of at most this many bytes on the way take one window.
 [[nodiscard]] std::int64_t small_vector_bytes(std::int32_t ranks, std::int64_t buffer_bytes);

@@ -173,9 +173,9 @@ bool fits_in_place(const Slots& slots, std::size_t tensors) {
   return tensors <= static_cast<std::size_t>(slots.buffer_bytes()) / sizeof(Place);
 }
 
-std::unique_ptr<Collective> host_in_place(Slots& slots,
-                                          const std::vector<base::TensorView>& tensors,
-                                          const Reduction& reduction) {
+std::unique_ptr<Collective> in_host_allreduce_in_place(Slots& slots,
+                                                       const std::vector<base::TensorView>& tensors,
+                                                       const Reduction& reduction) {
   base::check(fits_in_place(slots, tensors.size()), "the places of the tensors fit a slot buffer");
   return std::make_unique<InPlaceAllreduce>(slots, tensors, reduction);
 }

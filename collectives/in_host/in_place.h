@@ -28,7 +28,7 @@ namespace ronde::collectives {
 
 // Every tensor's input is its output and lies in this rank's arena (an empty one lies anywhere), on
 // every rank; no compression; fits_in_place(). Every rank gives the same reduction and sizes.
-[[nodiscard]] std::unique_ptr<Collective> host_in_place(
+[[nodiscard]] std::unique_ptr<Collective> in_host_allreduce_in_place(
     Slots& slots, const std::vector<base::TensorView>& tensors, const Reduction& reduction);
 
 }  // namespace ronde::collectives

@@ -21,9 +21,9 @@ std::int64_t window_bytes(const Slots& slots, const SlotTuning& tuning) {
   return std::min(2 * tuning.piece_bytes, slots.buffer_bytes());
 }
 
-class HostBroadcast final : public Collective {
+class InHostBroadcast final : public Collective {
  public:
-  HostBroadcast(Slots& slots, fusion::FusedView view, std::int32_t root, const SlotTuning& tuning)
+  InHostBroadcast(Slots& slots, fusion::FusedView view, std::int32_t root, const SlotTuning& tuning)
       : slots_(slots),
         view_(std::move(view)),
         copy_(view_, view_.dtype()),
@@ -64,16 +64,16 @@ class HostBroadcast final : public Collective {
 };
 
 // Window w has the w-th piece of every block.
-class HostAllgather final : public Collective {
+class InHostAllgather final : public Collective {
  public:
-  HostAllgather(Slots& slots, fusion::FusedView view, const SlotTuning& tuning)
+  InHostAllgather(Slots& slots, fusion::FusedView view, const SlotTuning& tuning)
       : slots_(slots),
         view_(std::move(view)),
         copy_(view_, view_.dtype()),
         plan_(longest_block(), copy_.wire_size(), 1, window_bytes(slots, tuning)),
         store_(tuning.store),
         first_(slots.next_window()) {
-    base::check(view_.chunks() == slots.ranks(), "host_allgather: one block for each rank");
+    base::check(view_.chunks() == slots.ranks(), "in_host_allgather: one block for each rank");
     slots.use_windows(static_cast<std::uint64_t>(plan_.windows()));
   }
 
@@ -131,9 +131,9 @@ class HostAllgather final : public Collective {
   std::int32_t taken_ = 0;
 };
 
-class HostBarrier final : public Collective {
+class InHostBarrier final : public Collective {
  public:
-  explicit HostBarrier(Slots& slots) : slots_(slots), window_(slots.next_window()) {
+  explicit InHostBarrier(Slots& slots) : slots_(slots), window_(slots.next_window()) {
     slots.use_windows(1);
   }
 
@@ -153,18 +153,18 @@ class HostBarrier final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> host_broadcast(Slots& slots, fusion::FusedView view, std::int32_t root,
-                                           const SlotTuning& tuning) {
-  return std::make_unique<HostBroadcast>(slots, std::move(view), root, tuning);
+std::unique_ptr<Collective> in_host_broadcast(Slots& slots, fusion::FusedView view,
+                                              std::int32_t root, const SlotTuning& tuning) {
+  return std::make_unique<InHostBroadcast>(slots, std::move(view), root, tuning);
 }
 
-std::unique_ptr<Collective> host_allgather(Slots& slots, fusion::FusedView view,
-                                           const SlotTuning& tuning) {
-  return std::make_unique<HostAllgather>(slots, std::move(view), tuning);
+std::unique_ptr<Collective> in_host_allgather(Slots& slots, fusion::FusedView view,
+                                              const SlotTuning& tuning) {
+  return std::make_unique<InHostAllgather>(slots, std::move(view), tuning);
 }
 
-std::unique_ptr<Collective> host_barrier(Slots& slots) {
-  return std::make_unique<HostBarrier>(slots);
+std::unique_ptr<Collective> in_host_barrier(Slots& slots) {
+  return std::make_unique<InHostBarrier>(slots);
 }
 
 }  // namespace ronde::collectives

@@ -15,11 +15,11 @@ namespace {
 using base::Result;
 
 // Window w has the w-th piece of every block.
-class HostReduceScatter final : public Collective, private HostReduction {
+class InHostReduceScatter final : public Collective, private InHostReduction {
  public:
-  HostReduceScatter(Slots& slots, fusion::FusedView view, const Reduction& reduction,
-                    const SlotTuning& tuning)
-      : HostReduction(slots, std::move(view), reduction),
+  InHostReduceScatter(Slots& slots, fusion::FusedView view, const Reduction& reduction,
+                      const SlotTuning& tuning)
+      : InHostReduction(slots, std::move(view), reduction),
         plan_(longest_block(), copy().wire_size(), 1,
               std::min(tuning.piece_bytes, slots.buffer_bytes() / slots.ranks())),
         store_(tuning.store),
@@ -75,10 +75,10 @@ class HostReduceScatter final : public Collective, private HostReduction {
 
 }  // namespace
 
-std::unique_ptr<Collective> host_reduce_scatter(Slots& slots, fusion::FusedView view,
-                                                const Reduction& reduction,
-                                                const SlotTuning& tuning) {
-  return std::make_unique<HostReduceScatter>(slots, std::move(view), reduction, tuning);
+std::unique_ptr<Collective> in_host_reduce_scatter(Slots& slots, fusion::FusedView view,
+                                                   const Reduction& reduction,
+                                                   const SlotTuning& tuning) {
+  return std::make_unique<InHostReduceScatter>(slots, std::move(view), reduction, tuning);
 }
 
 }  // namespace ronde::collectives

@@ -13,9 +13,10 @@
 namespace ronde::collectives {
 
 // `view` is made by FusedView::of_chunks: chunk r is block r, and only this rank's has an output.
-// Order and rounding are those of host_allreduce.
-[[nodiscard]] std::unique_ptr<Collective> host_reduce_scatter(Slots& slots, fusion::FusedView view,
-                                                              const Reduction& reduction,
-                                                              const SlotTuning& tuning);
+// Order and rounding are those of in_host_allreduce.
+[[nodiscard]] std::unique_ptr<Collective> in_host_reduce_scatter(Slots& slots,
+                                                                 fusion::FusedView view,
+                                                                 const Reduction& reduction,
+                                                                 const SlotTuning& tuning);
 
 }  // namespace ronde::collectives

@@ -17,9 +17,9 @@
 namespace ronde::collectives {
 
 // Thread safety: one thread at a time (whoever has the agent's role).
-class HostReduction {
+class InHostReduction {
  public:
-  HostReduction(Slots& slots, fusion::FusedView view, const Reduction& reduction)
+  InHostReduction(Slots& slots, fusion::FusedView view, const Reduction& reduction)
       : slots_(slots),
         view_(std::move(view)),
         wire_(base::wire_dtype(view_.dtype(), reduction.compression)),
@@ -28,11 +28,11 @@ class HostReduction {
         scaling_(scaling_of(reduction, slots.ranks())),
         sources_(static_cast<std::size_t>(slots.ranks())),
         destinations_(static_cast<std::size_t>(slots.ranks())) {}
-  HostReduction(const HostReduction&) = delete;
-  HostReduction& operator=(const HostReduction&) = delete;
+  InHostReduction(const InHostReduction&) = delete;
+  InHostReduction& operator=(const InHostReduction&) = delete;
 
  protected:
-  ~HostReduction() = default;
+  ~InHostReduction() = default;
 
   [[nodiscard]] Slots& slots() const { return slots_; }
   [[nodiscard]] const WireCopy& copy() const { return copy_; }

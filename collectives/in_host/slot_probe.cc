@@ -41,7 +41,7 @@ base::Result<Nanoseconds> measure(Slots& slots, const SlotTuning& tuning,
   view.input = view.output;
   // A sum would grow beyond all bounds, and arithmetic on infinities may be slower.
   const auto collective =
-      host_allreduce(slots, fusion::FusedView({view}, 1), {.op = base::ReduceOp::kMax}, tuning);
+      in_host_allreduce(slots, fusion::FusedView({view}, 1), {.op = base::ReduceOp::kMax}, tuning);
   const base::SteadyClock clock;
   const base::Instant begin = clock.now();
   RONDE_RETURN_IF_ERROR(run(*collective, idle));

@@ -46,7 +46,7 @@ struct Lane : SegmentLane<1> {
 class Direct final : public Collective {
  public:
   // `sum_verb`: what becomes of this rank's chunk when it is whole.
-  Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, RingArithmetic arithmetic,
+  Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, OrderedSum arithmetic,
          base::Bytes segment, int tag);
 
   base::Result<StepResult> step() override;
@@ -83,15 +83,15 @@ class Direct final : public Collective {
 
   Transport& transport_;
   RingVerb sum_verb_;
-  RingArithmetic arithmetic_;
+  OrderedSum arithmetic_;
   base::Bytes segment_;  // of the view
   std::int64_t segments_;
   int tag_;
   SegmentLanes<Lane> lanes_;
 };
 
-Direct::Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb,
-               RingArithmetic arithmetic, base::Bytes segment, int tag)
+Direct::Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, OrderedSum arithmetic,
+               base::Bytes segment, int tag)
     : transport_(transport),
       sum_verb_(sum_verb),
       arithmetic_(std::move(arithmetic)),
@@ -252,7 +252,7 @@ std::unique_ptr<Collective> direct_allreduce(Transport& transport, Workspace& wo
     return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, segment, tag);
   }
   return std::make_unique<Direct>(transport, workspace, RingVerb::kReceiveReduceCopySend,
-                                  RingArithmetic(std::move(view), reduction, ranks), segment, tag);
+                                  OrderedSum(std::move(view), reduction, ranks), segment, tag);
 }
 
 std::unique_ptr<Collective> direct_reduce_scatter(Transport& transport, Workspace& workspace,
@@ -264,7 +264,7 @@ std::unique_ptr<Collective> direct_reduce_scatter(Transport& transport, Workspac
                                segment, tag);
   }
   return std::make_unique<Direct>(transport, workspace, RingVerb::kReceiveReduceCopy,
-                                  RingArithmetic(std::move(blocks_view), reduction, ranks), segment,
+                                  OrderedSum(std::move(blocks_view), reduction, ranks), segment,
                                   tag);
 }
 

@@ -77,7 +77,7 @@ std::vector<Step> steps_for(int me, int ranks) {
 
 class Gather final : public Collective {
  public:
-  Gather(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, base::Bytes window,
+  Gather(Transport& transport, Workspace& workspace, OrderedSum arithmetic, base::Bytes window,
          int tag);
 
   base::Result<StepResult> step() override;
@@ -109,14 +109,14 @@ class Gather final : public Collective {
   void sum(const Lane& lane) const;
 
   Transport& transport_;
-  RingArithmetic arithmetic_;
+  OrderedSum arithmetic_;
   base::Bytes segment_;  // of the view: what a window has of each chunk
   std::int64_t windows_;
   int tag_;
   SegmentLanes<Lane> lanes_;
 };
 
-Gather::Gather(Transport& transport, Workspace& workspace, RingArithmetic arithmetic,
+Gather::Gather(Transport& transport, Workspace& workspace, OrderedSum arithmetic,
                base::Bytes window, int tag)
     : transport_(transport), arithmetic_(std::move(arithmetic)), tag_(tag), lanes_(workspace) {
   base::check_eq(arithmetic_.view().chunks(), ranks(), "gather: one chunk per rank");
@@ -235,7 +235,7 @@ std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& wo
     return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, window, tag);
   }
   return std::make_unique<Gather>(transport, workspace,
-                                  RingArithmetic(std::move(view), reduction, ranks), window, tag);
+                                  OrderedSum(std::move(view), reduction, ranks), window, tag);
 }
 
 }  // namespace ronde::collectives

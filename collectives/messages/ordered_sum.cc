@@ -14,7 +14,7 @@ namespace {
 Reduction as_it_travels(Reduction reduction) {
   base::check(
       reduction.compression == base::Compression::kNone || reduction.dtype == base::DType::kF32,
-      "RingArithmetic: only f32 is compressed");
+      "OrderedSum: only f32 is compressed");
   reduction.dtype = base::wire_dtype(reduction.dtype, reduction.compression);
   reduction.compression = base::Compression::kNone;
   return reduction;
@@ -22,13 +22,13 @@ Reduction as_it_travels(Reduction reduction) {
 
 }  // namespace
 
-RingArithmetic::RingArithmetic(fusion::FusedView view)
+OrderedSum::OrderedSum(fusion::FusedView view)
     : view_(std::move(view)),
       wire_(view_.dtype()),
       element_(base::size_of(wire_)),
       wire_element_(element_) {}
 
-RingArithmetic::RingArithmetic(fusion::FusedView view, const Reduction& reduction, int ranks)
+OrderedSum::OrderedSum(fusion::FusedView view, const Reduction& reduction, int ranks)
     : view_(std::move(view)),
       wire_(as_it_travels(reduction).dtype),
       element_(base::size_of(reduction.dtype)),
@@ -36,11 +36,11 @@ RingArithmetic::RingArithmetic(fusion::FusedView view, const Reduction& reductio
       kernels_(kernels_for(wire_, reduction.op)),
       scaling_(scaling_of(as_it_travels(reduction), ranks)) {
   base::check(view_.bytes().value() == 0 || view_.dtype() == reduction.dtype,
-              "RingArithmetic: the view and the reduction differ in dtype");
+              "OrderedSum: the view and the reduction differ in dtype");
 }
 
-void RingArithmetic::run(const RingTurn& turn, const fusion::ByteRange& range,
-                         std::byte* buffer) const {
+void OrderedSum::run(const RingTurn& turn, const fusion::ByteRange& range,
+                     std::byte* buffer) const {
   switch (turn.verb) {
     case RingVerb::kSend:
       copy_in(turn.chunk, range, buffer);
@@ -73,17 +73,17 @@ void RingArithmetic::run(const RingTurn& turn, const fusion::ByteRange& range,
   }
 }
 
-void RingArithmetic::copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const {
+void OrderedSum::copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const {
   wire_copy().in(chunk, elements_of(range), buffer, StoreKind::kTemporal);
 }
 
-void RingArithmetic::copy_out(int chunk, const fusion::ByteRange& range,
-                              const std::byte* buffer) const {
+void OrderedSum::copy_out(int chunk, const fusion::ByteRange& range,
+                          const std::byte* buffer) const {
   wire_copy().out(chunk, elements_of(range), buffer);
 }
 
-void RingArithmetic::reduce(ReduceKernels::WithOwn kernel, int chunk,
-                            const fusion::ByteRange& range, std::byte* buffer) const {
+void OrderedSum::reduce(ReduceKernels::WithOwn kernel, int chunk, const fusion::ByteRange& range,
+                        std::byte* buffer) const {
   const bool compressed = wire_ != view_.dtype();
   wire_copy().for_each_fragment(
       chunk, elements_of(range),
@@ -98,8 +98,8 @@ void RingArithmetic::reduce(ReduceKernels::WithOwn kernel, int chunk,
 }
 
 // The own operand is 16-bit as well, so it passes through a block that stays in the first cache.
-void RingArithmetic::reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* buffer,
-                                     const std::byte* input, std::int64_t elements) const {
+void OrderedSum::reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* buffer,
+                                 const std::byte* input, std::int64_t elements) const {
   constexpr std::int64_t kBlockBytes = 4096;
   alignas(64) std::array<std::byte, kBlockBytes> narrowed;
   const std::int64_t block = kBlockBytes / wire_element_;
@@ -113,8 +113,8 @@ void RingArithmetic::reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* b
   }
 }
 
-void RingArithmetic::scale(ReduceKernels::InPlace kernel, const fusion::ByteRange& range,
-                           std::byte* buffer) const {
+void OrderedSum::scale(ReduceKernels::InPlace kernel, const fusion::ByteRange& range,
+                       std::byte* buffer) const {
   kernel(buffer, elements_of(range).length(), scaling_);
 }
 

@@ -21,12 +21,12 @@
 namespace ronde::collectives {
 
 // Thread safety: one thread at a time; the memory behind the view is the user's.
-class RingArithmetic {
+class OrderedSum {
  public:
   // For an allgather, which has no arithmetic.
-  explicit RingArithmetic(fusion::FusedView view);
+  explicit OrderedSum(fusion::FusedView view);
   // `ranks` is what an average divides by.
-  RingArithmetic(fusion::FusedView view, const Reduction& reduction, int ranks);
+  OrderedSum(fusion::FusedView view, const Reduction& reduction, int ranks);
 
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
 

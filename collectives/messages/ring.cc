@@ -35,7 +35,7 @@ struct Place {
 
 class Ring final : public Collective {
  public:
-  Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
+  Ring(Transport& transport, Workspace& workspace, RingKind kind, OrderedSum arithmetic,
        base::Bytes segment, int tag);
 
   base::Result<StepResult> step() override;
@@ -61,14 +61,14 @@ class Ring final : public Collective {
 
   Transport& transport_;
   RingPlan plan_;
-  RingArithmetic arithmetic_;
+  OrderedSum arithmetic_;
   base::Bytes segment_;  // of the view
   std::int64_t segments_;
   int tag_;
   SegmentLanes<Lane> lanes_;
 };
 
-Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, RingArithmetic arithmetic,
+Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, OrderedSum arithmetic,
            base::Bytes segment, int tag)
     : transport_(transport),
       plan_(kind, transport.rank(), transport.size()),
@@ -168,7 +168,7 @@ std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& work
                                            fusion::FusedView view, const Reduction& reduction,
                                            int ranks, base::Bytes segment, int tag) {
   return std::make_unique<Ring>(transport, workspace, RingKind::kAllreduce,
-                                RingArithmetic(std::move(view), reduction, ranks), segment, tag);
+                                OrderedSum(std::move(view), reduction, ranks), segment, tag);
 }
 
 std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace& workspace,
@@ -176,14 +176,14 @@ std::unique_ptr<Collective> ring_reduce_scatter(Transport& transport, Workspace&
                                                 const Reduction& reduction, int ranks,
                                                 base::Bytes segment, int first_tag) {
   return std::make_unique<Ring>(transport, workspace, RingKind::kReduceScatter,
-                                RingArithmetic(std::move(blocks_view), reduction, ranks), segment,
+                                OrderedSum(std::move(blocks_view), reduction, ranks), segment,
                                 first_tag);
 }
 
 std::unique_ptr<Collective> ring_allgather(Transport& transport, Workspace& workspace,
                                            fusion::FusedView view, base::Bytes segment, int tag) {
   return std::make_unique<Ring>(transport, workspace, RingKind::kAllgather,
-                                RingArithmetic(std::move(view)), segment, tag);
+                                OrderedSum(std::move(view)), segment, tag);
 }
 
 }  // namespace ronde::collectives

@@ -30,7 +30,7 @@ struct Leg {
 
 class Square final : public Collective {
  public:
-  Square(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, int tag,
+  Square(Transport& transport, Workspace& workspace, OrderedSum arithmetic, int tag,
          SquareKind kind);
 
   base::Result<StepResult> step() override;
@@ -60,7 +60,7 @@ class Square final : public Collective {
 
   Transport& transport_;
   const int me_;
-  const RingArithmetic arithmetic_;
+  const OrderedSum arithmetic_;
   const int tag_;
   const bool both_;  // opposite ranks have two whole chunks each: in three steps
   WorkspaceLease memory_;
@@ -69,7 +69,7 @@ class Square final : public Collective {
   std::size_t taken_ = 0;  // legs whose message has come
 };
 
-Square::Square(Transport& transport, Workspace& workspace, RingArithmetic arithmetic, int tag,
+Square::Square(Transport& transport, Workspace& workspace, OrderedSum arithmetic, int tag,
                SquareKind kind)
     : transport_(transport),
       me_(transport.rank()),
@@ -249,7 +249,7 @@ std::unique_ptr<Collective> square_allreduce(Transport& transport, Workspace& wo
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, int tag, SquareKind kind) {
   return std::make_unique<Square>(transport, workspace,
-                                  RingArithmetic(std::move(view), reduction, ranks), tag, kind);
+                                  OrderedSum(std::move(view), reduction, ranks), tag, kind);
 }
 
 }  // namespace ronde::collectives

@@ -13,23 +13,21 @@
 #include "collectives/transport/transport.h"
 #include "collectives/transport/workspace.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 // Thread safety: belongs to the agent.
 class MessagePlane : public DataPlane {
  public:
-  MessagePlane(collectives::Transport& transport, collectives::Workspace& workspace,
-               collectives::Algorithm algorithm, base::Bytes segment)
+  MessagePlane(Transport& transport, Workspace& workspace, Algorithm algorithm, base::Bytes segment)
       : transport_(transport), workspace_(workspace), algorithm_(algorithm), segment_(segment) {}
 
-  CollectivePtr allreduce(const Views& tensors, const collectives::Reduction& reduction,
-                          bool on_board, std::uint64_t sequence) override;
+  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
+                          std::uint64_t sequence) override;
   CollectivePtr broadcast(const Views& tensors, std::int32_t root, std::uint64_t sequence) override;
   CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override;
-  CollectivePtr reduce_scatter(const Views& blocks, const collectives::Reduction& reduction,
+  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
                                std::uint64_t sequence) override;
-  CollectivePtr all_to_all(collectives::RowsToSend send, collectives::AllocateRows allocate,
-                           std::uint64_t sequence) override;
+  CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate, std::uint64_t sequence) override;
   CollectivePtr barrier(std::uint64_t sequence) override;
 
   base::Status tune(const base::Config& config, const std::function<base::Status()>& idle) override;
@@ -37,8 +35,8 @@ class MessagePlane : public DataPlane {
   [[nodiscard]] std::string description() const override;
 
  protected:
-  [[nodiscard]] collectives::Transport& transport() const { return transport_; }
-  [[nodiscard]] collectives::Workspace& workspace() const { return workspace_; }
+  [[nodiscard]] Transport& transport() const { return transport_; }
+  [[nodiscard]] Workspace& workspace() const { return workspace_; }
   [[nodiscard]] base::Bytes segment() const { return segment_; }
 
   // Batches that follow each other use different tags, since a rank may be one batch ahead of
@@ -46,10 +44,10 @@ class MessagePlane : public DataPlane {
   static int first_tag(std::uint64_t sequence);
 
  private:
-  collectives::Transport& transport_;
-  collectives::Workspace& workspace_;
-  const collectives::Algorithm algorithm_;
+  Transport& transport_;
+  Workspace& workspace_;
+  const Algorithm algorithm_;
   const base::Bytes segment_;
 };
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -13,45 +13,42 @@
 #include "collectives/plane/tuned_slots.h"
 #include "fusion/fused_view.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 namespace {
 
 using base::Status;
-using collectives::Reduction;
 using fusion::FusedView;
 
-class HostPlane final : public DataPlane {
+class InHostPlane final : public DataPlane {
  public:
-  HostPlane(const collectives::Board& board, bool probe) : slots_(board, probe) {}
+  InHostPlane(const Board& board, bool probe) : slots_(board, probe) {}
 
   CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
                           std::uint64_t /*sequence*/) override {
-    if (on_board && collectives::fits_in_place(slots(), tensors.size())) {
-      return collectives::host_in_place(slots(), tensors, reduction);
+    if (on_board && fits_in_place(slots(), tensors.size())) {
+      return in_host_allreduce_in_place(slots(), tensors, reduction);
     }
-    return collectives::host_allreduce(slots(), FusedView(tensors, 1), reduction, tuning());
+    return in_host_allreduce(slots(), FusedView(tensors, 1), reduction, tuning());
   }
   CollectivePtr broadcast(const Views& tensors, std::int32_t root,
                           std::uint64_t /*sequence*/) override {
-    return collectives::host_broadcast(slots(), FusedView(tensors, 1), root, tuning());
+    return in_host_broadcast(slots(), FusedView(tensors, 1), root, tuning());
   }
   CollectivePtr allgather(base::DType dtype, const Views& blocks,
                           std::uint64_t /*sequence*/) override {
-    return collectives::host_allgather(slots(), FusedView::of_chunks(dtype, blocks), tuning());
+    return in_host_allgather(slots(), FusedView::of_chunks(dtype, blocks), tuning());
   }
   CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
                                std::uint64_t /*sequence*/) override {
-    return collectives::host_reduce_scatter(slots(), FusedView::of_chunks(reduction.dtype, blocks),
-                                            reduction, tuning());
+    return in_host_reduce_scatter(slots(), FusedView::of_chunks(reduction.dtype, blocks), reduction,
+                                  tuning());
   }
-  CollectivePtr all_to_all(collectives::RowsToSend send, collectives::AllocateRows allocate,
+  CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate,
                            std::uint64_t /*sequence*/) override {
-    return collectives::host_all_to_all(slots(), std::move(send), std::move(allocate), tuning());
+    return in_host_all_to_all(slots(), std::move(send), std::move(allocate), tuning());
   }
-  CollectivePtr barrier(std::uint64_t /*sequence*/) override {
-    return collectives::host_barrier(slots());
-  }
+  CollectivePtr barrier(std::uint64_t /*sequence*/) override { return in_host_barrier(slots()); }
 
   void want_rings(bool wanted) override { slots().want_rings(wanted); }
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {
@@ -63,16 +60,16 @@ class HostPlane final : public DataPlane {
   }
 
  private:
-  [[nodiscard]] collectives::Slots& slots() { return slots_.slots(); }
-  [[nodiscard]] const collectives::SlotTuning& tuning() const { return slots_.tuning(); }
+  [[nodiscard]] Slots& slots() { return slots_.slots(); }
+  [[nodiscard]] const SlotTuning& tuning() const { return slots_.tuning(); }
 
   TunedSlots slots_;
 };
 
 }  // namespace
 
-std::unique_ptr<DataPlane> make_host_plane(const collectives::Board& board, bool probe) {
-  return std::make_unique<HostPlane>(board, probe);
+std::unique_ptr<DataPlane> make_in_host_plane(const Board& board, bool probe) {
+  return std::make_unique<InHostPlane>(board, probe);
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -21,12 +21,12 @@
 #include "collectives/transport/workspace.h"
 #include "collectives/two_level/job_shape.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 // Thread safety: belongs to the agent.
 class DataPlane {
  public:
-  using CollectivePtr = std::unique_ptr<collectives::Collective>;
+  using CollectivePtr = std::unique_ptr<Collective>;
   using Views = std::vector<base::TensorView>;
 
   virtual ~DataPlane() = default;
@@ -34,17 +34,17 @@ class DataPlane {
   // `sequence` numbers the batches of the job: what runs at the same time is told apart by it.
   // `on_board`: on every rank all of the tensors lie in its arena, and their inputs are their
   // outputs.
-  virtual CollectivePtr allreduce(const Views& tensors, const collectives::Reduction& reduction,
-                                  bool on_board, std::uint64_t sequence) = 0;
+  virtual CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
+                                  std::uint64_t sequence) = 0;
   virtual CollectivePtr broadcast(const Views& tensors, std::int32_t root,
                                   std::uint64_t sequence) = 0;
   // Blocks by rank: each has an output, this rank's has the input.
   virtual CollectivePtr allgather(base::DType dtype, const Views& blocks,
                                   std::uint64_t sequence) = 0;
   // Blocks by rank: each has an input, this rank's has the output.
-  virtual CollectivePtr reduce_scatter(const Views& blocks, const collectives::Reduction& reduction,
+  virtual CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
                                        std::uint64_t sequence) = 0;
-  virtual CollectivePtr all_to_all(collectives::RowsToSend send, collectives::AllocateRows allocate,
+  virtual CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate,
                                    std::uint64_t sequence) = 0;
   virtual CollectivePtr barrier(std::uint64_t sequence) = 0;
 
@@ -62,21 +62,19 @@ class DataPlane {
 
 // Over the slots of the board: all ranks share this host. `probe`: tune() measures, where the
 // configuration leaves the choice open.
-std::unique_ptr<DataPlane> make_host_plane(const collectives::Board& board, bool probe);
+std::unique_ptr<DataPlane> make_in_host_plane(const Board& board, bool probe);
 
 // Messages over the transport alone: every rank counts as a host. The algorithm is that of
 // allreduces, and gives the bits of the ring whichever it is. The workspace must outlive the
 // transport, and both the plane.
-std::unique_ptr<DataPlane> make_ring_plane(
-    collectives::Transport& transport, collectives::Workspace& workspace, base::Bytes segment,
-    collectives::Algorithm algorithm = collectives::Algorithm::kRing);
+std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& workspace,
+                                              base::Bytes segment,
+                                              Algorithm algorithm = Algorithm::kRing);
 
 // A job of several hosts: the board is that of this one, and the transport that of all ranks. The
 // workspace must outlive the transport, and both the plane.
-std::unique_ptr<DataPlane> make_hosts_plane(const collectives::Board& board, bool probe,
-                                            const collectives::JobShape& shape,
-                                            collectives::Transport& transport,
-                                            collectives::Workspace& workspace,
-                                            const base::Config& config);
+std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
+                                                const JobShape& shape, Transport& transport,
+                                                Workspace& workspace, const base::Config& config);
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -5,16 +5,14 @@
 
 #include "collectives/in_host/slot_probe.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 using base::Status;
-using collectives::SlotTuning;
-using collectives::StoreKind;
 
 Status TunedSlots::tune(const base::Config& config, const std::function<Status()>& idle) {
   const std::vector<SlotTuning> open = candidates(config);
   compared_ = open.size();
-  RONDE_RETURN_IF_ERROR(collectives::probe_tuning(slots_, open, idle));
+  RONDE_RETURN_IF_ERROR(probe_tuning(slots_, open, idle));
   tuning_ = slots_.board().tuning().value();
   return {};
 }
@@ -28,8 +26,7 @@ std::string TunedSlots::text() const {
 
 // What the configuration leaves open; without a probe, the first of it.
 std::vector<SlotTuning> TunedSlots::candidates(const base::Config& config) const {
-  std::vector<SlotTuning> all =
-      collectives::tuning_candidates(slots_.ranks(), slots_.buffer_bytes());
+  std::vector<SlotTuning> all = tuning_candidates(slots_.ranks(), slots_.buffer_bytes());
   for (SlotTuning& tuning : all) {
     if (config.piece_bytes.value() > 0) tuning.piece_bytes = config.piece_bytes.value();
     if (config.stores == "temporal") tuning.store = StoreKind::kTemporal;
@@ -43,4 +40,4 @@ std::vector<SlotTuning> TunedSlots::candidates(const base::Config& config) const
   return open;
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

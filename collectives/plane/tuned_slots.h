@@ -14,16 +14,16 @@
 #include "collectives/in_host/slots.h"
 #include "collectives/kernels/copy.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 // Thread safety: belongs to the agent.
 class TunedSlots {
  public:
   // `probe`: tune() measures, where the configuration leaves the choice open.
-  TunedSlots(const collectives::Board& board, bool probe) : slots_(board), probe_(probe) {}
+  TunedSlots(const Board& board, bool probe) : slots_(board), probe_(probe) {}
 
-  [[nodiscard]] collectives::Slots& slots() { return slots_; }
-  [[nodiscard]] const collectives::SlotTuning& tuning() const { return tuning_; }
+  [[nodiscard]] Slots& slots() { return slots_; }
+  [[nodiscard]] const SlotTuning& tuning() const { return tuning_; }
 
   // As DataPlane::tune(), among the ranks of this host.
   base::Status tune(const base::Config& config, const std::function<base::Status()>& idle);
@@ -32,12 +32,12 @@ class TunedSlots {
   [[nodiscard]] std::string text() const;
 
  private:
-  [[nodiscard]] std::vector<collectives::SlotTuning> candidates(const base::Config& config) const;
+  [[nodiscard]] std::vector<SlotTuning> candidates(const base::Config& config) const;
 
-  collectives::Slots slots_;
+  Slots slots_;
   const bool probe_;
-  collectives::SlotTuning tuning_;
+  SlotTuning tuning_;
   std::size_t compared_ = 0;  // tunings; 0 or 1: there was no choice
 };
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -21,14 +21,11 @@
 #include "collectives/two_level/reduce_scatter.h"
 #include "fusion/fused_view.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 namespace {
 
 using base::Status;
-using collectives::Algorithm;
-using collectives::JobShape;
-using collectives::Reduction;
 using fusion::FusedView;
 
 // The ranks of all hosts at one position, in the order of the hosts.
@@ -42,19 +39,18 @@ std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
 }
 
 // An all-to-all passes between all ranks as messages, whichever host they are on.
-class HostsPlane final : public MessagePlane {
+class TwoLevelPlane final : public MessagePlane {
  public:
-  HostsPlane(const collectives::Board& board, bool probe, JobShape shape,
-             collectives::Transport& transport, collectives::Workspace& workspace,
-             const base::Config& config)
+  TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
+                Workspace& workspace, const base::Config& config)
       : MessagePlane(transport, workspace, Algorithm::kRing,
-                     std::min(config.segment_bytes, base::Bytes(collectives::kMessageBytes))),
+                     std::min(config.segment_bytes, base::Bytes(kMessageBytes))),
         shape_(std::move(shape)),
         slots_(board, probe),
-        algorithm_(collectives::algorithm_of(config.algorithm)) {
-    base::check_eq(shape_.ranks(), transport.size(), "HostsPlane: the shape has all ranks");
+        algorithm_(algorithm_of(config.algorithm)) {
+    base::check_eq(shape_.ranks(), transport.size(), "TwoLevelPlane: the shape has all ranks");
     const std::int32_t position = shape_.position_of(transport.rank());
-    base::check_eq(position, board.rank(), "HostsPlane: the board is that of this host");
+    base::check_eq(position, board.rank(), "TwoLevelPlane: the board is that of this host");
     if (shape_.ranks() > shape_.hosts() && position < shape_.slices()) {
       group_.emplace(transport, ranks_at(shape_, position));
     }
@@ -62,22 +58,22 @@ class HostsPlane final : public MessagePlane {
 
   CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
                           std::uint64_t sequence) override {
-    return collectives::hierarchical_allreduce(job(), tensors, reduction, first_tag(sequence));
+    return two_level_allreduce(context(), tensors, reduction, first_tag(sequence));
   }
   CollectivePtr broadcast(const Views& tensors, std::int32_t root,
                           std::uint64_t sequence) override {
-    return collectives::hierarchical_broadcast(job(), transport(), FusedView(tensors, 1), root,
-                                               first_tag(sequence));
+    return two_level_broadcast(context(), transport(), FusedView(tensors, 1), root,
+                               first_tag(sequence));
   }
   CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override {
-    return collectives::hierarchical_allgather(job(), dtype, blocks, first_tag(sequence));
+    return two_level_allgather(context(), dtype, blocks, first_tag(sequence));
   }
   CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
                                std::uint64_t sequence) override {
-    return collectives::hierarchical_reduce_scatter(job(), blocks, reduction, first_tag(sequence));
+    return two_level_reduce_scatter(context(), blocks, reduction, first_tag(sequence));
   }
   CollectivePtr barrier(std::uint64_t sequence) override {
-    return collectives::hierarchical_barrier(job(), first_tag(sequence));
+    return two_level_barrier(context(), first_tag(sequence));
   }
 
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {
@@ -91,7 +87,7 @@ class HostsPlane final : public MessagePlane {
   }
 
  private:
-  [[nodiscard]] collectives::HostsJob job() {
+  [[nodiscard]] TwoLevelContext context() {
     return {.shape = shape_,
             .rank = transport().rank(),
             .slots = slots_.slots(),
@@ -102,27 +98,26 @@ class HostsPlane final : public MessagePlane {
             .segment = segment()};
   }
   // The ranks of the other hosts that this one talks to; nobody for the ranks without a slice.
-  [[nodiscard]] collectives::Transport* across() {
+  [[nodiscard]] Transport* across() {
     if (group_) return &*group_;
     return shape_.ranks() == shape_.hosts() ? &transport() : nullptr;
   }
   [[nodiscard]] std::string between() const {
     if (algorithm_) {
-      const std::string name(collectives::name_of(*algorithm_));
+      const std::string name(name_of(*algorithm_));
       return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks";
     }
-    const collectives::AlgorithmLimits limits = collectives::limits_for(shape_.hosts());
+    const AlgorithmLimits limits = limits_for(shape_.hosts());
     std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
     const auto add = [&text](Algorithm algorithm, base::Bytes limit) {
       if (limit.value() == 0) return;
-      text += ", " + std::string(collectives::name_of(algorithm)) + " up to " +
-              std::to_string(limit.value());
+      text += ", " + std::string(name_of(algorithm)) + " up to " + std::to_string(limit.value());
     };
     add(Algorithm::kShortSquare, limits.short_square);
     add(Algorithm::kSquare, limits.square);
     add(Algorithm::kDirect, limits.direct);
     text += ", the ring above";
-    const base::Bytes direct = collectives::direct_scatter_limit(shape_.hosts());
+    const base::Bytes direct = direct_scatter_limit(shape_.hosts());
     if (direct == limits.direct) return text;
     return text + " (reduce-scatters: direct up to " + std::to_string(direct.value()) + ")";
   }
@@ -130,17 +125,15 @@ class HostsPlane final : public MessagePlane {
   const JobShape shape_;
   TunedSlots slots_;
   const std::optional<Algorithm> algorithm_;
-  std::optional<collectives::GroupTransport> group_;
+  std::optional<GroupTransport> group_;
 };
 
 }  // namespace
 
-std::unique_ptr<DataPlane> make_hosts_plane(const collectives::Board& board, bool probe,
-                                            const collectives::JobShape& shape,
-                                            collectives::Transport& transport,
-                                            collectives::Workspace& workspace,
-                                            const base::Config& config) {
-  return std::make_unique<HostsPlane>(board, probe, shape, transport, workspace, config);
+std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
+                                                const JobShape& shape, Transport& transport,
+                                                Workspace& workspace, const base::Config& config) {
+  return std::make_unique<TwoLevelPlane>(board, probe, shape, transport, workspace, config);
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

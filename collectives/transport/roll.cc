@@ -38,12 +38,12 @@ const StartTrouble* root_cause(std::span<const StartTrouble> troubles) {
 
 void Roll::next(std::string doing) {
   before_ = std::exchange(doing_, std::move(doing));
-  ++stage_;
+  ++round_;
 }
 
 void Roll::hear(std::int32_t rank, const std::string& host, std::int32_t host_size,
                 base::Instant now) {
-  entries_[base::narrow<std::size_t>(rank)] = {host, host_size, stage_, now};
+  entries_[base::narrow<std::size_t>(rank)] = {host, host_size, round_, now};
 }
 
 void Roll::know_hosts(const std::vector<std::string>& hosts) {
@@ -56,7 +56,7 @@ std::vector<std::int32_t> Roll::missing(base::Instant since) const {
   std::vector<std::int32_t> ranks;
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const Entry& entry = entries_[base::narrow<std::size_t>(rank)];
-    if (entry.stage != stage_ || entry.heard < since) ranks.push_back(rank);
+    if (entry.round != round_ || entry.heard < since) ranks.push_back(rank);
   }
   return ranks;
 }

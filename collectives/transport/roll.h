@@ -32,13 +32,13 @@ class Roll {
 
   // The ranks do something together; what they did before they have all done. "telling addresses".
   void next(std::string doing);
-  [[nodiscard]] std::int32_t stage() const { return stage_; }
+  [[nodiscard]] std::int32_t round() const { return round_; }
 
   // host_size: how many of the job's ranks are on that host; 0 if it does not know.
   void hear(std::int32_t rank, const std::string& host, std::int32_t host_size, base::Instant now);
   void know_hosts(const std::vector<std::string>& hosts);
 
-  // Those who have said nothing in this stage since then, ascending.
+  // Those who have said nothing in this round since then, ascending.
   [[nodiscard]] std::vector<std::int32_t> missing(base::Instant since) const;
   // An error that names them, where they are, and what they did last.
   [[nodiscard]] base::Status absent(const std::vector<std::int32_t>& ranks) const;
@@ -47,7 +47,7 @@ class Roll {
   struct Entry {
     std::string host;
     std::int32_t host_size = 0;
-    std::int32_t stage = 0;  // in which it was heard of
+    std::int32_t round = 0;  // in which it was heard of
     base::Instant heard{};
   };
 
@@ -55,7 +55,7 @@ class Roll {
 
   std::int32_t ranks_;
   std::vector<Entry> entries_;
-  std::int32_t stage_ = 0;
+  std::int32_t round_ = 0;
   std::string doing_;
   std::string before_;
 };

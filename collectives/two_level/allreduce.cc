@@ -14,41 +14,42 @@ namespace {
 
 using fusion::FusedView;
 
-class HierarchicalAllreduce final : public HierarchicalReduction {
+class TwoLevelAllreduce final : public TwoLevelReduction {
  public:
-  using HierarchicalReduction::HierarchicalReduction;
+  using TwoLevelReduction::TwoLevelReduction;
 
  private:
-  Stage across(std::int64_t block) override {
+  Phase across(std::int64_t block) override {
     if (!drives()) return nothing();
-    return allreduce_between(algorithm(), *job().across, job().workspace, sums_of_host(block),
-                             across_hosts(), job().shape.ranks(), job().segment, tag_of(block));
+    return allreduce_between(algorithm(), *context().across, context().workspace,
+                             sums_of_host(block), across_hosts(), context().shape.ranks(),
+                             context().segment, tag_of(block));
   }
-  Stage after(std::int64_t block) override {
-    return host_allgather(job().slots,
-                          slices(block).with_input_at(job().slots.rank(), memory_of(block)),
-                          job().tuning);
+  Phase after(std::int64_t block) override {
+    return in_host_allgather(context().slots,
+                             slices(block).with_input_at(context().slots.rank(), memory_of(block)),
+                             context().tuning);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Collective> hierarchical_allreduce(const HostsJob& job,
-                                                   const std::vector<base::TensorView>& tensors,
-                                                   const Reduction& reduction, int first_tag) {
-  const JobShape& shape = job.shape;
-  base::check(shape.hosts() > 1, "hierarchical_allreduce: at least two hosts");
+std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
+                                                const std::vector<base::TensorView>& tensors,
+                                                const Reduction& reduction, int first_tag) {
+  const JobShape& shape = context.shape;
+  base::check(shape.hosts() > 1, "two_level_allreduce: at least two hosts");
   FusedView view(tensors, shape.hosts());
   const base::Bytes bytes = bytes_on_wire(view, reduction);
-  const Algorithm algorithm = job.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
+  const Algorithm algorithm = context.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(job));
-    return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, algorithm,
-                                                   std::move(plan), first_tag);
+    BlockPlan plan(view, slices_for(bytes, shape), block_of(context));
+    return std::make_unique<TwoLevelAllreduce>(context, std::move(view), reduction, algorithm,
+                                               std::move(plan), first_tag);
   }
   // One rank on every host has nothing to sum before.
-  return allreduce_between(algorithm, *job.across, job.workspace, std::move(view), reduction,
-                           shape.ranks(), job.segment, first_tag);
+  return allreduce_between(algorithm, *context.across, context.workspace, std::move(view),
+                           reduction, shape.ranks(), context.segment, first_tag);
 }
 
 }  // namespace ronde::collectives

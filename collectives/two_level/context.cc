@@ -13,10 +13,11 @@ using fusion::FusedView;
 using fusion::ViewPart;
 
 // A few segments of every chunk, where there are not too many hosts.
-Bytes block_of(const HostsJob& job) {
+Bytes block_of(const TwoLevelContext& context) {
   constexpr std::int64_t kBlockBytes = 1 << 20;
   constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-  return job.block.value_or(Bytes(std::max(kBlockBytes, job.shape.hosts() * kSmallestPartBytes)));
+  return context.block.value_or(
+      Bytes(std::max(kBlockBytes, context.shape.hosts() * kSmallestPartBytes)));
 }
 
 std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {

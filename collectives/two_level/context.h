@@ -18,7 +18,7 @@ namespace ronde::collectives {
 
 // What it refers to must outlive the collectives. All ranks give the same shape, algorithm, segment
 // and block; those of a host the same tuning.
-struct HostsJob {
+struct TwoLevelContext {
   const JobShape& shape;
   std::int32_t rank = 0;
   // Of this rank's host; a rank there is a position.
@@ -35,7 +35,7 @@ struct HostsJob {
 };
 
 // What a slice of a block has at most.
-[[nodiscard]] base::Bytes block_of(const HostsJob& job);
+[[nodiscard]] base::Bytes block_of(const TwoLevelContext& context);
 
 // How many of the shape's slices a vector is cut into, of so many bytes as they travel: a short one
 // is not worth a message from every rank. Pure.

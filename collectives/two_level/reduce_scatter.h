@@ -27,8 +27,8 @@ namespace ronde::collectives {
 // Over at least two hosts. blocks[r] is what rank r gets: with an input everywhere, and an output
 // on rank r, which may be its input. They may differ in length, and be empty. Uses all of
 // kTagsPerCollective tags.
-[[nodiscard]] std::unique_ptr<Collective> hierarchical_reduce_scatter(
-    const HostsJob& job, const std::vector<base::TensorView>& blocks, const Reduction& reduction,
-    int first_tag);
+[[nodiscard]] std::unique_ptr<Collective> two_level_reduce_scatter(
+    const TwoLevelContext& context, const std::vector<base::TensorView>& blocks,
+    const Reduction& reduction, int first_tag);
 
 }  // namespace ronde::collectives

@@ -36,47 +36,48 @@ Bytes bytes_on_wire(const FusedView& view, const Reduction& reduction) {
   return Bytes(view.bytes().value() / base::size_of(reduction.dtype) * base::size_of(wire));
 }
 
-HierarchicalReduction::HierarchicalReduction(const HostsJob& job, FusedView view,
-                                             const Reduction& reduction, Algorithm algorithm,
-                                             BlockPlan plan, int first_tag)
-    : HostStages(plan.blocks(), first_tag),
-      job_(job),
+TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView view,
+                                     const Reduction& reduction, Algorithm algorithm,
+                                     BlockPlan plan, int first_tag)
+    : TwoLevelPhases(plan.blocks(), first_tag),
+      context_(context),
       view_(std::move(view)),
       in_host_(in_host(reduction)),
       across_hosts_(between_hosts(reduction)),
       algorithm_(algorithm),
       plan_(std::move(plan)),
-      memory_(job.workspace) {}
+      memory_(context.workspace) {}
 
-Status HierarchicalReduction::open() {
+Status TwoLevelReduction::open() {
   if (!drives()) return {};
-  base::check(job_.across != nullptr && job_.across->size() == job_.shape.hosts(),
-              "HierarchicalReduction: one rank of each host");
+  base::check(context_.across != nullptr && context_.across->size() == context_.shape.hosts(),
+              "TwoLevelReduction: one rank of each host");
   const std::int64_t blocks = std::min(kBlocks, plan_.blocks());
-  RONDE_RETURN_IF_ERROR(memory_.acquire(*job_.across, Bytes(blocks * plan_.slice_bytes().value())));
-  memory_.nothing_points_here();  // requests point at the segments of stage B
+  RONDE_RETURN_IF_ERROR(
+      memory_.acquire(*context_.across, Bytes(blocks * plan_.slice_bytes().value())));
+  memory_.nothing_points_here();  // requests point at the segments of phase B
   return {};
 }
 
-HostStages::Stage HierarchicalReduction::before(std::int64_t block) {
+TwoLevelPhases::Phase TwoLevelReduction::before(std::int64_t block) {
   if (block == 0) RONDE_RETURN_IF_ERROR(open());
   FusedView& by_position = slices_[static_cast<std::size_t>(block % kBlocks)];
-  by_position = FusedView::of_parts(view_, plan_.parts_by_position(block, job_.slots.ranks()));
-  return host_reduce_scatter(job_.slots,
-                             by_position.with_output_at(job_.slots.rank(), memory_of(block)),
-                             in_host_, job_.tuning);
+  by_position = FusedView::of_parts(view_, plan_.parts_by_position(block, context_.slots.ranks()));
+  return in_host_reduce_scatter(context_.slots,
+                                by_position.with_output_at(context_.slots.rank(), memory_of(block)),
+                                in_host_, context_.tuning);
 }
 
-std::byte* HierarchicalReduction::memory_of(std::int64_t block) const {
+std::byte* TwoLevelReduction::memory_of(std::int64_t block) const {
   return drives() ? memory_.memory() + block % kBlocks * plan_.slice_bytes().value() : nullptr;
 }
 
-FusedView HierarchicalReduction::sums_of_host(std::int64_t block) const {
+FusedView TwoLevelReduction::sums_of_host(std::int64_t block) const {
   const base::DType dtype = across_hosts_.dtype;
   std::vector<base::TensorView> chunks;
   std::byte* next = memory_of(block);
   for (int chunk = 0; chunk < plan_.chunks(); ++chunk) {
-    const std::int64_t bytes = plan_.part(block, job_.slots.rank(), chunk).length();
+    const std::int64_t bytes = plan_.part(block, context_.slots.rank(), chunk).length();
     chunks.push_back({next, next, base::Elements(bytes / base::size_of(dtype)), dtype});
     next += bytes;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reductions of a job over several hosts share: stage A, which sums inside each host, and
-// the engine memory that stage B reduces in place and stage C reads.
+// What the reductions of a job over several hosts share: phase A, which sums inside each host, and
+// the engine memory that phase B reduces in place and phase C reads.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 #include "collectives/transport/workspace.h"
 #include "collectives/two_level/blocks.h"
 #include "collectives/two_level/context.h"
-#include "collectives/two_level/stages.h"
+#include "collectives/two_level/phases.h"
 #include "fusion/fused_view.h"
 
 namespace ronde::collectives {
@@ -23,14 +23,14 @@ namespace ronde::collectives {
 [[nodiscard]] base::Bytes bytes_on_wire(const fusion::FusedView& view, const Reduction& reduction);
 
 // Thread safety: one thread at a time (whoever has the agent's role).
-class HierarchicalReduction : public HostStages {
+class TwoLevelReduction : public TwoLevelPhases {
  public:
-  // The view, which the plan is of, has a chunk for each host; the algorithm is for stage B.
-  HierarchicalReduction(const HostsJob& job, fusion::FusedView view, const Reduction& reduction,
-                        Algorithm algorithm, BlockPlan plan, int first_tag);
+  // The view, which the plan is of, has a chunk for each host; the algorithm is for phase B.
+  TwoLevelReduction(const TwoLevelContext& context, fusion::FusedView view,
+                    const Reduction& reduction, Algorithm algorithm, BlockPlan plan, int first_tag);
 
  protected:
-  [[nodiscard]] const HostsJob& job() const { return job_; }
+  [[nodiscard]] const TwoLevelContext& context() const { return context_; }
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
   [[nodiscard]] const BlockPlan& plan() const { return plan_; }
   [[nodiscard]] Algorithm algorithm() const { return algorithm_; }
@@ -38,7 +38,7 @@ class HierarchicalReduction : public HostStages {
   [[nodiscard]] const Reduction& across_hosts() const { return across_hosts_; }
 
   // Whether this rank has a slice.
-  [[nodiscard]] bool drives() const { return job_.slots.rank() < plan_.slices(); }
+  [[nodiscard]] bool drives() const { return context_.slots.rank() < plan_.slices(); }
   // Where this rank's slice of a block lies, chunk after chunk; nullptr where it has none.
   [[nodiscard]] std::byte* memory_of(std::int64_t block) const;
   // That slice: what this host adds up to, in place, with a chunk for each host.
@@ -50,10 +50,10 @@ class HierarchicalReduction : public HostStages {
   }
 
  private:
-  Stage before(std::int64_t block) final;
+  Phase before(std::int64_t block) final;
   base::Status open();
 
-  const HostsJob job_;
+  const TwoLevelContext context_;
   const fusion::FusedView view_;
   const Reduction in_host_;
   const Reduction across_hosts_;

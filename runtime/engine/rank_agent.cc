@@ -41,7 +41,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       announcements_(board_.announce_writer()),
       decisions_(board_.decision_reader(kLeader)),
       links_(job.take_links()),
-      lead_(make_lead()),
+      control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.make_transport()),
       executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
@@ -56,18 +56,20 @@ void RankAgent::keep_what_mpi_may_write() {
   [[maybe_unused]] auto* const kept = workspace_.release();
 }
 
-std::unique_ptr<DataPlane> RankAgent::make_plane() {
+std::unique_ptr<collectives::DataPlane> RankAgent::make_plane() {
   if (job_.shape().hosts() > 1) {
-    return make_hosts_plane(board_, job_.probes(), job_.shape(), *transport_, *workspace_, config_);
+    return collectives::make_two_level_plane(board_, job_.probes(), job_.shape(), *transport_,
+                                             *workspace_, config_);
   }
   // On one host a named algorithm counts every rank as a host.
   if (const auto forced = collectives::algorithm_of(config_.algorithm)) {
-    return make_ring_plane(*transport_, *workspace_, config_.segment_bytes, *forced);
+    return collectives::make_message_plane(*transport_, *workspace_, config_.segment_bytes,
+                                           *forced);
   }
-  return make_host_plane(board_, job_.probes());
+  return collectives::make_in_host_plane(board_, job_.probes());
 }
 
-std::unique_ptr<Lead> RankAgent::make_lead() {
+std::unique_ptr<ControlNode> RankAgent::make_control_node() {
   if (board_.rank() != kLeader) return nullptr;
   if (job_.rank() != kCoordinator) {
     return std::make_unique<Relay>(board_, job_.shape(), job_.host(), *links_);
@@ -120,7 +122,7 @@ Instant RankAgent::next_deadline() {
   Instant next = patience >= kNever - now ? kNever : now + patience;
   next = std::min(next, next_stall());
   if (executor_.awaits_device()) next = std::min(next, now + kDevicePoll);
-  if (lead_) next = std::min(next, lead_->next_deadline());
+  if (control_node_) next = std::min(next, control_node_->next_deadline());
   return next;
 }
 
@@ -185,8 +187,8 @@ bool RankAgent::check_failure() {
 Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(flush_announcements());
   int work = 0;
-  if (lead_) {
-    const auto led = step_lead();
+  if (control_node_) {
+    const auto led = step_control_node();
     RONDE_RETURN_IF_ERROR(led.status());
     work += *led;
   }
@@ -198,16 +200,16 @@ Result<int> RankAgent::step() {
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
   // Nobody rings for these: a batch that was left in the middle of its stride, and what the
   // coordinator held back until the last batch had ended.
-  if (lead_) lead_->hold_devices_back(executor_.device_full());
-  left_over_ = strides_ || (lead_ && !executor_.busy() && lead_->waits_for_idle());
+  if (control_node_) control_node_->hold_devices_back(executor_.device_full());
+  left_over_ = strides_ || (control_node_ && !executor_.busy() && control_node_->waits_for_idle());
   return work + *read + *executed;
 }
 
-Result<int> RankAgent::step_lead() {
-  lead_->hold_devices_back(executor_.device_full());
-  auto led = lead_->step(!executor_.busy());
+Result<int> RankAgent::step_control_node() {
+  control_node_->hold_devices_back(executor_.device_full());
+  auto led = control_node_->step(!executor_.busy());
   RONDE_RETURN_IF_ERROR(led.status());
-  lead_drained_.store(lead_->drained(), std::memory_order_release);
+  control_drained_.store(control_node_->drained(), std::memory_order_release);
   // What had come has been read, so that only something new wakes the background thread again.
   if (!links_watched_.exchange(true, std::memory_order_acq_rel)) {
     RONDE_RETURN_IF_ERROR(hooks_.watch(links_->fd()));
@@ -292,9 +294,9 @@ void RankAgent::close() {
   keep_what_mpi_may_write();
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
-  if (!lead_) board_.doorbell(kLeader).ring();
+  if (!control_node_) board_.doorbell(kLeader).ring();
   if (links_ && !failed()) links_->say_good_bye();
-  lead_.reset();
+  control_node_.reset();
   links_.reset();
 }
 

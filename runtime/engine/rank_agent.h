@@ -24,8 +24,8 @@
 #include "runtime/execute/executor.h"
 #include "runtime/job/job.h"
 #include "runtime/links/tcp_links.h"
+#include "runtime/negotiate/control_node.h"
 #include "runtime/negotiate/coordinator.h"
-#include "runtime/negotiate/lead.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/tensor_table.h"
 
@@ -90,7 +90,9 @@ class RankAgent final : public Agent {
   [[nodiscard]] Completion& drained() { return drained_; }
   void want_drained() { drain_wanted_.store(true, std::memory_order_release); }
   // On a leader: everything that was decided can be read by the others.
-  [[nodiscard]] bool lead_drained() const { return lead_drained_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool lead_drained() const {
+    return control_drained_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // The first error that ended a work after want_drained(), and how many there were.
@@ -118,9 +120,9 @@ class RankAgent final : public Agent {
   void close();
 
  private:
-  std::unique_ptr<DataPlane> make_plane();
-  std::unique_ptr<Lead> make_lead();
-  base::Result<int> step_lead();
+  std::unique_ptr<collectives::DataPlane> make_plane();
+  std::unique_ptr<ControlNode> make_control_node();
+  base::Result<int> step_control_node();
   int look_and_step();
   bool check_failure();
   base::Result<int> step();
@@ -146,7 +148,7 @@ class RankAgent final : public Agent {
   void on_departed(std::int32_t rank);
   void keep_what_mpi_may_write();
   void complete_once(Completion& completion);
-  void ring_lead(bool wake);
+  void ring_leader(bool wake);
   base::Status flush_announcements();
 
   Job& job_;
@@ -162,8 +164,8 @@ class RankAgent final : public Agent {
   std::atomic<bool> backlog_{false};
 
   collectives::StreamReader decisions_;
-  std::unique_ptr<LeaderLinks> links_;                 // outlives the lead
-  std::unique_ptr<Lead> lead_;                         // on the leader of the host
+  std::unique_ptr<TcpLinks> links_;                    // outlives the lead
+  std::unique_ptr<ControlNode> control_node_;          // on the leader of the host
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<collectives::Transport> transport_;
   Executor executor_;
@@ -176,7 +178,7 @@ class RankAgent final : public Agent {
   Completion departed_;
   Completion drained_;
   std::atomic<bool> drain_wanted_{false};
-  std::atomic<bool> lead_drained_{true};
+  std::atomic<bool> control_drained_{true};
   std::atomic<bool> links_watched_{true};
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};

@@ -23,7 +23,7 @@ Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool
       control_bytes_.fetch_add(sizeof(std::uint64_t), std::memory_order_relaxed);
       if (arrival == collectives::Arrival::kLast) {
         board_.push_ready(ticket.entry);
-        ring_lead(wake);
+        ring_leader(wake);
       }
       return {};
     }
@@ -44,12 +44,12 @@ Status RankAgent::announce(const Announcement& announcement, bool wake) {
     RONDE_RETURN_IF_ERROR(announcements_.post(bytes));
     backlog_.store(announcements_.backlog().value() > 0, std::memory_order_seq_cst);
   }
-  ring_lead(wake);
+  ring_leader(wake);
   return {};
 }
 
-void RankAgent::ring_lead(bool wake) {
-  if (lead_) {
+void RankAgent::ring_leader(bool wake) {
+  if (control_node_) {
     hooks_.notify(wake);
   } else {
     board_.doorbell(kLeader).ring();

@@ -57,8 +57,8 @@ std::vector<base::TensorView> exchanged_blocks(const LocalTensor& tensor) {
 
 class Launch final : public Collective {
  public:
-  Launch(const ExecutableBatch& batch, Device& device, DataPlane& plane, std::int32_t rank,
-         std::int32_t size, Launched& launched)
+  Launch(const ExecutableBatch& batch, Device& device, collectives::DataPlane& plane,
+         std::int32_t rank, std::int32_t size, Launched& launched)
       : batch_(batch),
         device_(device),
         plane_(plane),
@@ -157,12 +157,12 @@ class Launch final : public Collective {
 
   const ExecutableBatch& batch_;
   Device& device_;
-  DataPlane& plane_;
+  collectives::DataPlane& plane_;
   const std::int32_t rank_;
   const std::int32_t size_;
   Launched& launched_;
   std::vector<std::int64_t> received_;
-  DataPlane::CollectivePtr exchange_;  // writes into what is above
+  collectives::DataPlane::CollectivePtr exchange_;  // writes into what is above
 };
 
 }  // namespace
@@ -174,8 +174,8 @@ ronde_plugin_tensor plugin_tensor(const base::TensorView& view,
 }
 
 std::unique_ptr<Collective> launch_on_device(const ExecutableBatch& batch, Device& device,
-                                             DataPlane& plane, std::int32_t rank, std::int32_t size,
-                                             Launched& launched) {
+                                             collectives::DataPlane& plane, std::int32_t rank,
+                                             std::int32_t size, Launched& launched) {
   return std::make_unique<Launch>(batch, device, plane, rank, size, launched);
 }
 

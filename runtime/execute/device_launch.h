@@ -24,8 +24,9 @@ struct Launched {
 // referred to must outlive it.
 std::unique_ptr<collectives::Collective> launch_on_device(const ExecutableBatch& batch,
                                                           collectives::Device& device,
-                                                          DataPlane& plane, std::int32_t rank,
-                                                          std::int32_t size, Launched& launched);
+                                                          collectives::DataPlane& plane,
+                                                          std::int32_t rank, std::int32_t size,
+                                                          Launched& launched);
 
 // A tensor of the device as the plug-in sees it.
 [[nodiscard]] ronde_plugin_tensor plugin_tensor(const base::TensorView& view,

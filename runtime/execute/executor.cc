@@ -13,8 +13,8 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-Executor::Executor(std::unique_ptr<DataPlane> plane, std::int32_t rank, std::int32_t size,
-                   int watch)
+Executor::Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank,
+                   std::int32_t size, int watch)
     : plane_(std::move(plane)), rank_(rank), size_(size), watch_(watch) {}
 
 Executor::~Executor() { close_device(); }
@@ -24,7 +24,7 @@ void Executor::use(std::shared_ptr<collectives::Device> device, bool direct) {
   direct_ = direct;
 }
 
-Result<DataPlane::CollectivePtr> Executor::make(const ExecutableBatch& batch) {
+Result<collectives::DataPlane::CollectivePtr> Executor::make(const ExecutableBatch& batch) {
   const Signature& is = batch.agreed.signature;
   if (on_device(is)) return make_on_device(batch);
   switch (is.operation) {
@@ -49,7 +49,8 @@ Result<DataPlane::CollectivePtr> Executor::make(const ExecutableBatch& batch) {
   return Status::error(Code::kInternal, "a batch with an unknown operation");
 }
 
-Result<DataPlane::CollectivePtr> Executor::make_on_device(const ExecutableBatch& batch) {
+Result<collectives::DataPlane::CollectivePtr> Executor::make_on_device(
+    const ExecutableBatch& batch) {
   if (device_ == nullptr) {
     return Status::error(Code::kInternal, "a batch for devices where there is none");
   }
@@ -57,7 +58,7 @@ Result<DataPlane::CollectivePtr> Executor::make_on_device(const ExecutableBatch&
   return launch_on_device(batch, *device_, *plane_, rank_, size_, launched_);
 }
 
-DataPlane::CollectivePtr Executor::make_all_to_all(const ExecutableBatch& batch) {
+collectives::DataPlane::CollectivePtr Executor::make_all_to_all(const ExecutableBatch& batch) {
   const LocalTensorPtr& tensor = batch.tensors.front();
   return plane_->all_to_all(
       {tensor->views.front().input, tensor->splits, base::Bytes(row_bytes_of(tensor->signature))},

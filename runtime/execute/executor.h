@@ -28,7 +28,8 @@ class Executor {
  public:
   // `watch`: how often a step looks again before it says that nothing can go on; 0 where ranks
   // outnumber cores.
-  Executor(std::unique_ptr<DataPlane> plane, std::int32_t rank, std::int32_t size, int watch);
+  Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, std::int32_t size,
+           int watch);
 
   ~Executor();
   Executor(const Executor&) = delete;
@@ -80,12 +81,12 @@ class Executor {
   };
   static constexpr std::size_t kMostUnderWay = 2;
 
-  base::Result<DataPlane::CollectivePtr> make(const ExecutableBatch& batch);
-  base::Result<DataPlane::CollectivePtr> make_on_device(const ExecutableBatch& batch);
+  base::Result<collectives::DataPlane::CollectivePtr> make(const ExecutableBatch& batch);
+  base::Result<collectives::DataPlane::CollectivePtr> make_on_device(const ExecutableBatch& batch);
   void conclude(std::vector<ExecutableBatch>& finished);
-  [[nodiscard]] DataPlane::CollectivePtr make_all_to_all(const ExecutableBatch& batch);
+  [[nodiscard]] collectives::DataPlane::CollectivePtr make_all_to_all(const ExecutableBatch& batch);
 
-  const std::unique_ptr<DataPlane> plane_;
+  const std::unique_ptr<collectives::DataPlane> plane_;
   const std::int32_t rank_;
   const std::int32_t size_;
   const int watch_;

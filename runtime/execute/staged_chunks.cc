@@ -22,8 +22,8 @@ constexpr std::int64_t kLine = 64;
 
 class StagedChunks final : public Collective {
  public:
-  StagedChunks(const ExecutableBatch& batch, Device& device, DataPlane& plane, StagingLanes& lanes,
-               std::int32_t rank)
+  StagedChunks(const ExecutableBatch& batch, Device& device, collectives::DataPlane& plane,
+               StagingLanes& lanes, std::int32_t rank)
       : batch_(batch),
         is_(batch.agreed.signature),
         plane_(plane),
@@ -106,7 +106,7 @@ class StagedChunks final : public Collective {
     return true;
   }
   // One after another with the tags of one batch: messages between two ranks keep their order.
-  [[nodiscard]] DataPlane::CollectivePtr make(std::size_t chunk) {
+  [[nodiscard]] collectives::DataPlane::CollectivePtr make(std::size_t chunk) {
     std::vector<base::TensorView> parts;
     for (const ChunkPart& part : chunks_[chunk]) {
       std::byte* const memory = memory_of(chunk) + part.offset;
@@ -120,7 +120,7 @@ class StagedChunks final : public Collective {
 
   const ExecutableBatch& batch_;
   const Signature& is_;
-  DataPlane& plane_;
+  collectives::DataPlane& plane_;
   StagingLanes& lanes_;
   const std::vector<base::TensorView> views_;
   std::vector<collectives::ReadyMarkPtr> ready_;  // of each view
@@ -131,7 +131,7 @@ class StagedChunks final : public Collective {
   std::size_t out_ = 0;
   std::size_t moving_ = 0;
   std::size_t in_ = 0;
-  DataPlane::CollectivePtr collective_;
+  collectives::DataPlane::CollectivePtr collective_;
 };
 
 }  // namespace
@@ -159,8 +159,8 @@ std::vector<std::vector<ChunkPart>> cut_into_chunks(const std::vector<base::Tens
 }
 
 Result<std::unique_ptr<Collective>> staged_chunks(const ExecutableBatch& batch, Device& device,
-                                                  DataPlane& plane, StagingLanes& lanes,
-                                                  std::int32_t rank) {
+                                                  collectives::DataPlane& plane,
+                                                  StagingLanes& lanes, std::int32_t rank) {
   while (lanes.memory.size() < StagingLanes::kLanes) {
     auto memory = device.allocate_staging(static_cast<std::size_t>(StagingLanes::kChunkBytes));
     RONDE_RETURN_IF_ERROR(memory.status());

@@ -43,7 +43,7 @@ struct ChunkPart {
 
 base::Result<std::unique_ptr<collectives::Collective>> staged_chunks(const ExecutableBatch& batch,
                                                                      collectives::Device& device,
-                                                                     DataPlane& plane,
+                                                                     collectives::DataPlane& plane,
                                                                      StagingLanes& lanes,
                                                                      std::int32_t rank);
 

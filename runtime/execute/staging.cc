@@ -23,8 +23,8 @@ namespace {
 // Everything out, one collective, everything in.
 class StagedWhole : public Collective {
  public:
-  StagedWhole(const ExecutableBatch& batch, Device& device, DataPlane& plane, std::int32_t rank,
-              std::int32_t size)
+  StagedWhole(const ExecutableBatch& batch, Device& device, collectives::DataPlane& plane,
+              std::int32_t rank, std::int32_t size)
       : batch_(batch), device_(device), plane_(plane), rank_(rank), size_(size), copies_(device) {}
 
   Result<StepResult> step() override {
@@ -54,12 +54,12 @@ class StagedWhole : public Collective {
 
  protected:
   virtual Status copy_out() = 0;
-  virtual Result<DataPlane::CollectivePtr> make() = 0;
+  virtual Result<collectives::DataPlane::CollectivePtr> make() = 0;
   virtual Status copy_in() = 0;
 
   [[nodiscard]] const LocalTensor& tensor() const { return *batch_.tensors.front(); }
   [[nodiscard]] const ExecutableBatch& batch() const { return batch_; }
-  [[nodiscard]] DataPlane& plane() const { return plane_; }
+  [[nodiscard]] collectives::DataPlane& plane() const { return plane_; }
   [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] std::int32_t rank() const { return rank_; }
   [[nodiscard]] std::int32_t size() const { return size_; }
@@ -91,12 +91,12 @@ class StagedWhole : public Collective {
 
   const ExecutableBatch& batch_;
   Device& device_;
-  DataPlane& plane_;
+  collectives::DataPlane& plane_;
   const std::int32_t rank_;
   const std::int32_t size_;
   Stage stage_ = Stage::kBegin;
   StagedCopies copies_;
-  DataPlane::CollectivePtr collective_;
+  collectives::DataPlane::CollectivePtr collective_;
 };
 
 class StagedAllgather final : public StagedWhole {
@@ -113,7 +113,7 @@ class StagedAllgather final : public StagedWhole {
     gathered_ = std::move(*gathered);
     return take(tensor().bytes(), mine_);
   }
-  Result<DataPlane::CollectivePtr> make() override {
+  Result<collectives::DataPlane::CollectivePtr> make() override {
     std::byte* next = gathered_.get();
     for (base::TensorView& block : blocks_) {
       block.output = next;
@@ -142,7 +142,7 @@ class StagedReduceScatter final : public StagedWhole {
  private:
   Status copy_out() override { return take(tensor().bytes(), whole_); }
   // In place: into this rank's rows of its own copy.
-  Result<DataPlane::CollectivePtr> make() override {
+  Result<collectives::DataPlane::CollectivePtr> make() override {
     auto blocks = scattered_blocks(batch(), rank(), size());
     std::byte* next = whole_.get();
     for (base::TensorView& block : blocks) {
@@ -166,7 +166,7 @@ class StagedAllToAll final : public StagedWhole {
 
  private:
   Status copy_out() override { return take(tensor().bytes(), sent_); }
-  Result<DataPlane::CollectivePtr> make() override {
+  Result<collectives::DataPlane::CollectivePtr> make() override {
     return plane().all_to_all(
         {sent_.get(), tensor().splits, base::Bytes(row_bytes_of(tensor().signature))},
         [this](std::span<const std::int64_t> rows) -> Result<std::span<std::byte>> {
@@ -198,15 +198,17 @@ class StagedBarrier final : public StagedWhole {
   Status copy_out() override {
     return copies().out(plugin_tensor({}, tensor().ready.front()), base::DType::kU8, {});
   }
-  Result<DataPlane::CollectivePtr> make() override { return plane().barrier(batch().sequence); }
+  Result<collectives::DataPlane::CollectivePtr> make() override {
+    return plane().barrier(batch().sequence);
+  }
   Status copy_in() override { return {}; }
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Collective>> stage(const ExecutableBatch& batch, Device& device,
-                                          DataPlane& plane, StagingLanes& lanes, std::int32_t rank,
-                                          std::int32_t size) {
+                                          collectives::DataPlane& plane, StagingLanes& lanes,
+                                          std::int32_t rank, std::int32_t size) {
   const auto whole = [&]<class Kind>(std::in_place_type_t<Kind>) -> std::unique_ptr<Collective> {
     return std::make_unique<Kind>(batch, device, plane, rank, size);
   };

@@ -19,7 +19,8 @@ namespace ronde::runtime {
 // end, into the lanes and the user's memory, until the device is aborted.
 base::Result<std::unique_ptr<collectives::Collective>> stage(const ExecutableBatch& batch,
                                                              collectives::Device& device,
-                                                             DataPlane& plane, StagingLanes& lanes,
-                                                             std::int32_t rank, std::int32_t size);
+                                                             collectives::DataPlane& plane,
+                                                             StagingLanes& lanes, std::int32_t rank,
+                                                             std::int32_t size);
 
 }  // namespace ronde::runtime

@@ -53,7 +53,7 @@ class Job {
   [[nodiscard]] virtual collectives::Board& board() = 0;
   // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
   // Elsewhere nullptr.
-  virtual std::unique_ptr<LeaderLinks> take_links() = 0;
+  virtual std::unique_ptr<TcpLinks> take_links() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
   // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
   // the job may, and this says why: "the program started MPI with MPI_THREAD_FUNNELED".

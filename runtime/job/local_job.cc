@@ -47,7 +47,7 @@ class LocalMember final : public Job {
  public:
   LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const collectives::JobShape& shape,
               std::shared_ptr<collectives::LocalHub> hub, collectives::Board board,
-              Doorbells doorbells, std::unique_ptr<LeaderLinks> links)
+              Doorbells doorbells, std::unique_ptr<TcpLinks> links)
       : job_(std::move(job)),
         rank_(rank),
         shape_(shape),
@@ -61,7 +61,7 @@ class LocalMember final : public Job {
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
-  [[nodiscard]] std::unique_ptr<LeaderLinks> take_links() override { return std::move(links_); }
+  [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return std::make_unique<collectives::LocalTransport>(
         hub_, rank_, [doorbells = doorbells_](int to) { doorbells.ring(to); });
@@ -85,7 +85,7 @@ class LocalMember final : public Job {
   std::shared_ptr<collectives::LocalHub> hub_;
   collectives::Board board_;
   const Doorbells doorbells_;
-  std::unique_ptr<LeaderLinks> links_;
+  std::unique_ptr<TcpLinks> links_;
   const std::int64_t cores_;
 };
 
@@ -244,9 +244,9 @@ Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
   Host& here = hosts_[base::narrow<std::size_t>(shape_.host_of(rank))];
   auto board = collectives::Board::attach(here.memory, shape_.position_of(rank), here.event_fds);
   RONDE_RETURN_IF_ERROR(board.status());
-  std::unique_ptr<LeaderLinks> links;
+  std::unique_ptr<TcpLinks> links;
   if (shape_.hosts() > 1 && shape_.position_of(rank) == 0) {
-    auto opened = LeaderLinks::open(std::exchange(here.links, {}));
+    auto opened = TcpLinks::open(std::exchange(here.links, {}));
     RONDE_RETURN_IF_ERROR(opened.status());
     links = std::move(*opened);
   }

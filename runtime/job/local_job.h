@@ -20,7 +20,7 @@
 #include "collectives/transport/local.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/job.h"
-#include "runtime/links/host_links.h"
+#include "runtime/links/frame_socket.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -59,7 +59,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   struct Host {
     collectives::EventFds event_fds;
     std::shared_ptr<collectives::SharedMemory> memory;
-    HostLinks links;  // until the leader takes them
+    LinkEnds links;  // until the leader takes them
   };
 
   explicit LocalJob(const collectives::JobShape& shape) : shape_(shape) {}

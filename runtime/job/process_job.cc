@@ -38,8 +38,8 @@ namespace {
 class ProcessJob final : public Job {
  public:
   ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
-             collectives::JobShape shape, collectives::Board board,
-             std::unique_ptr<LeaderLinks> links, std::string table, std::int64_t cores)
+             collectives::JobShape shape, collectives::Board board, std::unique_ptr<TcpLinks> links,
+             std::string table, std::int64_t cores)
       : communicator_(std::move(communicator)),
         shape_(std::move(shape)),
         board_(std::move(board)),
@@ -52,7 +52,7 @@ class ProcessJob final : public Job {
   [[nodiscard]] std::string table() const override { return table_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
-  [[nodiscard]] std::unique_ptr<LeaderLinks> take_links() override { return std::move(links_); }
+  [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return communicator_->transport();
   }
@@ -113,7 +113,7 @@ class ProcessJob final : public Job {
   std::unique_ptr<collectives::MpiCommunicator> communicator_;
   const collectives::JobShape shape_;
   collectives::Board board_;
-  std::unique_ptr<LeaderLinks> links_;  // until the agent takes them
+  std::unique_ptr<TcpLinks> links_;  // until the agent takes them
   const std::string table_;
   const std::int64_t cores_;
 };
@@ -247,7 +247,7 @@ class Opening {
                               leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
                               base::Log(config_.log_level, communicator_.rank()));
     RONDE_RETURN_IF_ERROR(met.status());
-    auto links = LeaderLinks::open(std::move(*met));
+    auto links = TcpLinks::open(std::move(*met));
     RONDE_RETURN_IF_ERROR(links.status());
     links_ = std::move(*links);
     return {};
@@ -265,7 +265,7 @@ class Opening {
   std::optional<LeaderMeeting> meeting_;
   std::optional<collectives::JobShape> shape_;
   std::optional<collectives::Board> board_;
-  std::unique_ptr<LeaderLinks> links_;
+  std::unique_ptr<TcpLinks> links_;
 };
 
 Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicator> communicator,

@@ -81,7 +81,7 @@ Result<std::optional<std::span<const std::byte>>> FrameReader::next() {
   return frame;
 }
 
-Status LeaderLink::queue(std::span<const std::byte> frame) {
+Status FrameSocket::queue(std::span<const std::byte> frame) {
   if (frame.empty() || frame.size() > kLongestFrame) {
     return Status::error(Code::kInvalidArgument,
                          "a frame of " + std::to_string(frame.size()) + " bytes for " + peer() +
@@ -101,12 +101,12 @@ Status LeaderLink::queue(std::span<const std::byte> frame) {
   return {};
 }
 
-Status LeaderLink::send(std::span<const std::byte> frame) {
+Status FrameSocket::send(std::span<const std::byte> frame) {
   RONDE_RETURN_IF_ERROR(queue(frame));
   return full_ ? Status() : flush().status();
 }
 
-Result<bool> LeaderLink::flush() {
+Result<bool> FrameSocket::flush() {
   while (backlogged()) {
     const ssize_t sent =
         ::send(fd(), out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -133,12 +133,12 @@ Result<bool> LeaderLink::flush() {
   return true;
 }
 
-void LeaderLink::drop_output() {
+void FrameSocket::drop_output() {
   out_.clear();
   written_ = 0;
 }
 
-Result<std::optional<std::span<const std::byte>>> LeaderLink::receive() {
+Result<std::optional<std::span<const std::byte>>> FrameSocket::receive() {
   for (;;) {
     auto frame = reader_.next();
     if (!frame.ok()) {
@@ -152,7 +152,7 @@ Result<std::optional<std::span<const std::byte>>> LeaderLink::receive() {
   }
 }
 
-Result<bool> LeaderLink::read_some() {
+Result<bool> FrameSocket::read_some() {
   const std::span<std::byte> room = reader_.room();
   for (;;) {
     const ssize_t size = ::recv(fd(), room.data(), room.size(), MSG_DONTWAIT);
@@ -181,7 +181,7 @@ Result<bool> LeaderLink::read_some() {
   }
 }
 
-void LeaderLink::close_with(std::string reason) {
+void FrameSocket::close_with(std::string reason) {
   closed_ = true;
   broken_output_ = true;
   // What a write has found out earlier is nearer to the cause.

@@ -22,6 +22,12 @@ struct LinkEnd {
   collectives::FileDescriptor socket;  // connected, non-blocking
 };
 
+// The connections of one leader to its neighbours in the tree of hosts, as they are handed over.
+struct LinkEnds {
+  std::optional<LinkEnd> parent;  // every host but the root has one
+  std::vector<LinkEnd> children;  // in the order of HostTree::children_of
+};
+
 // The frames in a stream of bytes that arrives in pieces. Pure.
 //
 // Thread safety: used by one thread.
@@ -51,11 +57,11 @@ class FrameReader {
 };
 
 // Thread safety: used by one thread.
-class LeaderLink {
+class FrameSocket {
  public:
   static constexpr std::size_t kLongestFrame = FrameReader::kLongestFrame;
 
-  explicit LeaderLink(LinkEnd end) : end_(std::move(end)) {}
+  explicit FrameSocket(LinkEnd end) : end_(std::move(end)) {}
 
   [[nodiscard]] int host() const { return end_.host; }
   [[nodiscard]] const std::string& peer() const { return end_.peer; }

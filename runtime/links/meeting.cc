@@ -191,10 +191,10 @@ std::vector<std::string> LeaderMeeting::addresses() const {
   return texts;
 }
 
-Result<HostLinks> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
-                                      std::span<const LeaderAddress> leaders,
-                                      const JobSecret& secret, const Clock& clock, Instant deadline,
-                                      const base::Log& log) {
+Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
+                                     std::span<const LeaderAddress> leaders,
+                                     const JobSecret& secret, const Clock& clock, Instant deadline,
+                                     const base::Log& log) {
   base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
   const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
   const LeaderHello hello{kLeaderProtocolVersion, host, secret};
@@ -230,7 +230,7 @@ Result<HostLinks> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   RONDE_RETURN_IF_ERROR(status);
   if (search && !search->done()) return no_parent(*search, host, parent, leaders);
   if (!reception.done()) return no_children(reception, host, leaders);
-  return HostLinks{search ? search->take() : std::nullopt, reception.take()};
+  return LinkEnds{search ? search->take() : std::nullopt, reception.take()};
 }
 
 }  // namespace ronde::runtime

@@ -17,7 +17,6 @@
 #include "collectives/board/file_descriptor.h"
 #include "runtime/links/frame_socket.h"
 #include "runtime/links/hello.h"
-#include "runtime/links/host_links.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/links/tree.h"
@@ -48,10 +47,10 @@ class LeaderMeeting {
   // Connects to the parent of `host` in the tree and accepts its children. `leaders`: of all hosts.
   // Stops listening before it returns, whatever comes out. An error (kDeadline) names both ends,
   // and the rank of the leader that was not met.
-  base::Result<HostLinks> meet(const HostTree& tree, std::int32_t host,
-                               std::span<const LeaderAddress> leaders, const JobSecret& secret,
-                               const base::Clock& clock, base::Instant deadline,
-                               const base::Log& log);
+  base::Result<LinkEnds> meet(const HostTree& tree, std::int32_t host,
+                              std::span<const LeaderAddress> leaders, const JobSecret& secret,
+                              const base::Clock& clock, base::Instant deadline,
+                              const base::Log& log);
 
  private:
   struct Listener {

@@ -24,8 +24,8 @@ constexpr int kLastWordsMilliseconds = 200;
 
 }  // namespace
 
-Result<std::unique_ptr<LeaderLinks>> LeaderLinks::open(HostLinks ends) {
-  std::unique_ptr<LeaderLinks> links(new LeaderLinks);
+Result<std::unique_ptr<TcpLinks>> TcpLinks::open(LinkEnds ends) {
+  std::unique_ptr<TcpLinks> links(new TcpLinks);
   links->epoll_ = collectives::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (links->epoll_.get() < 0) return Status::system("epoll_create1", errno);
   links->has_parent_ = ends.parent.has_value();
@@ -37,21 +37,21 @@ Result<std::unique_ptr<LeaderLinks>> LeaderLinks::open(HostLinks ends) {
   return links;
 }
 
-Status LeaderLinks::add(LinkEnd end) {
-  neighbours_.push_back(Neighbour{LeaderLink(std::move(end))});
+Status TcpLinks::add(LinkEnd end) {
+  neighbours_.push_back(Neighbour{FrameSocket(std::move(end))});
   return {};
 }
 
-LeaderLinks::From LeaderLinks::who(const Neighbour& neighbour) const {
+TcpLinks::From TcpLinks::who(const Neighbour& neighbour) const {
   return has_parent_ && &neighbour == neighbours_.data() ? From::kParent : From::kChild;
 }
 
-std::int32_t LeaderLinks::children() const {
+std::int32_t TcpLinks::children() const {
   return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent_ ? 1 : 0);
 }
 
 // A lost link is not watched any more: its descriptor would be readable for ever.
-Status LeaderLinks::watch(Neighbour& neighbour, bool add) {
+Status TcpLinks::watch(Neighbour& neighbour, bool add) {
   epoll_event event{};
   event.events = EPOLLIN | (neighbour.wants_room ? EPOLLOUT : 0U);
   event.data.u64 = static_cast<std::uint64_t>(&neighbour - neighbours_.data());
@@ -60,7 +60,7 @@ Status LeaderLinks::watch(Neighbour& neighbour, bool add) {
   return Status::system("watching the connection to " + neighbour.link.peer(), errno);
 }
 
-Result<int> LeaderLinks::poll(const Take& take) {
+Result<int> TcpLinks::poll(const Take& take) {
   std::array<epoll_event, 32> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   int work = 0;
@@ -76,7 +76,7 @@ Result<int> LeaderLinks::poll(const Take& take) {
   return work;
 }
 
-Result<int> LeaderLinks::read(Neighbour& neighbour, const Take& take) {
+Result<int> TcpLinks::read(Neighbour& neighbour, const Take& take) {
   int work = 0;
   while (true) {
     const auto frame = neighbour.link.receive();
@@ -103,11 +103,11 @@ Result<int> LeaderLinks::read(Neighbour& neighbour, const Take& take) {
   return neighbour.link.closed() ? work + 1 : work;
 }
 
-Status LeaderLinks::send_up(const LinkMessage& message) {
+Status TcpLinks::send_up(const LinkMessage& message) {
   return neighbours_.front().link.queue(encode(message));
 }
 
-Status LeaderLinks::send_down(const LinkMessage& message) {
+Status TcpLinks::send_down(const LinkMessage& message) {
   const std::vector<std::byte> bytes = encode(message);
   for (Neighbour& neighbour : neighbours_) {
     if (who(neighbour) == From::kChild) RONDE_RETURN_IF_ERROR(neighbour.link.queue(bytes));
@@ -115,7 +115,7 @@ Status LeaderLinks::send_down(const LinkMessage& message) {
   return {};
 }
 
-Result<bool> LeaderLinks::flush() {
+Result<bool> TcpLinks::flush() {
   bool all = true;
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.lost || neighbour.link.closed()) continue;
@@ -130,7 +130,7 @@ Result<bool> LeaderLinks::flush() {
   return all;
 }
 
-std::optional<LeaderLinks::Lost> LeaderLinks::take_lost() {
+std::optional<TcpLinks::Lost> TcpLinks::take_lost() {
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.lost || !neighbour.link.closed()) continue;
     neighbour.lost = true;
@@ -142,7 +142,7 @@ std::optional<LeaderLinks::Lost> LeaderLinks::take_lost() {
 }
 
 // One roll call at a time: another would take back the answers that somebody is about to look at.
-Status LeaderLinks::call_roll() {
+Status TcpLinks::call_roll() {
   const bool under_way =
       std::any_of(neighbours_.begin(), neighbours_.end(),
                   [](const Neighbour& each) { return !each.answered && !each.lost; });
@@ -155,7 +155,7 @@ Status LeaderLinks::call_roll() {
   return {};
 }
 
-std::vector<LeaderLinks::Lost> LeaderLinks::silent() const {
+std::vector<TcpLinks::Lost> TcpLinks::silent() const {
   std::vector<Lost> silent;
   for (const Neighbour& neighbour : neighbours_) {
     if (neighbour.answered || neighbour.lost) continue;
@@ -167,12 +167,12 @@ std::vector<LeaderLinks::Lost> LeaderLinks::silent() const {
   return silent;
 }
 
-void LeaderLinks::spread(const collectives::FailureRecord& record) { write_last(record); }
+void TcpLinks::spread(const collectives::FailureRecord& record) { write_last(record); }
 
-void LeaderLinks::say_good_bye() { write_last(GoodBye{}); }
+void TcpLinks::say_good_bye() { write_last(GoodBye{}); }
 
 // To all first; then one wait for all whose sockets are full.
-void LeaderLinks::write_last(const LinkMessage& message) {
+void TcpLinks::write_last(const LinkMessage& message) {
   const std::vector<std::byte> bytes = encode(message);
   std::vector<pollfd> full;
   for (Neighbour& neighbour : neighbours_) {
@@ -185,7 +185,7 @@ void LeaderLinks::write_last(const LinkMessage& message) {
   for (Neighbour& neighbour : neighbours_) neighbour.link.flush().status().ignore();
 }
 
-std::uint64_t LeaderLinks::bytes() const {
+std::uint64_t TcpLinks::bytes() const {
   std::uint64_t bytes = 0;
   for (const Neighbour& neighbour : neighbours_) {
     bytes += neighbour.link.bytes_sent() + neighbour.link.bytes_received();

@@ -16,21 +16,20 @@
 #include "collectives/board/board.h"
 #include "collectives/board/file_descriptor.h"
 #include "runtime/links/frame_socket.h"
-#include "runtime/links/host_links.h"
 #include "runtime/negotiate/link_messages.h"
 #include "runtime/negotiate/links.h"
 
 namespace ronde::runtime {
 
 // Thread safety: belongs to the agent; fd() may be read by any thread.
-class LeaderLinks final : public LeadLinks {
+class TcpLinks final : public Links {
  public:
-  static base::Result<std::unique_ptr<LeaderLinks>> open(HostLinks ends);
+  static base::Result<std::unique_ptr<TcpLinks>> open(LinkEnds ends);
 
   // Becomes readable when poll() or flush() has something to do.
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
-  // ---- LeadLinks ----
+  // ---- Links ----
   [[nodiscard]] bool has_parent() const override { return has_parent_; }
   [[nodiscard]] std::int32_t children() const override;
   base::Result<int> poll(const Take& take) override;
@@ -51,14 +50,14 @@ class LeaderLinks final : public LeadLinks {
 
  private:
   struct Neighbour {
-    LeaderLink link;
+    FrameSocket link;
     bool answered = true;     // the last roll call
     bool good_bye = false;    // it has said so
     bool lost = false;        // reported
     bool wants_room = false;  // the epoll watches for it
   };
 
-  LeaderLinks() = default;
+  TcpLinks() = default;
   base::Status add(LinkEnd end);
   void write_last(const LinkMessage& message);
   base::Result<int> read(Neighbour& neighbour, const Take& take);

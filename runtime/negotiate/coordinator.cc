@@ -44,7 +44,7 @@ bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t ent
 }
 
 Coordinator::Coordinator(const collectives::Board& board, const collectives::JobShape& shape,
-                         LeadLinks* links, const base::Config& config, const base::Clock& clock)
+                         Links* links, const base::Config& config, const base::Clock& clock)
     : shape_(shape),
       links_(links),
       config_(config),
@@ -83,8 +83,8 @@ Result<int> Coordinator::read_board() {
 }
 
 Result<int> Coordinator::read_links(bool data_plane_idle) {
-  const auto read = links_->poll(
-      [this](LeadLinks::From, const LinkMessage& message) { return on_message(message); });
+  const auto read =
+      links_->poll([this](Links::From, const LinkMessage& message) { return on_message(message); });
   RONDE_RETURN_IF_ERROR(read.status());
   while (const auto lost = links_->take_lost()) {
     if (is_accident(*lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, *lost);

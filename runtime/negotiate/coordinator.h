@@ -16,7 +16,7 @@
 #include "collectives/board/board.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/negotiate/board_desk.h"
-#include "runtime/negotiate/lead.h"
+#include "runtime/negotiate/control_node.h"
 #include "runtime/negotiate/links.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
@@ -24,10 +24,10 @@
 namespace ronde::runtime {
 
 // Thread safety: belongs to the agent of rank 0.
-class Coordinator final : public Lead {
+class Coordinator final : public ControlNode {
  public:
   // `links`: to other hosts, nullptr without any. All that is referred to must outlive it.
-  Coordinator(const collectives::Board& board, const collectives::JobShape& shape, LeadLinks* links,
+  Coordinator(const collectives::Board& board, const collectives::JobShape& shape, Links* links,
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
@@ -77,7 +77,7 @@ class Coordinator final : public Lead {
   [[nodiscard]] bool lingers();
 
   const collectives::JobShape& shape_;
-  LeadLinks* const links_;
+  Links* const links_;
   const base::Config& config_;
   const base::Clock& clock_;
   BoardDesk desk_;

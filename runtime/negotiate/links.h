@@ -21,12 +21,12 @@ namespace ronde::runtime {
 inline constexpr base::Nanoseconds kRollCallGrace = std::chrono::seconds(1);
 
 // Thread safety: belongs to the agent.
-class LeadLinks {
+class Links {
  public:
   // Who sent something.
   enum class From : std::uint8_t { kParent, kChild };
 
-  virtual ~LeadLinks() = default;
+  virtual ~Links() = default;
 
   [[nodiscard]] virtual bool has_parent() const = 0;
   [[nodiscard]] virtual std::int32_t children() const = 0;

@@ -13,11 +13,11 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-bool is_accident(const LeadLinks::Lost& lost, bool somebody_left, bool data_plane_idle) {
+bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle) {
   return !somebody_left || (!lost.good_bye && !data_plane_idle);
 }
 
-Status lost_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost& lost) {
+Status lost_neighbour(const collectives::JobShape& shape, const Links::Lost& lost) {
   const std::int32_t leader = shape.leader_of(lost.host);
   const std::string how = lost.reason.empty() ? "without a good-bye" : "with: " + lost.reason;
   return Status::error(Code::kPeerFailed, lost.peer +
@@ -26,7 +26,7 @@ Status lost_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost&
       .with_rank(leader);
 }
 
-Status silent_neighbour(const collectives::JobShape& shape, const LeadLinks::Lost& silent,
+Status silent_neighbour(const collectives::JobShape& shape, const Links::Lost& silent,
                         const std::string& late) {
   const std::int32_t leader = shape.leader_of(silent.host);
   return Status::error(Code::kDeadline,
@@ -37,7 +37,7 @@ Status silent_neighbour(const collectives::JobShape& shape, const LeadLinks::Los
 }
 
 Relay::Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
-             LeadLinks& links)
+             Links& links)
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
 Result<int> Relay::step(bool data_plane_idle) {
@@ -48,9 +48,8 @@ Result<int> Relay::step(bool data_plane_idle) {
   RONDE_RETURN_IF_ERROR(announced.status());
   const auto ready = desk_.take_ready([this](std::int32_t entry) { return on_ready_here(entry); });
   RONDE_RETURN_IF_ERROR(ready.status());
-  const auto read = links_.poll([this](LeadLinks::From from, const LinkMessage& message) {
-    return on_message(from, message);
-  });
+  const auto read = links_.poll(
+      [this](Links::From from, const LinkMessage& message) { return on_message(from, message); });
   RONDE_RETURN_IF_ERROR(read.status());
   while (const auto lost = links_.take_lost()) {
     RONDE_RETURN_IF_ERROR(on_lost(*lost, data_plane_idle));
@@ -62,12 +61,12 @@ Result<int> Relay::step(bool data_plane_idle) {
   return *announced + *ready + *read;
 }
 
-Status Relay::on_message(LeadLinks::From from, const LinkMessage& message) {
+Status Relay::on_message(Links::From from, const LinkMessage& message) {
   if (const auto* record = std::get_if<collectives::FailureRecord>(&message)) {
     desk_.board().fail(*record);
     return {};
   }
-  if (from == LeadLinks::From::kParent) {
+  if (from == Links::From::kParent) {
     if (const auto* decision = std::get_if<RelayedDecision>(&message)) {
       return on_decision(*decision);
     }
@@ -203,9 +202,9 @@ Status Relay::on_departed(std::int32_t rank) {
 
 // What was to come from a parent that has left will not come: that the coordinator has left says
 // the same.
-Status Relay::on_lost(const LeadLinks::Lost& lost, bool data_plane_idle) {
+Status Relay::on_lost(const Links::Lost& lost, bool data_plane_idle) {
   if (is_accident(lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, lost);
-  if (lost.who == LeadLinks::From::kChild) return {};
+  if (lost.who == Links::From::kChild) return {};
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));
   return desk_.post(bytes);

@@ -158,11 +158,11 @@ void TensorTable::erase(const LocalTensor& tensor) {
   if (found.get() != &tensor) return;
   found->ended = true;
   vacate(tensor);
-  for (std::size_t stage = 0; stage < 2; ++stage) drop_ended(stage);
+  for (std::size_t notice = 0; notice < 2; ++notice) drop_ended(notice);
 }
 
-void TensorTable::drop_ended(std::size_t stage) {
-  auto& order = order_[stage];
+void TensorTable::drop_ended(std::size_t notice) {
+  auto& order = order_[notice];
   while (!order.empty() && order.front()->ended) order.pop_front();
 }
 
@@ -180,21 +180,22 @@ std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
   return removed;
 }
 
-std::vector<LocalTensorPtr> TensorTable::overdue(base::Instant limit, std::size_t stage) {
+std::vector<LocalTensorPtr> TensorTable::overdue(base::Instant limit, std::size_t notice) {
   const MutexLock lock(mutex_);
   std::vector<LocalTensorPtr> late;
-  auto& order = order_[stage];
-  for (drop_ended(stage); !order.empty() && order.front()->submitted <= limit; drop_ended(stage)) {
+  auto& order = order_[notice];
+  for (drop_ended(notice); !order.empty() && order.front()->submitted <= limit;
+       drop_ended(notice)) {
     late.push_back(order.front());
     order.pop_front();
   }
   return late;
 }
 
-base::Instant TensorTable::oldest(std::size_t stage) {
+base::Instant TensorTable::oldest(std::size_t notice) {
   const MutexLock lock(mutex_);
-  drop_ended(stage);
-  return order_[stage].empty() ? base::kNever : order_[stage].front()->submitted;
+  drop_ended(notice);
+  return order_[notice].empty() ? base::kNever : order_[notice].front()->submitted;
 }
 
 }  // namespace ronde::runtime

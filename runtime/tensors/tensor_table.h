@@ -91,11 +91,11 @@ class TensorTable {
   // All that is in flight, oldest first; with_batched = false: only what is in no batch.
   std::vector<LocalTensorPtr> remove_all(bool with_batched);
 
-  // The tensors that have been in flight since before `limit`, each given out once per `stage` (0:
+  // The tensors that have been in flight since before `limit`, each given out once per `notice` (0:
   // warning, 1: failure).
-  std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t stage);
-  // When the oldest tensor of that stage was submitted; kNever if none is left.
-  base::Instant oldest(std::size_t stage);
+  std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t notice);
+  // When the oldest tensor of that notice was submitted; kNever if none is left.
+  base::Instant oldest(std::size_t notice);
 
  private:
   struct Entry {
@@ -104,7 +104,7 @@ class TensorTable {
     std::string name;
     AgreedTensor tensor;
   };
-  void drop_ended(std::size_t stage) RONDE_REQUIRES(mutex_);
+  void drop_ended(std::size_t notice) RONDE_REQUIRES(mutex_);
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
   LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
@@ -119,7 +119,7 @@ class TensorTable {
   std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
-  // Submission order, for the stall checks: one queue per stage.
+  // Submission order, for the stall checks: one queue per notice.
   std::deque<LocalTensorPtr> order_[2] RONDE_GUARDED_BY(mutex_);
 };
 

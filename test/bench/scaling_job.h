@@ -17,7 +17,7 @@
 #include "collectives/board/board.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/links/tree.h"
-#include "runtime/negotiate/lead.h"
+#include "runtime/negotiate/control_node.h"
 #include "runtime/negotiate/messages.h"
 #include "test/support/memory_links.h"
 
@@ -69,7 +69,7 @@ class ScalingJob {
     std::int32_t heard = 0;     // tensors in batches of this step
   };
   struct Host {
-    std::unique_ptr<runtime::Lead> lead;
+    std::unique_ptr<runtime::ControlNode> lead;
     std::vector<Rank> ranks;
     std::int64_t woken_at = base::kNever.count();  // the next visit
     std::int64_t busy_until = 0;

@@ -55,7 +55,7 @@ class ForkedJob final : public runtime::Job {
     return base::cores_of_masks({base::allowed_processors()});
   }
   [[nodiscard]] collectives::Board& board() override { return board_; }
-  [[nodiscard]] std::unique_ptr<runtime::LeaderLinks> take_links() override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<runtime::TcpLinks> take_links() override { return nullptr; }
   // On one host nothing goes through it.
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return std::make_unique<collectives::LocalTransport>(

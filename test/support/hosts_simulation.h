@@ -151,11 +151,11 @@ class HostsSimulation {
  private:
   struct Host {
     std::vector<collectives::Board> boards;
-    std::unique_ptr<Lead> lead;
+    std::unique_ptr<ControlNode> lead;
     bool gone = false;
   };
 
-  bool act_lead(std::int32_t host);
+  bool act_control_node(std::int32_t host);
   bool act_rank(std::int32_t rank);
   bool submit_some(std::int32_t rank);
   bool read_some(SimulatedRank& rank);

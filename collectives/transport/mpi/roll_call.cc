@@ -189,7 +189,7 @@ std::optional<Status> MpiRollCall::follow(Wait& wait, const Clock& clock) {
   }
   // Rank 0 answers only those who have called.
   if (spoken_ == 0) return std::nullopt;
-  // Whatever stage it is about: rank 0 has given up, even if what it waited for has ended here.
+  // Whatever round it is about: rank 0 has given up, even if what it waited for has ended here.
   if (const auto answer = answer_of_rank_0()) {
     return Status::error(static_cast<Code>(answer->code), answer->text).with_rank(answer->culprit);
   }
@@ -225,7 +225,7 @@ MpiRollCall::Call MpiRollCall::call_of(const std::string& text, std::int32_t cul
                                        bool urgent) const {
   Call call{};
   call.magic = kMagic;
-  call.stage = roll_.stage();
+  call.round = roll_.round();
   call.urgent = urgent ? 1 : 0;
   call.culprit = culprit;
   call.host_size = host_size_;
@@ -296,7 +296,7 @@ bool MpiRollCall::hear_next(Instant now) {
   heard_in_[index] = spoken_in;
   roll_.hear(source_, call->host, call->host_size, now);
   hurried_ = hurried_ || call->urgent != 0;
-  if (call->stage == roll_.stage() && call->text[0] != '\0') {
+  if (call->round == roll_.round() && call->text[0] != '\0') {
     troubles_[index] = {source_, call->culprit, call->text};
   }
   return true;

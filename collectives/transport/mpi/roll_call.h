@@ -46,7 +46,7 @@ class MpiRollCall {
   // What is sent. Small enough that MPI sends it without asking.
   struct Call {
     std::uint64_t magic;
-    std::int32_t stage;
+    std::int32_t round;
     std::int32_t urgent;   // the sender has no time left
     std::int32_t culprit;  // of the trouble, or of the answer
     std::int32_t host_size;
@@ -85,7 +85,7 @@ class MpiRollCall {
   base::Nanoseconds beat_;
   base::Instant first_calls_from_;  // in the first communicator
   Roll roll_;
-  std::vector<StartTrouble> troubles_;  // of this stage, by rank
+  std::vector<StartTrouble> troubles_;  // of this round, by rank
   bool hurried_ = false;                // somebody has no time left
   std::int32_t source_ = -1;            // of the call heard last
   std::vector<MPI_Comm> heard_in_;      // where the last call of a rank came, by rank

@@ -68,7 +68,7 @@ class JobOfHosts {
   [[nodiscard]] JobOfRanks& ranks() { return ranks_; }
   [[nodiscard]] Slots& slots(std::size_t rank) { return *slots_[rank]; }
 
-  [[nodiscard]] HostsJob of(std::size_t rank) {
+  [[nodiscard]] TwoLevelContext of(std::size_t rank) {
     return {.shape = shape_,
             .rank = static_cast<std::int32_t>(rank),
             .slots = *slots_[rank],

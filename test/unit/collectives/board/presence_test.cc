@@ -144,7 +144,7 @@ TEST(Board, AFailureWhoseReporterDiedIsNotHidden) {
   ASSERT_TRUE(Board::format(*memory, geometry).ok());
   const auto board = *Board::attach(memory, 0, *make_event_fds(2));
   const BoardSections sections = lay_out(geometry, memory->bytes().data());
-  sections.failure->stage.store(FailureStage::kClaimed);
+  sections.failure->state.store(FailureState::kClaimed);
   EXPECT_TRUE(board.failed());
   const auto record = board.failure();
   ASSERT_TRUE(record.has_value());

@@ -28,9 +28,9 @@ BoardGeometry geometry_of(std::int32_t ranks, std::int64_t lines) {
 // Fewer with many ranks: the serial sums grow with them.
 int operations(std::int32_t ranks) { return ranks > 16 ? 10 : ranks > 4 ? 40 : 120; }
 
-class HostThreadsTest : public testing::TestWithParam<int> {};
+class InHostThreadsTest : public testing::TestWithParam<int> {};
 
-TEST_P(HostThreadsTest, OnTheHeap) {
+TEST_P(InHostThreadsTest, OnTheHeap) {
   const std::int32_t ranks = GetParam();
   std::uint64_t seed = 500 + static_cast<std::uint64_t>(ranks);
   for (const Patience patience : kPatience) {
@@ -43,7 +43,7 @@ TEST_P(HostThreadsTest, OnTheHeap) {
     for (std::size_t rank = 0; rank < boards.size(); ++rank) {
       threads.emplace_back([&, rank] {
         RankOfScenario mine(boards[rank], scenario, true);
-        problems[rank] = HostSleeper(mine, patience, seed * 100 + rank).run();
+        problems[rank] = InHostSleeper(mine, patience, seed * 100 + rank).run();
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -52,9 +52,9 @@ TEST_P(HostThreadsTest, OnTheHeap) {
   }
 }
 
-class HostProcessesTest : public testing::TestWithParam<int> {};
+class InHostProcessesTest : public testing::TestWithParam<int> {};
 
-TEST_P(HostProcessesTest, OnAMemfd) {
+TEST_P(InHostProcessesTest, OnAMemfd) {
   const std::int32_t ranks = GetParam();
   std::uint64_t seed = 700 + static_cast<std::uint64_t>(ranks);
   for (const Patience patience : kPatience) {
@@ -65,7 +65,7 @@ TEST_P(HostProcessesTest, OnAMemfd) {
     run_processes(ranks, [&](std::int32_t rank) {
       RankOfScenario mine(boards[static_cast<std::size_t>(rank)], scenario, true);
       const std::string problem =
-          HostSleeper(mine, patience, seed * 100 + static_cast<std::uint64_t>(rank)).run();
+          InHostSleeper(mine, patience, seed * 100 + static_cast<std::uint64_t>(rank)).run();
       if (!problem.empty()) ADD_FAILURE() << problem;  // printed by the child
       return problem.empty();
     });
@@ -73,9 +73,9 @@ TEST_P(HostProcessesTest, OnAMemfd) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostThreadsTest, testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
+INSTANTIATE_TEST_SUITE_P(Ranks, InHostThreadsTest, testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
                          testing::PrintToStringParamName());
-INSTANTIATE_TEST_SUITE_P(Ranks, HostProcessesTest, testing::Values(1, 2, 3, 4, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, InHostProcessesTest, testing::Values(1, 2, 3, 4, 8),
                          testing::PrintToStringParamName());
 
 TEST(HostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
@@ -84,7 +84,7 @@ TEST(HostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<Collective>> barriers;
     barriers.reserve(slots.size());
-    for (Slots& mine : slots) barriers.push_back(host_barrier(mine));
+    for (Slots& mine : slots) barriers.push_back(in_host_barrier(mine));
     EXPECT_EQ(barriers[0]->step().value(), StepResult::kIdle);
     EXPECT_EQ(barriers[2]->step().value(), StepResult::kIdle);
     EXPECT_EQ(barriers[0]->step().value(), StepResult::kIdle);
@@ -106,8 +106,8 @@ LaidOut begin_allreduce(const BoardGeometry& geometry, std::int64_t elements) {
   std::vector<std::byte> data(static_cast<std::size_t>(elements), std::byte{7});
   const base::TensorView view{data.data(), data.data(), base::Elements(elements), base::DType::kU8};
   const auto collective =
-      host_allreduce(slots, fusion::FusedView({view}, 1),
-                     {.dtype = base::DType::kU8, .op = base::ReduceOp::kSum}, SlotTuning{64});
+      in_host_allreduce(slots, fusion::FusedView({view}, 1),
+                        {.dtype = base::DType::kU8, .op = base::ReduceOp::kSum}, SlotTuning{64});
   EXPECT_TRUE(collective->step().ok());
   return {slots.next_window(), *slots.buffer(0, 0), *slots.inline_bytes(0, 0)};
 }
@@ -148,7 +148,7 @@ TEST(HostCollectives, WithSlotsOfTheUsualSize) {
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       RankOfScenario mine(boards[rank], scenario, false);
-      problems[rank] = HostSleeper(mine, Patience::kMixed, rank).run();
+      problems[rank] = InHostSleeper(mine, Patience::kMixed, rank).run();
     });
   }
   for (std::thread& thread : threads) thread.join();

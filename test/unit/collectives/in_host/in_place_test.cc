@@ -105,8 +105,9 @@ class RankOfCalls {
       std::byte* const at = input.empty() ? nullptr : place->data();
       views_.push_back({at, at, base::Elements(elements), call.what.dtype});
     }
-    current_ = call.in_place ? host_in_place(slots_, views_, call.what)
-                             : host_allreduce(slots_, fusion::FusedView(views_, 1), call.what, {});
+    current_ = call.in_place
+                   ? in_host_allreduce_in_place(slots_, views_, call.what)
+                   : in_host_allreduce(slots_, fusion::FusedView(views_, 1), call.what, {});
   }
   void end() {
     const Call& call = calls_[next_];
@@ -143,9 +144,9 @@ BoardGeometry with_arena(std::int32_t ranks, std::int64_t slot_bytes) {
   return geometry;
 }
 
-class HostInPlaceTest : public testing::TestWithParam<int> {};
+class InHostInPlaceTest : public testing::TestWithParam<int> {};
 
-TEST_P(HostInPlaceTest, EveryOrderOfStepsGivesTheBitsOfASerialSum) {
+TEST_P(InHostInPlaceTest, EveryOrderOfStepsGivesTheBitsOfASerialSum) {
   const std::int32_t ranks = GetParam();
   for (std::uint64_t seed = 0; seed < 15; ++seed) {
     const BoardGeometry geometry = with_arena(ranks, std::int64_t{64} * ranks);
@@ -167,7 +168,7 @@ TEST_P(HostInPlaceTest, EveryOrderOfStepsGivesTheBitsOfASerialSum) {
   }
 }
 
-TEST_P(HostInPlaceTest, ThreadsGiveTheBitsOfASerialSum) {
+TEST_P(InHostInPlaceTest, ThreadsGiveTheBitsOfASerialSum) {
   const std::int32_t ranks = GetParam();
   const BoardGeometry geometry = with_arena(ranks, BoardGeometry().slot_bytes);
   const auto calls = make_calls(ranks, geometry.slot_bytes, 12, 99, 30000);
@@ -185,7 +186,7 @@ TEST_P(HostInPlaceTest, ThreadsGiveTheBitsOfASerialSum) {
   for (std::thread& thread : threads) thread.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostInPlaceTest, testing::Values(1, 2, 3, 4, 5, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, InHostInPlaceTest, testing::Values(1, 2, 3, 4, 5, 8),
                          testing::PrintToStringParamName());
 
 // More than one step has to do: its own part is larger than what a step sums.
@@ -197,7 +198,7 @@ TEST(HostInPlace, ALargePartTakesSeveralSteps) {
   constexpr std::int64_t kElements = (std::int64_t{2} << 20) + 3;
   const auto place = *arena.allocate(base::Bytes(kElements));
   std::fill(place.begin(), place.end(), std::byte{3});
-  const auto collective = host_in_place(
+  const auto collective = in_host_allreduce_in_place(
       slots, {{place.data(), place.data(), base::Elements(kElements), base::DType::kU8}},
       {base::DType::kU8, base::ReduceOp::kSum});
   int steps = 1;
@@ -222,14 +223,15 @@ TEST(HostInPlace, RefusesMemoryOutsideTheArenaAndPlacesThatCannotBe) {
   const Reduction sum{base::DType::kF32, base::ReduceOp::kSum};
   {
     Slots slots(boards[0]);
-    const auto refused =
-        host_in_place(slots, {{bytes, bytes, base::Elements(1), base::DType::kF32}}, sum)->step();
+    const auto refused = in_host_allreduce_in_place(
+                             slots, {{bytes, bytes, base::Elements(1), base::DType::kF32}}, sum)
+                             ->step();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), base::Code::kInternal);
   }
   std::byte* const place = boards[0].arena(0).data();
   const auto collective =
-      host_in_place(mine, {{place, place, base::Elements(1), base::DType::kF32}}, sum);
+      in_host_allreduce_in_place(mine, {{place, place, base::Elements(1), base::DType::kF32}}, sum);
   ASSERT_TRUE(collective->step().ok());
   const std::uint64_t nowhere = boards[0].arena(1).size() - 3;
   std::memcpy(other.buffer(1, 0), &nowhere, sizeof(nowhere));

@@ -41,7 +41,7 @@ inline constexpr int kKinds = 6;
 }
 
 // One collective, as all ranks know it.
-struct HostOp {
+struct InHostOp {
   Kind kind = Kind::kBarrier;
   Reduction what{};  // its dtype is that of the moves, too
   SlotTuning tuning{};
@@ -65,7 +65,7 @@ struct HostOp {
     return result + (what.compression == base::Compression::kNone ? "" : ", compressed");
   }
 };
-using Scenario = std::vector<HostOp>;
+using Scenario = std::vector<InHostOp>;
 
 // Element by element in rank order, the result rounded once; a compressed tensor is one of 16-bit
 // numbers from reading on.
@@ -108,8 +108,8 @@ class ScenarioMaker {
     return scenario;
   }
 
-  [[nodiscard]] HostOp make_one(Kind kind) {
-    HostOp op;
+  [[nodiscard]] InHostOp make_one(Kind kind) {
+    InHostOp op;
     op.kind = kind;
     op.in_place = below(2) == 0;
     op.root = static_cast<std::int32_t>(below(ranks_));
@@ -162,7 +162,7 @@ class ScenarioMaker {
   }
 
   // A size in bytes, near a place where something changes; rounded to elements.
-  [[nodiscard]] std::int64_t pick_elements(const HostOp& op, std::int64_t owners) {
+  [[nodiscard]] std::int64_t pick_elements(const InHostOp& op, std::int64_t owners) {
     const std::int64_t size = base::size_of(op.what.dtype);
     const std::int64_t piece = std::min(op.tuning.piece_bytes, buffer_bytes_ / ranks_) / 64 * 64;
     const std::int64_t window = piece * owners;
@@ -190,7 +190,7 @@ class ScenarioMaker {
     return std::max<std::int64_t>(bytes, 0) / size;
   }
 
-  [[nodiscard]] Memory numbers(const HostOp& op, std::int64_t elements) {
+  [[nodiscard]] Memory numbers(const InHostOp& op, std::int64_t elements) {
     return oracle::random_elements(op.what.dtype, elements, random_);
   }
   // The elements of several tensors that add up to so many; some may be empty.
@@ -203,7 +203,7 @@ class ScenarioMaker {
     return ends;
   }
 
-  void fill_allreduce(HostOp& op) {
+  void fill_allreduce(InHostOp& op) {
     const std::vector<std::int64_t> tensors = cut(pick_elements(op, ranks_));
     op.inputs.resize(ranks());
     for (Memories& mine : op.inputs) {
@@ -218,7 +218,7 @@ class ScenarioMaker {
     op.expected.assign(ranks(), sums);
   }
 
-  void fill_reduce_scatter(HostOp& op) {
+  void fill_reduce_scatter(InHostOp& op) {
     std::vector<std::int64_t> blocks;
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       blocks.push_back(below(4) == 0 ? 0 : pick_elements(op, 1));
@@ -234,7 +234,7 @@ class ScenarioMaker {
     }
   }
 
-  void fill_broadcast(HostOp& op) {
+  void fill_broadcast(InHostOp& op) {
     const std::vector<std::int64_t> tensors = cut(pick_elements(op, 2));
     op.inputs.resize(ranks());
     for (Memories& mine : op.inputs) {
@@ -243,7 +243,7 @@ class ScenarioMaker {
     op.expected.assign(ranks(), op.inputs[static_cast<std::size_t>(op.root)]);
   }
 
-  void fill_allgather(HostOp& op) {
+  void fill_allgather(InHostOp& op) {
     Memories all;
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       all.push_back(numbers(op, below(4) == 0 ? 0 : pick_elements(op, 2)));
@@ -252,7 +252,7 @@ class ScenarioMaker {
     op.expected.assign(ranks(), all);
   }
 
-  void fill_all_to_all(HostOp& op) {
+  void fill_all_to_all(InHostOp& op) {
     op.row_bytes = 1 + below(9);
     op.what.dtype = base::DType::kU8;
     op.rows.resize(ranks());

@@ -57,7 +57,7 @@ class RankOfScenario {
   }
 
  private:
-  [[nodiscard]] const HostOp& now() const { return scenario_[next_]; }
+  [[nodiscard]] const InHostOp& now() const { return scenario_[next_]; }
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(slots_.rank()); }
 
   // A buffer belongs to nobody from the moment when all are done with its last window until it is
@@ -74,7 +74,7 @@ class RankOfScenario {
 
   void make() {
     if (poison_) poison();
-    const HostOp& op = now();
+    const InHostOp& op = now();
     inputs_ = op.inputs[index()];
     outputs_.clear();
     for (const Memory& one : op.expected[index()]) {
@@ -82,27 +82,27 @@ class RankOfScenario {
     }
     switch (op.kind) {
       case Kind::kAllreduce:
-        current_ =
-            host_allreduce(slots_, fusion::FusedView(tensors(op.in_place), 1), op.what, op.tuning);
+        current_ = in_host_allreduce(slots_, fusion::FusedView(tensors(op.in_place), 1), op.what,
+                                     op.tuning);
         break;
       case Kind::kReduceScatter:
-        current_ = host_reduce_scatter(
+        current_ = in_host_reduce_scatter(
             slots_, fusion::FusedView::of_chunks(op.what.dtype, reduced_blocks()), op.what,
             op.tuning);
         break;
       case Kind::kBroadcast:
-        current_ =
-            host_broadcast(slots_, fusion::FusedView(tensors(op.in_place), 1), op.root, op.tuning);
+        current_ = in_host_broadcast(slots_, fusion::FusedView(tensors(op.in_place), 1), op.root,
+                                     op.tuning);
         break;
       case Kind::kAllgather:
-        current_ = host_allgather(
+        current_ = in_host_allgather(
             slots_, fusion::FusedView::of_chunks(op.what.dtype, gathered_blocks()), op.tuning);
         break;
       case Kind::kAllToAll:
         current_ = make_all_to_all(op);
         break;
       case Kind::kBarrier:
-        current_ = host_barrier(slots_);
+        current_ = in_host_barrier(slots_);
         break;
     }
   }
@@ -137,8 +137,8 @@ class RankOfScenario {
     }
     return views;
   }
-  [[nodiscard]] std::unique_ptr<Collective> make_all_to_all(const HostOp& op) {
-    return host_all_to_all(
+  [[nodiscard]] std::unique_ptr<Collective> make_all_to_all(const InHostOp& op) {
+    return in_host_all_to_all(
         slots_, {inputs_[0].data(), op.rows[index()], base::Bytes(op.row_bytes)},
         [this, &op](std::span<const std::int64_t> received) -> base::Result<std::span<std::byte>> {
           for (std::size_t from = 0; from < received.size(); ++from) {
@@ -150,7 +150,7 @@ class RankOfScenario {
   }
 
   void end() {
-    const HostOp& op = now();
+    const InHostOp& op = now();
     current_.reset();
     const bool reduces = op.kind == Kind::kAllreduce || op.kind == Kind::kReduceScatter;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {

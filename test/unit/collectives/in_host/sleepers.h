@@ -24,9 +24,9 @@ enum class Patience : std::uint8_t {
 
 // Runs one rank to its end.
 // Thread safety: belongs to the thread of its rank.
-class HostSleeper {
+class InHostSleeper {
  public:
-  HostSleeper(RankOfScenario& rank, Patience patience, std::uint64_t seed)
+  InHostSleeper(RankOfScenario& rank, Patience patience, std::uint64_t seed)
       : rank_(rank),
         bell_(rank.slots().board().doorbell(rank.slots().rank())),
         patience_(patience),

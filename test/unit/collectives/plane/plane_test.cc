@@ -20,18 +20,13 @@
 #include "test/unit/collectives/in_host/scenario.h"
 #include "test/unit/collectives/plane/planes.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 namespace {
 
 using base::DType;
 using base::ReduceOp;
 using base::Status;
 using base::TensorView;
-using collectives::Memories;
-using collectives::Memory;
-using collectives::Reduction;
-using collectives::StepResult;
-using collectives::StoreKind;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -46,17 +41,17 @@ base::Config config_of(const std::vector<std::string>& environment) {
 // The planes of all ranks, stepped in turn by one thread.
 class Planes {
  public:
-  explicit Planes(bool ring, collectives::Algorithm algorithm = collectives::Algorithm::kRing)
-      : hub_(std::make_shared<collectives::LocalHub>(kRanks)) {
-    collectives::BoardGeometry geometry = collectives::small(kRanks);
+  explicit Planes(bool ring, Algorithm algorithm = Algorithm::kRing)
+      : hub_(std::make_shared<LocalHub>(kRanks)) {
+    BoardGeometry geometry = small(kRanks);
     geometry.arena_bytes = 1 << 20;
-    boards_ = collectives::make_boards(geometry);
+    boards_ = make_boards(geometry);
     for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-      workspaces_.push_back(std::make_unique<collectives::Workspace>());
-      transports_.push_back(std::make_unique<collectives::LocalTransport>(hub_, rank));
-      planes_.push_back(ring ? make_ring_plane(*transports_.back(), *workspaces_.back(),
-                                               base::Bytes(256), algorithm)
-                             : make_host_plane(boards_[static_cast<std::size_t>(rank)], false));
+      workspaces_.push_back(std::make_unique<Workspace>());
+      transports_.push_back(std::make_unique<LocalTransport>(hub_, rank));
+      planes_.push_back(ring ? make_message_plane(*transports_.back(), *workspaces_.back(),
+                                                  base::Bytes(256), algorithm)
+                             : make_in_host_plane(boards_[static_cast<std::size_t>(rank)], false));
     }
   }
   ~Planes() {
@@ -67,7 +62,7 @@ class Planes {
   Planes& operator=(const Planes&) = delete;
 
   [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
-  [[nodiscard]] const collectives::Board& board() const { return boards_[0]; }
+  [[nodiscard]] const Board& board() const { return boards_[0]; }
 
   // make(rank) makes the collective of a rank; returns when all are done.
   void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
@@ -75,10 +70,10 @@ class Planes {
   }
 
  private:
-  std::shared_ptr<collectives::LocalHub> hub_;
-  std::vector<collectives::Board> boards_;
-  std::vector<std::unique_ptr<collectives::Workspace>> workspaces_;
-  std::vector<std::unique_ptr<collectives::LocalTransport>> transports_;
+  std::shared_ptr<LocalHub> hub_;
+  std::vector<Board> boards_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::unique_ptr<LocalTransport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
 
@@ -86,7 +81,7 @@ Memories random_memories(std::int64_t elements) {
   std::mt19937_64 random(11);
   Memories all;
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-    all.push_back(collectives::oracle::random_elements(DType::kF32, elements, random));
+    all.push_back(oracle::random_elements(DType::kF32, elements, random));
   }
   return all;
 }
@@ -101,8 +96,7 @@ TEST_P(DataPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
   Planes planes(ring());
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
   const Memories inputs = random_memories(30000);
-  const Memory expected =
-      ring() ? collectives::oracle::ring_tensor(what, inputs) : collectives::host_sum(what, inputs);
+  const Memory expected = ring() ? oracle::ring_tensor(what, inputs) : host_sum(what, inputs);
   for (const std::uint64_t sequence :
        {std::uint64_t{0}, std::uint64_t{1023}, std::uint64_t{1024}, std::uint64_t{1} << 40}) {
     Memories outputs = inputs;
@@ -149,9 +143,8 @@ TEST_P(DataPlaneTest, AllgatherAndReduceScatter) {
     return planes.of(rank).reduce_scatter(views, what, 2);
   });
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(sums[rank],
-              ring() ? collectives::oracle::ring_block(what, blocks, static_cast<int>(rank))
-                     : collectives::host_sum(what, blocks));
+    EXPECT_EQ(sums[rank], ring() ? oracle::ring_block(what, blocks, static_cast<int>(rank))
+                                 : host_sum(what, blocks));
   }
 }
 
@@ -186,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Planes, DataPlaneTest, testing::Bool(),
                          [](const auto& one) { return std::string(one.param ? "Ring" : "Host"); });
 
 // What the leader publishes with these settings, and how it is described.
-std::pair<collectives::SlotTuning, std::string> tuned(const std::vector<std::string>& settings) {
+std::pair<SlotTuning, std::string> tuned(const std::vector<std::string>& settings) {
   Planes planes(false);
   const base::Config config = config_of(settings);
   std::vector<std::thread> threads;
@@ -205,7 +198,7 @@ std::pair<collectives::SlotTuning, std::string> tuned(const std::vector<std::str
   return {planes.board().tuning().value(), planes.of(kRanks - 1).description()};
 }
 
-TEST(HostPlane, SettingsDecideHowWindowsAreCut) {
+TEST(InHostPlane, SettingsDecideHowWindowsAreCut) {
   const auto [tuning, text] = tuned({"RONDE_PIECE_BYTES=1000", "RONDE_STORES=streaming"});
   EXPECT_EQ(tuning.piece_bytes, 1024) << "whole lines";
   EXPECT_EQ(tuning.store, StoreKind::kStreaming);
@@ -213,15 +206,15 @@ TEST(HostPlane, SettingsDecideHowWindowsAreCut) {
   EXPECT_THAT(text, Not(HasSubstr("best of")));
 }
 
-TEST(HostPlane, OneSettingLeavesTheOtherOpen) {
+TEST(InHostPlane, OneSettingLeavesTheOtherOpen) {
   EXPECT_EQ(tuned({"RONDE_STORES=streaming"}).first.store, StoreKind::kStreaming);
   EXPECT_EQ(tuned({"RONDE_PIECE_BYTES=4096"}).first.piece_bytes, 4096);
   EXPECT_EQ(tuned({}).first.store, StoreKind::kTemporal);
 }
 
 // Whether anything but the places of tensors lies in the slots of a rank.
-bool slots_hold_numbers(const collectives::Board& board) {
-  const collectives::Slots slots(board);
+bool slots_hold_numbers(const Board& board) {
+  const Slots slots(board);
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
     for (const std::uint64_t window : {0U, 1U}) {
       const std::span all(slots.buffer(rank, window),
@@ -236,10 +229,10 @@ bool slots_hold_numbers(const collectives::Board& board) {
   return false;
 }
 
-TEST(HostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
+TEST(InHostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
   const Memories inputs = random_memories(30000);
-  const Memory expected = collectives::host_sum(what, inputs);
+  const Memory expected = host_sum(what, inputs);
   for (const bool on_board : {true, false}) {
     Planes planes(false);
     const auto arena = [&](std::size_t rank) {
@@ -258,7 +251,7 @@ TEST(HostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
   }
 }
 
-TEST(HostPlane, WhatTheLeaderPublishedIsUsed) {
+TEST(InHostPlane, WhatTheLeaderPublishedIsUsed) {
   Planes planes(false);
   planes.board().publish_tuning({256, StoreKind::kStreaming});
   EXPECT_TRUE(planes.of(1).tune(config_of({}), [] { return Status(); }).ok());
@@ -266,7 +259,7 @@ TEST(HostPlane, WhatTheLeaderPublishedIsUsed) {
               HasSubstr("pieces of at most 256 bytes, streaming stores"));
 }
 
-TEST(HostPlane, TuningEndsWithTheErrorOfWhoWaits) {
+TEST(InHostPlane, TuningEndsWithTheErrorOfWhoWaits) {
   Planes planes(false);
   const Status status = planes.of(1).tune(config_of({}), [] {
     return Status::error(base::Code::kDeadline, "the leader did not come");
@@ -274,7 +267,7 @@ TEST(HostPlane, TuningEndsWithTheErrorOfWhoWaits) {
   EXPECT_EQ(status.message(), "the leader did not come");
 }
 
-TEST(HostPlane, WhoAskedIsRung) {
+TEST(InHostPlane, WhoAskedIsRung) {
   Planes planes(false);
   planes.of(1).want_rings(true);
   const auto collective = planes.of(0).barrier(1);
@@ -287,8 +280,8 @@ TEST(HostPlane, WhoAskedIsRung) {
 TEST(RingPlane, RunsTheOtherAlgorithmsToo) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .postscale = 1.7};
   const Memories inputs = random_memories(3000);
-  const Memory expected = collectives::oracle::ring_tensor(what, inputs);
-  for (const auto algorithm : {collectives::Algorithm::kDirect, collectives::Algorithm::kGather}) {
+  const Memory expected = oracle::ring_tensor(what, inputs);
+  for (const auto algorithm : {Algorithm::kDirect, Algorithm::kGather}) {
     Planes planes(true, algorithm);
     Memories outputs = inputs;
     planes.run([&](std::size_t rank) {
@@ -307,4 +300,4 @@ TEST(RingPlane, SaysWhatItIs) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -13,7 +13,7 @@
 #include "collectives/plane/plane.h"
 #include "collectives/transport/collective.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 
 // make(rank) makes the collective of a rank; returns when all are done.
 inline void run_planes(std::size_t ranks,
@@ -27,7 +27,7 @@ inline void run_planes(std::size_t ranks,
       if (collective == nullptr) continue;
       const auto result = collective->step();
       ASSERT_TRUE(result.ok()) << result.status().to_string();
-      if (*result != collectives::StepResult::kDone) continue;
+      if (*result != StepResult::kDone) continue;
       collective.reset();
       --left;
     }
@@ -42,4 +42,4 @@ base::TensorView view(const Memory* input, Memory* output, base::DType dtype = b
           base::Elements(static_cast<std::int64_t>(bytes) / base::size_of(dtype)), dtype};
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

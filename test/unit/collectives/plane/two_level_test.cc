@@ -18,16 +18,13 @@
 #include "test/unit/collectives/job_of_hosts.h"
 #include "test/unit/collectives/plane/planes.h"
 
-namespace ronde::runtime {
+namespace ronde::collectives {
 namespace {
 
 using base::DType;
 using base::ReduceOp;
 using base::Status;
 using base::TensorView;
-using collectives::JobShape;
-using collectives::Reduction;
-using collectives::StepResult;
 using testing::HasSubstr;
 using testing::StartsWith;
 using Memory = std::vector<std::byte>;
@@ -43,20 +40,20 @@ base::Config config_of(const std::vector<std::string>& environment) {
 class Planes {
  public:
   explicit Planes(const JobShape& shape, const std::vector<std::string>& settings = {})
-      : hub_(std::make_shared<collectives::LocalHub>(shape.ranks())) {
+      : hub_(std::make_shared<LocalHub>(shape.ranks())) {
     const base::Config config = config_of(settings);
-    std::vector<std::vector<collectives::Board>> boards;
+    std::vector<std::vector<Board>> boards;
     for (std::int32_t host = 0; host < shape.hosts(); ++host) {
       const auto here = static_cast<std::int32_t>(shape.ranks_of(host).size());
-      boards.push_back(collectives::make_boards(collectives::small(here)));
+      boards.push_back(make_boards(small(here)));
     }
     for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
       const auto& of_host = boards[static_cast<std::size_t>(shape.host_of(rank))];
       const auto& board = of_host[static_cast<std::size_t>(shape.position_of(rank))];
-      workspaces_.push_back(std::make_unique<collectives::Workspace>());
-      transports_.push_back(std::make_unique<collectives::LocalTransport>(hub_, rank));
-      planes_.push_back(
-          make_hosts_plane(board, false, shape, *transports_.back(), *workspaces_.back(), config));
+      workspaces_.push_back(std::make_unique<Workspace>());
+      transports_.push_back(std::make_unique<LocalTransport>(hub_, rank));
+      planes_.push_back(make_two_level_plane(board, false, shape, *transports_.back(),
+                                             *workspaces_.back(), config));
       // The leader publishes before any other rank asks.
       EXPECT_TRUE(planes_.back()->tune(config, [] { return Status(); }).ok());
     }
@@ -77,9 +74,9 @@ class Planes {
   }
 
  private:
-  std::shared_ptr<collectives::LocalHub> hub_;
-  std::vector<std::unique_ptr<collectives::Workspace>> workspaces_;
-  std::vector<std::unique_ptr<collectives::LocalTransport>> transports_;
+  std::shared_ptr<LocalHub> hub_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::unique_ptr<LocalTransport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
 
@@ -87,25 +84,24 @@ Memories random_memories(std::size_t ranks, std::int64_t elements) {
   std::mt19937_64 random(11);
   Memories all;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    all.push_back(collectives::oracle::random_elements(DType::kF32, elements, random));
+    all.push_back(oracle::random_elements(DType::kF32, elements, random));
   }
   return all;
 }
 
-class HostsPlaneTest : public testing::TestWithParam<std::vector<std::int32_t>> {
+class TwoLevelPlaneTest : public testing::TestWithParam<std::vector<std::int32_t>> {
  protected:
-  [[nodiscard]] static JobShape shape() { return collectives::shape_of(GetParam()); }
+  [[nodiscard]] static JobShape shape() { return shape_of(GetParam()); }
 };
 
 // More batches than there are tags: they come round again.
-TEST_P(HostsPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
+TEST_P(TwoLevelPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
   for (const char* const algorithm : {"auto", "ring", "direct", "gather"}) {
     Planes planes(shape(), {std::string("RONDE_ALGORITHM=") + algorithm});
     for (const std::int64_t elements : {3, 3000, 200'000}) {
       const Memories inputs = random_memories(planes.size(), elements);
-      const Memory expected =
-          collectives::oracle::shaped_tensor(what, collectives::hosts_of(shape()), inputs);
+      const Memory expected = oracle::shaped_tensor(what, hosts_of(shape()), inputs);
       for (const std::uint64_t sequence : {std::uint64_t{1023}, std::uint64_t{1024}}) {
         Memories outputs = inputs;
         planes.run([&](std::size_t rank) {
@@ -118,7 +114,7 @@ TEST_P(HostsPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
   }
 }
 
-TEST_P(HostsPlaneTest, BroadcastAndBarrier) {
+TEST_P(TwoLevelPlaneTest, BroadcastAndBarrier) {
   Planes planes(shape());
   std::uint64_t sequence = 1;
   for (std::size_t root = 0; root < planes.size(); ++root) {
@@ -139,7 +135,7 @@ TEST_P(HostsPlaneTest, BroadcastAndBarrier) {
   }
 }
 
-TEST_P(HostsPlaneTest, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST_P(TwoLevelPlaneTest, NobodyPassesABarrierBeforeAllHaveCome) {
   Planes planes(shape());
   for (std::size_t late = 0; late < planes.size(); ++late) {
     std::vector<DataPlane::CollectivePtr> open;
@@ -166,7 +162,7 @@ TEST_P(HostsPlaneTest, NobodyPassesABarrierBeforeAllHaveCome) {
   }
 }
 
-TEST_P(HostsPlaneTest, AllgatherOfDifferingBlocks) {
+TEST_P(TwoLevelPlaneTest, AllgatherOfDifferingBlocks) {
   Planes planes(shape());
   for (const std::int64_t longest : {3, 700, 600'000}) {
     Memories blocks = random_memories(planes.size(), longest);
@@ -196,7 +192,7 @@ TEST_P(HostsPlaneTest, AllgatherOfDifferingBlocks) {
   }
 }
 
-TEST_P(HostsPlaneTest, ReduceScatterOfDifferingBlocksSumsInTheOrderOfItsShape) {
+TEST_P(TwoLevelPlaneTest, ReduceScatterOfDifferingBlocksSumsInTheOrderOfItsShape) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
   for (const char* const algorithm : {"auto", "ring", "direct", "gather"}) {
     Planes planes(shape(), {std::string("RONDE_ALGORITHM=") + algorithm});
@@ -217,16 +213,15 @@ TEST_P(HostsPlaneTest, ReduceScatterOfDifferingBlocksSumsInTheOrderOfItsShape) {
         return planes.of(rank).reduce_scatter(views, what, 2);
       });
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        ASSERT_TRUE(sums[rank] ==
-                    collectives::oracle::shaped_block(what, collectives::hosts_of(shape()),
-                                                      inputs[rank], static_cast<int>(rank)))
+        ASSERT_TRUE(sums[rank] == oracle::shaped_block(what, hosts_of(shape()), inputs[rank],
+                                                       static_cast<int>(rank)))
             << algorithm << ", " << longest << ", rank " << rank;
       }
     }
   }
 }
 
-TEST_P(HostsPlaneTest, AllToAll) {
+TEST_P(TwoLevelPlaneTest, AllToAll) {
   Planes planes(shape());
   const std::size_t ranks = planes.size();
   const Memories blocks = random_memories(ranks, 700);
@@ -249,17 +244,17 @@ TEST_P(HostsPlaneTest, AllToAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HostsPlaneTest,
+INSTANTIATE_TEST_SUITE_P(Shapes, TwoLevelPlaneTest,
                          testing::Values(std::vector<std::int32_t>{0, 1, 2},
                                          std::vector<std::int32_t>{0, 0, 2, 2},
                                          std::vector<std::int32_t>{0, 1, 0, 1},
                                          std::vector<std::int32_t>{0, 0, 0, 3},
                                          std::vector<std::int32_t>{0, 1, 1, 1, 0, 5}),
-                         [](const auto& of) { return collectives::name_of_leaders(of.param); });
+                         [](const auto& of) { return name_of_leaders(of.param); });
 
-TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
+TEST(TwoLevelPlane, SaysWhatWasChosenAndWhy) {
   const auto text = [](const std::vector<std::int32_t>& leaders, const std::string& algorithm) {
-    Planes planes(collectives::shape_of(leaders), {"RONDE_ALGORITHM=" + algorithm});
+    Planes planes(shape_of(leaders), {"RONDE_ALGORITHM=" + algorithm});
     return planes.of(leaders.size() - 1).description();
   };
   EXPECT_THAT(text({0, 0, 2, 2}, "auto"),
@@ -276,4 +271,4 @@ TEST(HostsPlane, SaysWhatWasChosenAndWhy) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::collectives

@@ -21,7 +21,7 @@
 namespace ronde::collectives {
 
 // One collective of all ranks. inputs[r] is rank r's; what it must get is expected[r].
-struct HostsOperation {
+struct TwoLevelOperation {
   std::string name;
   std::vector<oracle::Bytes> inputs;
   std::vector<oracle::Bytes> expected;
@@ -30,19 +30,19 @@ struct HostsOperation {
   base::Bytes segment;
   base::Bytes block;
   // (the job, the rank's transport, its input, its output, tags)
-  std::function<std::unique_ptr<Collective>(const HostsJob&, Transport&, const std::byte*,
+  std::function<std::unique_ptr<Collective>(const TwoLevelContext&, Transport&, const std::byte*,
                                             std::byte*, int)>
       start;
 };
 
-class HostsSequenceMaker {
+class TwoLevelSequenceMaker {
  public:
-  HostsSequenceMaker(const JobShape& shape, std::uint64_t seed) : shape_(shape), random_(seed) {}
+  TwoLevelSequenceMaker(const JobShape& shape, std::uint64_t seed) : shape_(shape), random_(seed) {}
 
-  [[nodiscard]] std::vector<HostsOperation> make(int count) {
-    std::vector<HostsOperation> operations;
+  [[nodiscard]] std::vector<TwoLevelOperation> make(int count) {
+    std::vector<TwoLevelOperation> operations;
     for (int i = 0; i < count; ++i) {
-      HostsOperation op;
+      TwoLevelOperation op;
       op.in_place = random_() % 2 == 0;
       op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random_() % 2000);
       op.segment = base::Bytes(std::int64_t{64} << (random_() % 6));
@@ -59,7 +59,7 @@ class HostsSequenceMaker {
     return {input, output, base::Elements(static_cast<std::int64_t>(bytes) / 4), base::DType::kF32};
   }
 
-  void fill(HostsOperation& op) {
+  void fill(TwoLevelOperation& op) {
     switch (random_() % 5) {
       case 0:
         fill_allreduce(op);
@@ -77,40 +77,39 @@ class HostsSequenceMaker {
         op.name = "barrier";
         op.inputs.resize(ranks());
         op.expected.resize(ranks());
-        op.start = [](const HostsJob& job, Transport&, const std::byte*, std::byte*, int tag) {
-          return hierarchical_barrier(job, tag);
-        };
+        op.start = [](const TwoLevelContext& context, Transport&, const std::byte*, std::byte*,
+                      int tag) { return two_level_barrier(context, tag); };
     }
   }
 
-  void fill_allreduce(HostsOperation& op) {
+  void fill_allreduce(TwoLevelOperation& op) {
     op.name = "allreduce";
     const std::int64_t elements = length();
     for (std::size_t rank = 0; rank < ranks(); ++rank) op.inputs.push_back(numbers(elements));
     op.expected.assign(ranks(), oracle::shaped_tensor({}, hosts_of(shape_), op.inputs));
     const std::size_t bytes = op.inputs[0].size();
-    op.start = [bytes](const HostsJob& job, Transport&, const std::byte* input, std::byte* output,
-                       int tag) {
-      return hierarchical_allreduce(job, {view(input, output, bytes)}, {}, tag);
+    op.start = [bytes](const TwoLevelContext& context, Transport&, const std::byte* input,
+                       std::byte* output, int tag) {
+      return two_level_allreduce(context, {view(input, output, bytes)}, {}, tag);
     };
   }
 
-  void fill_broadcast(HostsOperation& op) {
+  void fill_broadcast(TwoLevelOperation& op) {
     const std::size_t root = random_() % ranks();
     op.name = "broadcast of rank " + std::to_string(root);
     const std::int64_t elements = length();
     for (std::size_t rank = 0; rank < ranks(); ++rank) op.inputs.push_back(numbers(elements));
     op.expected.assign(ranks(), op.inputs[root]);
     const std::size_t bytes = op.inputs[0].size();
-    op.start = [bytes, root](const HostsJob& job, Transport& transport, const std::byte* input,
-                             std::byte* output, int tag) {
-      return hierarchical_broadcast(job, transport,
-                                    fusion::FusedView({view(input, output, bytes)}, 1),
-                                    static_cast<std::int32_t>(root), tag);
+    op.start = [bytes, root](const TwoLevelContext& context, Transport& transport,
+                             const std::byte* input, std::byte* output, int tag) {
+      return two_level_broadcast(context, transport,
+                                 fusion::FusedView({view(input, output, bytes)}, 1),
+                                 static_cast<std::int32_t>(root), tag);
     };
   }
 
-  void fill_allgather(HostsOperation& op) {
+  void fill_allgather(TwoLevelOperation& op) {
     op.name = "allgather";
     op.in_place = false;
     oracle::Bytes all;
@@ -121,7 +120,7 @@ class HostsSequenceMaker {
       all.insert(all.end(), op.inputs.back().begin(), op.inputs.back().end());
     }
     op.expected.assign(ranks(), all);
-    op.start = [sizes](const HostsJob& job, Transport& transport, const std::byte* input,
+    op.start = [sizes](const TwoLevelContext& context, Transport& transport, const std::byte* input,
                        std::byte* output, int tag) {
       std::vector<base::TensorView> blocks;
       for (const std::size_t bytes : sizes) {
@@ -129,11 +128,11 @@ class HostsSequenceMaker {
         blocks.push_back(view(mine ? input : nullptr, output, bytes));
         output += bytes;
       }
-      return hierarchical_allgather(job, base::DType::kF32, blocks, tag);
+      return two_level_allgather(context, base::DType::kF32, blocks, tag);
     };
   }
 
-  void fill_reduce_scatter(HostsOperation& op) {
+  void fill_reduce_scatter(TwoLevelOperation& op) {
     op.name = "reduce-scatter";
     op.in_place = false;
     op.inputs.resize(ranks());
@@ -149,7 +148,7 @@ class HostsSequenceMaker {
           oracle::shaped_block({}, hosts_of(shape_), inputs, static_cast<int>(block)));
       sizes.push_back(inputs[0].size());
     }
-    op.start = [sizes](const HostsJob& job, Transport& transport, const std::byte* input,
+    op.start = [sizes](const TwoLevelContext& context, Transport& transport, const std::byte* input,
                        std::byte* output, int tag) {
       std::vector<base::TensorView> blocks;
       for (const std::size_t bytes : sizes) {
@@ -157,7 +156,7 @@ class HostsSequenceMaker {
         blocks.push_back(view(input, mine ? output : nullptr, bytes));
         input += bytes;
       }
-      return hierarchical_reduce_scatter(job, blocks, {}, tag);
+      return two_level_reduce_scatter(context, blocks, {}, tag);
     };
   }
 
@@ -177,33 +176,36 @@ class HostsSequenceMaker {
 // A rank on its way through the operations.
 class RankOfSequence final : public BackToBack {
  public:
-  RankOfSequence(HostsJob job, WatchedTransport& transport,
-                 const std::vector<HostsOperation>& operations)
-      : BackToBack(operations.size()), job_(job), transport_(transport), operations_(operations) {}
+  RankOfSequence(TwoLevelContext context, WatchedTransport& transport,
+                 const std::vector<TwoLevelOperation>& operations)
+      : BackToBack(operations.size()),
+        context_(context),
+        transport_(transport),
+        operations_(operations) {}
 
  private:
-  [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(job_.rank); }
+  [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(context_.rank); }
 
   std::unique_ptr<Collective> begin(std::size_t index) override {
-    const HostsOperation& op = operations_[index];
+    const TwoLevelOperation& op = operations_[index];
     input_ = op.inputs[rank()];
     output_ = op.in_place ? input_ : oracle::Bytes(op.expected[rank()].size(), std::byte{0x5A});
     transport_.keep_out_of(input_);
     transport_.keep_out_of(output_);
-    const HostsJob job{.shape = job_.shape,
-                       .rank = job_.rank,
-                       .slots = job_.slots,
-                       .across = job_.across,
-                       .workspace = job_.workspace,
-                       .tuning = op.tuning,
-                       .segment = op.segment,
-                       .block = op.block};
-    return op.start(job, transport_, op.in_place ? output_.data() : input_.data(), output_.data(),
-                    tag(index));
+    const TwoLevelContext context{.shape = context_.shape,
+                                  .rank = context_.rank,
+                                  .slots = context_.slots,
+                                  .across = context_.across,
+                                  .workspace = context_.workspace,
+                                  .tuning = op.tuning,
+                                  .segment = op.segment,
+                                  .block = op.block};
+    return op.start(context, transport_, op.in_place ? output_.data() : input_.data(),
+                    output_.data(), tag(index));
   }
 
   void check(std::size_t index) override {
-    const HostsOperation& op = operations_[index];
+    const TwoLevelOperation& op = operations_[index];
     transport_.forget_users();
     EXPECT_TRUE(output_ == op.expected[rank()]) << op.name << ", number " << index << ", on rank "
                                                 << rank() << ", " << output_.size() << " bytes";
@@ -213,9 +215,9 @@ class RankOfSequence final : public BackToBack {
     output_ = {};
   }
 
-  const HostsJob job_;
+  const TwoLevelContext context_;
   WatchedTransport& transport_;
-  const std::vector<HostsOperation>& operations_;
+  const std::vector<TwoLevelOperation>& operations_;
   oracle::Bytes input_;
   oracle::Bytes output_;
 };

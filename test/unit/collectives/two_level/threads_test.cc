@@ -24,19 +24,19 @@ std::string run_to_the_end(Collective& rank) {
   }
 }
 
-class HostsThreadsTest : public testing::TestWithParam<std::vector<std::int32_t>> {};
+class TwoLevelThreadsTest : public testing::TestWithParam<std::vector<std::int32_t>> {};
 
-TEST_P(HostsThreadsTest, EveryRankGetsWhatItShould) {
+TEST_P(TwoLevelThreadsTest, EveryRankGetsWhatItShould) {
   const JobShape shape = shape_of(GetParam());
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    JobOfHosts job(shape, 1 + static_cast<std::int64_t>(seed % 3));
-    const std::vector<HostsOperation> operations =
-        HostsSequenceMaker(shape, seed * 100 + GetParam().size()).make(12);
-    std::vector<std::string> problems(job.size());
+    JobOfHosts context(shape, 1 + static_cast<std::int64_t>(seed % 3));
+    const std::vector<TwoLevelOperation> operations =
+        TwoLevelSequenceMaker(shape, seed * 100 + GetParam().size()).make(12);
+    std::vector<std::string> problems(context.size());
     std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < job.size(); ++rank) {
+    for (std::size_t rank = 0; rank < context.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        RankOfSequence mine(job.of(rank), job.ranks().transport(static_cast<int>(rank)),
+        RankOfSequence mine(context.of(rank), context.ranks().transport(static_cast<int>(rank)),
                             operations);
         problems[rank] = run_to_the_end(mine);
       });
@@ -47,7 +47,7 @@ TEST_P(HostsThreadsTest, EveryRankGetsWhatItShould) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HostsThreadsTest,
+INSTANTIATE_TEST_SUITE_P(Shapes, TwoLevelThreadsTest,
                          testing::Values(std::vector<std::int32_t>{0, 1},
                                          std::vector<std::int32_t>{0, 1, 2, 3},
                                          std::vector<std::int32_t>{0, 0, 2, 2},

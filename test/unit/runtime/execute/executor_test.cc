@@ -58,7 +58,7 @@ class ScriptedCollective final : public collectives::Collective {
   std::size_t next_ = 0;
 };
 
-class ScriptedPlane final : public DataPlane {
+class ScriptedPlane final : public collectives::DataPlane {
  public:
   explicit ScriptedPlane(Script& script) : script_(script) {}
 

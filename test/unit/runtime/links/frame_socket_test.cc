@@ -67,17 +67,17 @@ struct Wire {
   }
 
   FileDescriptor other;
-  std::optional<LeaderLink> link;
+  std::optional<FrameSocket> link;
 };
 
-TEST(LeaderLink, KnowsItsOtherEnd) {
+TEST(FrameSocket, KnowsItsOtherEnd) {
   const Wire wire;
   EXPECT_EQ(wire.link->host(), 2);
   EXPECT_EQ(wire.link->peer(), "host 2 (node7, 10.0.0.3:4711)");
   EXPECT_GE(wire.link->fd(), 0);
 }
 
-TEST(LeaderLink, AFrameIsItsLengthAndItsBytes) {
+TEST(FrameSocket, AFrameIsItsLengthAndItsBytes) {
   Wire pair;
   ASSERT_TRUE(pair.link->send(bytes_of("hello")).ok());
   EXPECT_FALSE(pair.link->backlogged());
@@ -90,7 +90,7 @@ TEST(LeaderLink, AFrameIsItsLengthAndItsBytes) {
   EXPECT_EQ(pair.link->bytes_received(), 7U);
 }
 
-TEST(LeaderLink, QueuedFramesGoOutTogether) {
+TEST(FrameSocket, QueuedFramesGoOutTogether) {
   Wire pair;
   ASSERT_TRUE(pair.link->queue(bytes_of("a")).ok());
   ASSERT_TRUE(pair.link->queue(bytes_of("bc")).ok());
@@ -101,7 +101,7 @@ TEST(LeaderLink, QueuedFramesGoOutTogether) {
   EXPECT_EQ(pair.heard(), wire("a") + wire("bc") + wire("d"));
 }
 
-TEST(LeaderLink, FramesInSingleBytes) {
+TEST(FrameSocket, FramesInSingleBytes) {
   Wire pair;
   const std::string all = wire("first") + wire(std::string(300, 'x')) + wire("z");
   std::vector<std::string> frames;
@@ -114,7 +114,7 @@ TEST(LeaderLink, FramesInSingleBytes) {
   EXPECT_EQ(frames, (std::vector<std::string>{"first", std::string(300, 'x'), "z"}));
 }
 
-TEST(LeaderLink, ManySmallFramesAndALongOneInOneStream) {
+TEST(FrameSocket, ManySmallFramesAndALongOneInOneStream) {
   Wire pair;
   const std::string longest(3'000'000, 'L');
   std::thread writer([&] {
@@ -139,7 +139,7 @@ TEST(LeaderLink, ManySmallFramesAndALongOneInOneStream) {
 }
 
 // Once the socket is full, frames are kept in order, without a system call for each.
-TEST(LeaderLink, APeerThatDoesNotReadMakesABacklog) {
+TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
   Wire pair;
   std::string expected;
   int number = 0;
@@ -168,9 +168,9 @@ TEST(LeaderLink, APeerThatDoesNotReadMakesABacklog) {
   EXPECT_EQ(pair.heard(), wire("now"));
 }
 
-TEST(LeaderLink, ImpossibleLengthsAreAnErrorForEver) {
+TEST(FrameSocket, ImpossibleLengthsAreAnErrorForEver) {
   for (const std::uint32_t length :
-       {std::uint32_t{0}, static_cast<std::uint32_t>(LeaderLink::kLongestFrame) + 1, ~0U}) {
+       {std::uint32_t{0}, static_cast<std::uint32_t>(FrameSocket::kLongestFrame) + 1, ~0U}) {
     Wire pair;
     pair.say(wire("good") + wire_length(length));
     EXPECT_EQ(pair.next(), "good");
@@ -184,10 +184,10 @@ TEST(LeaderLink, ImpossibleLengthsAreAnErrorForEver) {
   }
 }
 
-TEST(LeaderLink, FramesThatCannotBeSentAreRefused) {
+TEST(FrameSocket, FramesThatCannotBeSentAreRefused) {
   Wire pair;
   EXPECT_EQ(pair.link->send({}).code(), Code::kInvalidArgument);
-  const std::vector<std::byte> longer(LeaderLink::kLongestFrame + 1);
+  const std::vector<std::byte> longer(FrameSocket::kLongestFrame + 1);
   EXPECT_EQ(pair.link->queue(longer).code(), Code::kInvalidArgument);
   EXPECT_FALSE(pair.link->backlogged());
 }
@@ -239,7 +239,7 @@ TEST(FrameReader, AStreamWithoutPauseStaysInItsBuffer) {
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
 }
 
-TEST(LeaderLink, TheEndComesAfterWholeFrames) {
+TEST(FrameSocket, TheEndComesAfterWholeFrames) {
   Wire pair;
   pair.say(wire("one") + wire("two"));
   pair.other.reset();
@@ -252,7 +252,7 @@ TEST(LeaderLink, TheEndComesAfterWholeFrames) {
   EXPECT_EQ(pair.next(), "");
 }
 
-TEST(LeaderLink, AnEndInTheMiddleOfAFrameSaysSo) {
+TEST(FrameSocket, AnEndInTheMiddleOfAFrameSaysSo) {
   Wire pair;
   pair.say(wire("whole") + wire_length(100) + "only some");
   pair.other.reset();
@@ -263,7 +263,7 @@ TEST(LeaderLink, AnEndInTheMiddleOfAFrameSaysSo) {
 }
 
 // What the other end said last is heard, though a write has found out first that it is gone.
-TEST(LeaderLink, AWriteThatFailsLosesNothingThatArrived) {
+TEST(FrameSocket, AWriteThatFailsLosesNothingThatArrived) {
   Wire pair;
   pair.say(wire("last words"));
   pair.other.reset();
@@ -294,9 +294,9 @@ std::pair<FileDescriptor, FileDescriptor> tcp_pair() {
           FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
 }
 
-TEST(LeaderLink, AResetIsAnEndWithItsReason) {
+TEST(FrameSocket, AResetIsAnEndWithItsReason) {
   auto [near, far] = tcp_pair();
-  LeaderLink link(LinkEnd{1, "host 1", std::move(near)});
+  FrameSocket link(LinkEnd{1, "host 1", std::move(near)});
   const linger at_once{1, 0};
   ASSERT_EQ(::setsockopt(far.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
   far.reset();

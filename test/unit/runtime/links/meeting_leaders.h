@@ -56,8 +56,8 @@ struct Leaders {
   }
   static std::string name(std::int32_t host) { return "node" + std::to_string(host); }
 
-  base::Result<HostLinks> meet(std::int32_t host,
-                               std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
+  base::Result<LinkEnds> meet(std::int32_t host,
+                              std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
     return meetings[static_cast<std::size_t>(host)].meet(tree, host, addresses, secret, clock,
                                                          clock.after(limit), log);
   }
@@ -79,7 +79,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 // The next frame of a link, in at most ten seconds.
-inline std::string next_frame(LeaderLink& link) {
+inline std::string next_frame(FrameSocket& link) {
   for (int i = 0; i < 10'000 && !link.closed(); ++i) {
     const auto frame = link.receive();
     if (!frame.ok()) return frame.status().message();
@@ -92,9 +92,9 @@ inline std::string next_frame(LeaderLink& link) {
 }
 
 // Every host tells each neighbour who it is: so each link joins the two that it says.
-inline bool talk(const HostTree& tree, std::int32_t host, HostLinks ends) {
+inline bool talk(const HostTree& tree, std::int32_t host, LinkEnds ends) {
   bool good = ends.parent.has_value() == (host != HostTree::kRoot);
-  std::vector<LeaderLink> links;
+  std::vector<FrameSocket> links;
   if (ends.parent) {
     good = good && ends.parent->host == tree.parent_of(host);
     links.emplace_back(std::move(*ends.parent));
@@ -105,12 +105,12 @@ inline bool talk(const HostTree& tree, std::int32_t host, HostLinks ends) {
     links.emplace_back(std::move(end));
   }
   good = good && children == tree.children_of(host);
-  for (LeaderLink& link : links) {
+  for (FrameSocket& link : links) {
     good = good && link.send(bytes_of("from " + std::to_string(host))).ok();
     good = good && link.peer().starts_with("host " + std::to_string(link.host()) + " (node" +
                                            std::to_string(link.host()) + ", 127.0.0.1:");
   }
-  for (LeaderLink& link : links) {
+  for (FrameSocket& link : links) {
     good = good && next_frame(link) == "from " + std::to_string(link.host());
   }
   return good;

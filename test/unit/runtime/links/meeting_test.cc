@@ -60,7 +60,7 @@ TEST(LeaderMeeting, AParentThatComesLateIsWaitedFor) {
 
 TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
   Leaders job(2);
-  std::optional<Result<HostLinks>> child;
+  std::optional<Result<LinkEnds>> child;
   std::thread thread([&] { child.emplace(job.meet(1)); });
   const auto parent = job.meet(0);
   thread.join();
@@ -123,7 +123,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
     Leaders job(2);
     job.meetings[0] = std::move(*LeaderMeeting::listen("lo", "node0"));
     job.addresses[0].addresses = {job.meetings[0].addresses().at(i)};
-    std::optional<Result<HostLinks>> child;
+    std::optional<Result<LinkEnds>> child;
     std::thread thread([&] { child.emplace(job.meet(1)); });
     const auto parent = job.meet(0);
     thread.join();
@@ -135,7 +135,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
 
 TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
   Leaders job(4);
-  std::optional<Result<HostLinks>> other;
+  std::optional<Result<LinkEnds>> other;
   std::thread thread([&] { other.emplace(job.meet(2, seconds(20))); });
   const auto links = job.meet(0, milliseconds(500));
   thread.join();

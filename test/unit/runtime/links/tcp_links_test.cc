@@ -13,8 +13,8 @@
 namespace ronde::runtime {
 namespace {
 
-using From = LeaderLinks::From;
-using LinksPtr = std::unique_ptr<LeaderLinks>;
+using From = TcpLinks::From;
+using LinksPtr = std::unique_ptr<TcpLinks>;
 
 // Two ends of one connection.
 std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
@@ -24,8 +24,8 @@ std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
           LinkEnd{left, "host " + std::to_string(left), collectives::FileDescriptor(ends[1])}};
 }
 
-LinksPtr open(HostLinks ends) {
-  auto links = LeaderLinks::open(std::move(ends));
+LinksPtr open(LinkEnds ends) {
+  auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
 }
@@ -41,15 +41,15 @@ class LeaderLinksTest : public ::testing::Test {
     auto [top, middle] = connection(0, 1);
     auto [upper, left] = connection(1, 2);
     auto [also_upper, right] = connection(1, 3);
-    HostLinks of_root;
+    LinkEnds of_root;
     of_root.children.push_back(std::move(top));
-    HostLinks of_middle;
+    LinkEnds of_middle;
     of_middle.parent = std::move(middle);
     of_middle.children.push_back(std::move(upper));
     of_middle.children.push_back(std::move(also_upper));
-    HostLinks of_left;
+    LinkEnds of_left;
     of_left.parent = std::move(left);
-    HostLinks of_right;
+    LinkEnds of_right;
     of_right.parent = std::move(right);
     root_ = open(std::move(of_root));
     middle_ = open(std::move(of_middle));
@@ -58,7 +58,7 @@ class LeaderLinksTest : public ::testing::Test {
   }
 
   // All that has come, in words.
-  static std::vector<std::string> read(LeaderLinks& links) {
+  static std::vector<std::string> read(TcpLinks& links) {
     std::vector<std::string> heard;
     const auto work = links.poll([&](From from, const LinkMessage& message) {
       const std::string who = from == From::kParent ? "parent: " : "child: ";
@@ -190,10 +190,10 @@ TEST_F(LeaderLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
 
 TEST_F(LeaderLinksTest, AMessageThatCannotBeUnderstoodNamesItsSender) {
   auto [stranger, end] = connection(9, 8);
-  HostLinks of_victim;
+  LinkEnds of_victim;
   of_victim.parent = std::move(end);
   const LinksPtr victim = open(std::move(of_victim));
-  LeaderLink link(std::move(stranger));
+  FrameSocket link(std::move(stranger));
   const std::vector<std::byte> garbage(3, std::byte{200});
   ASSERT_TRUE(link.send(garbage).ok());
   const auto read = victim->poll([](From, const LinkMessage&) { return base::Status(); });

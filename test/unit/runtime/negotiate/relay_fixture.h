@@ -20,7 +20,7 @@
 
 namespace ronde::runtime {
 
-using LinksPtr = std::unique_ptr<LeaderLinks>;
+using LinksPtr = std::unique_ptr<TcpLinks>;
 
 // Hosts 0 to 3 of two ranks each; this one is host 1, with ranks 2 and 3.
 inline constexpr std::int32_t kHost = 1;
@@ -39,8 +39,8 @@ inline std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t ri
           LinkEnd{left, "host " + std::to_string(left), collectives::FileDescriptor(ends[1])}};
 }
 
-inline LinksPtr open(HostLinks ends) {
-  auto links = LeaderLinks::open(std::move(ends));
+inline LinksPtr open(LinkEnds ends) {
+  auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
 }
@@ -84,16 +84,16 @@ using Words = std::vector<std::string>;
 class RelayTest : public ::testing::TestWithParam<int> {
  protected:
   RelayTest() : shape_(shape_of_test()), boards_(collectives::make_boards(geometry())) {
-    HostLinks own;
+    LinkEnds own;
     auto [down, up] = connection(0, kHost);
     own.parent = std::move(up);
-    HostLinks of_root;
+    LinkEnds of_root;
     of_root.children.push_back(std::move(down));
     parent_ = open(std::move(of_root));
     for (int i = 0; i < children(); ++i) {
       auto [lower, upper] = connection(kHost, 2 + i);
       own.children.push_back(std::move(lower));
-      HostLinks of_child;
+      LinkEnds of_child;
       of_child.parent = std::move(upper);
       children_.push_back(open(std::move(of_child)));
     }
@@ -118,9 +118,9 @@ class RelayTest : public ::testing::TestWithParam<int> {
     const base::Status stepped = step();
     ASSERT_TRUE(stepped.ok()) << stepped.message();
   }
-  static Words heard(LeaderLinks& links) {
+  static Words heard(TcpLinks& links) {
     Words words;
-    const auto read = links.poll([&](LeadLinks::From, const LinkMessage& message) {
+    const auto read = links.poll([&](Links::From, const LinkMessage& message) {
       words.push_back(in_words(message));
       return base::Status();
     });

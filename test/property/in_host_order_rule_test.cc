@@ -191,9 +191,9 @@ struct Param {
   bool ring;
 };
 
-class HostOrderRuleTest : public ::testing::TestWithParam<Param> {};
+class InHostOrderRuleTest : public ::testing::TestWithParam<Param> {};
 
-TEST_P(HostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
+TEST_P(InHostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   const auto [ranks, ring] = GetParam();
   const int rounds = ranks < 8 ? 5 : 3;
   for (int round = 0; round < rounds; ++round) {
@@ -213,7 +213,7 @@ TEST_P(HostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
 }
 
 // Guards the test above: with these numbers the order, and so the shape, shows in the bits.
-TEST_P(HostOrderRuleTest, AnotherShapeWouldShow) {
+TEST_P(InHostOrderRuleTest, AnotherShapeWouldShow) {
   const auto [ranks, ring] = GetParam();
   Random random(3);
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBf16}) {
@@ -227,7 +227,7 @@ TEST_P(HostOrderRuleTest, AnotherShapeWouldShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HostOrderRuleTest,
+INSTANTIATE_TEST_SUITE_P(All, InHostOrderRuleTest,
                          ::testing::Values(Param{3, false}, Param{4, false}, Param{8, false},
                                            Param{3, true}, Param{4, true}, Param{8, true}),
                          [](const auto& one) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/two_level/stages.h"
+#include "collectives/two_level/phases.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace ronde::collectives {
 namespace {
 
-// What happened, and which stages B may end.
+// What happened, and which phases B may end.
 struct Record {
   std::vector<std::string> in_host;
   std::set<std::int64_t> across;  // under way
@@ -47,21 +47,21 @@ class Across final : public Collective {
   const std::int64_t block_;
 };
 
-class Recorded final : public HostStages {
+class Recorded final : public TwoLevelPhases {
  public:
-  Recorded(Record& record, std::int64_t blocks) : HostStages(blocks, 32), record_(record) {}
+  Recorded(Record& record, std::int64_t blocks) : TwoLevelPhases(blocks, 32), record_(record) {}
 
  private:
-  Stage before(std::int64_t block) override {
+  Phase before(std::int64_t block) override {
     record_.in_host.push_back("A" + std::to_string(block));
     if (block % 2 == 1) return nothing();
     return std::unique_ptr<Collective>(std::make_unique<Instant>());
   }
-  Stage across(std::int64_t block) override {
+  Phase across(std::int64_t block) override {
     record_.tags.insert(tag_of(block));
     return std::unique_ptr<Collective>(std::make_unique<Across>(record_, block));
   }
-  Stage after(std::int64_t block) override {
+  Phase after(std::int64_t block) override {
     record_.in_host.push_back("C" + std::to_string(block));
     return nothing();
   }
@@ -76,39 +76,39 @@ StepResult run_until_idle(Collective& collective) {
   }
 }
 
-TEST(HostStages, OneOrderInTheHostWheneverTheOthersEnd) {
+TEST(TwoLevelPhases, OneOrderInTheHostWheneverTheOthersEnd) {
   using Order = std::vector<std::string>;
   Record record;
-  Recorded stages(record, 5);
-  EXPECT_EQ(run_until_idle(stages), StepResult::kIdle);
+  Recorded phases(record, 5);
+  EXPECT_EQ(run_until_idle(phases), StepResult::kIdle);
   EXPECT_EQ(record.in_host, (Order{"A0", "A1", "A2"}));
   EXPECT_EQ(record.across, (std::set<std::int64_t>{0, 1, 2})) << "the line has three to carry";
   record.may_end = {1, 2};
-  EXPECT_EQ(run_until_idle(stages), StepResult::kIdle);
+  EXPECT_EQ(run_until_idle(phases), StepResult::kIdle);
   EXPECT_EQ(record.in_host, (Order{"A0", "A1", "A2"})) << "C0 comes first";
   record.may_end = {0, 1, 2};
-  EXPECT_EQ(run_until_idle(stages), StepResult::kIdle);
+  EXPECT_EQ(run_until_idle(phases), StepResult::kIdle);
   EXPECT_EQ(record.in_host, (Order{"A0", "A1", "A2", "C0", "A3", "C1", "A4", "C2"}));
   record.may_end = {3, 4};
-  EXPECT_EQ(run_until_idle(stages), StepResult::kDone);
+  EXPECT_EQ(run_until_idle(phases), StepResult::kDone);
   EXPECT_EQ(record.in_host, (Order{"A0", "A1", "A2", "C0", "A3", "C1", "A4", "C2", "C3", "C4"}));
   EXPECT_EQ(record.most_across, 3U);
   EXPECT_EQ(record.tags, (std::set<int>{32, 36, 40, 44}));
 }
 
-TEST(HostStages, NoBlocksAreDoneAtOnce) {
+TEST(TwoLevelPhases, NoBlocksAreDoneAtOnce) {
   Record record;
-  Recorded stages(record, 0);
-  EXPECT_EQ(stages.step().value(), StepResult::kDone);
+  Recorded phases(record, 0);
+  EXPECT_EQ(phases.step().value(), StepResult::kDone);
   EXPECT_TRUE(record.in_host.empty());
 }
 
-TEST(HostStages, AnErrorOfAStageIsTheirs) {
+TEST(TwoLevelPhases, AnErrorOfAPhaseIsTheirs) {
   Record record;
-  Recorded stages(record, 2);
-  EXPECT_EQ(run_until_idle(stages), StepResult::kIdle);
+  Recorded phases(record, 2);
+  EXPECT_EQ(run_until_idle(phases), StepResult::kIdle);
   record.fails = true;
-  EXPECT_EQ(stages.step().status().message(), "cut");
+  EXPECT_EQ(phases.step().status().message(), "cut");
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ class Schedule {
   std::mt19937_64 random_;
 };
 
-class HostInterleavingTest : public testing::TestWithParam<int> {};
+class InHostInterleavingTest : public testing::TestWithParam<int> {};
 
-TEST_P(HostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives) {
+TEST_P(InHostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives) {
   const std::int32_t ranks = GetParam();
   const int scenarios = ranks > 16 ? 3 : ranks > 4 ? 20 : 60;
   for (int round = 0; round < scenarios; ++round) {
@@ -83,7 +83,7 @@ TEST_P(HostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives) 
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, HostInterleavingTest, testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
+INSTANTIATE_TEST_SUITE_P(Ranks, InHostInterleavingTest, testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
                          testing::PrintToStringParamName());
 
 }  // namespace

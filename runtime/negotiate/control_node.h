@@ -14,9 +14,9 @@ inline constexpr std::int32_t kCoordinator = 0;  // the rank whose agent steps t
 inline constexpr std::int32_t kLeader = 0;       // the position of a host's leader on its board
 
 // Thread safety: belongs to the agent.
-class Lead {
+class ControlNode {
  public:
-  virtual ~Lead() = default;
+  virtual ~ControlNode() = default;
 
   // Reads what was announced and decided, and passes it on. data_plane_idle: this rank has executed
   // every batch, so the next one goes at once; otherwise what is ready waits and goes together.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the collectives of several hosts have in common: a vector that is worked on in blocks, each
-// of them in three stages.
+// of them in three phases.
 //
 //   A   among the ranks of a host, over the slots of its board
 //   B   between hosts, as messages
 //   C   among the ranks of a host again
 //
 // What happens in the slots must be in one order on all ranks of a host: A0 A1 A2 C0 A3 C1 A4 C2
-// ... Stage B of up to three blocks runs beside it, so that the line does not wait for the memory.
+// ... Phase B of up to three blocks runs beside it, so that the line does not wait for the memory.
 #pragma once
 
 #include <array>
@@ -21,28 +21,28 @@
 namespace ronde::collectives {
 
 // Thread safety: one thread at a time (whoever has the agent's role).
-class HostStages : public Collective {
+class TwoLevelPhases : public Collective {
  public:
   base::Result<StepResult> step() final;
 
  protected:
-  using Stage = base::Result<std::unique_ptr<Collective>>;
+  using Phase = base::Result<std::unique_ptr<Collective>>;
 
   // Blocks between the beginning of A and the end of C.
   static constexpr std::int64_t kBlocks = 3;
 
-  HostStages(std::int64_t blocks, int first_tag) : count_(blocks), first_tag_(first_tag) {}
+  TwoLevelPhases(std::int64_t blocks, int first_tag) : count_(blocks), first_tag_(first_tag) {}
 
   // Called in the order above, each when the one before is over. Nothing to do: of A and C on all
-  // ranks of a host or on none. Stages that are not over are destroyed after what the derived class
+  // ranks of a host or on none. Phases that are not over are destroyed after what the derived class
   // holds, and touch nothing of it then.
-  virtual Stage before(std::int64_t block) = 0;
-  virtual Stage across(std::int64_t block) = 0;
-  virtual Stage after(std::int64_t block) = 0;
+  virtual Phase before(std::int64_t block) = 0;
+  virtual Phase across(std::int64_t block) = 0;
+  virtual Phase after(std::int64_t block) = 0;
 
-  [[nodiscard]] static Stage nothing() { return std::unique_ptr<Collective>(); }
+  [[nodiscard]] static Phase nothing() { return std::unique_ptr<Collective>(); }
 
-  // Tags for stage B of a block: kSegmentsInFlight of them.
+  // Tags for phase B of a block: kSegmentsInFlight of them.
   [[nodiscard]] int tag_of(std::int64_t block) const;
 
  private:

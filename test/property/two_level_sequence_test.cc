@@ -13,17 +13,17 @@
 namespace ronde::collectives {
 namespace {
 
-class HostsSequenceTest : public testing::TestWithParam<std::vector<std::int32_t>> {};
+class TwoLevelSequenceTest : public testing::TestWithParam<std::vector<std::int32_t>> {};
 
-TEST_P(HostsSequenceTest, EveryRankGetsWhatItShould) {
+TEST_P(TwoLevelSequenceTest, EveryRankGetsWhatItShould) {
   const JobShape shape = shape_of(GetParam());
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     JobOfHosts job(shape, 1 + static_cast<std::int64_t>(seed % 3),
                    {.seed = seed,
                     .max_delay = static_cast<int>(seed % 4),
                     .synchronous_sends = seed % 3 == 0});
-    const std::vector<HostsOperation> operations =
-        HostsSequenceMaker(shape, seed * 100 + GetParam().size()).make(12);
+    const std::vector<TwoLevelOperation> operations =
+        TwoLevelSequenceMaker(shape, seed * 100 + GetParam().size()).make(12);
     std::vector<std::unique_ptr<Collective>> all;
     for (std::size_t rank = 0; rank < job.size(); ++rank) {
       all.push_back(std::make_unique<RankOfSequence>(
@@ -37,14 +37,14 @@ TEST_P(HostsSequenceTest, EveryRankGetsWhatItShould) {
 
 // A link between two hosts breaks: their ranks hear of it, and nothing hangs or touches memory that
 // is gone.
-TEST_P(HostsSequenceTest, ACutLinkIsAnError) {
+TEST_P(TwoLevelSequenceTest, ACutLinkIsAnError) {
   const JobShape shape = shape_of(GetParam());
   for (std::int64_t after = 0; after < 20; ++after) {
     const int a = shape.leader_of(0);
     const int b = shape.leader_of(1);
     JobOfHosts job(shape, 2, {.seed = 1, .max_delay = 1, .cuts = {{a, b, after}}});
-    HostsSequenceMaker maker(shape, static_cast<std::uint64_t>(after));
-    const std::vector<HostsOperation> operations = maker.make(60);
+    TwoLevelSequenceMaker maker(shape, static_cast<std::uint64_t>(after));
+    const std::vector<TwoLevelOperation> operations = maker.make(60);
     std::vector<std::unique_ptr<Collective>> all;
     for (std::size_t rank = 0; rank < job.size(); ++rank) {
       all.push_back(std::make_unique<RankOfSequence>(
@@ -60,7 +60,7 @@ TEST_P(HostsSequenceTest, ACutLinkIsAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, HostsSequenceTest,
+    Shapes, TwoLevelSequenceTest,
     testing::Values(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{0, 1, 2, 3},
                     std::vector<std::int32_t>{0, 1, 2}, std::vector<std::int32_t>{0, 0, 2, 2},
                     std::vector<std::int32_t>{0, 1, 0, 1}, std::vector<std::int32_t>{0, 0, 2},

@@ -96,7 +96,7 @@ constexpr std::byte kMark{0x5A};
 // A rank on its way through operations.
 class RankOfJob final : public BackToBack {
  public:
-  RankOfJob(HostsJob job, WatchedTransport& transport, std::size_t rank,
+  RankOfJob(TwoLevelContext job, WatchedTransport& transport, std::size_t rank,
             const std::vector<Operation>& operations)
       : BackToBack(operations.size()),
         job_(job),
@@ -122,17 +122,17 @@ class RankOfJob final : public BackToBack {
       transport_.keep_out_of(inputs_[i]);
       transport_.keep_out_of(outputs_[i]);
     }
-    HostsJob job{.shape = job_.shape,
-                 .rank = job_.rank,
-                 .slots = job_.slots,
-                 .across = job_.across,
-                 .workspace = job_.workspace,
-                 .tuning = op.tuning,
-                 .algorithm = op.algorithm,
-                 .segment = op.segment,
-                 .block = op.block};
-    return op.scatters ? hierarchical_reduce_scatter(job, tensors, op.what, tag(index))
-                       : hierarchical_allreduce(job, tensors, op.what, tag(index));
+    TwoLevelContext job{.shape = job_.shape,
+                        .rank = job_.rank,
+                        .slots = job_.slots,
+                        .across = job_.across,
+                        .workspace = job_.workspace,
+                        .tuning = op.tuning,
+                        .algorithm = op.algorithm,
+                        .segment = op.segment,
+                        .block = op.block};
+    return op.scatters ? two_level_reduce_scatter(job, tensors, op.what, tag(index))
+                       : two_level_allreduce(job, tensors, op.what, tag(index));
   }
 
   void check(std::size_t index) override {
@@ -157,7 +157,7 @@ class RankOfJob final : public BackToBack {
     return !op.scatters || tensor == rank_;
   }
 
-  const HostsJob job_;
+  const TwoLevelContext job_;
   WatchedTransport& transport_;
   const std::size_t rank_;
   const std::vector<Operation>& operations_;
@@ -180,9 +180,9 @@ struct Param {
   std::vector<std::int32_t> leaders;
 };
 
-class HostsOrderRuleTest : public testing::TestWithParam<Param> {};
+class TwoLevelOrderRuleTest : public testing::TestWithParam<Param> {};
 
-TEST_P(HostsOrderRuleTest, BitsAreThoseOfTheJobsShape) {
+TEST_P(TwoLevelOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   const JobShape shape = shape_of(GetParam().leaders);
   for (std::uint64_t seed = 1; seed <= 25; ++seed) {
     Random random(seed * 1000 + GetParam().leaders.size());
@@ -224,7 +224,7 @@ std::int64_t bytes_on_the_line(const JobShape& shape, Algorithm algorithm,
   return bytes;
 }
 
-TEST_P(HostsOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
+TEST_P(TwoLevelOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
   const JobShape shape = shape_of(GetParam().leaders);
   // Whole lines for every slice of every chunk, compressed or not.
   const std::int64_t elements = std::int64_t{32} * 8 * 3 * shape.hosts() * shape.slices();
@@ -245,7 +245,7 @@ TEST_P(HostsOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
 
 // What comes to a host of its ranks' blocks is one sum, however many ranks add to it. Messages
 // between the ranks of a host there are none.
-TEST_P(HostsOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
+TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
   const JobShape shape = shape_of(GetParam().leaders);
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
     Random random(9);
@@ -276,7 +276,7 @@ TEST_P(HostsOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
 }
 
 // With blocks of several segments, as those of a real job, and more than fit in flight.
-TEST_P(HostsOrderRuleTest, LongVectorsInManyBlocks) {
+TEST_P(TwoLevelOrderRuleTest, LongVectorsInManyBlocks) {
   const JobShape shape = shape_of(GetParam().leaders);
   Random random(GetParam().leaders.size());
   for (const auto algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
@@ -302,7 +302,7 @@ TEST_P(HostsOrderRuleTest, LongVectorsInManyBlocks) {
 }
 
 // Guards the tests above: with these numbers the order shows in the bits.
-TEST_P(HostsOrderRuleTest, AnotherShapeWouldShow) {
+TEST_P(TwoLevelOrderRuleTest, AnotherShapeWouldShow) {
   const JobShape shape = shape_of(GetParam().leaders);
   if (shape.ranks() == 2) return;  // a sum of two has one order
   Random random(3);
@@ -324,7 +324,7 @@ TEST_P(HostsOrderRuleTest, AnotherShapeWouldShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HostsOrderRuleTest,
+INSTANTIATE_TEST_SUITE_P(Shapes, TwoLevelOrderRuleTest,
                          testing::Values(Param{"2x1", {0, 1}}, Param{"3x1", {0, 1, 2}},
                                          Param{"4x1", {0, 1, 2, 3}}, Param{"2x2", {0, 0, 2, 2}},
                                          Param{"2x2mixed", {0, 1, 0, 1}},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/two_level/stages.h"
+#include "collectives/two_level/phases.h"
 
 #include <utility>
 
@@ -11,12 +11,12 @@ namespace ronde::collectives {
 using base::Result;
 using base::Status;
 
-int HostStages::tag_of(std::int64_t block) const {
+int TwoLevelPhases::tag_of(std::int64_t block) const {
   static_assert((kBlocks + 1) * kSegmentsInFlight <= kTagsPerCollective, "a block has its tags");
   return first_tag_ + base::narrow<int>(block % (kBlocks + 1) * kSegmentsInFlight);
 }
 
-Result<StepResult> HostStages::step() {
+Result<StepResult> TwoLevelPhases::step() {
   const Result<bool> across = step_across();
   RONDE_RETURN_IF_ERROR(across.status());
   const Result<bool> in_host = step_in_host();
@@ -25,20 +25,20 @@ Result<StepResult> HostStages::step() {
   return *across || *in_host ? StepResult::kProgress : StepResult::kIdle;
 }
 
-Result<bool> HostStages::step_across() {
+Result<bool> TwoLevelPhases::step_across() {
   bool any = false;
   for (std::int64_t block = after_; block < before_; ++block) {
-    std::unique_ptr<Collective>& stage = across_of(block);
-    if (stage == nullptr) continue;
-    const Result<StepResult> result = stage->step();
+    std::unique_ptr<Collective>& phase = across_of(block);
+    if (phase == nullptr) continue;
+    const Result<StepResult> result = phase->step();
     RONDE_RETURN_IF_ERROR(result.status());
     any |= *result != StepResult::kIdle;
-    if (*result == StepResult::kDone) stage.reset();
+    if (*result == StepResult::kDone) phase.reset();
   }
   return any;
 }
 
-Result<bool> HostStages::step_in_host() {
+Result<bool> TwoLevelPhases::step_in_host() {
   if (after_ == count_) return false;
   const bool begins = in_host_ == nullptr;
   if (begins) {
@@ -57,24 +57,24 @@ Result<bool> HostStages::step_in_host() {
 
 // Making a collective of the host takes the next windows of the slots: so only when the one before
 // is over.
-Result<bool> HostStages::begin_in_host() {
+Result<bool> TwoLevelPhases::begin_in_host() {
   const bool sums = next_is_before();
   if (!sums && across_of(after_) != nullptr) return false;
-  Stage stage = sums ? before(before_) : after(after_);
-  RONDE_RETURN_IF_ERROR(stage.status());
-  in_host_ = std::move(*stage);
+  Phase phase = sums ? before(before_) : after(after_);
+  RONDE_RETURN_IF_ERROR(phase.status());
+  in_host_ = std::move(*phase);
   return true;
 }
 
-Status HostStages::end_in_host() {
+Status TwoLevelPhases::end_in_host() {
   in_host_.reset();
   if (!next_is_before()) {
     ++after_;
     return {};
   }
-  Stage stage = across(before_);
-  RONDE_RETURN_IF_ERROR(stage.status());
-  across_of(before_) = std::move(*stage);
+  Phase phase = across(before_);
+  RONDE_RETURN_IF_ERROR(phase.status());
+  across_of(before_) = std::move(*phase);
   ++before_;
   return {};
 }
