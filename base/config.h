@@ -49,6 +49,7 @@ struct Config {
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
+  Nanoseconds unwind_grace{};
   std::string interfaces;   // empty: see runtime/links/interfaces.h
   std::string plugin_path;  // see plugin_place() in collectives/device/plugin_library.h
 

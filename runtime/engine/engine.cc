@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/engine/engine_patience.h"
 #include "runtime/tensors/device_check.h"
 #include "runtime/tensors/submission.h"
 
@@ -18,32 +19,9 @@ using base::Status;
 
 namespace {
 
-// Beyond the stall deadline, which ends every work, a waiter gives the verdict this long to arrive.
-constexpr base::Nanoseconds kVerdictMargin = std::chrono::seconds(10);
-
-// While others leave: nobody rings for that.
-constexpr auto kLeavePoll = std::chrono::microseconds(200);
-
-// A thread that close() lets go first.
-class Inside {
- public:
-  explicit Inside(std::atomic<std::int32_t>& threads) : threads_(threads) {
-    threads_.fetch_add(1, std::memory_order_acq_rel);
-  }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-  ~Inside() { threads_.fetch_sub(1, std::memory_order_acq_rel); }
-
- private:
-  std::atomic<std::int32_t>& threads_;
-};
-
 // Between two questions whether a stream can wait for a work of the device.
 constexpr base::Nanoseconds kFirstPause = std::chrono::microseconds(20);
 constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
-
-// How long an engine waits for the coordinator's good-bye once nothing is in flight.
-constexpr base::Nanoseconds kFarewell = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -67,6 +45,8 @@ Status Engine::usable() const {
 Status Engine::may_drive() const {
   RONDE_RETURN_IF_ERROR(usable());
   if (caller_driven_.empty() || std::this_thread::get_id() == opener_) return {};
+  // After a failure MPI is not called any more, and nothing is left to drive but that.
+  if (job_->board().failed()) return {};
   return Status::error(Code::kUnsupported,
                        caller_driven_ +
                            ", so only the thread that opened the engine may wait or close; start "
@@ -168,7 +148,7 @@ Status Engine::wait(Work& work, void* stream) {
 Status Engine::wait_on_device(Work& work, void* stream, base::Instant deadline) {
   for (base::Nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     // What is over needs no stream that waits for it.
-    if (work.completion.done()) return work.status;
+    if (work.completion.done()) return result(work);
     const auto waits = work.on_device->wait_on(stream);
     if (waits.ok() && *waits) return {};
     if (!waits.ok()) {
@@ -193,7 +173,7 @@ Status Engine::wait(Work& work) {
 Status Engine::wait_until(Work& work, base::Instant deadline) {
   auto done = wait_done(work, deadline);
   RONDE_RETURN_IF_ERROR(done.status());
-  if (*done) return work.status;
+  if (*done) return result(work);
   // The stall checks should have ended it. The caller's memory must be free when this returns.
   Status late = Status::error(Code::kDeadline,
                               "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
@@ -201,79 +181,7 @@ Status Engine::wait_until(Work& work, base::Instant deadline) {
   runner_.notify(true);
   done = wait(work, kFarewell);
   RONDE_RETURN_IF_ERROR(done.status());
-  return *done ? work.status : late;
-}
-
-Status Engine::close() {
-  RONDE_RETURN_IF_ERROR(may_drive());
-  if (!std::exchange(open_, false)) return Status::error(Code::kClosed, "the engine is closed");
-  table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
-  // What is in the table is announced before the good-bye: the coordinator forgets this rank then.
-  let_go(submitting_threads_);
-  Status left = leave();
-  // Every work is done, so threads that waited for one are on their way out.
-  let_go(waiting_threads_);
-  runner_.stop();
-  agent_.close();
-  peers_.clear();
-  if (agent_.failed()) return left;  // the transport has been given up already
-  Status closed = job_->close();
-  return left.ok() ? closed : left;
-}
-
-void Engine::let_go(const std::atomic<std::int32_t>& threads) const {
-  const base::Instant deadline = clock_->after(kFarewell);
-  while (threads.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
-    std::this_thread::sleep_for(kLeavePoll);
-  }
-}
-
-// Says good-bye to the coordinator: first that nothing more will be submitted, and once nothing is
-// in flight here, or the deadline has passed, that this rank waits for nothing either.
-Status Engine::leave() {
-  agent_.want_drained();
-  agent_.announce(ClosingAnnouncement{false}, true).ignore();
-  runner_.notify(false);
-  const bool drained = runner_.wait(agent_.drained(), clock_->after(config_.shutdown_timeout));
-  agent_.announce(ClosingAnnouncement{true}, true).ignore();
-  runner_.notify(false);
-  const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
-  const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
-  const base::Instant deadline = clock_->after(patience);
-  while (!agent_.lead_drained() && clock_->now() < deadline && !agent_.failed()) {
-    Completion nothing;  // to drive the agent for a moment
-    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
-  }
-  RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
-  Status failure = agent_.failure();
-  if (!failure.ok()) return failure;
-  const auto [first, count] = agent_.failed_works();
-  if (count == 0) return {};
-  const std::string why = drained ? "" : " (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)";
-  return Status::error(first.code(), std::to_string(count) +
-                                         " operations failed while the engine closed" + why +
-                                         "; the first: " + first.message());
-}
-
-// Without an answer of the coordinator, or with a batch that does not move, the works must end all
-// the same: the caller's memory goes away. The peers in that batch hear of it.
-Status Engine::fail_what_is_left(bool departed) {
-  if ((departed && table_.empty()) || agent_.failed()) return {};
-  const std::string subject = "rank " + std::to_string(rank_) + " closes its engine, but ";
-  if (departed) {
-    agent_.fail(
-        Status::error(Code::kDeadline,
-                      subject + "a batch did not end (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)"),
-        rank_);
-  } else {
-    agent_.fail(
-        Status::error(Code::kDeadline, subject + "rank 0, the coordinator, does not answer"), 0);
-  }
-  runner_.notify(true);
-  if (runner_.wait(departed ? agent_.drained() : agent_.departed(), clock_->after(kFarewell))) {
-    return {};
-  }
-  return Status::error(Code::kDeadline, "the engine did not stop in time");
+  return *done ? result(work) : late;
 }
 
 Statistics Engine::statistics() const {

@@ -72,8 +72,21 @@ class Engine {
   // this: wait() has it.
   base::Status wait(Work& work, void* stream);
 
-  // Completes what can be completed and fails the rest. Not ok when works were failed.
+  // For whoever frees the work's memory next, and cannot go on with an error: waits until nothing
+  // touches that memory any more. It returns at once in a forked child, and sleeps where the thread
+  // may not drive. A work that is not done after `grace`, or, without one, after the grace that the
+  // settings give to exceptions, fails the job.
+  void settle(Work& work, std::optional<base::Nanoseconds> grace);
+
+  // Completes what can be completed and fails the rest. Not ok when works were failed, or had
+  // failed and nobody was told. In a thread that may not drive it fails the job, so that the other
+  // ranks hear of it.
   base::Status close();
+  // The process is about to end: closes, and fails the job at once if anything is in flight.
+  void close_at_exit();
+
+  // What became of a work that is done, for who asked.
+  static base::Status result(Work& work);
 
   [[nodiscard]] Statistics statistics() const;
 
@@ -94,6 +107,9 @@ class Engine {
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;
+  bool outlast(Work& work, base::Instant deadline);
+  [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
+                                        bool unwinding) const;
   void let_go(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
@@ -121,7 +137,8 @@ class Engine {
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // with a tensor that was not announced yet
-  bool open_ = false;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> closed_at_exit_{false};
 };
 
 }  // namespace ronde::runtime

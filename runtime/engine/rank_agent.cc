@@ -24,6 +24,9 @@ namespace {
 // Looks at a batch that cannot go on before the rest is looked at: about a microsecond.
 constexpr int kWatch = 16;
 
+// Failed works that are kept in mind until somebody asks for their results.
+constexpr std::size_t kFailedWorks = 1024;
+
 // A device that has failed does not ring.
 constexpr base::Nanoseconds kDevicePoll = std::chrono::milliseconds(10);
 
@@ -266,12 +269,9 @@ void RankAgent::on_departed(std::int32_t rank) {
 // once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
   table_.remove(*tensor);
-  if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
-    const MutexLock lock(failed_works_mutex_);
-    if (failed_works_++ == 0) first_failed_ = status;
-  }
   tensor->ready.clear();
   const std::shared_ptr<Work> work = tensor->work;
+  if (!status.ok() && !failed()) remember_failed(*work, status);
   work->status = status;
   if (work->of_device) complete_once(work->issued);
   hooks_.complete(work->completion);
@@ -283,9 +283,31 @@ void RankAgent::complete_once(Completion& completion) {
 
 // ---- the end ----
 
-std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
+// Before the work is done: afterwards it belongs to whoever waits for it.
+void RankAgent::remember_failed(Work& work, const Status& status) {
   const MutexLock lock(failed_works_mutex_);
-  return {first_failed_, failed_works_};
+  if (drain_wanted_.load(std::memory_order_acquire)) {
+    if (failed_works_++ == 0) first_failed_ = status;
+    return;
+  }
+  // Most are heard of at once; of a program that never asks, the first are enough.
+  if (reports_.size() >= kFailedWorks) {
+    std::erase_if(reports_, [](const FailedWork& one) { return one.heard->load(); });
+  }
+  if (reports_.size() >= kFailedWorks) return;
+  work.heard = std::make_shared<std::atomic<bool>>(false);
+  reports_.push_back({work.heard, status});
+}
+
+FailedWorks RankAgent::failed_works() const {
+  const MutexLock lock(failed_works_mutex_);
+  FailedWorks result{failed_works_, 0, first_failed_};
+  for (auto one = reports_.rbegin(); one != reports_.rend(); ++one) {
+    if (one->heard->load()) continue;
+    ++result.unheard;
+    result.first = one->status;
+  }
+  return result;
 }
 
 void RankAgent::close() {

@@ -43,6 +43,12 @@ struct Statistics {
   base::Nanoseconds execution{0};  // while a batch was under way
 };
 
+struct FailedWorks {
+  std::uint64_t while_closing = 0;
+  std::uint64_t unheard = 0;
+  base::Status first;  // its error; ok: there are none
+};
+
 // Thread safety: the Agent functions as agent.h says; announce(), fail(), failed(),
 // failed_works() and statistics() from any thread.
 class RankAgent final : public Agent {
@@ -95,8 +101,8 @@ class RankAgent final : public Agent {
   }
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  // The first error that ended a work after want_drained(), and how many there were.
-  [[nodiscard]] std::pair<base::Status, std::uint64_t> failed_works() const;
+  // Works that ended in an error: after want_drained(), or before, with nobody who asked for it.
+  [[nodiscard]] FailedWorks failed_works() const;
 
   [[nodiscard]] Statistics statistics() const;
 
@@ -147,6 +153,7 @@ class RankAgent final : public Agent {
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
   void keep_what_mpi_may_write();
+  void remember_failed(Work& work, const base::Status& status);
   void complete_once(Completion& completion);
   void ring_leader(bool wake);
   base::Status flush_announcements();
@@ -201,6 +208,12 @@ class RankAgent final : public Agent {
   base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);
   base::Status first_failed_ RONDE_GUARDED_BY(failed_works_mutex_);
   std::uint64_t failed_works_ RONDE_GUARDED_BY(failed_works_mutex_) = 0;
+  // Failed works of a job that lives on; most of them are heard of soon.
+  struct FailedWork {
+    std::shared_ptr<std::atomic<bool>> heard;
+    base::Status status;
+  };
+  std::vector<FailedWork> reports_ RONDE_GUARDED_BY(failed_works_mutex_);
 
   std::atomic<std::uint64_t> batches_{0};
   std::atomic<std::uint64_t> tensors_{0};

@@ -26,6 +26,11 @@ bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t ran
   return remembered == mine;
 }
 
+std::string words_of(const LocalTensor& tensor) {
+  return "'" + tensor.name + "'" +
+         (tensor.place.empty() ? "" : ", submitted at " + tensor.place + ",");
+}
+
 }  // namespace
 
 base::Bytes LocalTensor::bytes() const {
@@ -92,6 +97,21 @@ void TensorTable::shut(const Status& why) {
 bool TensorTable::empty() const {
   const MutexLock lock(mutex_);
   return in_flight_.empty();
+}
+
+std::string TensorTable::describe(const std::string& name) const {
+  const MutexLock lock(mutex_);
+  const auto found = in_flight_.find(name);
+  return found == in_flight_.end() ? "'" + name + "'" : words_of(*found->second);
+}
+
+std::string TensorTable::describe_oldest() const {
+  const MutexLock lock(mutex_);
+  const LocalTensor* oldest = nullptr;
+  for (const auto& [name, tensor] : in_flight_) {
+    if (oldest == nullptr || tensor->submitted < oldest->submitted) oldest = tensor.get();
+  }
+  return oldest == nullptr ? "" : words_of(*oldest);
 }
 
 Status TensorTable::bind(const BindDecision& decision) {

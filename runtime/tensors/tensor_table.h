@@ -76,6 +76,11 @@ class TensorTable {
 
   [[nodiscard]] bool empty() const;
 
+  // The tensor or group in flight of that name, in words: "'a', submitted at train.cc:12".
+  [[nodiscard]] std::string describe(const std::string& name) const;
+  // Likewise what was submitted first of all that is in flight; empty if nothing is.
+  [[nodiscard]] std::string describe_oldest() const;
+
   // ---- for the agent ----
   base::Status bind(const BindDecision& decision);
   void evict(std::int32_t entry);

@@ -324,8 +324,19 @@ RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** da
  * valid until the work is released. */
 RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
                                                   int32_t* count, ronde_error** error);
-/* The work may still be in flight: it goes on, nobody hears of its result. NULL is fine. */
+/* The work may still be in flight: it goes on, and memory of the request is the engine's until it
+ * is done. An error that nobody waits for is reported by ronde_engine_close. NULL is fine. */
 RONDE_API void ronde_work_release(ronde_work* work);
+/* Waits until nothing touches memory of the request any more, and releases the work: for whoever
+ * frees that memory next and cannot go on with an error, as destructors do. A work that is not done
+ * within grace_ns nanoseconds, or RONDE_GRACE_UNWIND or RONDE_GRACE_STALL, fails the job on all
+ * ranks, with its name and its place; this returns as soon as that is known here. It sleeps where
+ * the thread may not wait (see mpi_communicator), and does nothing in a forked child. NULL is
+ * fine. */
+RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
+#define RONDE_GRACE_UNWIND (-1)       /* RONDE_UNWIND_GRACE_SECONDS: an exception is under way */
+#define RONDE_GRACE_STALL (INT64_MAX) /* the stall deadline of the engine, as in ronde_work_wait \
+                                       */
 
 #ifdef __cplusplus
 }

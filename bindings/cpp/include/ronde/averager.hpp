@@ -42,13 +42,19 @@ class GradientAverager {
       : engine_(engine), op_(op), options_(options), bucket_bytes_(bucket_bytes) {}
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
-  // Waits for what was made ready, since the gradients' memory may go away next (an exception
-  // between ready() and wait(), say), and the other ranks wait for it too.
+  // Finishes what was made ready, which the other ranks wait for too, and submits nothing else:
+  // the gradients' memory may go away next. It has no more time than a Work while an exception is
+  // under way.
   ~GradientAverager() {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
     try {
-      wait();
+      submit(take_held(), true);
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
     }
+    for (auto one = in_flight_.rbegin(); one != in_flight_.rend(); ++one) {
+      one->work.settle(unwinding);
+    }
+    for (Entry& entry : entries_) entry.left.settle(unwinding);
   }
 
   // The gradient's memory must stay where it is for as long as the averager is used.
@@ -230,6 +236,7 @@ class GradientAverager {
   std::size_t held_bytes_ = 0;
   std::vector<InFlight> in_flight_;
   std::exception_ptr late_;  // of an average of the last step
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace ronde
