@@ -41,8 +41,10 @@ class StreamWriter {
   StreamWriter(StreamWriterWords* words, std::span<StreamReaderWords> readers,
                std::span<std::byte> ring);
 
-  // Queues a message and writes what fits.
+  // Queues a message and writes what fits. Queues nothing if there is no memory for all of it.
   base::Status post(std::span<const std::byte> message);
+  // Takes the memory that a post() of so many bytes may need.
+  void reserve(std::size_t message_bytes);
   // Writes what fits. True: nothing is left over. False: the rest goes out with the next flush(),
   // and the reader that makes room rings this rank. Look at take_added() either way.
   base::Result<bool> flush();

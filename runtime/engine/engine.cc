@@ -74,10 +74,11 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   tensor->work->name = tensor->name;
   tensor->work->of_device = on_device(tensor->signature);
   const Inside inside(submitting_threads_);
-  const auto ticket = table_.insert(tensor);
+  std::vector<std::byte> request;
+  const auto ticket = table_.insert(tensor, [&] { request = agent_.make_request(*tensor); });
   RONDE_RETURN_IF_ERROR(ticket.status());
   if (will_wait) runner_.will_wait();
-  const Status announced = agent_.announce(*tensor, *ticket, !will_wait);
+  const Status announced = agent_.announce(*tensor, *ticket, std::move(request), !will_wait);
   // The others would wait for a tensor that they never hear of.
   if (!announced.ok()) agent_.fail(announced, rank_);
   return tensor->work;

@@ -92,7 +92,7 @@ int RankAgent::do_work() {
     } catch (const std::exception&) {
       // The one thing that throws in here is a lack of memory. The role must not be lost with it:
       // the job ends, and what that frees lets the next look tell everybody.
-      board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
+      fail_for_memory();
       executor_.abandon();
       work = 1;
     }
@@ -160,6 +160,10 @@ void RankAgent::fail(const Status& why, std::int32_t culprit) {
   record.text = why.message();
   record.place = why.place();
   board_.fail(record);
+}
+
+void RankAgent::fail_for_memory() {
+  board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
 }
 
 bool RankAgent::check_failure() {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,12 +84,19 @@ class RankAgent final : public Agent {
 
   // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
   // plan, or by a full request. wake = false: the caller's next call is wait().
-  base::Status announce(const LocalTensor& tensor, const Ticket& ticket, bool wake);
+  // request: from make_request(), if the ticket has no entry.
+  base::Status announce(const LocalTensor& tensor, const Ticket& ticket,
+                        std::vector<std::byte> request, bool wake);
+  // The bytes of a full request, and room for them in the stream to the coordinator: so that
+  // announce() needs no memory, for lack of which the others would never hear of the tensor.
+  [[nodiscard]] std::vector<std::byte> make_request(const LocalTensor& tensor);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
 
   // The job has failed: everybody hears of it.
   void fail(const base::Status& why, std::int32_t culprit);
+  // The same for a lack of memory; takes none.
+  void fail_for_memory();
 
   // Done when the coordinator has said good-bye to this rank, or will not any more.
   [[nodiscard]] Completion& departed() { return departed_; }
@@ -156,6 +164,7 @@ class RankAgent final : public Agent {
   void remember_failed(Work& work, const base::Status& status);
   void complete_once(Completion& completion);
   void ring_leader(bool wake);
+  base::Status send(std::span<const std::byte> announcement, bool wake);
   base::Status flush_announcements();
 
   Job& job_;

@@ -70,9 +70,22 @@ LocalTensorPtr TensorTable::find(const std::string& name) {
   return found->second;
 }
 
-Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
+Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor,
+                                   const std::function<void()>& prepare) {
   const MutexLock lock(mutex_);
   if (!shut_.ok()) return shut_;
+  try {
+    return try_insert(tensor, prepare);
+  } catch (...) {
+    // The second queue is the last that is filled.
+    if (!order_[0].empty() && order_[0].back() == tensor) order_[0].pop_back();
+    vacate(*tensor);
+    throw;
+  }
+}
+
+Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
+                                       const std::function<void()>& prepare) {
   Status occupied = occupy(tensor->name, tensor);
   for (const GroupMember& member : tensor->signature.members) {
     if (occupied.ok()) occupied = occupy(member.name, tensor);
@@ -81,12 +94,18 @@ Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
     vacate(*tensor);
     return occupied;
   }
+  const Ticket ticket = ticket_of(*tensor);
+  if (ticket.entry < 0 && prepare) prepare();
   for (auto& order : order_) order.push_back(tensor);
-  const auto known = entry_of_name_.find(tensor->name);
-  if (known == entry_of_name_.end()) return Ticket{};
+  return ticket;
+}
+
+Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
+  const auto known = entry_of_name_.find(tensor.name);
+  if (known == entry_of_name_.end()) return {};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
-  if (!matches(entry.tensor, tensor->signature, rank_)) return Ticket{};
-  return Ticket{known->second, entry.generation};
+  if (!matches(entry.tensor, tensor.signature, rank_)) return {};
+  return {known->second, entry.generation};
 }
 
 void TensorTable::shut(const Status& why) {
