@@ -24,6 +24,9 @@ base::Mutex& mpi_lock();
 // Whether MPI has been started; an error once it has been finalised.
 base::Result<bool> mpi_running();
 
+// What whoever meets a finalised MPI later is told.
+base::Status finalized_too_early();
+
 base::Status forked_child();
 
 // An engine's communicator, shared with its transports.

@@ -19,6 +19,7 @@
 #include "collectives/board/host_identity.h"
 #include "collectives/transport/mpi/handle.h"
 #include "collectives/transport/mpi/roll_call.h"
+#include "collectives/transport/mpi/session_state.h"
 #include "collectives/transport/mpi/transport.h"
 
 // MPI's constants are casts through void.
@@ -34,38 +35,6 @@ using base::MutexLock;
 using base::narrow;
 using base::Result;
 using base::Status;
-
-// The state of the process's MPI.
-struct Session {
-  base::Mutex lock;
-  // The process that opened the first communicator; a forked child of it is not part of the job.
-  std::atomic<pid_t> owner{0};
-  // Whether Ronde started MPI, and so has to finalise it.
-  std::atomic<bool> started{false};
-  // Communicators that are neither closed nor abandoned.
-  std::atomic<int> open{0};
-  // A failure was reported: peers may be dead, and MPI_Finalize would wait for them.
-  std::atomic<bool> failed{false};
-};
-
-// Never destroyed: finalize_at_exit() may run after everything else.
-Session& session() {
-  static auto* const kSession = new Session;
-  return *kSession;
-}
-
-// Registered where Ronde starts MPI. An exit without MPI_Finalize makes mpirun end the other ranks,
-// which is right where there was a failure or the program left in mid-job.
-void finalize_at_exit() {
-  Session& state = session();
-  if (!state.started.load() || state.owner.load() != ::getpid()) return;
-  if (state.failed.load()) return;
-  if (state.open.load() != 0) return;  // exit() in mid-job: the other ranks wait for this one
-  int finished = 0;
-  MPI_Finalized(&finished);
-  // It waits for all ranks, for as long as they take: one of them may have much to write down.
-  if (finished == 0) MPI_Finalize();
-}
 
 const char* level_name(int level) {
   switch (level) {
@@ -118,7 +87,11 @@ class Communicator final : public MpiCommunicator {
       : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
     session().open.fetch_add(1);
   }
-  ~Communicator() override = default;  // not closed: stays counted as open, see finalize_at_exit()
+  // One that was not closed stays counted as open.
+  ~Communicator() override {
+    const MutexLock lock(session().exit_lock);
+    session().at_exit.erase(this);
+  }
 
   [[nodiscard]] int rank() const override { return handle_->rank; }
   [[nodiscard]] int size() const override { return handle_->size; }
@@ -145,6 +118,12 @@ class Communicator final : public MpiCommunicator {
   void abandon() override {
     session().failed.store(true);
     if (!handle_->abandoned.exchange(true)) session().open.fetch_sub(1);
+  }
+
+  void at_exit(std::function<void()> close) override {
+    if (!session().started.load()) return;
+    const MutexLock lock(session().exit_lock);
+    session().at_exit[this] = std::move(close);
   }
 
   Status close() override;
@@ -273,11 +252,15 @@ Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
 Status Communicator::close() {
   RONDE_RETURN_IF_ERROR(handle_->usable());
   handle_->abandoned.store(true);
+  Status status;
+  {
+    const MutexLock lock(mpi_lock());
+    const int error = MPI_Comm_free(&handle_->communicator);
+    if (error != MPI_SUCCESS) status = mpi_error(error, "freeing Ronde's communicator");
+  }
   session().open.fetch_sub(1);
-  const MutexLock lock(mpi_lock());
-  const int error = MPI_Comm_free(&handle_->communicator);
-  if (error != MPI_SUCCESS) return mpi_error(error, "freeing Ronde's communicator");
-  return {};
+  finalize_if_last();
+  return status;
 }
 
 // Everything about the new communicator that needs no other rank.
