@@ -141,7 +141,7 @@ void RankAgent::on_event(int fd) {
     std::string text = "rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
                        std::to_string(presence.pid) +
                        ") died: its process ended without closing its engine";
-    if (!presence.doing.empty()) text += "; it was last " + presence.doing;
+    if (!presence.activity.empty()) text += "; it was last " + presence.activity;
     fail(Status::error(Code::kPeerFailed, text), rank);
     return;
   }
