@@ -79,7 +79,7 @@ base::Result<StepResult> PairwiseExchange::step() {
   if (*sent || *received || copied) return StepResult::kProgress;
   // Nothing happened: then either something is on its way, or nothing is left.
   if (std::any_of(sends_.begin(), sends_.end(), busy) || taken_ < posted_) return StepResult::kIdle;
-  memory_.nothing_points_here();
+  memory_.mark_unreferenced();
   return StepResult::kDone;
 }
 

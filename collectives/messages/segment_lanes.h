@@ -70,7 +70,7 @@ class SegmentLanes {
       done &= is_done(lane);
     }
     if (done) {
-      memory_.nothing_points_here();
+      memory_.mark_unreferenced();
       return StepResult::kDone;
     }
     return progress ? StepResult::kProgress : StepResult::kIdle;

@@ -55,7 +55,7 @@ Status TwoLevelReduction::open() {
   const std::int64_t blocks = std::min(kBlocks, plan_.blocks());
   RONDE_RETURN_IF_ERROR(
       memory_.acquire(*context_.across, Bytes(blocks * plan_.slice_bytes().value())));
-  memory_.nothing_points_here();  // requests point at the segments of phase B
+  memory_.mark_unreferenced();  // requests point at the segments of phase B
   return {};
 }
 
