@@ -41,7 +41,6 @@ struct Lane : SegmentLane<1> {
   std::size_t summed = 0;              // contributions in the sum, of the nearest peer after first
   bool results_sent = false;           // the sum is whole, and is being sent
   std::vector<Pair> pairs{};           // by distance - 1
-};  // by distance - 1
 };
 
 class Direct final : public Collective {
