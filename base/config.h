@@ -49,7 +49,7 @@ struct Config {
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
-  std::string interfaces;   // empty: runtime/interfaces.h chooses
+  std::string interfaces;   // empty: runtime/links/interfaces.h chooses
   std::string plugin_path;  // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
