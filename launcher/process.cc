@@ -260,7 +260,7 @@ class Job {
     }
     if (!ended_) {
       print_line("mpirun (process " + std::to_string(mpirun_) +
-                 ") does not die: leaving it behind");
+                 ") cannot be killed: leaving it running");
       ended_ = true;
     }
   }

@@ -63,7 +63,8 @@ void Stream::finish() const {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > kPatience) {
       throw std::runtime_error(
-          "the GPU has not done its work in 35 minutes: see whether another rank stands still");
+          "the GPU has not finished its work in 35 minutes: check whether another rank has "
+          "stopped");
     }
     // A short wait spins; a long one leaves the core to others.
     if (waited > std::chrono::milliseconds(1)) {
