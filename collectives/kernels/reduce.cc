@@ -27,7 +27,8 @@ Scaling scaling_of(const Reduction& reduction, int ranks) {
                 "integers cannot be scaled");
     return {.prescale = 1.0, .factor = 1.0, .divisor = average ? ranks : 1};
   }
-  // Rounded here as well as in the kernels, so that "is it exactly 1" asks about the number used.
+  // Factors are rounded here as well as in the kernels, so that the kernels compare with 1 the
+  // number that they use.
   const bool f64 = reduction.dtype == base::DType::kF64;
   const auto rounded = [f64](double x) { return f64 ? x : double{static_cast<float>(x)}; };
   return {.prescale = rounded(reduction.prescale),

@@ -12,7 +12,7 @@ using base::Bytes;
 using fusion::FusedView;
 using fusion::ViewPart;
 
-// A few segments of every chunk, where there are not too many hosts.
+// A block has a few segments of every chunk, unless there are very many hosts.
 Bytes block_of(const TwoLevelContext& context) {
   constexpr std::int64_t kBlockBytes = 1 << 20;
   constexpr std::int64_t kSmallestPartBytes = 64 << 10;
@@ -21,7 +21,7 @@ Bytes block_of(const TwoLevelContext& context) {
 }
 
 std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {
-  // Below this a message costs as much as what is in it.
+  // Below this size a message costs as much as its bytes.
   constexpr std::int64_t kSmallestSliceBytes = 4 << 10;
   return base::narrow<std::int32_t>(
       std::clamp<std::int64_t>(on_wire.value() / kSmallestSliceBytes, 1, shape.slices()));

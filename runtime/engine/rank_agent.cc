@@ -51,7 +51,7 @@ RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 // After a failure MPI may still write into segments that it was given; nothing can be asked of it
 // any more, so they are left to the end of the process.
 void RankAgent::keep_what_mpi_may_write() {
-  if (transport_ == nullptr || !transport_->writes_after_its_end()) return;
+  if (transport_ == nullptr || !transport_->writes_after_destruction()) return;
   executor_.abandon();
   [[maybe_unused]] auto* const kept = workspace_.release();
 }
@@ -141,7 +141,7 @@ void RankAgent::on_event(int fd) {
     std::string text = "rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
                        std::to_string(presence.pid) +
                        ") died: its process ended without closing its engine";
-    if (!presence.doing.empty()) text += "; it was last " + presence.doing;
+    if (!presence.activity.empty()) text += "; it was last " + presence.activity;
     fail(Status::error(Code::kPeerFailed, text), rank);
     return;
   }

@@ -52,7 +52,7 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
     batch.tensors.push_back(std::move(claimed->tensor));
   }
   describe(batch, doing_);
-  board_.set_doing(doing_);
+  board_.set_activity(doing_);
   executor_.enqueue(std::move(batch));
   return {};
 }

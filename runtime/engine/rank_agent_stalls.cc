@@ -158,7 +158,7 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
     const collectives::Presence presence = board_.presence(position);
     const std::int32_t rank = job_.rank_at(position);
-    ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
+    ranks_doing[presence.activity.empty() ? "idle" : presence.activity].push_back(rank);
     stopped += stopped_text(rank, presence);
   }
   for (const auto& [doing, ranks] : ranks_doing) {

@@ -211,8 +211,8 @@ Status Coordinator::report(const Stall& stall) {
   for (const std::int32_t missing : waiting->missing) {
     if (!is_here(missing)) continue;
     const auto presence = desk_.board().presence(shape_.position_of(missing));
-    if (!presence.doing.empty()) {
-      text += "; rank " + std::to_string(missing) + " was last " + presence.doing;
+    if (!presence.activity.empty()) {
+      text += "; rank " + std::to_string(missing) + " was last " + presence.activity;
     }
     const std::string stands_still = stopped_text(missing, presence);
     if (stopped.empty() && !stands_still.empty()) culprit = missing;

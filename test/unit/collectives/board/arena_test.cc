@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocator of an arena: alignment, exhaustion, coalescing, pages that go back to the system,
-// forks and threads, and long random runs against what a serial account says.
+// forks and threads, and long random runs against a serial account.
 #include "collectives/board/arena.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ std::shared_ptr<SharedMemory> memory_of(std::int64_t bytes, bool heap = true) {
   return *memory;
 }
 
-// Pages of a memory that the process holds.
+// Counts the pages of this memory that the process holds.
 std::size_t pages_held(std::span<std::byte> memory) {
   std::vector<unsigned char> held(memory.size() / kPage);
   EXPECT_EQ(::mincore(memory.data(), memory.size(), held.data()), 0);
@@ -109,7 +109,7 @@ TEST(Arena, GivesPagesBackOnBothBackings) {
   for (const bool heap : {true, false}) {
     const auto memory = memory_of(64 * kPage, heap);
     Arena arena(memory->bytes());
-    // Three that share the pages between them.
+    // Three blocks that share pages with their neighbours.
     std::vector<std::span<std::byte>> places;
     for (int i = 0; i < 3; ++i) places.push_back(*arena.allocate(Bytes(10 * kPage + 64)));
     for (const auto place : places) std::memset(place.data(), 1, place.size());
@@ -142,7 +142,8 @@ TEST(Arena, AForkedChildDoesNotTouchTheMemoryOfItsParent) {
   for (const std::byte one : place) ASSERT_EQ(one, std::byte{7});
 }
 
-// Fills what it gets with a mark of its own, and finds it unchanged when it gives it back.
+// Fills what it allocates with a mark of its own, and checks the mark before it releases the
+// memory.
 void use_at_random(Arena& arena, unsigned char mark, std::uint64_t seed, int rounds) {
   std::mt19937_64 random(seed);
   std::vector<std::span<std::byte>> mine;

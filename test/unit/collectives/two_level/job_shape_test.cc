@@ -53,7 +53,7 @@ TEST(JobShape, WhatDoesNotFitIsRefused) {
     EXPECT_FALSE(JobShape::of_leaders(leaders).ok());
   }
   EXPECT_EQ(JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 1}).status().message(),
-            "rank 2 says that rank 1 is the first of its host, and that one does not");
+            "rank 2 reports that rank 1 is the first of its host, which that rank does not");
 }
 
 }  // namespace
