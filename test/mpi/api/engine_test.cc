@@ -99,7 +99,8 @@ TEST(MpiEngine, ADisagreementIsAnErrorEverywhereAndTheEngineLivesOn) {
       EXPECT_EQ(error.status(), RONDE_MISMATCH);
       const std::string text = error.what();
       EXPECT_NE(text.find("'fc1/weight'"), std::string::npos) << text;
-      EXPECT_NE(text.find("rank 0 said allreduce(average, f32, [8])"), std::string::npos) << text;
+      EXPECT_NE(text.find("rank 0 submitted allreduce(average, f32, [8])"), std::string::npos)
+          << text;
       EXPECT_NE(text.find("engine_test.cc:"), std::string::npos) << text;
     }
   }

@@ -162,8 +162,8 @@ TEST_P(DisagreementTest, IsTheSameErrorOnEveryRankAndTheEngineLivesOn) {
       const Status done = engine.wait(**work);
       EXPECT_EQ(done.code(), Code::kMismatch) << done.message();
       EXPECT_NE(done.message().find("'t'"), std::string::npos);
-      EXPECT_NE(done.message().find("ranks 0-1 said"), std::string::npos) << done.message();
-      EXPECT_NE(done.message().find("rank 2 said"), std::string::npos) << done.message();
+      EXPECT_NE(done.message().find("ranks 0-1 submitted"), std::string::npos) << done.message();
+      EXPECT_NE(done.message().find("rank 2 submitted"), std::string::npos) << done.message();
       EXPECT_NE(done.message().find(GetParam().expected), std::string::npos) << done.message();
       EXPECT_NE(done.message().find("rank.cc:20"), std::string::npos) << done.message();
       const std::lock_guard lock(mutex);

@@ -327,7 +327,7 @@ TEST_P(RelayTest, EntriesBeyondThePlanAndRanksBeyondTheJobAreErrors) {
   from_child(0, ReadyReport{8, 1});
   EXPECT_THAT(step().message(), HasSubstr("of a plan of 8"));
   from_child(0, ClosedReport{1, 1, 0, {}});
-  EXPECT_THAT(step().message(), HasSubstr("that nobody asked for"));
+  EXPECT_THAT(step().message(), HasSubstr("that was not asked for"));
 }
 
 }  // namespace
