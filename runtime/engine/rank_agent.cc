@@ -167,7 +167,7 @@ bool RankAgent::check_failure() {
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
   // The other hosts are notified first, because abandoning a device may take seconds.
   log_.error(why.message());
-  if (links_) links_->spread(*record);
+  if (links_) links_->send_failure(*record);
   // Then the caller's memory is released, and only then are waiters notified: they may free it, or
   // end the process.
   executor_.abandon(why.message());
@@ -299,7 +299,7 @@ void RankAgent::close() {
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!control_node_) board_.doorbell(kLeader).ring();
-  if (links_ && !failed()) links_->say_good_bye();
+  if (links_ && !failed()) links_->send_good_bye();
   control_node_.reset();
   links_.reset();
 }

@@ -23,7 +23,7 @@ inline constexpr base::Nanoseconds kRollCallGrace = std::chrono::seconds(1);
 // Thread safety: none; only the agent uses it. No function blocks.
 class Links {
  public:
-  // Who sent something.
+  // On which side of the tree a neighbour is.
   enum class From : std::uint8_t { kParent, kChild };
 
   virtual ~Links() = default;
@@ -44,7 +44,7 @@ class Links {
   // A neighbour whose connection has ended, so that nothing more arrives from it. take_lost()
   // returns each once.
   struct Lost {
-    From who = From::kParent;
+    From side = From::kParent;
     std::int32_t host = -1;
     std::string peer;
     std::string reason;     // the kernel's error text; empty: closed in order

@@ -205,7 +205,7 @@ Status Relay::on_departed(std::int32_t rank) {
 // the coordinator had left: so that is what they receive.
 Status Relay::on_lost(const Links::Lost& lost, bool data_plane_idle) {
   if (is_accident(lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, lost);
-  if (lost.who == Links::From::kChild) return {};
+  if (lost.side == Links::From::kChild) return {};
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));
   return desk_.post(bytes);

@@ -52,7 +52,8 @@ TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   expect_all_meet(job, [](std::int32_t one) { return milliseconds(one == 0 ? 0 : 300); });
   for (const FileDescriptor& one : strangers) EXPECT_TRUE(gets_closed(one));
   const std::string lines = job.lines.text();
-  EXPECT_THAT(lines, HasSubstr("1 connection was turned away: what was sent is not of Ronde"));
+  EXPECT_THAT(lines,
+              HasSubstr("1 connection was turned away: what was sent is not Ronde's protocol"));
   EXPECT_THAT(lines, HasSubstr("1 connection was turned away: another version of Ronde"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the secret was not this job's"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the host at the other end has "
@@ -91,7 +92,7 @@ TEST(LeaderStrangers, SlowHellosBesideRealChildren) {
   const auto last = job.meet(2);
   EXPECT_TRUE(last.ok());
   parent.join();
-  EXPECT_THAT(job.lines.text(), HasSubstr("1 connection was turned away: no whole hello came"));
+  EXPECT_THAT(job.lines.text(), HasSubstr("1 connection was turned away: no whole hello arrived"));
 }
 
 TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
@@ -145,7 +146,7 @@ TEST(LeaderStrangers, AChildThatComesAgainIsTaken) {
   ASSERT_TRUE(links.ok()) << links.status().to_string();
   EXPECT_TRUE(talk(job.tree, 0, std::move(*links)));
   others.join();
-  EXPECT_THAT(job.lines.text(), HasSubstr("a host left again"));
+  EXPECT_THAT(job.lines.text(), HasSubstr("a host disconnected"));
 }
 
 // The first of two addresses is of something that accepts and says nothing.

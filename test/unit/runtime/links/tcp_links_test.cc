@@ -128,7 +128,7 @@ TEST_F(LeaderLinksTest, ALostNeighbourIsReportedOnce) {
   EXPECT_EQ(read(*middle_), (Heard{"child: ready 5"}));
   const auto lost = middle_->take_lost();
   ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->who, From::kChild);
+  EXPECT_EQ(lost->side, From::kChild);
   EXPECT_EQ(lost->host, 3);
   EXPECT_FALSE(middle_->take_lost().has_value());
   // Its descriptor would be readable for ever.
@@ -143,7 +143,7 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
   collectives::FailureRecord record;
   record.code = base::Code::kPeerFailed;
   record.text = "rank 4 died";
-  middle_->spread(record);
+  middle_->send_failure(record);
   middle_.reset();
   EXPECT_EQ(read(*root_), (Heard{"child: rank 4 died"}));
   EXPECT_EQ(read(*left_), (Heard{"parent: rank 4 died"}));
@@ -151,7 +151,7 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
 }
 
 TEST_F(LeaderLinksTest, AGoodByeIsToldApartFromAnAccident) {
-  left_->say_good_bye();
+  left_->send_good_bye();
   left_.reset();
   right_.reset();
   EXPECT_EQ(read(*middle_), Heard());
