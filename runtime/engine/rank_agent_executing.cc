@@ -62,11 +62,11 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
 Result<int> RankAgent::execute() {
   int work = 0;
   batch_can_go_on_ = false;
-  const auto landed = executor_.land(finished_);
+  const auto polled = executor_.poll_device(finished_);
   // Batches that finished did so before the failure, so their works succeed.
   finish_works();
-  if (!landed.ok()) return failed_in(executor_.first_under_way(), landed.status());
-  if (*landed) ++work;
+  if (!polled.ok()) return failed_in(executor_.first_on_device(), polled.status());
+  if (*polled) ++work;
   // The loop stops when a batch finishes, so that its waiters are notified at once and the
   // coordinator can send the next.
   bool ended = false;

@@ -154,16 +154,17 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
   std::string text = "'" + tensor.name + "' has waited for " +
                      seconds_text(clock_.now() - tensor.submitted) +
                      (tensor.in_batch ? " in a batch" : "");
-  std::map<std::string, std::vector<std::int32_t>> ranks_doing;
+  std::map<std::string, std::vector<std::int32_t>> ranks_by_activity;
   std::string stopped;
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
     const collectives::Presence presence = board_.presence(position);
     const std::int32_t rank = job_.rank_at(position);
-    ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
+    ranks_by_activity[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
     stopped += stopped_text(rank, presence);
   }
-  for (const auto& [doing, ranks] : ranks_doing) {
-    text += "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + doing;
+  for (const auto& [activity, ranks] : ranks_by_activity) {
+    text +=
+        "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + activity;
   }
   return text + stopped;
 }
