@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that are refused, and operations about which the ranks disagree: what each rank is told,
-// and that the engines live on.
+// Groups that are refused, and operations about which the ranks disagree: which error each rank
+// gets, and that the engines go on working.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do the ranks mean the same tensor, and the words for when they do not.
+// Whether the ranks' statements agree, and the error text for when they do not.
 #include "runtime/negotiate/disagreement.h"
 
 #include <gmock/gmock.h>

@@ -191,7 +191,7 @@ TEST(Negotiator, AnEntryInUseIsNotEvictedAndTheTensorTravelsByName) {
   EXPECT_THAT(job.batch(), ElementsAre("a", "b"));
 }
 
-// Between the look at the count and the closing of the generation, other ranks go on.
+// Other ranks arrive between the reading of the count and the closing of the generation.
 TEST(Negotiator, ARankThatSlipsInWhileItsEntryIsEvictedIsNotLost) {
   Job job(2, 1);
   job.bind("a");
@@ -256,7 +256,7 @@ TEST(Negotiator, WaitingForSaysWhoIsReadyAndWhoIsMissing) {
   EXPECT_THAT(waiting->missing, ElementsAre(1));
 }
 
-// It has come to the end of no batch since, so that it may have been stopped in the last one.
+// The rank has finished no batch since, so it may have been stopped in the last one.
 TEST(Negotiator, ARankThatWasThereForTheStepBeforeIsMissing) {
   Job job(2, 4);
   job.bind("w");
