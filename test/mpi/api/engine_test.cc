@@ -137,7 +137,7 @@ TEST(MpiEngine, GradientAverager) {
   ronde::Engine engine;
   std::vector<float> weight(300);
   std::vector<float> bias(3);
-  // Held back until wait(), and started at once.
+  // One work starts in wait(), the other at once.
   for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
     ronde::GradientAverager averager(engine, ronde::average, {}, bucket);
     const auto weight_id = averager.add("weight", std::span(weight));
