@@ -18,20 +18,15 @@
 
 namespace ronde::collectives {
 
-// The squares are for four hosts (square.h): in four steps, and the short one in three. Nobody asks
-// for them by name.
-enum class Algorithm : std::uint8_t { kRing, kDirect, kSquare, kShortSquare, kGather };
+enum class Algorithm : std::uint8_t { kRing, kDirect, kGather };
 
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);  // "ring"
-// Of those that may be asked for.
 [[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
 
 // The most bytes of a vector, as they travel, for which each of these is the fastest, one after
 // another; the ring is above. No bytes: it never is.
 struct AlgorithmLimits {
   base::Bytes gather;
-  base::Bytes short_square;
-  base::Bytes square;
   base::Bytes direct;
 };
 
@@ -44,24 +39,19 @@ struct AlgorithmLimits {
 //   direct   2                     2(n-1)                2(n-1)/n, and a sixteenth more where
 //                                                        several send to one at a time
 //   ring     2(n-1)                2(n-1)                2(n-1)/n
-//
-// Of four hosts the squares take the place of direct: two messages fewer for a rank, or three.
-// There the limits are measured, since what the model adds up overlaps in fact (scaling.md).
 [[nodiscard]] AlgorithmLimits limits_for(int hosts);
 [[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);
 
 // A reduce-scatter has the first half of the steps, messages and bytes of the ring or of direct, so
-// that these two meet where their allreduces do by the model. Gather and the squares have no such
-// half.
-[[nodiscard]] base::Bytes direct_scatter_limit(int hosts);
+// that these two meet where their allreduces do. Gather has no such half.
 [[nodiscard]] Algorithm choose_scatter_algorithm(base::Bytes on_wire, int hosts);
 
-// ring_reduce_scatter, or direct_reduce_scatter whichever other is asked for.
+// ring_reduce_scatter for the ring, and direct_reduce_scatter for both others.
 [[nodiscard]] std::unique_ptr<Collective> reduce_scatter_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView blocks_view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);
 
-// ring_allreduce, direct_allreduce, square_allreduce or gather_allreduce.
+// ring_allreduce, direct_allreduce or gather_allreduce.
 [[nodiscard]] std::unique_ptr<Collective> allreduce_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);

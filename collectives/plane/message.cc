@@ -24,8 +24,8 @@ DataPlane::CollectivePtr MessagePlane::allreduce(const Views& tensors, const Red
 
 DataPlane::CollectivePtr MessagePlane::broadcast(const Views& tensors, std::int32_t root,
                                                  std::uint64_t sequence) {
-  return broadcast(transport_, workspace_, FusedView(tensors, 1), root, segment_,
-                   first_tag(sequence));
+  return collectives::broadcast(transport_, workspace_, FusedView(tensors, 1), root, segment_,
+                                first_tag(sequence));
 }
 
 DataPlane::CollectivePtr MessagePlane::allgather(base::DType dtype, const Views& blocks,
@@ -43,12 +43,12 @@ DataPlane::CollectivePtr MessagePlane::reduce_scatter(const Views& blocks,
 
 DataPlane::CollectivePtr MessagePlane::all_to_all(RowsToSend send, AllocateRows allocate,
                                                   std::uint64_t sequence) {
-  return all_to_all(transport_, workspace_, std::move(send), std::move(allocate), segment_,
-                    first_tag(sequence));
+  return collectives::all_to_all(transport_, workspace_, std::move(send), std::move(allocate),
+                                 segment_, first_tag(sequence));
 }
 
 DataPlane::CollectivePtr MessagePlane::barrier(std::uint64_t sequence) {
-  return barrier(transport_, first_tag(sequence));
+  return collectives::barrier(transport_, first_tag(sequence));
 }
 
 Status MessagePlane::tune(const base::Config& /*config*/, const std::function<Status()>& /*idle*/) {

@@ -109,17 +109,10 @@ class TwoLevelPlane final : public MessagePlane {
     }
     const AlgorithmLimits limits = limits_for(shape_.hosts());
     std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
-    const auto add = [&text](Algorithm algorithm, base::Bytes limit) {
-      if (limit.value() == 0) return;
-      text += ", " + std::string(name_of(algorithm)) + " up to " + std::to_string(limit.value());
-    };
-    add(Algorithm::kShortSquare, limits.short_square);
-    add(Algorithm::kSquare, limits.square);
-    add(Algorithm::kDirect, limits.direct);
-    text += ", the ring above";
-    const base::Bytes direct = direct_scatter_limit(shape_.hosts());
-    if (direct == limits.direct) return text;
-    return text + " (reduce-scatters: direct up to " + std::to_string(direct.value()) + ")";
+    if (limits.direct.value() > 0) {
+      text += ", direct up to " + std::to_string(limits.direct.value());
+    }
+    return text + ", the ring above";
   }
 
   const JobShape shape_;

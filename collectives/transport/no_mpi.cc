@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/parse_number.h"
 #include "collectives/transport/mpi/session.h"
 
 namespace ronde::collectives {
@@ -18,7 +19,7 @@ constexpr const char* kNoMpi =
 base::Result<bool> MpiSession::wanted() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const char* size = std::getenv(variable);
-    if (size != nullptr && std::atoi(size) > 1) {
+    if (size != nullptr && base::parse_number<int>(size).value_or(0) > 1) {
       return base::Status::error(base::Code::kUnsupported, kNoMpi);
     }
   }

@@ -3,8 +3,8 @@
 // on in blocks, a part of every chunk at a time (two_level/blocks.h). In three phases per block:
 //
 //   A   inside each host: slice i of the block is summed by its i-th rank, into engine memory
-//   B   between the hosts: the i-th ranks of all hosts reduce slice i in place, by ring, direct,
-//       square or gather
+//   B   between the hosts: the i-th ranks of all hosts reduce slice i in place, by ring, direct
+//       or gather
 //   C   inside each host: the i-th rank gives the result of slice i to everybody
 //
 // So all ranks of a host drive the line together, as many as the smallest host has.

@@ -33,7 +33,7 @@ base::Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leader
     here.push_back(rank);
   }
   if (leaders.empty()) {
-    return base::Status::error(base::Code::kInternal, "a context without ranks has no shape");
+    return base::Status::error(base::Code::kInternal, "a job without ranks has no shape");
   }
   return shape;
 }

@@ -128,11 +128,11 @@ class TwoLevelBarrier final : public TwoLevelPhases {
       : TwoLevelPhases(1, first_tag), context_(context) {}
 
  private:
-  Phase before(std::int64_t /*block*/) override { return in_host_barrier(job_.slots); }
+  Phase before(std::int64_t /*block*/) override { return in_host_barrier(context_.slots); }
   Phase across(std::int64_t block) override {
     return context_.slots.rank() == 0 ? barrier(*context_.across, tag_of(block)) : nothing();
   }
-  Phase after(std::int64_t /*block*/) override { return in_host_barrier(job_.slots); }
+  Phase after(std::int64_t /*block*/) override { return in_host_barrier(context_.slots); }
 
   const TwoLevelContext context_;
 };

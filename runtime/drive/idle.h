@@ -5,6 +5,8 @@
 
 #include <sched.h>
 
+#include <utility>
+
 #include "base/clock.h"
 
 namespace ronde::runtime {
@@ -38,7 +40,10 @@ class IdleOn {
   // from the start, because with more ranks than cores a pause only keeps the core from the rank
   // for which this one waits.
   IdleOn(base::Nanoseconds spin, base::Nanoseconds yield, bool oversubscribed, Core core = {})
-      : core_(core), spin_(spin), total_(spin + yield), oversubscribed_(oversubscribed) {}
+      : core_(std::move(core)),
+        spin_(spin),
+        total_(spin + yield),
+        oversubscribed_(oversubscribed) {}
 
   // Waits a moment; false when it is time to sleep.
   bool again(bool busy) {

@@ -11,17 +11,18 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
 #include "base/numbers.h"
+#include "base/parse_number.h"
 
 namespace ronde::runtime {
 
 namespace {
 
 using base::Code;
+using base::parse_number;
 using base::Result;
 using base::Status;
 
@@ -29,15 +30,6 @@ constexpr int kBitsV4 = 32;
 constexpr int kBitsV6 = 128;
 
 int bits_of(IpFamily family) { return family == IpFamily::kV4 ? kBitsV4 : kBitsV6; }
-
-template <typename Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number number{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-  return number;
-}
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t");

@@ -82,7 +82,7 @@ std::vector<std::byte> encode(const LinkMessage& message) { return std::visit(En
 base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   LinkMessage result;
-  switch (in.number<Kind>()) {
+  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
     case Kind::kAnnouncement: {
       RelayedAnnouncement value;
       value.rank = in.number<std::int32_t>();

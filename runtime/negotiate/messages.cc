@@ -122,7 +122,7 @@ std::vector<std::byte> encode(const Decision& decision) { return std::visit(Enco
 base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   Announcement result;
-  switch (in.number<Kind>()) {
+  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
     case Kind::kRequest: {
       RequestAnnouncement value;
       value.name = in.text();
@@ -152,7 +152,7 @@ base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes)
 base::Result<Decision> decode_decision(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   Decision result;
-  switch (in.number<Kind>()) {
+  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
     case Kind::kBind: {
       BindDecision value;
       value.entry = in.number<std::int32_t>();

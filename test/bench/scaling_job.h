@@ -69,7 +69,7 @@ class ScalingJob {
     std::int32_t heard = 0;     // tensors in batches of this step
   };
   struct Host {
-    std::unique_ptr<runtime::ControlNode> lead;
+    std::unique_ptr<runtime::ControlNode> control_node;
     std::vector<Rank> ranks;
     std::int64_t woken_at = base::kNever.count();  // the next visit
     std::int64_t busy_until = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,12 +63,9 @@ Operation random_operation(const JobShape& shape, Random& random) {
   op.what = random_reduction(random);
   op.scatters = random() % 3 == 0;
   op.in_place = random() % 2 == 0;
-  std::vector<std::optional<Algorithm>> ways{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
-                                             Algorithm::kGather};
-  if (shape.hosts() == 4) {
-    ways.insert(ways.end(), {Algorithm::kSquare, Algorithm::kShortSquare});
-  }
-  op.algorithm = ways[random() % ways.size()];
+  constexpr std::array<std::optional<Algorithm>, 4> kWays{std::nullopt, Algorithm::kRing,
+                                                          Algorithm::kDirect, Algorithm::kGather};
+  op.algorithm = kWays[random() % kWays.size()];
   op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random() % 2000);
   op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
   op.segment = base::Bytes(std::int64_t{64} << (random() % 6));

@@ -151,7 +151,7 @@ class HostsSimulation {
  private:
   struct Host {
     std::vector<collectives::Board> boards;
-    std::unique_ptr<ControlNode> lead;
+    std::unique_ptr<ControlNode> control_node;
     bool gone = false;
   };
 

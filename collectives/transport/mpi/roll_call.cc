@@ -11,6 +11,7 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/parse_number.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -37,7 +38,9 @@ std::int32_t ranks_here(int size) RONDE_REQUIRES(mpi_lock()) {
   MPI_Comm_size(MPI_COMM_WORLD, &all);
   if (all != size) return 0;
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
-    if (const char* text = std::getenv(variable)) return std::max(0, std::atoi(text));
+    if (const char* text = std::getenv(variable)) {
+      return std::max(0, base::parse_number<std::int32_t>(text).value_or(0));
+    }
   }
   return 0;
 }

@@ -117,7 +117,7 @@ void expect_works(Host& host, Children& children, milliseconds last_is_late = {}
   for (std::size_t position = 1; position < count; ++position) {
     host.start_rank(children, position, position + 1 == count ? last_is_late : milliseconds(0));
   }
-  auto board = host.control_node(seconds(20));
+  auto board = host.lead(seconds(20));
   ASSERT_TRUE(board.ok()) << board.status().to_string();
   EXPECT_TRUE(pass_ring_around(std::move(*board), 0, count));
   EXPECT_EQ(children.wait(), static_cast<int>(count) - 1);
@@ -173,7 +173,7 @@ TEST(BoardHandover, ManyRanksNeedSeveralBatches) {
     for (auto& thread : threads) thread.join();
     return good.load() == static_cast<int>(kCount) - 1;
   });
-  auto board = host.control_node(seconds(60));
+  auto board = host.lead(seconds(60));
   ASSERT_TRUE(board.ok()) << board.status().to_string();
   EXPECT_EQ(board->event_fds->size(), kCount);
   EXPECT_EQ(children.wait(), 1);
@@ -190,7 +190,7 @@ TEST(BoardHandover, NamesAMissingRank) {
   Children children;
   host.start_rank(children, 2);
   const auto begin = host.clock.now();
-  const auto board = host.control_node(milliseconds(300));
+  const auto board = host.lead(milliseconds(300));
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kDeadline);
   EXPECT_NE(board.status().message().find("41, 43;"), std::string::npos)
@@ -214,7 +214,7 @@ TEST(BoardHandover, NamesARankThatDied) {
            send_message(*socket, hello, {bell->get()}, host.clock, host.clock.after(seconds(20)))
                .ok();
   });
-  const auto board = host.control_node(seconds(20));  // fails long before
+  const auto board = host.lead(seconds(20));  // fails long before
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kPeerFailed);
   EXPECT_EQ(board.status().rank(), 42);
@@ -226,7 +226,7 @@ TEST(BoardHandover, ARankThatGaveUpFirstIsNotBlamed) {
   Children children;
   children.start(
       [&] { return host.join(1, milliseconds(100)).status().code() == Code::kDeadline; });
-  const auto board = host.control_node(seconds(20));  // hears that the time is up long before
+  const auto board = host.lead(seconds(20));  // hears that the time is up long before
   EXPECT_EQ(children.wait(), 1);
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();
@@ -251,7 +251,7 @@ TEST(BoardHandover, ARankThatGivesUpWhenItGetsTheBoardIsNoMember) {
     word.kind = HandoverKind::kGaveUp;
     return send_message(*socket, word, {}, host.clock, deadline).ok();
   });
-  const auto board = host.control_node(seconds(20));  // fails long before
+  const auto board = host.lead(seconds(20));  // fails long before
   EXPECT_EQ(children.wait(), 1);
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();

@@ -261,8 +261,8 @@ TEST(TwoLevelPlane, SaysWhatWasChosenAndWhy) {
               StartsWith("hosts: gather up to 61440 bytes, the ring above; 2 hosts x 2 ranks; "
                          "pieces of at most "));
   EXPECT_THAT(text({0, 1, 2, 3}, "auto"),
-              "hosts: gather up to 5000 bytes, short square up to 11000, square up to 49152, the "
-              "ring above (reduce-scatters: direct up to 53333); 4 hosts x 1 rank");
+              "hosts: gather up to 4267 bytes, direct up to 53333, the ring above; "
+              "4 hosts x 1 rank");
   EXPECT_THAT(text({0, 1, 2}, "auto"),
               "hosts: gather up to 7286 bytes, direct up to 30000, the ring above; "
               "3 hosts x 1 rank");
