@@ -30,7 +30,7 @@ constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_PIECE_BYTES", SettingKind::kInteger, "0", "", 0, kGibi, true,
      "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe"},
     {"RONDE_STORES", SettingKind::kChoice, "auto", "auto temporal streaming", 0, 0, true,
-     "whether bytes go onto the board through the caches or around them; auto picks by a probe"},
+     "whether bytes reach the board through caches or around them; auto picks by a probe"},
     {"RONDE_BUFFER_BYTES", SettingKind::kInteger, "17179869184", "", 0, 1024 * kGibi, true,
      "the most memory that ronde::Buffer can give out on a rank; it costs nothing until it is "
      "used"},
@@ -39,7 +39,7 @@ constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_LINGER_SECONDS", SettingKind::kSeconds, "0", "", 0, 1, true,
      "how long a batch waits for more tensors when the data plane is idle"},
     {"RONDE_SPIN_SECONDS", SettingKind::kSeconds, "0.00005", "", 0, 10, false,
-     "how long a waiting thread watches for progress before it yields its core, and then sleeps"},
+     "how long a waiting thread spins before it yields its core, and then sleeps"},
     {"RONDE_START_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 0.001, 86400, false,
      "deadline for all ranks to open their engines"},
     {"RONDE_STALL_WARNING_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
@@ -56,7 +56,7 @@ constexpr std::array<Setting, 16> kSettings{{
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
-     false, "the least important line that is printed on standard error"},
+     false, "the least important lines on standard error"},
 }};
 
 std::vector<std::string> words(std::string_view text) {

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails on a page (*.md) that names what is not there.
+
+Two things are looked at: links to files and to headings, and paths in `code`, which begin with a folder of
+this repository.
+
+usage: pages.py ROOT
+"""
+import pathlib
+import re
+import sys
+
+FOLDERS = ("base", "fusion", "collectives", "runtime", "bindings", "launcher", "examples", "test")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:" + "|".join(FOLDERS) + r")/[\w./-]*")
+
+
+def pages(root):
+    return [page for page in sorted(root.rglob("*.md"))
+            if not any(part == "build" or part.startswith(".") for part in page.relative_to(root).parts)]
+
+
+def prose(text):
+    """The text without its blocks of code; the lines keep their numbers."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        fence = line.lstrip().startswith("```")
+        lines.append("" if fence or inside else line)
+        inside ^= fence
+    return lines
+
+
+def anchors(text):
+    """The headings as GitHub names them in links."""
+    headings = [line.lstrip("#").strip() for line in prose(text) if re.match(r"#{1,6} ", line)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def link_problem(root, page, target):
+    """What is wrong with one link, or None."""
+    if re.match(r"[a-z]+:", target):
+        return None
+    path, _, heading = target.partition("#")
+    file = (page.parent / path if path else page).resolve()
+    if not file.exists():
+        return f"the link to {target} leads nowhere"
+    if not file.is_relative_to(root.resolve()):
+        return f"the link to {target} leads out of the repository"
+    if heading and heading not in anchors(file.read_text(encoding="utf-8")):
+        return f"the link to {target} names a heading that {file.name} has not"
+    return None
+
+
+def page_problems(root, page):
+    text = page.read_text(encoding="utf-8")
+    name = page.relative_to(root).as_posix()
+    for number, line in enumerate(prose(text), 1):
+        for target in LINK.findall(line):
+            if problem := link_problem(root, page, target):
+                yield f"{name}:{number}: {problem}"
+        for code in CODE.findall(line):
+            # A path with a placeholder, as in test/<folder>/<file>_test.cc, is not one.
+            if PATH.fullmatch(code) and not (root / code).exists():
+                yield f"{name}:{number}: there is no {code}"
+
+
+def check(root):
+    """All problems below root, as lines."""
+    return [problem for page in pages(root) for problem in page_problems(root, page)]
+
+
+if __name__ == "__main__":
+    if found_problems := check(pathlib.Path(sys.argv[1])):
+        sys.exit("\n".join(found_problems))
