@@ -65,7 +65,9 @@ def number(value):
 
 
 def spread(series, unit=""):
-    """The median and the range of the repetitions, as text."""
+    """The median and the range of the repetitions, as text; a single value has no range."""
+    if len(series.values) == 1:
+        return number(series.median) + unit
     low, high = number(min(series.values)), number(max(series.values))
     return f"{number(series.median)}{unit} ({low}..{high})"
 

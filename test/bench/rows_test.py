@@ -335,6 +335,10 @@ class Limits(unittest.TestCase):
         for size in ("12K", "32K", "512K", "2M"):
             self.assertIn(size, sizes)
 
+    def test_a_single_value_has_no_range(self):
+        self.assertEqual(report.spread(Series([1.68])), "1.68")
+        self.assertEqual(report.spread(Series([1.0, 2.0, 3.0]), " us"), "2.00 us (1.00..3.00)")
+
     def test_sizes_are_named_exactly(self):
         names = [report.size_text(size) for size in (8, 1000, 32768, 33792, 1 << 20, 3 << 19)]
         self.assertEqual(names, ["8 B", "1000 B", "32 KiB", "33 KiB", "1 MiB", "1536 KiB"])
