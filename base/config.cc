@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <sstream>
+
+#include "base/parse_number.h"
 
 namespace ronde::base {
 
@@ -80,25 +81,21 @@ Status bad_value(const Setting& setting, std::string_view value) {
 }
 
 Result<std::int64_t> parse_integer(const Setting& setting, std::string_view value) {
-  std::int64_t number = 0;
-  const auto end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end || static_cast<double>(number) < setting.minimum ||
-      static_cast<double>(number) > setting.maximum) {
+  const auto number = parse_number<std::int64_t>(value);
+  if (!number.has_value() || static_cast<double>(*number) < setting.minimum ||
+      static_cast<double>(*number) > setting.maximum) {
     return bad_value(setting, value);
   }
-  return number;
+  return *number;
 }
 
 Result<Nanoseconds> parse_seconds(const Setting& setting, std::string_view value) {
-  double number = 0;
-  const auto end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end || !std::isfinite(number) || number < setting.minimum ||
-      number > setting.maximum) {
+  const auto number = parse_number<double>(value);
+  if (!number.has_value() || !std::isfinite(*number) || *number < setting.minimum ||
+      *number > setting.maximum) {
     return bad_value(setting, value);
   }
-  return Nanoseconds(static_cast<std::int64_t>(std::llround(number * 1e9)));
+  return Nanoseconds(static_cast<std::int64_t>(std::llround(*number * 1e9)));
 }
 
 Result<std::size_t> parse_choice(const Setting& setting, std::string_view value) {

@@ -49,7 +49,7 @@ struct Config {
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
-  std::string interfaces;   // empty: see runtime/interfaces.h
+  std::string interfaces;   // empty: see runtime/links/interfaces.h
   std::string plugin_path;  // see plugin_place() in collectives/device/plugin_library.h
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.

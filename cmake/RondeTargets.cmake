@@ -27,15 +27,15 @@ function(ronde_compile_options target)
 endfunction()
 
 # ronde_sources(<variable> <folder>): the sources below <folder> for this configuration.
-# A source mpi_x.cc has a twin no_mpi_x.cc behind the same header; exactly one of the two is built, so
-# that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
+# A source mpi_x.cc, or all of a folder mpi/, has a twin no_mpi*.cc behind the same header; exactly one of the
+# two is built, so that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
 function(ronde_sources variable folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/cuda/")
   if(RONDE_WITH_MPI)
-    list(FILTER sources EXCLUDE REGEX "/no_mpi_[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/no_mpi[^/]*\\.cc$")
   else()
-    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$|/mpi/[^/]*\\.cc$")
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()

@@ -24,7 +24,7 @@ int main() try {
     for (std::size_t i = 0; i < bias.size(); ++i) bias[i] -= 0.01F * d_bias[i];
   }
   if (engine.rank() == 0) std::printf("weight %.3f, bias %.3f\n", weight[0], bias[0]);
-} catch (const ronde::Error& error) {
+} catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());  // one line: what, where, what to do
   return 1;
 }

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "runtime/engine.h"
-#include "runtime/local_job.h"
+#include "runtime/engine/engine.h"
+#include "runtime/job/local_job.h"
 
 struct ronde_error {
   ronde_status status;

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 using ronde::base::Result;
 using ronde::base::Status;

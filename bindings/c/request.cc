@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/submission.h"
+#include "runtime/tensors/submission.h"
 
 namespace ronde::bindings {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 namespace ronde::bindings {
 

@@ -16,8 +16,8 @@
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
-#include "runtime/engine.h"
-#include "runtime/local_job.h"
+#include "runtime/engine/engine.h"
+#include "runtime/job/local_job.h"
 
 using ronde::base::Code;
 using ronde::base::Status;

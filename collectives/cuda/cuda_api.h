@@ -86,19 +86,22 @@ class CudaApi {
 // this lives. Thread safety: of the thread that made it.
 class DeviceScope {
  public:
-  explicit DeviceScope(CudaApi& cuda)
-      : cuda_(cuda), before_(cuda.enter()), status_(before_.status()) {}
+  explicit DeviceScope(CudaApi& cuda) : cuda_(cuda) {
+    const base::Result<cudaStreamCaptureMode> before = cuda.enter();
+    status_ = before.status();
+    if (before.ok()) before_ = *before;
+  }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
   ~DeviceScope() {
-    if (before_.ok()) cuda_.leave(*before_);
+    if (status_.ok()) cuda_.leave(before_);
   }
   [[nodiscard]] const base::Status& status() const { return status_; }
 
  private:
   CudaApi& cuda_;
-  const base::Result<cudaStreamCaptureMode> before_;
-  const base::Status status_;
+  cudaStreamCaptureMode before_ = cudaStreamCaptureModeGlobal;
+  base::Status status_;
 };
 
 }  // namespace ronde::collectives::cuda

@@ -20,16 +20,17 @@
 #include <thread>
 #include <vector>
 
-#include "examples/perf/agreement.h"
-#include "examples/perf/baseline.h"
-#include "examples/perf/device.h"
-#include "examples/perf/files.h"
-#include "examples/perf/mpi_peers.h"
-#include "examples/perf/options.h"
-#include "examples/perf/plot.h"
-#include "examples/perf/report.h"
+#include "examples/perf/contenders/agreement.h"
+#include "examples/perf/contenders/device.h"
+#include "examples/perf/contenders/mpi_peers.h"
+#include "examples/perf/measure/watchdog.h"
+#include "examples/perf/options/command_line.h"
+#include "examples/perf/options/options.h"
+#include "examples/perf/report/baseline.h"
+#include "examples/perf/report/files.h"
+#include "examples/perf/report/plot.h"
+#include "examples/perf/report/report.h"
 #include "examples/perf/session.h"
-#include "examples/perf/watchdog.h"
 
 namespace {
 

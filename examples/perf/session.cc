@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "examples/perf/agreement.h"
-#include "examples/perf/line.h"
+#include "examples/perf/contenders/agreement.h"
+#include "examples/perf/contenders/line.h"
 
 namespace ronde::perf {
 

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "examples/perf/contender.h"
-#include "examples/perf/device.h"
-#include "examples/perf/measure.h"
-#include "examples/perf/mpi_peers.h"
-#include "examples/perf/options.h"
-#include "examples/perf/report.h"
-#include "examples/perf/statistics.h"
+#include "examples/perf/contenders/contender.h"
+#include "examples/perf/contenders/device.h"
+#include "examples/perf/contenders/mpi_peers.h"
+#include "examples/perf/measure/measure.h"
+#include "examples/perf/measure/statistics.h"
+#include "examples/perf/options/options.h"
+#include "examples/perf/report/report.h"
 
 namespace ronde::perf {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/coordinator.h"
-#include "runtime/relay.h"
+#include "runtime/negotiate/coordinator.h"
+#include "runtime/negotiate/relay.h"
 #include "test/support/memory_host.h"
 
 namespace ronde::bench {
@@ -56,11 +56,12 @@ void ScalingJob::make_host(std::int32_t h) {
     host.ranks.push_back({board, board.announce_writer(), board.decision_reader(),
                           std::vector<Planned>(base::narrow<std::size_t>(size_.tensors))});
   }
-  runtime::LeadLinks* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
+  runtime::Links* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
   if (h == runtime::HostTree::kRoot) {
-    host.lead = std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
+    host.control_node =
+        std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
   } else {
-    host.lead = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
+    host.control_node = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
   }
 }
 
@@ -212,7 +213,7 @@ void ScalingJob::visit(std::int32_t h) {
   host.visited_messages = messages_of(h);
   bool any = true;
   while (any) {
-    any = host.lead->step(true).value() > 0;
+    any = host.control_node->step(true).value() > 0;
     for (Rank& rank : host.ranks) {
       if (!hear(rank)) continue;
       any = true;

@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "collectives/board.h"
-#include "collectives/job_shape.h"
-#include "runtime/host_tree.h"
-#include "runtime/lead.h"
-#include "runtime/messages.h"
+#include "collectives/board/board.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/links/tree.h"
+#include "runtime/negotiate/control_node.h"
+#include "runtime/negotiate/messages.h"
 #include "test/support/memory_links.h"
 
 namespace ronde::bench {
@@ -69,7 +69,7 @@ class ScalingJob {
     std::int32_t heard = 0;     // tensors in batches of this step
   };
   struct Host {
-    std::unique_ptr<runtime::Lead> lead;
+    std::unique_ptr<runtime::ControlNode> control_node;
     std::vector<Rank> ranks;
     std::int64_t woken_at = base::kNever.count();  // the next visit
     std::int64_t busy_until = 0;

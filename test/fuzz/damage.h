@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "test/unit/runtime/sample_messages.h"
+#include "test/unit/runtime/negotiate/sample_messages.h"
 
 namespace ronde::runtime::fuzz {
 

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "runtime/leader_hello.h"
-#include "runtime/leader_link.h"
+#include "runtime/links/frame_socket.h"
+#include "runtime/links/hello.h"
 
 namespace ronde::runtime {
 namespace {

@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
-#include "runtime/messages.h"
+#include "runtime/negotiate/messages.h"
 #include "test/fuzz/damage.h"
-#include "test/unit/runtime/sample_messages.h"
+#include "test/unit/runtime/negotiate/sample_messages.h"
 
 namespace ronde::runtime {
 namespace {

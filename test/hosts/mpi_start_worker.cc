@@ -165,7 +165,7 @@ class Stranger {
   void speak(int socket) {
     std::array<char, 4096> noise{};
     for (char& letter : noise) letter = static_cast<char>(random_());
-    std::array<char, 32> hello{};  // magic, version 1, host 1, secret: see leader_hello.h
+    std::array<char, 32> hello{};  // magic, version 1, host 1, secret: see links/hello.h
     std::memcpy(hello.data(), "RondeLdr\1\0\0\0\1\0\0\0", 16);
     std::copy_n(noise.begin(), 16, hello.begin() + 16);
     switch (turn_++ % 4) {

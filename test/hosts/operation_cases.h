@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce.h"
 #include "test/property/random_magnitudes.h"
 #include "test/unit/collectives/ring_oracle.h"
 #include "test/unit/collectives/rule_oracle.h"

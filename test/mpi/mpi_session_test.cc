@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining an MPI that the program has started, and ends: the tests run in the order in which they
 // stand here, from MPI_Init_thread to MPI_Finalize.
-#include "collectives/mpi_session.h"
+#include "collectives/transport/mpi/session.h"
 
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/mpi_session.h"
+#include "collectives/transport/mpi/session.h"
 
 namespace ronde::collectives {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "test/support/engines.h"
 
 namespace ronde::runtime {

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "runtime/negotiator.h"
+#include "runtime/negotiate/negotiator.h"
 #include "test/property/negotiator_simulation.h"
 
 namespace ronde::runtime {

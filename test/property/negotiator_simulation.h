@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "runtime/messages.h"
-#include "runtime/negotiator.h"
-#include "test/unit/runtime/fake_arrival_words.h"
+#include "runtime/negotiate/messages.h"
+#include "runtime/negotiate/negotiator.h"
+#include "test/unit/runtime/negotiate/fake_arrival_words.h"
 
 namespace ronde::runtime {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/floating_point_mode.h"
-#include "collectives/ring.h"
+#include "collectives/kernels/floating_point_mode.h"
+#include "collectives/messages/ring.h"
 #include "test/property/random_magnitudes.h"
 #include "test/unit/collectives/job_of_ranks.h"
 #include "test/unit/collectives/ring_oracle.h"

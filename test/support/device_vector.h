@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/submission.h"
+#include "runtime/tensors/submission.h"
 
 namespace ronde::testing {
 

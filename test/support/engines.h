@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "runtime/engine.h"
-#include "runtime/local_job.h"
+#include "runtime/engine/engine.h"
+#include "runtime/job/local_job.h"
 
 namespace ronde::testing {
 

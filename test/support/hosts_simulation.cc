@@ -191,10 +191,11 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
                                      .entries = workload_.capacity,
                                      .slot_bytes = base::narrow<std::int64_t>(64 * ranks.size())});
     if (h == 0) {
-      LeadLinks* links = shape.hosts() == 1 ? nullptr : &network_.links(h);
-      host.lead = std::make_unique<Coordinator>(host.boards[0], shape, links, config_, clock_);
+      Links* links = shape.hosts() == 1 ? nullptr : &network_.links(h);
+      host.control_node =
+          std::make_unique<Coordinator>(host.boards[0], shape, links, config_, clock_);
     } else {
-      host.lead = std::make_unique<Relay>(host.boards[0], shape, h, network_.links(h));
+      host.control_node = std::make_unique<Relay>(host.boards[0], shape, h, network_.links(h));
     }
     for (std::size_t position = 0; position < ranks.size(); ++position) {
       ranks_[base::narrow<std::size_t>(ranks[position])] =
@@ -206,16 +207,16 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
 bool HostsSimulation::act() {
   ++now_;
   if (chance(0.3)) {
-    return act_lead(base::narrow<std::int32_t>(draw(0, workload_.shape.hosts() - 1)));
+    return act_control_node(base::narrow<std::int32_t>(draw(0, workload_.shape.hosts() - 1)));
   }
   return act_rank(base::narrow<std::int32_t>(draw(0, workload_.shape.ranks() - 1)));
 }
 
-bool HostsSimulation::act_lead(std::int32_t h) {
+bool HostsSimulation::act_control_node(std::int32_t h) {
   Host& host = hosts_.at(base::narrow<std::size_t>(h));
   if (host.gone) return false;
   const bool idle = !at(workload_.shape.leader_of(h)).executes();
-  const auto led = host.lead->step(idle);
+  const auto led = host.control_node->step(idle);
   if (!led.ok()) problem("host " + std::to_string(h) + ": " + led.status().message());
   return led.ok() && *led > 0;
 }
@@ -281,7 +282,7 @@ bool HostsSimulation::leave(std::int32_t r) {
   const std::int32_t h = workload_.shape.host_of(r);
   if (workload_.shape.leader_of(h) == r) {
     Host& host = hosts_.at(base::narrow<std::size_t>(h));
-    if (!host.lead->drained()) return false;
+    if (!host.control_node->drained()) return false;
     host.gone = true;
     network_.links(h).close();
   }

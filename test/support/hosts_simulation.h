@@ -18,12 +18,12 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "collectives/board.h"
-#include "collectives/job_shape.h"
-#include "runtime/coordinator.h"
-#include "runtime/messages.h"
-#include "runtime/relay.h"
-#include "runtime/tensor_table.h"
+#include "collectives/board/board.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/negotiate/coordinator.h"
+#include "runtime/negotiate/messages.h"
+#include "runtime/negotiate/relay.h"
+#include "runtime/tensors/tensor_table.h"
 #include "test/support/memory_host.h"
 #include "test/support/memory_links.h"
 
@@ -151,11 +151,11 @@ class HostsSimulation {
  private:
   struct Host {
     std::vector<collectives::Board> boards;
-    std::unique_ptr<Lead> lead;
+    std::unique_ptr<ControlNode> control_node;
     bool gone = false;
   };
 
-  bool act_lead(std::int32_t host);
+  bool act_control_node(std::int32_t host);
   bool act_rank(std::int32_t rank);
   bool submit_some(std::int32_t rank);
   bool read_some(SimulatedRank& rank);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "collectives/board.h"
+#include "collectives/board/board.h"
 
 namespace ronde::testing {
 

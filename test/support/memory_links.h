@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "runtime/host_tree.h"
-#include "runtime/lead_links.h"
+#include "runtime/links/tree.h"
+#include "runtime/negotiate/links.h"
 
 namespace ronde::testing {
 
@@ -38,7 +38,7 @@ struct MemoryPipe {
 };
 
 // Thread safety: none.
-class MemoryLinks final : public runtime::LeadLinks {
+class MemoryLinks final : public runtime::Links {
  public:
   // When something that `from` sends now is due at `to`.
   using Due = std::function<std::int64_t(std::int32_t from, std::int32_t to)>;
@@ -50,7 +50,7 @@ class MemoryLinks final : public runtime::LeadLinks {
     neighbours_.push_back({who, host, &in, &out});
   }
 
-  // ---- LeadLinks ----
+  // ---- Links ----
   [[nodiscard]] bool has_parent() const override {
     return !neighbours_.empty() && neighbours_.front().who == From::kParent;
   }
@@ -168,7 +168,7 @@ class MemoryNetwork {
   // `now` is read whenever a host looks, and must outlive it.
   MemoryNetwork(const runtime::HostTree& tree, const std::int64_t& now, MemoryLinks::Due due)
       : due_(std::move(due)), pipes_(2 * base::narrow<std::size_t>(tree.hosts())) {
-    using From = runtime::LeadLinks::From;
+    using From = runtime::Links::From;
     for (std::int32_t host = 0; host < tree.hosts(); ++host) {
       links_.push_back(std::make_unique<MemoryLinks>(host, now, due_));
       MemoryLinks& links = *links_.back();

@@ -190,7 +190,7 @@ void ModelEnv::ring() {
   if (thread_.exchange(world_.armed, 0) == 1) thread_.relaxed_exchange(world_.event, 1);
 }
 
-// A peer moves its counter: post() of collectives/slots.h.
+// A peer moves its counter: post() of collectives/in_host/slots.h.
 void ModelEnv::count(std::size_t work) {
   for (Value value = 1; value <= scenario_.moves; ++value) {
     if (mutant_ == Mutant::kRelaxedCount) {

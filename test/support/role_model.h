@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment in which the model checker runs the role protocol (runtime/agent_role.h), with a
-// toy agent: every word, the doorbell, the mutex and the sleeping are steps of the model. A mutant
-// is an environment that breaks one rule, to prove that the checker would see it.
+// The environment in which the model checker runs the role protocol (runtime/drive/agent_role.h),
+// with a toy agent: every word, the doorbell, the mutex and the sleeping are steps of the model. A
+// mutant is an environment that breaks one rule, to prove that the checker would see it.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/agent_role.h"
+#include "runtime/drive/agent_role.h"
 #include "test/support/interleaving.h"
 
 namespace ronde::test {

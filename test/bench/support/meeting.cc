@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "base/cores.h"
-#include "runtime/idle.h"
+#include "runtime/drive/idle.h"
 
 namespace ronde::bench {
 

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/collective.h"
-#include "collectives/group_transport.h"
-#include "collectives/hosts_job.h"
-#include "collectives/job_shape.h"
-#include "collectives/slots.h"
+#include "collectives/in_host/slots.h"
+#include "collectives/transport/collective.h"
+#include "collectives/transport/group.h"
+#include "collectives/two_level/context.h"
+#include "collectives/two_level/job_shape.h"
 #include "test/unit/collectives/boards.h"
 #include "test/unit/collectives/job_of_ranks.h"
 #include "test/unit/collectives/shape_oracle.h"
@@ -68,7 +68,7 @@ class JobOfHosts {
   [[nodiscard]] JobOfRanks& ranks() { return ranks_; }
   [[nodiscard]] Slots& slots(std::size_t rank) { return *slots_[rank]; }
 
-  [[nodiscard]] HostsJob of(std::size_t rank) {
+  [[nodiscard]] TwoLevelContext of(std::size_t rank) {
     return {.shape = shape_,
             .rank = static_cast<std::int32_t>(rank),
             .slots = *slots_[rank],

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/collective.h"
-#include "collectives/local_transport.h"
-#include "collectives/workspace.h"
+#include "collectives/transport/collective.h"
+#include "collectives/transport/local.h"
+#include "collectives/transport/workspace.h"
 
 namespace ronde::collectives {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce.h"
 #include "test/unit/collectives/rule_oracle.h"
 
 namespace ronde::collectives::oracle {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce.h"
 
 namespace ronde::collectives::oracle {
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the reductions of a job over several hosts share: phase A, which sums inside each host, and
+// the engine memory that phase B reduces in place and phase C reads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/numbers.h"
+#include "base/status.h"
+#include "collectives/kernels/reduce.h"
+#include "collectives/messages/choose.h"
+#include "collectives/transport/workspace.h"
+#include "collectives/two_level/blocks.h"
+#include "collectives/two_level/context.h"
+#include "collectives/two_level/phases.h"
+#include "fusion/fused_view.h"
+
+namespace ronde::collectives {
+
+// What the bytes of the view take on the line.
+[[nodiscard]] base::Bytes bytes_on_wire(const fusion::FusedView& view, const Reduction& reduction);
+
+// Thread safety: one thread at a time (whoever has the agent's role).
+class TwoLevelReduction : public TwoLevelPhases {
+ public:
+  // The view, which the plan is of, has a chunk for each host; the algorithm is for phase B.
+  TwoLevelReduction(const TwoLevelContext& context, fusion::FusedView view,
+                    const Reduction& reduction, Algorithm algorithm, BlockPlan plan, int first_tag);
+
+ protected:
+  [[nodiscard]] const TwoLevelContext& context() const { return context_; }
+  [[nodiscard]] const fusion::FusedView& view() const { return view_; }
+  [[nodiscard]] const BlockPlan& plan() const { return plan_; }
+  [[nodiscard]] Algorithm algorithm() const { return algorithm_; }
+  // What the hosts do with their sums: the scaling before is done.
+  [[nodiscard]] const Reduction& across_hosts() const { return across_hosts_; }
+
+  // Whether this rank has a slice.
+  [[nodiscard]] bool drives() const { return context_.slots.rank() < plan_.slices(); }
+  // Where this rank's slice of a block lies, chunk after chunk; nullptr where it has none.
+  [[nodiscard]] std::byte* memory_of(std::int64_t block) const;
+  // That slice: what this host adds up to, in place, with a chunk for each host.
+  [[nodiscard]] fusion::FusedView sums_of_host(std::int64_t block) const;
+  // The slices of a block whose A has begun and whose C is not over: by position, in the user's
+  // tensors.
+  [[nodiscard]] const fusion::FusedView& slices(std::int64_t block) const {
+    return slices_[static_cast<std::size_t>(block % kBlocks)];
+  }
+
+ private:
+  Phase before(std::int64_t block) final;
+  base::Status open();
+
+  const TwoLevelContext context_;
+  const fusion::FusedView view_;
+  const Reduction in_host_;
+  const Reduction across_hosts_;
+  const Algorithm algorithm_;
+  const BlockPlan plan_;
+  WorkspaceLease memory_;
+  std::array<fusion::FusedView, kBlocks> slices_{fusion::FusedView{{}, 1}, fusion::FusedView{{}, 1},
+                                                 fusion::FusedView{{}, 1}};
+};
+
+}  // namespace ronde::collectives

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPI's own collectives as contenders. Free of MPI's types: builds without MPI have it too
+// (no_mpi_peers.cc).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "examples/perf/contenders/contender.h"
+
+namespace ronde::perf {
+
+// MPI in this program, if it is needed at all: a job without these contenders starts MPI only
+// through Ronde.
+//
+// Thread safety: belongs to one thread.
+class MpiPeers {
+ public:
+  MpiPeers() = default;
+  MpiPeers(const MpiPeers&) = delete;
+  MpiPeers& operator=(const MpiPeers&) = delete;
+  // Does not end MPI: after a failure that would wait for ranks that are dead.
+  virtual ~MpiPeers() = default;
+
+  // "mpi" or "mpi-best".
+  [[nodiscard]] virtual std::unique_ptr<Contender> make(const std::string& name) = 0;
+  [[nodiscard]] virtual std::string version() const = 0;
+  // What MPI says that mpi-best runs; empty without it.
+  [[nodiscard]] virtual std::string best() const = 0;
+  // The orderly end, after the engine's. Collective.
+  virtual void close() = 0;
+};
+
+// Starts MPI; before there is an engine. Throws UsageError where a contender cannot be had.
+[[nodiscard]] std::unique_ptr<MpiPeers> start_mpi_peers(const std::vector<std::string>& names);
+
+}  // namespace ronde::perf

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one runtime in one process. Takes tensors from any thread, and completes their works.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/fork_mark.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "runtime/drive/agent.h"
+#include "runtime/drive/agent_runner.h"
+#include "runtime/engine/board_buffer.h"
+#include "runtime/engine/rank_agent.h"
+#include "runtime/job/job.h"
+#include "runtime/tensors/submission.h"
+#include "runtime/tensors/tensor_table.h"
+#include "runtime/tensors/work.h"
+
+namespace ronde::runtime {
+
+// Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
+// is caller-driven: it has no background thread, and makes progress only inside wait() and close(),
+// which are then for the thread alone that opened it.
+//
+// Thread safety: every function may be called from any thread, but close() only once, last.
+class Engine {
+ public:
+  using WorkPtr = std::shared_ptr<Work>;
+  using OpenJob =
+      std::function<base::Result<std::unique_ptr<Job>>(const base::Config&, const base::Clock&)>;
+
+  // Reads the settings from `environment` ("NAME=value" lines), joins the job and waits until every
+  // rank has done so.
+  static base::Result<std::shared_ptr<Engine>> open(const OpenJob& open_job,
+                                                    const std::vector<std::string>& environment,
+                                                    std::shared_ptr<const base::Clock> clock);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+  [[nodiscard]] std::int32_t size() const { return size_; }
+  [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
+  [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+
+  // Puts a tensor in flight. An error makes no work.
+  base::Result<WorkPtr> submit(Submission submission);
+
+  // Memory on the board: tensors that live there on every rank are reduced in place. It may outlive
+  // the engine. None is given out once the engine has failed, since the others may still write into
+  // what was released.
+  base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
+
+  // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
+  base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
+  // Waits as long as the engine's deadlines allow; the work's result.
+  base::Status wait(Work& work);
+
+  // Of a tensor of a device: what is put into `stream` from now on begins when the work is over.
+  // Waits until the device has its batch in a stream, helping meanwhile, and not for its end; but
+  // where tensors pass through host memory for that. An error of the work may come too late for
+  // this: wait() has it.
+  base::Status wait(Work& work, void* stream);
+
+  // Completes what can be completed and fails the rest. Not ok when works were failed.
+  base::Status close();
+
+  [[nodiscard]] Statistics statistics() const;
+
+ private:
+  Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
+
+  base::Status enter(base::Instant deadline);
+  base::Status wait_for_ranks(base::Instant deadline);
+  base::Status watch_peers();
+  base::Status tune(base::Instant deadline);
+  [[nodiscard]] base::Status not_tuned() const;
+  base::Status start_device(base::Instant deadline);
+  bool drive(Completion& completion, base::Instant deadline);
+  base::Result<bool> wait_done(Work& work, base::Instant deadline);
+  base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status check_waiting(const Work& work, void* stream);
+  base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
+  base::Status usable() const;
+  // For what drives the agent: in a caller-driven engine only the thread that opened it may.
+  base::Status may_drive() const;
+  void let_go(const std::atomic<std::int32_t>& threads) const;
+  base::Status leave();
+  base::Status fail_what_is_left(bool departed);
+  [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
+
+  const base::Config config_;
+  const std::shared_ptr<const base::Clock> clock_;
+  const base::ForkMark process_;  // in a forked child the engine is inert
+  std::unique_ptr<Job> job_;
+  const std::int32_t rank_;
+  const std::int32_t size_;
+  const std::int32_t local_rank_;
+  const std::int32_t local_size_;
+  const std::shared_ptr<BoardMemory> memory_;
+  const base::Bytes small_bytes_;  // up to here a tensor on the board is like any other
+  base::Log log_;
+  std::shared_ptr<collectives::Device> device_;  // or nullptr, and why there is none:
+  std::string no_device_;
+  const std::thread::id opener_ = std::this_thread::get_id();
+  // Why there is no background thread; empty: there is one.
+  const std::string caller_driven_;
+  TensorTable table_;
+  RankAgent agent_;
+  AgentRunner runner_;
+  std::vector<PeerWatch> peers_;
+  std::atomic<std::int32_t> waiting_threads_{0};
+  std::atomic<std::int32_t> submitting_threads_{0};  // with a tensor that was not announced yet
+  bool open_ = false;
+};
+
+}  // namespace ronde::runtime
