@@ -129,6 +129,14 @@ class Pages(Tree):
         self.write(".cache/NOTES.md", "[a](gone)\n")
         self.assertEqual(self.problems(), [])
 
+    def test_the_map_has_the_folders_of_the_tree(self):
+        self.write("collectives/kernels/sum.h", "")
+        self.write("test/unit/x.cc", "")
+        self.change("README.md", "base/            status\n", "base/            status\nrobots/          r\n")
+        self.assertEqual(self.problems(), ["README.md: the map names robots/, which is not there",
+                                           "README.md: the map leaves out collectives/kernels/",
+                                           "README.md: the map leaves out test/"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on a page (*.md) that names what is not there.
 
-Two things are looked at: links to files and to headings, and paths in `code`, which begin with a folder of
-this repository.
+Three things are looked at: links to files and to headings; paths in `code`, which begin with a folder of
+this repository; and the map of README.md, whose folders must be those of the tree, none missing.
 
 usage: pages.py ROOT
 """
@@ -12,6 +12,8 @@ import re
 import sys
 
 FOLDERS = ("base", "fusion", "collectives", "runtime", "bindings", "launcher", "examples", "test")
+# The map of README.md goes down to the folders inside these.
+ROOMS = ("collectives", "runtime")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:" + "|".join(FOLDERS) + r")/[\w./-]*")
@@ -66,9 +68,33 @@ def page_problems(root, page):
                 yield f"{name}:{number}: there is no {code}"
 
 
+def mapped(text):
+    """The folders in the map of README.md, which is the block of code below its heading."""
+    block = text.partition("\n## Map\n")[2].partition("\n```\n")[2].partition("\n```\n")[0]
+    found, parent = set(), ""
+    for line in block.splitlines():
+        for indent, folder in re.findall(r"^( *)([\w/]+)/ ", line):
+            if not indent:
+                parent = folder
+            found.add(f"{parent}/{folder}" if indent else folder)
+    return found
+
+
+def map_problems(root):
+    found = mapped((root / "README.md").read_text(encoding="utf-8"))
+    there = {folder for folder in FOLDERS if (root / folder).is_dir()}
+    for folder in there.intersection(ROOMS):
+        there |= {f"{folder}/{room.name}" for room in (root / folder).iterdir()
+                  if room.is_dir() and not room.name.startswith("_")}
+    yield from (f"README.md: the map names {folder}/, which is not there"
+                for folder in sorted(found) if not (root / folder).is_dir())
+    yield from (f"README.md: the map leaves out {folder}/" for folder in sorted(there - found))
+
+
 def check(root):
     """All problems below root, as lines."""
-    return [problem for page in pages(root) for problem in page_problems(root, page)]
+    problems = [problem for page in pages(root) for problem in page_problems(root, page)]
+    return problems + list(map_problems(root))
 
 
 if __name__ == "__main__":
