@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # How a target of Ronde is built: the flags, the layer libraries and the programs.
 
-# Flags of every target. `-ffp-contract=off` is part of the promise that results do not depend on the
-# compiler's mood: a fused multiply-add rounds once where two operations round twice.
+# Sets the flags of every target. `-ffp-contract=off` is part of the promise that results do not depend
+# on the compiler: a fused multiply-add rounds once where two operations round twice.
 function(ronde_compile_options target)
   set_target_properties(${target} PROPERTIES
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
@@ -14,11 +14,11 @@ function(ronde_compile_options target)
     -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
     $<$<BOOL:${RONDE_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # g++ 12 sees a phantom overlap in "text" + std::string (GCC bug 105651, mended in 13).
+    # g++ 12 warns of an overlap that does not exist in "text" + std::string (GCC bug 105651, mended in 13).
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
   if(RONDE_SANITIZE)
-    # g++ 12 sees phantom uninitialised reads through the code that the sanitizers insert.
+    # g++ 12 warns of uninitialised reads that do not exist, in the code that the sanitizers insert.
     target_compile_options(${target} PRIVATE
       -fsanitize=${RONDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
       -Wno-maybe-uninitialized)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of engines in one process: see local_job.h.
+// Joining a local job, the boards and links of its hosts, and the Job that each engine gets.
 #include "runtime/job/local_job.h"
 
 #include <sys/socket.h>
@@ -22,13 +22,13 @@ using base::Status;
 
 namespace {
 
-// More engines than this in one process are a mistake, not a test.
+// The limit of ranks: more engines in one process are a mistake, not a test.
 constexpr std::int32_t kMostLocalRanks = 64;
 
-// Many jobs of many ranks live in one test.
+// The limit of a rank's arena, because one test may hold many jobs of many ranks.
 constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 
-// The boards of all hosts, seen from anywhere: an arrival rings the receiver wherever it is.
+// The doorbells of all hosts: a message's arrival rings the receiver, on whichever host it is.
 class Doorbells {
  public:
   explicit Doorbells(const collectives::JobShape& shape) : shape_(shape) {}
@@ -69,7 +69,7 @@ class LocalMember final : public Job {
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
-                                                        const std::string& /*doing*/,
+                                                        const std::string& /*activity*/,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
     return job_->allgather(rank_, rounds_++, mine, deadline - clock.now());

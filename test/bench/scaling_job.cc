@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a job of any size: see scaling_job.h.
+// Makes the hosts of the job, and steps them in the order in which their messages arrive.
 #include "test/bench/scaling_job.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace ronde::bench {
 
 namespace {
 
-// Of the virtual clock: long enough for everything that was sent to come to rest.
+// Nanoseconds of the virtual clock, enough for everything that was sent to arrive and be answered.
 constexpr std::int64_t kPause = 1'000'000;
 
 void must(const base::Status& status) { base::check(status.ok(), status.message().c_str()); }

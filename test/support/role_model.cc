@@ -235,7 +235,7 @@ void Model::waiter(ModelThread& thread, std::size_t i) const {
   const auto work = base::narrow<std::size_t>(self.work);
   ModelEnv env(thread, world, scenario, base::narrow<int>(i), mutant);
   ToyRole role(env);
-  if (i == 0) role.hush();  // not all, for the sake of the number of states
+  if (i == 0) role.disarm();  // not all, for the sake of the number of states
   if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
   const bool submits = source_of(i) == Source::kSilent || source_of(i) == Source::kCounter;
   if (submits) thread.store_later(world.submitted[work], 1);

@@ -37,7 +37,7 @@ enum class Mutant {
   kRelaxedCount,    // nor are the peer's two operations
   kUnheardSleep,    // the background thread sleeps without asking
   kUnheardLeave,    // a leaver does not ask
-  kStaysDeaf,       // a thread that hushed the bell and finds its work done leaves it so
+  kStaysDeaf,       // a thread that disarmed the bell and finds its work done leaves it so
   kLeaverForgets,   // a leaver's last look does something, and he wakes nobody to go on
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of names: see types.h.
+// The tables of names, and the sizes that follow from an operation.
 #include "examples/perf/options/types.h"
 
 #include <algorithm>

@@ -52,7 +52,7 @@ struct Wire {
     ASSERT_EQ(::send(other.get(), text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
-  // What has arrived at the other end, up to `most` bytes.
+  // Returns what has arrived at the other end, up to `most` bytes.
   [[nodiscard]] std::string heard(std::size_t most = std::size_t{1} << 20U) const {
     std::string text(most, ' ');
     const ssize_t size = ::recv(other.get(), text.data(), text.size(), MSG_DONTWAIT);
@@ -199,7 +199,7 @@ TEST(FrameReader, MemoryGrowsWithWhatArrivesNotWithTheLength) {
   reader.arrived(head.size());
   ASSERT_TRUE(reader.next().ok());
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
-  // All of it, then the memory is given back.
+  // The whole frame arrives, and then its memory is freed.
   std::size_t arrived = 0;
   while (arrived < FrameReader::kLongestFrame) {
     const std::size_t some = std::min(reader.room().size(), FrameReader::kLongestFrame - arrived);
@@ -214,7 +214,7 @@ TEST(FrameReader, MemoryGrowsWithWhatArrivesNotWithTheLength) {
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
 }
 
-// A stream that never comes to an end of a frame and of what has arrived at once.
+// A stream in which the end of a frame never coincides with the end of the bytes that have arrived.
 TEST(FrameReader, AStreamWithoutPauseStaysInItsBuffer) {
   FrameReader reader;
   const std::string stream = wire(std::string(999, 'a')) + wire(std::string(1500, 'b'));
@@ -262,7 +262,8 @@ TEST(FrameSocket, AnEndInTheMiddleOfAFrameSaysSo) {
   EXPECT_THAT(pair.link->close_reason(), HasSubstr("middle of a frame"));
 }
 
-// What the other end said last is heard, though a write has found out first that it is gone.
+// The last frames of the other end are received, even if a write has failed before because it is
+// closed.
 TEST(FrameSocket, AWriteThatFailsLosesNothingThatArrived) {
   Wire pair;
   pair.say(wire("last words"));

@@ -57,7 +57,7 @@ class LeaderLinksTest : public ::testing::Test {
     right_ = open(std::move(of_right));
   }
 
-  // All that has come, in words.
+  // All messages that have arrived, as texts.
   static std::vector<std::string> read(TcpLinks& links) {
     std::vector<std::string> heard;
     const auto work = links.poll([&](From from, const LinkMessage& message) {
@@ -128,12 +128,12 @@ TEST_F(LeaderLinksTest, ALostNeighbourIsReportedOnce) {
   EXPECT_EQ(read(*middle_), (Heard{"child: ready 5"}));
   const auto lost = middle_->take_lost();
   ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->who, From::kChild);
+  EXPECT_EQ(lost->side, From::kChild);
   EXPECT_EQ(lost->host, 3);
   EXPECT_FALSE(middle_->take_lost().has_value());
-  // Its descriptor would be readable for ever.
+  // A lost link must not be watched, because its descriptor stays readable.
   EXPECT_FALSE(readable(middle_->fd()));
-  // The others are still there.
+  // The other links still work.
   ASSERT_TRUE(middle_->send_down(ReadyReport{7, 1}).ok());
   ASSERT_TRUE(middle_->flush().ok());
   EXPECT_EQ(read(*left_), (Heard{"parent: ready 7"}));
@@ -143,7 +143,7 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
   collectives::FailureRecord record;
   record.code = base::Code::kPeerFailed;
   record.text = "rank 4 died";
-  middle_->spread(record);
+  middle_->send_failure(record);
   middle_.reset();
   EXPECT_EQ(read(*root_), (Heard{"child: rank 4 died"}));
   EXPECT_EQ(read(*left_), (Heard{"parent: rank 4 died"}));
@@ -151,7 +151,7 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
 }
 
 TEST_F(LeaderLinksTest, AGoodByeIsToldApartFromAnAccident) {
-  left_->say_good_bye();
+  left_->send_good_bye();
   left_.reset();
   right_.reset();
   EXPECT_EQ(read(*middle_), Heard());
@@ -179,7 +179,7 @@ TEST_F(LeaderLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
   ASSERT_TRUE(middle_->call_roll().ok());
   ASSERT_TRUE(middle_->flush().ok());
   EXPECT_EQ(middle_->silent().size(), 3U);
-  // Answering is no message for the agent.
+  // The answer to a roll call is not handed to the agent as a message.
   EXPECT_EQ(read(*root_), Heard());
   EXPECT_EQ(read(*left_), Heard());
   EXPECT_EQ(read(*middle_), Heard());
