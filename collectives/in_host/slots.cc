@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The counters of the slots: their arithmetic, the memory order of posts, and who is rung.
+// The counters of the slots: their arithmetic, the memory order of posts, and which ranks are rung.
 #include "collectives/in_host/slots.h"
 
 #include <utility>
@@ -36,7 +36,7 @@ void Slots::want_rings(bool wanted) {
   words_[rank()].wants_rings.store(wanted ? 1 : 0, std::memory_order_seq_cst);
 }
 
-// Both sides are seq_cst: the poster writes its counter and then reads who wants rings; a rank that
+// Both sides are seq_cst: the poster writes its counter and then reads wants_rings; a rank that
 // goes to sleep writes wants_rings and then reads the counters. One of the two sees the other.
 void Slots::post(std::uint64_t filled, std::uint64_t done) {
   base::check(done <= filled && filled - done <= 3, "windows are filled and done in order");

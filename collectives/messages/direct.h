@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The direct allreduce: the bytes of the ring in two steps. Every rank sends its part of chunk c
-// straight to rank c, which sums the parts and sends the result straight to everybody.
+// straight to rank c, which sums the parts and sends the result straight to all ranks.
 //
 //   n = 4, rank 0:   contributions   to 3, 2, 1 and from 1, 2, 3     then the sum of chunk 0
 //                    results         to 3, 2, 1 and from 1, 2, 3

@@ -53,8 +53,8 @@ struct FaultPlan {
   std::vector<WrongLength> wrong_lengths{};
 };
 
-// The mailboxes of a job of `size` ranks in this process. The hub owns copies of the messages that
-// nobody has received yet.
+// The mailboxes of a job of `size` ranks in this process. The hub owns copies of the messages until
+// they are received.
 //
 // Thread safety: every function may be called from any thread.
 class LocalHub {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doorbells: a system call only when somebody sleeps, and no ring is ever missed.
+// Doorbells: ringing makes a system call only for a sleeper, and no ring is ever missed.
 #include "collectives/board/doorbell.h"
 
 #include <gtest/gtest.h>

@@ -158,7 +158,7 @@ TEST_P(WireTest, EveryValueWidensAndComesBack) {
   }
 }
 
-// All roundings: each 16-bit number's neighbourhood in f32, and bits at random.
+// This covers all roundings: the f32 numbers around each 16-bit number, and random bits.
 TEST_P(WireTest, RoundsAsTheOneNumberAtATimeConversionDoes) {
   constexpr std::int64_t kCount = kernel_test::kSanitized ? 100'000 : 2'000'000;
   std::mt19937_64 random(6);

@@ -15,8 +15,8 @@ using kernel_test::GuardedBytes;
 using kernel_test::kMisalignments;
 using oracle::Bytes;
 
-// Reduces contributions by a chain of kernels, as a ring does. `inputs` are at least as long as the
-// `elements` that are asked for, and `expected` too.
+// Reduces contributions by a chain of kernels, as a ring does. `inputs` and `expected` have at
+// least `elements` elements.
 struct Chain {
   Reduction what;
   std::vector<Bytes> inputs;

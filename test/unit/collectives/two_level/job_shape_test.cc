@@ -29,7 +29,7 @@ TEST(JobShape, OneHost) {
 }
 
 TEST(JobShape, HostsFollowTheirLowestRank) {
-  // As --map-by node lays out 3 + 2.
+  // --map-by node places 3 + 2 ranks in this way.
   const JobShape shape = shape_of({0, 1, 0, 1, 0});
   EXPECT_EQ(shape.hosts(), 2);
   EXPECT_EQ(ranks_of(shape, 0), (std::vector<std::int32_t>{0, 2, 4}));
