@@ -48,8 +48,6 @@ class StreamWriter {
   base::Result<bool> flush();
   // Whether bytes were added since the last call: then the readers must be rung.
   [[nodiscard]] bool take_added();
-  // Whether a flush() now would move something (for the sleeper's last look).
-  [[nodiscard]] bool can_flush() const;
   [[nodiscard]] base::Bytes backlog() const;
   // This reader has left for good: nobody waits for it any more.
   void detach(int reader);
@@ -69,7 +67,7 @@ class StreamWriter {
   bool waits_ = false;  // the readers were told so, and not that it is over
 };
 
-// Thread safety: used by one thread at a time; readable() may be called from any thread.
+// Thread safety: used by one thread at a time.
 class StreamReader {
  public:
   // `writer` is rung when it waits for room that this reader made.
@@ -78,8 +76,6 @@ class StreamReader {
 
   // The next complete message, or nothing yet. The bytes stay valid until the next poll().
   base::Result<std::optional<std::span<const std::byte>>> poll();
-  // Whether poll() would find bytes (perhaps not yet a whole message).
-  [[nodiscard]] bool readable() const;
 
  private:
   base::Status take(std::uint64_t available);

@@ -42,7 +42,7 @@ std::unique_ptr<Collective> hierarchical_allreduce(const HostsJob& job,
   const base::Bytes bytes = bytes_on_wire(view, reduction);
   const Algorithm algorithm = job.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(job));
+    BlockPlan plan(view, slices_for(bytes, shape), job.block);
     return std::make_unique<HierarchicalAllreduce>(job, std::move(view), reduction, algorithm,
                                                    std::move(plan), first_tag);
   }

@@ -142,7 +142,7 @@ std::unique_ptr<Collective> hierarchical_broadcast(const HostsJob& job, Transpor
                                                    FusedView view, std::int32_t root,
                                                    int first_tag) {
   base::check_eq(view.chunks(), 1, "hierarchical_broadcast: one chunk");
-  BlockPlan plan(view, 1, block_of(job));
+  BlockPlan plan(view, 1, job.block);
   return std::make_unique<HierarchicalBroadcast>(job, all, std::move(view), root, std::move(plan),
                                                  first_tag);
 }
@@ -154,7 +154,7 @@ std::unique_ptr<Collective> hierarchical_allgather(const HostsJob& job, base::DT
   FusedView all = FusedView::of_chunks(dtype, blocks);
   base::check_eq(all.chunks(), shape.ranks(), "hierarchical_allgather: a block of each rank");
   const FusedView hosts = by_host(shape, all);
-  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), block_of(job));
+  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), job.block);
   return std::make_unique<HierarchicalAllgather>(job, std::move(all), hosts, std::move(plan),
                                                  first_tag);
 }

@@ -62,7 +62,7 @@ std::unique_ptr<Collective> hierarchical_reduce_scatter(const HostsJob& job,
   const Algorithm algorithm =
       job.algorithm.value_or(choose_scatter_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(job));
+    BlockPlan plan(view, slices_for(bytes, shape), job.block);
     return std::make_unique<HierarchicalReduceScatter>(job, std::move(view), reduction, algorithm,
                                                        std::move(plan), first_tag);
   }

@@ -13,10 +13,10 @@ using fusion::FusedView;
 using fusion::ViewPart;
 
 // A few segments of every chunk, where there are not too many hosts.
-Bytes block_of(const HostsJob& job) {
+Bytes default_block(const JobShape& shape) {
   constexpr std::int64_t kBlockBytes = 1 << 20;
   constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-  return job.block.value_or(Bytes(std::max(kBlockBytes, job.shape.hosts() * kSmallestPartBytes)));
+  return Bytes(std::max(kBlockBytes, shape.hosts() * kSmallestPartBytes));
 }
 
 std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {

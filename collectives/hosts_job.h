@@ -30,12 +30,12 @@ struct HostsJob {
   SlotTuning tuning{};
   std::optional<Algorithm> algorithm{};  // between the hosts; none: whatever is fastest
   base::Bytes segment;                   // as for ring_allreduce
-  // What a slice of a block has at most, and so what is in flight; none: as is good. Tests only.
-  std::optional<base::Bytes> block{};
+  // What a slice of a block has at most, and so what is in flight (default_block).
+  base::Bytes block;
 };
 
-// What a slice of a block has at most.
-[[nodiscard]] base::Bytes block_of(const HostsJob& job);
+// The `block` that keeps the lines of a job of this shape busy. Pure.
+[[nodiscard]] base::Bytes default_block(const JobShape& shape);
 
 // How many of the shape's slices a vector is cut into, of so many bytes as they travel: a short one
 // is not worth a message from every rank. Pure.

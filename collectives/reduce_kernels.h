@@ -34,8 +34,6 @@
 // sum of a host that has one rank.
 #pragma once
 
-#include <string_view>
-
 #include "base/dtype.h"
 #include "collectives/kernel_types.h"
 
@@ -53,8 +51,6 @@ struct Reduction {
 
 // For a job of `ranks` ranks. Scaling integers is refused before this: an invariant here.
 [[nodiscard]] Scaling scaling_of(const Reduction& reduction, int ranks);
-
-[[nodiscard]] std::string_view name_of(InstructionSet set);
 
 // The best that this processor and its operating system offer.
 [[nodiscard]] InstructionSet best_instruction_set();

@@ -94,14 +94,6 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Has every thread that sleeps in wait() look again.
-  void rouse_all() {
-    Lock lock(env_.mutex);
-    for (Node* node = env_.parked_after(nullptr); node != nullptr; node = env_.parked_after(node)) {
-      rouse(*node, kWoken);
-    }
-  }
-
   bool wait(Completion& completion, Time deadline) {
     if (done(completion)) {
       pass_by();

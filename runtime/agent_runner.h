@@ -63,8 +63,6 @@ class AgentRunner {
   // Has Agent::on_event(fd) called when `fd` becomes readable, and do_work() after it. Once: a
   // pidfd stays readable for ever. Calling watch() again, from anywhere, asks for once more.
   base::Status watch(int fd);
-  // Forgets `fd`; call it before closing it. An event that was picked up already may still come.
-  base::Status unwatch(int fd);
 
   // The caller is about to make new work known and goes into wait() right after: what others answer
   // meanwhile need not wake the background thread. A caller that breaks the promise leaves this
@@ -83,9 +81,6 @@ class AgentRunner {
   // Ends `completion`: one exchange, and a system call only for a thread that sleeps until this.
   // For the agent, inside do_work(); other threads may do it as well.
   void complete(Completion& completion);
-
-  // Has every sleeper look at the clock and the agent again: for tests that move a ManualClock.
-  void look_again();
 
   [[nodiscard]] Counters counters() const;
 

@@ -99,7 +99,8 @@ class HostsPlane final : public MessagePlane {
             .workspace = workspace(),
             .tuning = slots_.tuning(),
             .algorithm = algorithm_,
-            .segment = segment()};
+            .segment = segment(),
+            .block = collectives::default_block(shape_)};
   }
   // The ranks of the other hosts that this one talks to; nobody for the ranks without a slice.
   [[nodiscard]] collectives::Transport* across() {

@@ -28,7 +28,6 @@ class LeadLinks {
 
   virtual ~LeadLinks() = default;
 
-  [[nodiscard]] virtual bool has_parent() const = 0;
   [[nodiscard]] virtual std::int32_t children() const = 0;
 
   // Reads every message that has arrived. An error of `take` ends it and is returned.

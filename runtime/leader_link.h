@@ -83,9 +83,6 @@ class LeaderLink {
   // In words; empty while the link is open.
   [[nodiscard]] const std::string& close_reason() const { return close_reason_; }
 
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
-  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
-
  private:
   // One read. True: something arrived.
   base::Result<bool> read_some();
@@ -101,8 +98,6 @@ class LeaderLink {
   std::string write_error_;
   bool closed_ = false;
   std::string close_reason_;
-  std::uint64_t bytes_sent_ = 0;
-  std::uint64_t bytes_received_ = 0;
 };
 
 }  // namespace ronde::runtime

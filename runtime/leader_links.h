@@ -31,7 +31,6 @@ class LeaderLinks final : public LeadLinks {
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
   // ---- LeadLinks ----
-  [[nodiscard]] bool has_parent() const override { return has_parent_; }
   [[nodiscard]] std::int32_t children() const override;
   base::Result<int> poll(const Take& take) override;
   base::Status send_up(const LinkMessage& message) override;
@@ -46,8 +45,6 @@ class LeaderLinks final : public LeadLinks {
 
   // The last words of an engine that closes.
   void say_good_bye();
-
-  [[nodiscard]] std::uint64_t bytes() const;
 
  private:
   struct Neighbour {

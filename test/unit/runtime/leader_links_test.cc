@@ -80,7 +80,6 @@ class LeaderLinksTest : public ::testing::Test {
 using Heard = std::vector<std::string>;
 
 TEST_F(LeaderLinksTest, MessagesGoUpAndDown) {
-  EXPECT_FALSE(root_->has_parent());
   EXPECT_EQ(root_->children(), 1);
   EXPECT_EQ(middle_->children(), 2);
   EXPECT_FALSE(readable(middle_->fd()));
