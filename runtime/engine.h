@@ -52,6 +52,7 @@ class Engine {
   [[nodiscard]] std::int32_t size() const { return size_; }
   [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
   [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+  [[nodiscard]] const base::Clock& clock() const { return *clock_; }
 
   // Puts a tensor in flight. An error makes no work.
   base::Result<WorkPtr> submit(Submission submission);
@@ -61,16 +62,18 @@ class Engine {
   // what was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
 
-  // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
-  base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
-  // Waits as long as the engine's deadlines allow; the work's result.
-  base::Status wait(Work& work);
+  // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
+  // is done.
+  base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // Waits until the work is done, and returns its result. A work that the stall checks should have
+  // ended, and that is not done, fails the job.
+  base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
 
-  // Of a tensor of a device: what is put into `stream` from now on begins when the work is over.
-  // Waits until the device has its batch in a stream, helping meanwhile, and not for its end; but
-  // where tensors pass through host memory for that. An error of the work may come too late for
-  // this: wait() has it.
-  base::Status wait(Work& work, void* stream);
+  // Has a stream of a device wait for a work of the device: what is put into `stream` from now on
+  // begins when the work is over. This returns as soon as the device has the work's batch in a
+  // stream, helping meanwhile; where tensors pass through host memory, when the work is over. An
+  // error of the work may come too late for this: wait() returns it.
+  base::Status let_stream_wait(Work& work, void* stream);
 
   // Completes what can be completed and fails the rest. Not ok when works were failed.
   base::Status close();
@@ -86,11 +89,11 @@ class Engine {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
-  bool drive(Completion& completion, base::Instant deadline);
-  base::Result<bool> wait_done(Work& work, base::Instant deadline);
-  base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status wait(Work& work, base::Instant deadline);
+  // When the stall checks have ended a work that is in flight now.
+  [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);
-  base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
+  base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
   // For what drives the agent: in a caller-driven engine only the thread that opened it may.
   base::Status may_drive() const;
