@@ -112,17 +112,6 @@ Result<bool> StreamWriter::flush() {
 
 bool StreamWriter::take_added() { return std::exchange(added_, false); }
 
-bool StreamWriter::can_flush() const {
-  if (backlog_begin_ == backlog_.size()) return false;
-  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
-    if (!attached_[reader]) continue;
-    if (written_ - readers_[reader].consumed.load(std::memory_order_seq_cst) == ring_.size()) {
-      return false;
-    }
-  }
-  return true;
-}
-
 base::Bytes StreamWriter::backlog() const {
   return base::Bytes::of_size(backlog_.size() - backlog_begin_);
 }
@@ -136,11 +125,6 @@ StreamReader::StreamReader(StreamWriterWords* writer_words, StreamReaderWords* w
       ring_(ring),
       writer_(writer),
       consumed_(words->consumed.load(std::memory_order_acquire)) {}
-
-bool StreamReader::readable() const {
-  return writer_words_->written.load(std::memory_order_seq_cst) !=
-         words_->consumed.load(std::memory_order_relaxed);
-}
 
 Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   if (complete_) {

@@ -34,8 +34,6 @@
 // sum of a host that has one rank.
 #pragma once
 
-#include <string_view>
-
 #include "base/dtype.h"
 #include "collectives/kernels/types.h"
 
@@ -54,8 +52,6 @@ struct Reduction {
 // Returns the numbers that the kernels need in a job of `ranks` ranks. Callers have refused to
 // scale integers before; here that is an invariant.
 [[nodiscard]] Scaling scaling_of(const Reduction& reduction, int ranks);
-
-[[nodiscard]] std::string_view name_of(InstructionSet set);
 
 // Returns the best one that this processor and its operating system offer.
 [[nodiscard]] InstructionSet best_instruction_set();

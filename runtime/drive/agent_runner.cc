@@ -315,11 +315,6 @@ void AgentRunner::stop() {
 
 base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLIN | EPOLLONESHOT); }
 
-base::Status AgentRunner::unwatch(int fd) {
-  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, fd, nullptr) == 0) return {};
-  return base::Status::system("could not stop watching descriptor " + std::to_string(fd), errno);
-}
-
 void AgentRunner::will_wait() { state_->role.disarm(); }
 
 void AgentRunner::notify(bool wake_background) {
@@ -336,12 +331,6 @@ bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
 }
 
 void AgentRunner::complete(Completion& completion) { state_->role.complete(completion); }
-
-void AgentRunner::look_again() {
-  state_->role.wake_all();
-  state_->bell.ring();
-  state_->bell.wake();
-}
 
 AgentRunner::Counters AgentRunner::counters() const {
   return {state_->wakeups.load(std::memory_order_relaxed),

@@ -85,14 +85,14 @@ void check(InstructionSet set, const Problem& problem, const Layout& layout) {
     const auto expected = std::span(all).first(bytes);
     const std::int64_t at =
         kernel_test::first_difference(what.dtype, expected, memory[i].content());
-    ASSERT_EQ(at, -1) << name_of(set) << ", " << ranks << " sources, " << layout.elements
-                      << " elements, destinations " << static_cast<int>(layout.destinations)
-                      << ", memory " << i << ": " << std::hex
-                      << oracle::load(what.dtype, memory[i].content().data(), at) << " instead of "
-                      << oracle::load(what.dtype, expected.data(), at);
+    ASSERT_EQ(at, -1) << kernel_test::name_of(set) << ", " << ranks << " sources, "
+                      << layout.elements << " elements, destinations "
+                      << static_cast<int>(layout.destinations) << ", memory " << i << ": "
+                      << std::hex << oracle::load(what.dtype, memory[i].content().data(), at)
+                      << " instead of " << oracle::load(what.dtype, expected.data(), at);
     ASSERT_TRUE(memory[i].guards_hold())
-        << name_of(set) << " wrote outside, " << ranks << " sources, " << layout.elements
-        << " elements, memory " << i;
+        << kernel_test::name_of(set) << " wrote outside, " << ranks << " sources, "
+        << layout.elements << " elements, memory " << i;
   }
 }
 
@@ -214,7 +214,7 @@ class IntegerAverageTest : public testing::Test {
                    scaling);
       for (std::size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(quotients[i], quotient(values[i], divisor))
-            << name_of(set) << ": " << +values[i] << " / " << divisor;
+            << kernel_test::name_of(set) << ": " << +values[i] << " / " << divisor;
       }
     }
   }
@@ -298,7 +298,7 @@ TEST(HostKernels, SixteenBitsRoundOnce) {
     auto* destination = reinterpret_cast<std::byte*>(&sum);
     kernels_for(set, what.dtype, what.op)
         .of_host(sources, {&destination, 1}, 1, scaling_of(what, 3));
-    EXPECT_EQ(sum, 0x6801) << name_of(set);  // 2050
+    EXPECT_EQ(sum, 0x6801) << kernel_test::name_of(set);  // 2050
   }
 }
 
