@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # How a target of Ronde is built: the flags, the layer libraries and the programs.
 
-# Flags of every target. `-ffp-contract=off` is part of the promise that results do not depend on the
-# compiler's mood: a fused multiply-add rounds once where two operations round twice.
+# Sets the flags of every target. `-ffp-contract=off` is part of the promise that results do not depend
+# on the compiler: a fused multiply-add rounds once where two operations round twice.
 function(ronde_compile_options target)
   set_target_properties(${target} PROPERTIES
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
@@ -14,11 +14,11 @@ function(ronde_compile_options target)
     -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
     $<$<BOOL:${RONDE_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # g++ 12 sees a phantom overlap in "text" + std::string (GCC bug 105651, mended in 13).
+    # g++ 12 warns of an overlap that does not exist in "text" + std::string (GCC bug 105651, mended in 13).
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
   if(RONDE_SANITIZE)
-    # g++ 12 sees phantom uninitialised reads through the code that the sanitizers insert.
+    # g++ 12 warns of uninitialised reads that do not exist, in the code that the sanitizers insert.
     target_compile_options(${target} PRIVATE
       -fsanitize=${RONDE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
       -Wno-maybe-uninitialized)
@@ -45,15 +45,15 @@ function(ronde_precompile target)
 endfunction()
 
 # ronde_sources(<variable> <folder>): the sources below <folder> for this configuration.
-# A source mpi_x.cc has a twin no_mpi_x.cc behind the same header; exactly one of the two is built, so
-# that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
+# A source mpi_x.cc, or all of a folder mpi/, has a twin no_mpi*.cc behind the same header; exactly one of the
+# two is built, so that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
 function(ronde_sources variable folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/cuda/")
   if(RONDE_WITH_MPI)
-    list(FILTER sources EXCLUDE REGEX "/no_mpi_[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/no_mpi[^/]*\\.cc$")
   else()
-    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$|/mpi/[^/]*\\.cc$")
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()

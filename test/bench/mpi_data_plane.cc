@@ -23,11 +23,11 @@
 #include "base/config.h"
 #include "base/numbers.h"
 #include "base/tensor.h"
-#include "collectives/collective.h"
-#include "collectives/transport.h"
-#include "collectives/workspace.h"
-#include "runtime/data_plane.h"
-#include "runtime/job.h"
+#include "collectives/plane/plane.h"
+#include "collectives/transport/collective.h"
+#include "collectives/transport/transport.h"
+#include "collectives/transport/workspace.h"
+#include "runtime/job/job.h"
 #include "test/bench/support/contender.h"
 #include "test/bench/support/floor_protocol.h"
 #include "test/bench/support/meeting.h"
@@ -59,9 +59,9 @@ class DataPlane final : public Contender {
         workspace_(std::make_unique<ronde::collectives::Workspace>()),
         transport_(job.make_transport()),
         plane_(job.shape().hosts() == 1
-                   ? ronde::runtime::make_host_plane(job.board(), job.probes())
-                   : ronde::runtime::make_hosts_plane(job.board(), job.probes(), job.shape(),
-                                                      *transport_, *workspace_, config)),
+                   ? ronde::collectives::make_in_host_plane(job.board(), job.probes())
+                   : ronde::collectives::make_two_level_plane(
+                         job.board(), job.probes(), job.shape(), *transport_, *workspace_, config)),
         oversubscribed_(oversubscribed) {
     require(plane_->tune(config, [this]() -> Status {
       relax(oversubscribed_);
@@ -94,7 +94,7 @@ class DataPlane final : public Contender {
  private:
   std::unique_ptr<ronde::collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<ronde::collectives::Transport> transport_;
-  std::unique_ptr<ronde::runtime::DataPlane> plane_;
+  std::unique_ptr<ronde::collectives::DataPlane> plane_;
   const bool oversubscribed_;
   ronde::collectives::Reduction reduction_;
   std::vector<ronde::base::TensorView> tensors_{1};

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a job of any size: see scaling_job.h.
+// Makes the hosts of the job, and steps them in the order in which their messages arrive.
 #include "test/bench/scaling_job.h"
 
 #include <algorithm>
 
-#include "runtime/coordinator.h"
-#include "runtime/relay.h"
+#include "runtime/negotiate/coordinator.h"
+#include "runtime/negotiate/relay.h"
 #include "test/support/memory_host.h"
 
 namespace ronde::bench {
 
 namespace {
 
-// Of the virtual clock: long enough for everything that was sent to come to rest.
+// Nanoseconds of the virtual clock, enough for everything that was sent to arrive and be answered.
 constexpr std::int64_t kPause = 1'000'000;
 
 void must(const base::Status& status) { base::check(status.ok(), status.message().c_str()); }
@@ -56,11 +56,12 @@ void ScalingJob::make_host(std::int32_t h) {
     host.ranks.push_back({board, board.announce_writer(), board.decision_reader(),
                           std::vector<Planned>(base::narrow<std::size_t>(size_.tensors))});
   }
-  runtime::LeadLinks* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
+  runtime::Links* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
   if (h == runtime::HostTree::kRoot) {
-    host.lead = std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
+    host.control_node =
+        std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
   } else {
-    host.lead = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
+    host.control_node = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
   }
 }
 
@@ -157,9 +158,9 @@ bool ScalingJob::hear(Rank& rank) {
     on_decision(rank, runtime::decode_decision(*bytes).value());
     any = true;
   }
-  const bool backlog = rank.announcements.can_flush();
+  const base::Bytes backlog = rank.announcements.backlog();
   must(rank.announcements.flush().status());
-  return any || backlog;
+  return any || rank.announcements.backlog() != backlog;
 }
 
 void ScalingJob::on_decision(Rank& rank, const runtime::Decision& decision) {
@@ -212,7 +213,7 @@ void ScalingJob::visit(std::int32_t h) {
   host.visited_messages = messages_of(h);
   bool any = true;
   while (any) {
-    any = host.lead->step(true).value() > 0;
+    any = host.control_node->step(true).value() > 0;
     for (Rank& rank : host.ranks) {
       if (!hear(rank)) continue;
       any = true;

@@ -14,11 +14,11 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "collectives/board.h"
-#include "collectives/job_shape.h"
-#include "runtime/host_tree.h"
-#include "runtime/lead.h"
-#include "runtime/messages.h"
+#include "collectives/board/board.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/links/tree.h"
+#include "runtime/negotiate/control_node.h"
+#include "runtime/negotiate/messages.h"
 #include "test/support/memory_links.h"
 
 namespace ronde::bench {
@@ -46,7 +46,14 @@ class ScalingJob {
   explicit ScalingJob(const ScalingSize& size);
 
   [[nodiscard]] std::int32_t hosts() const { return tree_.hosts(); }
-  [[nodiscard]] std::int32_t depth() const { return tree_.depth_of(tree_.hosts() - 1); }
+  // Links between the last host, which is one of the furthest, and the root.
+  [[nodiscard]] std::int32_t depth() const {
+    std::int32_t depth = 0;
+    for (auto host = tree_.hosts() - 1; host != runtime::HostTree::kRoot; ++depth) {
+      host = tree_.parent_of(host);
+    }
+    return depth;
+  }
   [[nodiscard]] std::int32_t root_children() const {
     return base::narrow<std::int32_t>(std::ssize(tree_.children_of(runtime::HostTree::kRoot)));
   }
@@ -69,7 +76,7 @@ class ScalingJob {
     std::int32_t heard = 0;     // tensors in batches of this step
   };
   struct Host {
-    std::unique_ptr<runtime::Lead> lead;
+    std::unique_ptr<runtime::ControlNode> control_node;
     std::vector<Rank> ranks;
     std::int64_t woken_at = base::kNever.count();  // the next visit
     std::int64_t busy_until = 0;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/submission.h"
+#include "runtime/tensors/submission.h"
 #include "test/device/device_job.h"
 #include "test/support/device_vector.h"
 #include "test/support/engines.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/dtype.h"
-#include "collectives/copy_kernels.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/kernels/reduce.h"
 
 namespace ronde::toy {
 

@@ -6,7 +6,7 @@
 # with AVX-512 in it, and would crash programs on processors without.
 set -eu
 
-symbols=$(nm -A --defined-only "$1" | grep '/\{0,1\}reduce_kernels_\(plain\|avx2\|avx512\)\.cc\.o' || true)
+symbols=$(nm -A --defined-only "$1" | grep '/\{0,1\}reduce_\(plain\|avx2\|avx512\)\.cc\.o' || true)
 if [ -z "$symbols" ]; then
   echo "$1 has no kernels at all"
   exit 1

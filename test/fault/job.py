@@ -79,12 +79,12 @@ def shared_memory():
 
 
 def mapped_somewhere(name):
-    """Whether a process uses it: then it belongs to another job that runs at the same time."""
+    """Whether a process uses the file: then it belongs to another job that runs at the same time."""
     return any(f"/dev/shm/{name}".encode() in read_proc(pid, "maps") for pid in processes())
 
 
 def left_behind(before):
-    """What has come into shared memory and nobody uses."""
+    """Files that were added to shared memory and that no process uses."""
     # A job that is just starting creates its files before it maps them: look twice.
     for _ in range(2):
         left = {name for name in shared_memory() - before if not mapped_somewhere(name)}
@@ -104,7 +104,7 @@ class Job:
         settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         settings.update(environment or {})
         self.started = time.monotonic()
-        # A file, so that nobody has to read while the job runs.
+        # The output goes to a file, so that the test need not read it while the job runs.
         self.log = tempfile.TemporaryFile("w+", errors="replace")
         self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=settings, start_new_session=True)
@@ -155,7 +155,7 @@ class Job:
             time.sleep(0.01)
 
     def end(self, seconds, why):
-        """Waits for the end of the job, which must come by itself. Returns all it said."""
+        """Waits until the job ends, which it must do by itself. Returns its output."""
         try:
             self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -192,7 +192,7 @@ class WorkerJob(Job):
         return None if text is None else int(text)
 
     def verdict(self, rank):
-        """What a rank reported, by key; None: nothing yet."""
+        """The report of a rank, by key; None: none yet."""
         text = self.read(f"rank-{rank}.verdict")
         return None if text is None else dict(line.split("=", 1) for line in text.splitlines())
 

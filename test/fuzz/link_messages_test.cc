@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged messages between the leaders of hosts, as messages_test.cc does it for those of ranks.
-#include "runtime/link_messages.h"
+#include "runtime/negotiate/link_messages.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 
-#include "runtime/messages.h"
+#include "runtime/negotiate/messages.h"
 #include "test/fuzz/damage.h"
-#include "test/unit/runtime/sample_messages.h"
+#include "test/unit/runtime/negotiate/sample_messages.h"
 
 namespace ronde::runtime {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "test/gpu/cases.h"
 #include "test/gpu/engine_kit.h"
 #include "test/gpu/process_job.h"

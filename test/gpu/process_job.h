@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/cores.h"
-#include "collectives/local_transport.h"
-#include "collectives/shared_memory.h"
-#include "runtime/job.h"
+#include "collectives/board/shared_memory.h"
+#include "collectives/transport/local.h"
+#include "runtime/job/job.h"
 #include "test/gpu/forked_job.h"
 
 namespace ronde::gpu_test {
@@ -55,7 +55,7 @@ class ForkedJob final : public runtime::Job {
     return base::cores_of_masks({base::allowed_processors()});
   }
   [[nodiscard]] collectives::Board& board() override { return board_; }
-  [[nodiscard]] std::unique_ptr<runtime::LeaderLinks> take_links() override { return nullptr; }
+  [[nodiscard]] std::unique_ptr<runtime::TcpLinks> take_links() override { return nullptr; }
   // On one host nothing goes through it.
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
     return std::make_unique<collectives::LocalTransport>(

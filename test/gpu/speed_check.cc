@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "collectives/cuda/nccl_api.h"
-#include "examples/perf/models.h"
+#include "examples/perf/options/models.h"
 #include "fusion/cuda/pack.cuh"
 #include "test/gpu/batches.h"
 #include "test/gpu/cases.h"

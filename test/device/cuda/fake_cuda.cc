@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/copy_kernels.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/kernels/reduce.h"
 #include "test/device/cuda/fake_state.h"
 #include "test/device/toy_memory.h"
 

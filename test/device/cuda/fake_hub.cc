@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce.h"
 
 namespace ronde::fake {
 

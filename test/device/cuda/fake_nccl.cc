@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/float16.h"
+#include "collectives/kernels/float16.h"
 #include "test/device/cuda/fake_cuda.h"
 #include "test/device/cuda/fake_hub.h"
 #include "test/device/cuda/fake_state.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/board.h"
+#include "collectives/board/board.h"
 
 namespace ronde::collectives {
 

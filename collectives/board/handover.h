@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handover of a board to the processes of a host. A memfd and eventfds have no name, so they
+// travel over a Unix socket. The leader listens on an abstract socket with a random name; the
+// bootstrap tells the others the name; then
+//
+//   rank                                     leader
+//   connect
+//   hello {rank}, its own eventfd       ->   collects all ranks
+//   maps the board                      <-   size of the board, the memfd
+//   ok                                  ->
+//   keeps them                          <-   the eventfds of all ranks, in batches
+//   ok (after each batch)               ->
+//   gave up (at its own deadline)       ->
+//
+// Both sides check that the other belongs to the same user. The leader closes and ignores
+// connections of others and messages that it cannot read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/board/doorbell.h"
+#include "collectives/board/shared_memory.h"
+
+namespace ronde::collectives {
+
+// What every rank of the host owns after the handover.
+struct BoardHandover {
+  std::shared_ptr<SharedMemory> memory;
+  EventFds event_fds;  // by position on the host
+};
+
+// The leader's side. Thread safety: used by one thread.
+class HandoverListener {
+ public:
+  // Begins to listen, so that the caller may tell the other ranks the name.
+  static base::Result<HandoverListener> open();
+
+  // 32 hexadecimal digits.
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  // Waits for the other ranks of the host and gives them the board. `ranks_on_host` has their ranks
+  // in the job, for error texts; the leader is the first. Fails with kDeadline or kPeerFailed, and
+  // the status carries the rank.
+  base::Result<BoardHandover> hand_over(std::shared_ptr<SharedMemory> memory,
+                                        std::span<const int> ranks_on_host,
+                                        const base::Clock& clock, base::Instant deadline);
+
+ private:
+  HandoverListener(FileDescriptor socket, std::string name)
+      : socket_(std::move(socket)), name_(std::move(name)) {}
+
+  FileDescriptor socket_;
+  std::string name_;
+};
+
+// The side of the other ranks: connects to the leader's socket and receives the board. `position`
+// is the index of this rank in ranks_on_host. Thread safety: blocks the calling thread alone.
+base::Result<BoardHandover> receive_board(const std::string& name, std::size_t position,
+                                          std::span<const int> ranks_on_host,
+                                          const base::Clock& clock, base::Instant deadline);
+
+}  // namespace ronde::collectives

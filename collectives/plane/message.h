@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data plane that uses messages alone: every rank counts as a host. The plane of several hosts
+// inherits the operations that it does not replace.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/numbers.h"
+#include "collectives/messages/choose.h"
+#include "collectives/plane/plane.h"
+#include "collectives/transport/transport.h"
+#include "collectives/transport/workspace.h"
+
+namespace ronde::collectives {
+
+// It owns neither the transport nor the workspace; the workspace must outlive the transport, and
+// both the plane. Thread safety: used by the agent alone.
+class MessagePlane : public DataPlane {
+ public:
+  MessagePlane(Transport& transport, Workspace& workspace, Algorithm algorithm, base::Bytes segment)
+      : transport_(transport), workspace_(workspace), algorithm_(algorithm), segment_(segment) {}
+
+  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
+                          std::uint64_t sequence) override;
+  CollectivePtr broadcast(const Views& tensors, std::int32_t root, std::uint64_t sequence) override;
+  CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override;
+  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
+                               std::uint64_t sequence) override;
+  CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate, std::uint64_t sequence) override;
+  CollectivePtr barrier(std::uint64_t sequence) override;
+
+  base::Status tune(const base::Config& config, const std::function<base::Status()>& idle) override;
+  void want_rings(bool wanted) override;
+  [[nodiscard]] std::string description() const override;
+
+ protected:
+  [[nodiscard]] Transport& transport() const { return transport_; }
+  [[nodiscard]] Workspace& workspace() const { return workspace_; }
+  [[nodiscard]] base::Bytes segment() const { return segment_; }
+
+  // The first of the tags of a batch. Batches that follow each other use different tags, since a
+  // rank may be one batch ahead of another.
+  static int first_tag(std::uint64_t sequence);
+
+ private:
+  Transport& transport_;
+  Workspace& workspace_;
+  const Algorithm algorithm_;
+  const base::Bytes segment_;
+};
+
+}  // namespace ronde::collectives

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data plane of a job on several hosts.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "collectives/messages/choose.h"
+#include "collectives/messages/segment_plan.h"
+#include "collectives/plane/message.h"
+#include "collectives/plane/plane.h"
+#include "collectives/plane/tuned_slots.h"
+#include "collectives/transport/group.h"
+#include "collectives/two_level/allreduce.h"
+#include "collectives/two_level/moves.h"
+#include "collectives/two_level/reduce_scatter.h"
+#include "fusion/fused_view.h"
+
+namespace ronde::collectives {
+
+namespace {
+
+using base::Status;
+using fusion::FusedView;
+
+// Returns the ranks of all hosts at one position, in the order of the hosts.
+std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
+  std::vector<int> members;
+  members.reserve(base::narrow<std::size_t>(shape.hosts()));
+  for (std::int32_t host = 0; host < shape.hosts(); ++host) {
+    members.push_back(shape.ranks_of(host)[base::narrow<std::size_t>(position)]);
+  }
+  return members;
+}
+
+// An all-to-all is inherited: its blocks pass between all ranks as messages, even inside a host.
+class TwoLevelPlane final : public MessagePlane {
+ public:
+  TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
+                Workspace& workspace, const base::Config& config)
+      : MessagePlane(transport, workspace, Algorithm::kRing,
+                     std::min(config.segment_bytes, base::Bytes(kMessageBytes))),
+        shape_(std::move(shape)),
+        slots_(board, probe),
+        algorithm_(algorithm_of(config.algorithm)) {
+    base::check_eq(shape_.ranks(), transport.size(), "TwoLevelPlane: the shape has all ranks");
+    const std::int32_t position = shape_.position_of(transport.rank());
+    base::check_eq(position, board.rank(), "TwoLevelPlane: the board is that of this host");
+    if (shape_.ranks() > shape_.hosts() && position < shape_.slices()) {
+      group_.emplace(transport, ranks_at(shape_, position));
+    }
+  }
+
+  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
+                          std::uint64_t sequence) override {
+    return two_level_allreduce(context(), tensors, reduction, first_tag(sequence));
+  }
+  CollectivePtr broadcast(const Views& tensors, std::int32_t root,
+                          std::uint64_t sequence) override {
+    return two_level_broadcast(context(), transport(), FusedView(tensors, 1), root,
+                               first_tag(sequence));
+  }
+  CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override {
+    return two_level_allgather(context(), dtype, blocks, first_tag(sequence));
+  }
+  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
+                               std::uint64_t sequence) override {
+    return two_level_reduce_scatter(context(), blocks, reduction, first_tag(sequence));
+  }
+  CollectivePtr barrier(std::uint64_t sequence) override {
+    return two_level_barrier(context(), first_tag(sequence));
+  }
+
+  Status tune(const base::Config& config, const std::function<Status()>& idle) override {
+    return slots_.tune(config, idle);
+  }
+  void want_rings(bool wanted) override { slots_.slots().want_rings(wanted); }
+
+  [[nodiscard]] std::string description() const override {
+    const bool alone = shape_.ranks() == shape_.hosts();
+    return "hosts: " + between() + "; " + shape_.text() + (alone ? "" : "; " + slots_.text());
+  }
+
+ private:
+  [[nodiscard]] TwoLevelContext context() {
+    return {.shape = shape_,
+            .rank = transport().rank(),
+            .slots = slots_.slots(),
+            .across = across(),
+            .workspace = workspace(),
+            .tuning = slots_.tuning(),
+            .algorithm = algorithm_,
+            .segment = segment(),
+            .block = collectives::default_block(shape_)};
+  }
+  // The transport to the ranks of the other hosts that share this rank's slice; nullptr for a rank
+  // without a slice.
+  [[nodiscard]] Transport* across() {
+    if (group_) return &*group_;
+    return shape_.ranks() == shape_.hosts() ? &transport() : nullptr;
+  }
+  [[nodiscard]] std::string between() const {
+    if (algorithm_) {
+      const std::string name(name_of(*algorithm_));
+      return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks";
+    }
+    const AlgorithmLimits limits = limits_for(shape_.hosts());
+    std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
+    if (limits.direct.value() > 0) {
+      text += ", direct up to " + std::to_string(limits.direct.value());
+    }
+    return text + ", the ring above";
+  }
+
+  const JobShape shape_;
+  TunedSlots slots_;
+  const std::optional<Algorithm> algorithm_;
+  std::optional<GroupTransport> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
+                                                const JobShape& shape, Transport& transport,
+                                                Workspace& workspace, const base::Config& config) {
+  return std::make_unique<TwoLevelPlane>(board, probe, shape, transport, workspace, config);
+}
+
+}  // namespace ronde::collectives

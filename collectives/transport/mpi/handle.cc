@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks before MPI calls, and MPI's errors as texts.
+#include "collectives/transport/mpi/handle.h"
+
+#include <array>
+
+#include "base/numbers.h"
+
+namespace ronde::collectives {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+Result<bool> mpi_running() {
+  int started = 0;
+  int finished = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&finished);
+  if (finished != 0) {
+    return Status::error(Code::kInvalidArgument,
+                         "MPI has been finalised already; create engines between MPI_Init_thread "
+                         "and MPI_Finalize, or let Ronde start MPI");
+  }
+  return started != 0;
+}
+
+Status forked_child() {
+  return Status::error(Code::kUnsupported,
+                       "a forked process has no part in the job of its parent; create the engine "
+                       "after the fork, in a process that mpirun started");
+}
+
+Status MpiHandle::usable() const {
+  if (abandoned.load(std::memory_order_acquire)) {
+    return Status::error(Code::kTransport, "MPI is not used any more after a failure or close");
+  }
+  if (!owner.is_mine()) return forked_child();
+  return mpi_running().status();
+}
+
+Status mpi_error(int code, const std::string& activity, std::source_location where) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+  const std::string words = length > 0 ? std::string(text.data(), base::narrow<std::size_t>(length))
+                                       : "error " + std::to_string(code);
+  return Status::error(Code::kTransport, activity + ": MPI reports " + words, where);
+}
+
+}  // namespace ronde::collectives

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contenders that every build has: Ronde, as one tensor or one by one, and memcpy.
+#include "examples/perf/contenders/contender.h"
+
+#include <utility>
+
+#include "examples/perf/contenders/calls.h"
+
+namespace ronde::perf {
+
+namespace {
+
+ronde_request request_for(const Task& task, const char* name, const std::int64_t* length) {
+  const Case& shape = task.shape;
+  ronde_request request;
+  ronde_request_init(&request);
+  request.name = name;
+  request.shape = length;
+  request.dimensions = 1;
+  request.dtype = shape.dtype->code;
+  request.op = shape.op->code;
+  request.root = shape.root;
+  request.device = task.device->number();
+  request.stream = task.device->stream();
+  return request;
+}
+
+bool is_on_device(const Task& task) { return task.device->number() != RONDE_DEVICE_CPU; }
+
+// Whether the result has memory of its own.
+bool is_owned(const Case& shape) {
+  return shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
+}
+
+class RondeContender final : public Contender {
+ public:
+  RondeContender(Engine& engine, std::string name)
+      : engine_(engine.get()), name_(std::move(name)) {}
+  ~RondeContender() override { ronde_work_release(work_); }
+
+  [[nodiscard]] std::string name() const override { return name_; }
+
+  [[nodiscard]] std::string lacks(const Case& shape) const override {
+    // The results of these two operations belong to the work, so nothing can be in place.
+    return is_owned(shape) && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
+                                             : "";
+  }
+
+  void prepare(const Task& task) override {
+    task_ = task;
+    const Case& shape = task.shape;
+    // Each kind of call keeps its name: later calls use the plan, as in a trainer's loop.
+    tensor_ = "perf/" + std::string(name_of(shape.operation)) + "/" +
+              std::string(shape.dtype->name) + "/" + std::string(shape.op->name) + "/" +
+              std::to_string(shape.count);
+    length_ = static_cast<std::int64_t>(shape.input_elements());
+    request_ = request_for(task, tensor_.c_str(), &length_);
+    request_.input = shape.in_place ? nullptr : task.input;
+    request_.output = task.output;
+    if (is_owned(shape)) request_.output = nullptr;
+    if (shape.operation == Operation::kReduceScatter) request_.input = task.input;
+  }
+
+  void run() override {
+    if (is_on_device(task_)) return run_on_device();
+    switch (task_.shape.operation) {
+      case Operation::kAllreduce:
+      case Operation::kModel:
+        return call(ronde_allreduce, engine_, &request_);
+      case Operation::kBroadcast:
+        return call(ronde_broadcast, engine_, &request_);
+      case Operation::kAllgather:
+        return call(ronde_allgather, engine_, &request_, &work_);
+      case Operation::kBarrier:
+        return call(ronde_barrier, engine_, &request_);
+      case Operation::kReduceScatter:
+        return call(ronde_reduce_scatter, engine_, &request_);
+      case Operation::kAllToAll:
+        return call(ronde_all_to_all, engine_, &request_, &work_);
+    }
+  }
+
+  [[nodiscard]] std::byte* result() override {
+    if (!is_owned(task_.shape)) return task_.output;
+    const void* data = nullptr;
+    const std::int64_t* shape = nullptr;
+    std::int32_t dimensions = 0;
+    std::int32_t dtype = 0;
+    call(ronde_work_output, std::as_const(work_), &data, &shape, &dimensions, &dtype);
+    // No other code uses the memory of this work, so --corrupt may write to it.
+    return const_cast<std::byte*>(static_cast<const std::byte*>(data));
+  }
+
+  // On a device the host may not have seen the end of the work, and the name is in use until then.
+  void finish() override {
+    if (is_on_device(task_)) call(ronde_work_wait, work_);
+    ronde_work_release(work_);
+    work_ = nullptr;
+  }
+
+ private:
+  void run_on_device() {
+    call(asynchronous(), engine_, &request_, &work_);
+    call(ronde_work_wait_stream, work_, request_.stream);
+  }
+  using Asynchronous = ronde_status(ronde_engine*, const ronde_request*, ronde_work**,
+                                    ronde_error**);
+  [[nodiscard]] Asynchronous* asynchronous() const {
+    switch (task_.shape.operation) {
+      case Operation::kAllreduce:
+      case Operation::kModel:
+        return ronde_allreduce_async;
+      case Operation::kBroadcast:
+        return ronde_broadcast_async;
+      case Operation::kAllgather:
+        return ronde_allgather_async;
+      case Operation::kBarrier:
+        return ronde_barrier_async;
+      case Operation::kReduceScatter:
+        return ronde_reduce_scatter_async;
+      case Operation::kAllToAll:
+        break;
+    }
+    return ronde_all_to_all_async;
+  }
+
+  ronde_engine* engine_;
+  std::string name_;
+  Task task_;
+  std::string tensor_;
+  std::int64_t length_ = 0;
+  ronde_request request_{};
+  ronde_work* work_ = nullptr;
+};
+
+class RondeOneByOne final : public Contender {
+ public:
+  explicit RondeOneByOne(Engine& engine) : engine_(engine.get()) {}
+  ~RondeOneByOne() override { release(); }
+
+  [[nodiscard]] std::string name() const override { return kName; }
+  [[nodiscard]] std::string lacks(const Case& /*shape*/) const override { return ""; }
+
+  void prepare(const Task& task) override {
+    task_ = task;
+    const std::size_t size = task.shape.dtype->size;
+    lengths_.clear();
+    lengths_.reserve(task_.tensors.size());  // the requests point into it
+    requests_.clear();
+    for (const Place& tensor : task_.tensors) {
+      lengths_.push_back(static_cast<std::int64_t>(tensor.elements));
+      requests_.push_back(request_for(task, tensor.name.c_str(), &lengths_.back()));
+      requests_.back().input = task.shape.in_place ? nullptr : task.input + tensor.first * size;
+      requests_.back().output = task.output + tensor.first * size;
+    }
+    works_.assign(requests_.size(), nullptr);
+  }
+
+  void run() override {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      call(ronde_allreduce_async, engine_, std::as_const(requests_).data() + i, &works_[i]);
+    }
+    if (is_on_device(task_)) {
+      for (ronde_work* work : works_) call(ronde_work_wait_stream, work, task_.device->stream());
+      return;
+    }
+    for (ronde_work* work : works_) call(ronde_work_wait, work);
+    release();
+  }
+
+  [[nodiscard]] std::byte* result() override { return task_.output; }
+
+  void finish() override {
+    for (ronde_work* work : works_) {
+      if (work != nullptr) call(ronde_work_wait, work);
+    }
+    release();
+  }
+
+ private:
+  static constexpr const char* kName = "ronde";
+
+  void release() {
+    for (ronde_work*& work : works_) {
+      ronde_work_release(work);
+      work = nullptr;
+    }
+  }
+
+  ronde_engine* engine_;
+  Task task_;
+  std::vector<std::int64_t> lengths_;
+  std::vector<ronde_request> requests_;
+  std::vector<ronde_work*> works_;
+};
+
+class MemcpyContender final : public Contender {
+ public:
+  [[nodiscard]] std::string name() const override { return "memcpy"; }
+  [[nodiscard]] std::string lacks(const Case& shape) const override {
+    // A copy is comparable where a rank's input has the size of the row.
+    const bool comparable =
+        shape.operation != Operation::kBarrier && shape.operation != Operation::kAllgather;
+    return comparable ? "" : std::string(name_of(shape.operation));
+  }
+  [[nodiscard]] bool copies() const override { return true; }
+  void prepare(const Task& task) override {
+    from_ = task.input;
+    to_ = task.scratch;
+    bytes_ = task.shape.input_elements() * task.shape.dtype->size;
+    device_ = task.device;
+  }
+  void run() override { device_->copy(to_, from_, bytes_); }
+  [[nodiscard]] std::byte* result() override { return to_; }
+
+ private:
+  const std::byte* from_ = nullptr;
+  std::byte* to_ = nullptr;
+  std::size_t bytes_ = 0;
+  Device* device_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name) {
+  return std::make_unique<RondeContender>(engine, std::move(name));
+}
+
+std::unique_ptr<Contender> make_ronde_one_by_one(Engine& engine) {
+  return std::make_unique<RondeOneByOne>(engine);
+}
+
+std::unique_ptr<Contender> make_memcpy() { return std::make_unique<MemcpyContender>(); }
+
+}  // namespace ronde::perf

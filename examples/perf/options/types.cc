@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of names, and the sizes that follow from an operation.
+#include "examples/perf/options/types.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ronde::perf {
+
+namespace {
+
+struct OperationName {
+  Operation operation;
+  std::string_view name;
+};
+
+constexpr std::array<OperationName, 7> kOperations{{
+    {Operation::kAllreduce, "allreduce"},
+    {Operation::kBroadcast, "broadcast"},
+    {Operation::kAllgather, "allgather"},
+    {Operation::kReduceScatter, "reduce_scatter"},
+    {Operation::kAllToAll, "all_to_all"},
+    {Operation::kBarrier, "barrier"},
+    {Operation::kModel, "model"},
+}};
+
+}  // namespace
+
+std::string_view name_of(Operation operation) {
+  for (const OperationName& each : kOperations) {
+    if (each.operation == operation) return each.name;
+  }
+  return "?";
+}
+
+std::optional<Operation> operation_named(std::string_view name) {
+  for (const OperationName& each : kOperations) {
+    if (each.name == name && each.operation != Operation::kModel) return each.operation;
+  }
+  return std::nullopt;
+}
+
+std::string operation_names() {
+  std::string names;
+  for (const OperationName& each : kOperations) {
+    if (each.operation == Operation::kModel) continue;
+    if (!names.empty()) names += ' ';
+    names += each.name;
+  }
+  return names;
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter ||
+         operation == Operation::kModel;
+}
+
+const std::vector<DType>& all_dtypes() {
+  static const std::vector<DType> kDTypes{
+      {"int8", "i8", RONDE_I8, Kind::kSigned, 1, 0},
+      {"uint8", "u8", RONDE_U8, Kind::kUnsigned, 1, 0},
+      {"int16", "i16", RONDE_I16, Kind::kSigned, 2, 0},
+      {"uint16", "u16", RONDE_U16, Kind::kUnsigned, 2, 0},
+      {"int32", "i32", RONDE_I32, Kind::kSigned, 4, 0},
+      {"uint32", "u32", RONDE_U32, Kind::kUnsigned, 4, 0},
+      {"int64", "i64", RONDE_I64, Kind::kSigned, 8, 0},
+      {"uint64", "u64", RONDE_U64, Kind::kUnsigned, 8, 0},
+      {"half", "f16", RONDE_F16, Kind::kFloat, 2, 5},
+      {"bfloat16", "bf16", RONDE_BF16, Kind::kFloat, 2, 8},
+      {"float", "f32", RONDE_F32, Kind::kFloat, 4, 0},
+      {"double", "f64", RONDE_F64, Kind::kFloat, 8, 0},
+      {"bool", "bool", RONDE_BOOL, Kind::kBool, 1, 0},
+  };
+  return kDTypes;
+}
+
+const std::vector<Op>& all_ops() {
+  static const std::vector<Op> kOps{
+      {"sum", Reduction::kSum, RONDE_SUM},         {"prod", Reduction::kProduct, RONDE_PRODUCT},
+      {"min", Reduction::kMin, RONDE_MIN},         {"max", Reduction::kMax, RONDE_MAX},
+      {"avg", Reduction::kAverage, RONDE_AVERAGE}, {"band", Reduction::kBitAnd, RONDE_BAND},
+      {"bor", Reduction::kBitOr, RONDE_BOR},       {"bxor", Reduction::kBitXor, RONDE_BXOR},
+  };
+  return kOps;
+}
+
+const Op& no_op() {
+  static const Op kNoOp{"none", Reduction::kNone, RONDE_AVERAGE};
+  return kNoOp;
+}
+
+bool valid(const DType& dtype, const Op& op) {
+  switch (op.reduction) {
+    case Reduction::kNone:
+      return true;
+    case Reduction::kMin:
+    case Reduction::kMax:
+      return true;
+    case Reduction::kSum:
+    case Reduction::kProduct:
+    case Reduction::kAverage:
+      return dtype.kind != Kind::kBool;
+    case Reduction::kBitAnd:
+    case Reduction::kBitOr:
+    case Reduction::kBitXor:
+      return dtype.kind != Kind::kFloat;
+  }
+  return false;
+}
+
+bool valid_on_gpu(const DType& dtype, const Op& op) {
+  const bool bitwise = op.reduction == Reduction::kBitAnd || op.reduction == Reduction::kBitOr ||
+                       op.reduction == Reduction::kBitXor;
+  const bool short_integer = dtype.kind != Kind::kFloat && dtype.size == 2;
+  return valid(dtype, op) && !bitwise && !short_integer && dtype.kind != Kind::kBool;
+}
+
+std::size_t Case::input_elements() const {
+  const auto n = static_cast<std::size_t>(ranks);
+  switch (operation) {
+    case Operation::kReduceScatter:
+    case Operation::kAllToAll:
+      return count * n;
+    default:
+      return count;
+  }
+}
+
+std::size_t Case::output_elements() const {
+  const auto n = static_cast<std::size_t>(ranks);
+  switch (operation) {
+    case Operation::kAllgather:
+    case Operation::kAllToAll:
+      return count * n;
+    default:
+      return count;
+  }
+}
+
+std::size_t Case::bytes() const {
+  return std::max(input_elements(), output_elements()) * dtype->size;
+}
+
+Case make_case(Operation operation, const DType& dtype, const Op& op, std::size_t bytes, int root,
+               int rank, int ranks) {
+  Case shape;
+  shape.operation = operation;
+  shape.dtype = &dtype;
+  shape.op = reduces(operation) ? &op : &no_op();
+  shape.root = root;
+  shape.rank = rank;
+  shape.ranks = ranks;
+  if (operation == Operation::kBarrier) return shape;
+  const bool whole = operation == Operation::kAllreduce || operation == Operation::kBroadcast ||
+                     operation == Operation::kModel;
+  const std::size_t blocks = whole ? 1 : static_cast<std::size_t>(ranks);
+  shape.count = std::max<std::size_t>(1, bytes / (dtype.size * blocks));
+  return shape;
+}
+
+double bus_factor(Operation operation, int ranks) {
+  const double n = ranks;
+  switch (operation) {
+    case Operation::kAllreduce:
+    case Operation::kModel:
+      return ranks == 1 ? 1.0 : 2.0 * (n - 1.0) / n;
+    case Operation::kAllgather:
+    case Operation::kReduceScatter:
+    case Operation::kAllToAll:
+      return ranks == 1 ? 1.0 : (n - 1.0) / n;
+    case Operation::kBroadcast:
+    case Operation::kBarrier:
+      return 1.0;
+  }
+  return 1.0;
+}
+
+}  // namespace ronde::perf

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory on the board that a program holds: what stands behind ronde::Buffer. It may outlive its
+// engine, so it shares the ownership of the board's memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "base/numbers.h"
+#include "base/status.h"
+#include "collectives/board/arena.h"
+#include "collectives/board/board.h"
+
+namespace ronde::runtime {
+
+// The arena of a rank, and the board that keeps it mapped.
+// Thread safety: every function may be called from any thread.
+class BoardMemory {
+ public:
+  explicit BoardMemory(collectives::Board board)
+      : board_(std::move(board)), arena_(board_.arena(board_.rank())) {}
+
+  [[nodiscard]] collectives::Arena& arena() { return arena_; }
+
+ private:
+  const collectives::Board board_;
+  collectives::Arena arena_;
+};
+
+// Thread safety: one thread at a time.
+class BoardBuffer {
+ public:
+  static base::Result<std::unique_ptr<BoardBuffer>> allocate(std::shared_ptr<BoardMemory> memory,
+                                                             base::Bytes bytes) {
+    const auto place = memory->arena().allocate(bytes);
+    RONDE_RETURN_IF_ERROR(place.status());
+    return std::unique_ptr<BoardBuffer>(new BoardBuffer(std::move(memory), *place));
+  }
+  BoardBuffer(const BoardBuffer&) = delete;
+  BoardBuffer& operator=(const BoardBuffer&) = delete;
+  ~BoardBuffer() { memory_->arena().release(bytes_.data()); }
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  BoardBuffer(std::shared_ptr<BoardMemory> memory, std::span<std::byte> bytes)
+      : memory_(std::move(memory)), bytes_(bytes) {}
+
+  const std::shared_ptr<BoardMemory> memory_;
+  const std::span<std::byte> bytes_;
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one runtime in one process. Takes tensors from any thread, and finishes their works.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/fork_mark.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "runtime/drive/agent.h"
+#include "runtime/drive/agent_runner.h"
+#include "runtime/engine/board_buffer.h"
+#include "runtime/engine/rank_agent.h"
+#include "runtime/job/job.h"
+#include "runtime/tensors/submission.h"
+#include "runtime/tensors/tensor_table.h"
+#include "runtime/tensors/work.h"
+
+namespace ronde::runtime {
+
+// Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
+// is caller-driven: it has no background thread, and makes progress only inside wait() and close(),
+// which then only the thread that opened it may call.
+//
+// It owns the job, the agent and the background thread. It touches the memory of a tensor from
+// submit() until the work is done and never afterwards, whatever happens. In a forked child every
+// function returns kClosed and touches nothing.
+//
+// Thread safety: every function may be called from any thread; close() once, as the last call.
+class Engine {
+ public:
+  using WorkPtr = std::shared_ptr<Work>;
+  using OpenJob =
+      std::function<base::Result<std::unique_ptr<Job>>(const base::Config&, const base::Clock&)>;
+
+  // Reads the settings from `environment` ("NAME=value" lines), joins the job and waits until every
+  // rank has done so, at most RONDE_START_TIMEOUT_SECONDS.
+  static base::Result<std::shared_ptr<Engine>> open(const OpenJob& open_job,
+                                                    const std::vector<std::string>& environment,
+                                                    std::shared_ptr<const base::Clock> clock);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+  [[nodiscard]] std::int32_t size() const { return size_; }
+  [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
+  [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+  [[nodiscard]] const base::Clock& clock() const { return *clock_; }
+
+  // Puts a tensor in flight and returns at once. With an error no work exists, and the memory is
+  // the caller's again.
+  base::Result<WorkPtr> submit(Submission submission);
+
+  // Allocates memory on the board: tensors that live there on every rank are reduced in place. The
+  // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
+  // because other ranks may still write into memory that was released.
+  base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
+
+  // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
+  // is done.
+  base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // Waits until the work is done, and returns its result. A work that the stall checks should have
+  // ended, and that is not done, fails the job.
+  base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
+
+  // Has a stream of a device wait for a work of that device: what the caller puts into `stream`
+  // after this call begins when the work is done. The call returns as soon as the device has the
+  // batch in a stream, helping meanwhile, or, where tensors pass through host memory, when the work
+  // is done. The work may fail after this call has returned ok; wait(work) returns that error.
+  base::Status let_stream_wait(Work& work, void* stream);
+
+  // Finishes the works that can be finished and fails the rest, and leaves the job. Returns an
+  // error when it failed works. Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds.
+  base::Status close();
+
+  [[nodiscard]] Statistics statistics() const;
+
+ private:
+  Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
+
+  base::Status enter(base::Instant deadline);
+  base::Status wait_for_ranks(base::Instant deadline);
+  base::Status watch_peers();
+  base::Status tune(base::Instant deadline);
+  [[nodiscard]] base::Status not_tuned() const;
+  base::Status start_device(base::Instant deadline);
+  base::Status wait(Work& work, base::Instant deadline);
+  // When the stall checks have ended a work that is in flight now.
+  [[nodiscard]] base::Instant verdict_deadline() const;
+  base::Status check_waiting(const Work& work, void* stream);
+  base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
+  base::Status usable() const;
+  // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
+  base::Status may_drive() const;
+  void await_none(const std::atomic<std::int32_t>& threads) const;
+  base::Status leave();
+  base::Status fail_what_is_left(bool departed);
+  [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
+
+  const base::Config config_;
+  const std::shared_ptr<const base::Clock> clock_;
+  const base::ForkMark process_;  // in a forked child the engine is inert
+  std::unique_ptr<Job> job_;
+  const std::int32_t rank_;
+  const std::int32_t size_;
+  const std::int32_t local_rank_;
+  const std::int32_t local_size_;
+  const std::shared_ptr<BoardMemory> memory_;
+  const base::Bytes small_bytes_;  // up to this size a tensor on the board is not reduced in place
+  base::Log log_;
+  std::shared_ptr<collectives::Device> device_;
+  std::string no_device_;  // where device_ is nullptr: why
+  const std::thread::id opener_ = std::this_thread::get_id();
+  // The reason why there is no background thread; empty: there is one.
+  const std::string caller_driven_;
+  TensorTable table_;
+  RankAgent agent_;
+  AgentRunner runner_;
+  std::vector<PeerWatch> peers_;
+  std::atomic<std::int32_t> waiting_threads_{0};
+  std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
+  bool open_ = false;
+};
+
+}  // namespace ronde::runtime

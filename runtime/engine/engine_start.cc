@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening an engine: the steps in which ranks wait for each other before the runner starts.
+#include <poll.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/host_name.h"
+#include "collectives/in_host/allreduce.h"
+#include "runtime/engine/engine.h"
+#include "runtime/execute/device_start.h"
+#include "runtime/negotiate/stopped.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// How often an engine looks whether ranks have entered the board, for which no bell rings.
+constexpr auto kEnterPoll = std::chrono::microseconds(200);
+
+// On a single host operations need MPI only if an algorithm is forced.
+std::string why_caller_driven(const base::Config& config, const Job& job) {
+  const bool needs_transport = job.shape().hosts() > 1 || config.algorithm != "auto";
+  return needs_transport ? job.transport_bound_to_thread() : "";
+}
+
+AgentRunner::Options runner_options(const base::Config& config, const Job& job) {
+  AgentRunner::Options options;
+  options.caller_driven = !why_caller_driven(config, job).empty();
+  options.spin = config.spin;
+  options.oversubscribed = job.oversubscribed();
+  options.thread_name = "ronde-" + std::to_string(job.rank());
+  return options;
+}
+
+std::string cores_text(const Job& job) {
+  return "ranks of this host: " + std::to_string(job.local_size()) +
+         ", cores that they may use: " + std::to_string(job.cores()) +
+         (job.oversubscribed() ? ", so waiting ranks yield at once" : "");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
+                                             const std::vector<std::string>& environment,
+                                             std::shared_ptr<const base::Clock> clock) {
+  std::vector<std::string> unknown;
+  auto config = base::Config::from_environment(environment, &unknown);
+  RONDE_RETURN_IF_ERROR(config.status());
+  const base::Instant deadline = clock->after(config->start_timeout);
+  auto job = open_job(*config, *clock);
+  RONDE_RETURN_IF_ERROR(job.status());
+  std::shared_ptr<Engine> engine(new Engine(std::move(*config), std::move(clock), std::move(*job)));
+  if (engine->rank() == 0) {
+    for (const std::string& name : unknown) {
+      engine->log_.warning("the environment sets " + name + ", which is no setting of Ronde");
+    }
+    if (!engine->caller_driven_.empty()) {
+      engine->log_.warning(engine->caller_driven_ +
+                           ", so operations go on only inside calls of the thread that opened the "
+                           "engine; MPI_Init_thread with MPI_THREAD_SERIALIZED lets them overlap");
+    }
+  }
+  const Status entered = engine->enter(deadline);
+  if (!entered.ok()) {
+    // The other ranks must not wait for one that could not open.
+    engine->agent_.fail(entered, entered.rank().value_or(engine->rank_));
+    // The runner does not run yet, so this step sends the failure to the other hosts.
+    if (!engine->open_) [[maybe_unused]]
+      const int told = engine->agent_.do_work();
+    engine->job_->board().set_state(collectives::PresenceState::kDead);
+    engine->job_->abandon();
+    return entered;
+  }
+  if (engine->rank_ == 0) engine->log_.info(engine->job_->table());
+  engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
+                    std::to_string(engine->size_) + ": data moves over " +
+                    engine->agent_.data_plane() + "; " + cores_text(*engine->job_));
+  return engine;
+}
+
+Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
+               std::unique_ptr<Job> job)
+    : config_(std::move(config)),
+      clock_(std::move(clock)),
+      job_(std::move(job)),
+      rank_(job_->rank()),
+      size_(job_->size()),
+      local_rank_(job_->local_rank()),
+      local_size_(job_->local_size()),
+      memory_(std::make_shared<BoardMemory>(job_->board())),
+      small_bytes_(
+          collectives::small_vector_bytes(local_size_, job_->board().geometry().slot_bytes)),
+      log_(config_.log_level, rank_),
+      caller_driven_(why_caller_driven(config_, *job_)),
+      table_(rank_),
+      agent_(*job_, table_, config_, *clock_, log_,
+             {[this](Completion& completion) { runner_.complete(completion); },
+              [this](bool wake) { runner_.notify(wake); },
+              [this](int fd) { return runner_.watch(fd); }}),
+      runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
+              runner_options(config_, *job_)) {}
+
+// Collective: all ranks take part, whatever device they find. It comes before every step that can
+// fail on one rank alone, which would leave the others waiting here.
+Status Engine::start_device(base::Instant deadline) {
+  DeviceStart start;
+  start.place = collectives::plugin_place(config_.plugin_path, collectives::own_library_folder());
+  start.host.rank = rank_;
+  start.host.size = size_;
+  start.host.rank_on_host = local_rank_;
+  start.host.size_of_host = local_size_;
+  start.host.ring = [this] { runner_.notify(true); };
+  start.host.log = [this](base::LogLevel level, std::string_view text) { log_.log(level, text); };
+  start.exchange = [&](std::span<const std::byte> mine) {
+    return job_->allgather(mine, "opening the device plug-ins", *clock_, deadline);
+  };
+  auto started = runtime::start_device(std::move(start));
+  RONDE_RETURN_IF_ERROR(started.status());
+  device_ = std::move(started->device);
+  no_device_ = std::move(started->none);
+  agent_.use(device_, started->direct);
+  if (rank_ == 0 && !started->line.empty()) log_.log(started->level, started->line);
+  return {};
+}
+
+Status Engine::enter(base::Instant deadline) {
+  job_->board().enter();
+  RONDE_RETURN_IF_ERROR(wait_for_ranks(deadline));
+  RONDE_RETURN_IF_ERROR(start_device(deadline));
+  RONDE_RETURN_IF_ERROR(watch_peers());
+  RONDE_RETURN_IF_ERROR(tune(deadline));
+  RONDE_RETURN_IF_ERROR(runner_.start());
+  open_ = true;
+  return {};
+}
+
+std::optional<Status> Engine::trouble_at_start() const {
+  if (const auto failure = job_->board().failure()) {
+    return Status::remote(failure->code, failure->text, failure->place, failure->culprit);
+  }
+  for (std::int32_t position = 0; position < local_size_; ++position) {
+    const auto state = job_->board().state(position);
+    if (state == collectives::PresenceState::kDead) {
+      const std::int32_t rank = job_->rank_at(position);
+      return Status::error(Code::kPeerFailed, "rank " + std::to_string(rank) + " (host " +
+                                                  base::host_name() +
+                                                  ") could not open its engine: look at its output")
+          .with_rank(rank);
+    }
+  }
+  return std::nullopt;
+}
+
+Status Engine::wait_for_ranks(base::Instant deadline) {
+  while (true) {
+    if (const auto trouble = trouble_at_start()) return *trouble;
+    std::vector<std::int32_t> missing;
+    for (std::int32_t position = 0; position < local_size_; ++position) {
+      if (job_->board().state(position) == collectives::PresenceState::kAbsent) {
+        missing.push_back(job_->rank_at(position));
+      }
+    }
+    if (missing.empty()) return {};
+    if (clock_->now() >= deadline) {
+      return Status::error(Code::kDeadline,
+                           ranks_phrase(missing) + " (host " + base::host_name() +
+                               ") did not open an engine in time: look at their output, or raise "
+                               "RONDE_START_TIMEOUT_SECONDS")
+          .with_rank(missing.front());
+    }
+    std::this_thread::sleep_for(kEnterPoll);
+  }
+}
+
+// The runner does not watch the pidfds of the other ranks yet, so this function polls them while it
+// waits.
+Status Engine::tune(base::Instant deadline) {
+  constexpr int kWaitsPerLook = 256;
+  int waits = 0;
+  return agent_.tune([&]() -> Status {
+    std::this_thread::yield();
+    if (++waits % kWaitsPerLook != 0) return {};
+    if (const auto trouble = trouble_at_start()) return *trouble;
+    if (clock_->now() >= deadline) {
+      return not_tuned();
+    }
+    for (const PeerWatch& peer : peers_) {
+      pollfd watched{peer.pidfd.get(), POLLIN, 0};
+      if (::poll(&watched, 1, 0) > 0) {
+        return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer.rank) + " (host " +
+                                                    base::host_name() +
+                                                    ") died while the engines were opening")
+            .with_rank(peer.rank);
+      }
+    }
+    return {};
+  });
+}
+
+Status Engine::not_tuned() const {
+  std::string stopped;
+  std::int32_t culprit = -1;
+  for (std::int32_t position = local_size_ - 1; position >= 0; --position) {
+    const auto presence = job_->board().presence(position);
+    if (position == local_rank_ || !is_stopped(presence)) continue;
+    culprit = job_->rank_at(position);
+    stopped = stopped_text(culprit, presence);
+  }
+  return Status::error(Code::kDeadline,
+                       "the ranks of host " + base::host_name() +
+                           " did not finish the probe of the board in time: look at their output, "
+                           "or raise RONDE_START_TIMEOUT_SECONDS" +
+                           stopped)
+      .with_rank(culprit);
+}
+
+Status Engine::watch_peers() {
+  auto peers = job_->watch_peers();
+  RONDE_RETURN_IF_ERROR(peers.status());
+  peers_ = std::move(*peers);
+  for (const PeerWatch& peer : peers_) {
+    agent_.watch(peer.pidfd.get(), peer.rank);
+    RONDE_RETURN_IF_ERROR(runner_.watch(peer.pidfd.get()));
+  }
+  if (agent_.links_fd() >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(agent_.links_fd()));
+  return {};
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a rank's agent executes batches: claims their tensors, steps the executor, finishes their
+// works.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/engine/rank_agent.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Instant;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// How many steps of a batch the agent takes before it looks at the control plane again.
+constexpr int kStepsPerLook = 64;
+
+// Writes into a string that is used again, because every batch needs one.
+void describe(const ExecutableBatch& batch, std::string& text) {
+  const LocalTensor& first = *batch.tensors.front();
+  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
+  text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
+  if (batch.tensors.size() > 1) {
+    text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
+  }
+}
+
+// The device's error is about the batch; the caller knows its tensor, so the error names that.
+Status of_tensor(const LocalTensor& tensor, const Status& why) {
+  return Status::error(why.code(), "'" + tensor.name + "': " + why.message());
+}
+
+}  // namespace
+
+Status RankAgent::on_batch(const BatchDecision& decision) {
+  const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
+  if (decision.sequence != received + 1 || decision.items.empty()) {
+    return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
+                                              " came after batch " + std::to_string(received));
+  }
+  // A thread that submits a tensor of this batch again has seen the work done, and with it this
+  // store.
+  received_batches_.store(decision.sequence, std::memory_order_relaxed);
+  ExecutableBatch batch;
+  batch.sequence = decision.sequence;
+  for (const BatchItem& item : decision.items) {
+    auto claimed = table_.claim(item);
+    RONDE_RETURN_IF_ERROR(claimed.status());
+    if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
+    batch.tensors.push_back(std::move(claimed->tensor));
+  }
+  describe(batch, activity_);
+  board_.set_activity(activity_);
+  executor_.enqueue(std::move(batch));
+  return {};
+}
+
+Result<int> RankAgent::execute() {
+  int work = 0;
+  batch_can_go_on_ = false;
+  const auto polled = executor_.poll_device(finished_);
+  // Batches that finished did so before the failure, so their works succeed.
+  finish_works();
+  if (!polled.ok()) return failed_in(executor_.first_on_device(), polled.status());
+  if (*polled) ++work;
+  // The loop stops when a batch finishes, so that its waiters are notified at once and the
+  // coordinator can send the next.
+  bool ended = false;
+  for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
+    if (!batch_began_) batch_began_ = clock_.now();
+    const auto progress = executor_.step(finished_);
+    ended = !finished_.empty();
+    finish_works();
+    if (!progress.ok()) return failed_in(executor_.batch(), progress.status());
+    if (!*progress) return work;
+    ++work;
+  }
+  batch_can_go_on_ = executor_.busy();
+  return work;
+}
+
+Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {
+  describe(batch, activity_);
+  return Status::error(why.code(), "rank " + std::to_string(job_.rank()) + " failed " + activity_,
+                       why);
+}
+
+// Finishes the works of the batches that the executor has finished, and marks those as issued that
+// it has given to the device.
+void RankAgent::finish_works() {
+  for (const LocalTensorPtr& tensor : executor_.take_issued()) {
+    hooks_.complete(tensor->work->issued);
+  }
+  if (finished_.empty()) return;
+  const Instant now = clock_.now();
+  if (batch_began_) {
+    execution_nanoseconds_.fetch_add((now - *batch_began_).count(), std::memory_order_relaxed);
+  }
+  batch_began_.reset();
+  if (executor_.awaits_device()) batch_began_ = now;
+  for (const ExecutableBatch& batch : finished_) finish(batch);
+  finished_.clear();
+}
+
+void RankAgent::finish(const ExecutableBatch& batch) {
+  batches_.fetch_add(1, std::memory_order_relaxed);
+  for (const LocalTensorPtr& tensor : batch.tensors) {
+    // The members of a group are counted one by one; a barrier has no views and is counted as one.
+    tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
+    payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
+                             std::memory_order_relaxed);
+    end(tensor, batch.status.ok() ? Status() : of_tensor(*tensor, batch.status));
+  }
+}
+
+}  // namespace ronde::runtime

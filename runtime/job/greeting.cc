@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a greeting, and what can be read off the greetings of all ranks.
+#include "runtime/job/greeting.h"
+
+#include <charconv>
+#include <cstring>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/numbers.h"
+#include "collectives/board/board.h"
+#include "runtime/tensors/signature.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::narrow;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// A greeting's bytes are its fields in this order, each followed by a zero.
+template <class GreetingRef>
+auto fields_of(GreetingRef& greeting) {
+  return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
+                    &greeting.host_name, &greeting.socket_name, &greeting.addresses,
+                    &greeting.secret,    &greeting.trouble,     &greeting.culprit};
+}
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
+
+std::vector<std::byte> encode(const Greeting& greeting) {
+  std::string text;
+  for (const std::string* field : fields_of(greeting)) text += *field + '\0';
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+Result<Greeting> decode_greeting(std::span<const std::byte> bytes, std::int32_t rank) {
+  Greeting greeting;
+  const auto fields = fields_of(greeting);
+  std::size_t field = 0;
+  for (const std::byte byte : bytes) {
+    if (field == fields.size()) break;
+    if (byte == std::byte{0}) {
+      ++field;
+    } else {
+      *fields.at(field) += static_cast<char>(byte);
+    }
+  }
+  if (field == fields.size()) return greeting;
+  return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
+                                            " sent a greeting of another version of Ronde: use "
+                                            "the same libronde.so on every rank");
+}
+
+Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
+  std::vector<std::int32_t> leaders;
+  for (const Greeting& greeting : greetings) {
+    std::int32_t leader = -1;
+    const std::string& text = greeting.leader;
+    std::from_chars(text.data(), text.data() + text.size(), leader);
+    leaders.push_back(leader);
+  }
+  auto shape = collectives::JobShape::of_leaders(leaders);
+  RONDE_RETURN_IF_ERROR(shape.status());
+  std::vector<std::string> names;
+  names.reserve(narrow<std::size_t>(shape->hosts()));
+  for (std::int32_t host = 0; host < shape->hosts(); ++host) {
+    names.push_back(greetings[narrow<std::size_t>(shape->leader_of(host))].host_name);
+  }
+  shape->set_host_names(std::move(names));
+  return shape;
+}
+
+std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
+                                      const collectives::JobShape& shape) {
+  std::vector<LeaderAddress> leaders;
+  for (std::int32_t host = 0; host < shape.hosts(); ++host) {
+    const std::int32_t rank = shape.leader_of(host);
+    const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
+    std::istringstream words(greeting.addresses);
+    leaders.push_back({rank, greeting.host_name, {std::istream_iterator<std::string>(words), {}}});
+  }
+  return leaders;
+}
+
+std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> ranks) {
+  std::vector<std::vector<int>> masks;
+  masks.reserve(ranks.size());
+  for (const int rank : ranks) {
+    masks.push_back(base::mask_of_text(greetings[narrow<std::size_t>(rank)].processors));
+  }
+  return base::cores_of_masks(masks);
+}
+
+std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
+                     std::int64_t slot_bytes) {
+  std::ostringstream text;
+  text << "job of " << shape.text() << "; inside a host tensors move over shared memory ("
+       << collectives::kSlotBuffers << " slots of " << slot_bytes << " bytes for each rank)";
+  if (shape.hosts() > 1) text << ", between hosts over MPI, and control over TCP";
+  for (std::int32_t host = 0; host < shape.hosts(); ++host) {
+    const auto ranks = shape.ranks_of(host);
+    const Greeting& leader = greetings[narrow<std::size_t>(ranks.front())];
+    text << "\n  host " << host << ": " << leader.host_name << ", "
+         << ranks_phrase({ranks.begin(), ranks.end()}) << ", cores "
+         << cores_of(greetings, {ranks.data(), ranks.size()});
+    if (!leader.addresses.empty()) text << ", leader at " << leader.addresses;
+  }
+  return text.str();
+}
+
+std::string hex_of(const JobSecret& secret) {
+  std::string text;
+  for (const std::byte byte : secret) {
+    text += kHexDigits[std::to_integer<std::size_t>(byte >> 4)];
+    text += kHexDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
+
+Result<JobSecret> secret_of_hex(const std::string& text) {
+  JobSecret secret{};
+  bool good = text.size() == 2 * secret.size();
+  for (std::size_t i = 0; good && i < secret.size(); ++i) {
+    std::uint8_t byte = 0;
+    const char* const at = text.data() + 2 * i;
+    const auto [stop, error] = std::from_chars(at, at + 2, byte, 16);
+    good = error == std::errc() && stop == at + 2;
+    secret[i] = std::byte{byte};
+  }
+  if (good) return secret;
+  return Status::error(Code::kInternal,
+                       "rank 0 sent no secret: use the same libronde.so on every "
+                       "rank");
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts that both kinds of job share: positions, the check of settings, the board's geometry.
+#include "runtime/job/job.h"
+
+#include <map>
+#include <sstream>
+
+#include "runtime/tensors/signature.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Status;
+
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+std::int32_t Job::local_size() const {
+  return base::narrow<std::int32_t>(shape().ranks_of(host()).size());
+}
+
+std::int32_t Job::rank_at(std::int32_t position) const {
+  return shape().ranks_of(host())[base::narrow<std::size_t>(position)];
+}
+
+Status check_shared_settings(const std::vector<std::string>& texts) {
+  const std::vector<std::string> first = lines_of(texts.front());
+  for (std::size_t line = 0; line < first.size(); ++line) {
+    std::map<std::string, std::vector<std::int32_t>> ranks_by_value;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      const auto lines = lines_of(texts[rank]);
+      const std::string value = line < lines.size() ? lines[line] : "nothing";
+      ranks_by_value[value].push_back(base::narrow<std::int32_t>(rank));
+    }
+    if (ranks_by_value.size() == 1) continue;
+    std::string text = "the ranks were started with different settings: ";
+    bool following = false;
+    for (const auto& [value, ranks] : ranks_by_value) {
+      text += (following ? ", " : "") + value + " on " + ranks_phrase(ranks);
+      following = true;
+    }
+    return Status::error(Code::kInvalidArgument,
+                         text + ". Give every rank the same (mpirun -x exports a variable)");
+  }
+  return {};
+}
+
+collectives::BoardGeometry board_geometry(std::int32_t ranks, const base::Config& config) {
+  collectives::BoardGeometry geometry;
+  geometry.ranks = ranks;
+  geometry.entries = config.plan_capacity;
+  constexpr std::int64_t kPage = 4096;
+  geometry.arena_bytes = base::ceil_div(config.buffer_bytes.value(), kPage) * kPage;
+  return geometry;
+}
+
+}  // namespace ronde::runtime

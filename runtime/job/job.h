@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job to which an engine belongs: its ranks, the board that they share, and the transport
+// between them. There are two kinds: processes started by mpirun (process_job.cc) and engines in
+// one process (local_job.h), which run the very same protocol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "collectives/board/board.h"
+#include "collectives/board/file_descriptor.h"
+#include "collectives/transport/transport.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/links/tcp_links.h"
+
+namespace ronde::runtime {
+
+// Another rank of this host, for the runner to watch: the descriptor becomes readable when its
+// process ends.
+struct PeerWatch {
+  std::int32_t rank = 0;
+  collectives::FileDescriptor pidfd;
+};
+
+// The engine owns it; links and transports that it returns belong to the agent.
+//
+// Thread safety: one thread at a time.
+class Job {
+ public:
+  virtual ~Job() = default;
+
+  [[nodiscard]] virtual std::int32_t rank() const = 0;
+  [[nodiscard]] virtual const collectives::JobShape& shape() const = 0;
+  [[nodiscard]] std::int32_t size() const { return shape().ranks(); }
+  [[nodiscard]] std::int32_t host() const { return shape().host_of(rank()); }
+  // This rank's position on its host, and how many ranks the host has.
+  [[nodiscard]] std::int32_t local_rank() const { return shape().position_of(rank()); }
+  [[nodiscard]] std::int32_t local_size() const;
+  [[nodiscard]] std::int32_t rank_at(std::int32_t position) const;
+
+  // Which rank is where, as lines for people.
+  [[nodiscard]] virtual std::string table() const { return "job of " + shape().text(); }
+
+  // The cores that the ranks of this host may use together.
+  [[nodiscard]] virtual std::int64_t cores() const = 0;
+  [[nodiscard]] bool oversubscribed() const { return local_size() > cores(); }
+
+  // The board of this host.
+  [[nodiscard]] virtual collectives::Board& board() = 0;
+  // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
+  // Elsewhere nullptr.
+  virtual std::unique_ptr<TcpLinks> take_links() = 0;
+  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
+  // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
+  // the job may, and this is the reason: "the program started MPI with MPI_THREAD_FUNNELED".
+  [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
+
+  // Whether the engine probes at the start how data is moved fastest; engines in one process do
+  // not.
+  [[nodiscard]] virtual bool probes() const = 0;
+
+  // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
+  // share this process.
+  virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
+
+  // Collective: returns every rank's bytes, by rank; lengths may differ. `activity`: what the ranks
+  // do here, for the error that names a rank which does not take part (kDeadline). Only for the
+  // start: the thread that opens the engine calls it before the transport moves anything.
+  virtual base::Result<std::vector<std::vector<std::byte>>> allgather(
+      std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
+      base::Instant deadline) = 0;
+
+  // Called after a failure; the transport is not used again.
+  virtual void abandon() = 0;
+  // Leaves the job in order, after the transport has been destroyed.
+  virtual base::Status close() = 0;
+};
+
+// Checks that the settings that must be the same everywhere are; texts[r] is rank r's
+// Config::shared_text(). The error names the setting and groups the ranks by value.
+base::Status check_shared_settings(const std::vector<std::string>& texts);
+
+// Joins the MPI job of this process, or makes a job of one where there is none.
+// communicator: points to the program's MPI_Comm, or nullptr.
+base::Result<std::unique_ptr<Job>> open_process_job(const void* communicator,
+                                                    const base::Config& config,
+                                                    const base::Clock& clock);
+
+// The geometry of every board. Streams are large enough for the requests of a large model.
+[[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,
+                                                        const base::Config& config);
+
+}  // namespace ronde::runtime

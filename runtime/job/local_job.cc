@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining a local job, the boards and links of its hosts, and the Job that each engine gets.
+#include "runtime/job/local_job.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/cores.h"
+#include "runtime/tensors/signature.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::MutexLock;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// The limit of ranks: more engines in one process are a mistake, not a test.
+constexpr std::int32_t kMostLocalRanks = 64;
+
+// The limit of a rank's arena, because one test may hold many jobs of many ranks.
+constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
+
+// The doorbells of all hosts: a message's arrival rings the receiver, on whichever host it is.
+class Doorbells {
+ public:
+  explicit Doorbells(const collectives::JobShape& shape) : shape_(shape) {}
+  void add(collectives::Board board) { boards_.push_back(std::move(board)); }
+  void ring(std::int32_t rank) const {
+    const auto host = base::narrow<std::size_t>(shape_.host_of(rank));
+    boards_[host].doorbell(shape_.position_of(rank)).ring();
+  }
+
+ private:
+  collectives::JobShape shape_;
+  std::vector<collectives::Board> boards_;  // by host
+};
+
+class LocalMember final : public Job {
+ public:
+  LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const collectives::JobShape& shape,
+              std::shared_ptr<collectives::LocalHub> hub, collectives::Board board,
+              Doorbells doorbells, std::unique_ptr<TcpLinks> links)
+      : job_(std::move(job)),
+        rank_(rank),
+        shape_(shape),
+        hub_(std::move(hub)),
+        board_(std::move(board)),
+        doorbells_(std::move(doorbells)),
+        links_(std::move(links)),
+        cores_(base::cores_of_masks({base::allowed_processors()})) {}
+
+  [[nodiscard]] std::int32_t rank() const override { return rank_; }
+  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] std::int64_t cores() const override { return cores_; }
+  [[nodiscard]] collectives::Board& board() override { return board_; }
+  [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
+  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
+    return std::make_unique<collectives::LocalTransport>(
+        hub_, rank_, [doorbells = doorbells_](int to) { doorbells.ring(to); });
+  }
+  Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
+  [[nodiscard]] bool probes() const override { return false; }
+  Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const std::string& /*activity*/,
+                                                        const base::Clock& clock,
+                                                        base::Instant deadline) override {
+    return job_->allgather(rank_, rounds_++, mine, deadline - clock.now());
+  }
+  void abandon() override {}
+  Status close() override { return {}; }
+
+ private:
+  const std::shared_ptr<LocalJob> job_;
+  const std::int32_t rank_;
+  std::uint64_t rounds_ = 0;
+  const collectives::JobShape shape_;
+  std::shared_ptr<collectives::LocalHub> hub_;
+  collectives::Board board_;
+  const Doorbells doorbells_;
+  std::unique_ptr<TcpLinks> links_;
+  const std::int64_t cores_;
+};
+
+std::string name_of_host(std::int32_t host) {
+  return "host " + std::to_string(host) + " of this process";
+}
+
+}  // namespace
+
+Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size) {
+  if (size < 1 || size > kMostLocalRanks) {
+    return Status::error(Code::kInvalidArgument, "a local job of " + std::to_string(size) +
+                                                     " ranks: use 1 to " +
+                                                     std::to_string(kMostLocalRanks));
+  }
+  return create(collectives::JobShape::one_host(size));
+}
+
+Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
+                                                   std::int32_t fan_in,
+                                                   std::shared_ptr<collectives::LocalHub> hub) {
+  base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
+  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape));
+  const MutexLock lock(job->mutex_);
+  job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
+  job->hub_ =
+      hub != nullptr ? std::move(hub) : std::make_shared<collectives::LocalHub>(shape.ranks());
+  RONDE_RETURN_IF_ERROR(job->make_hosts(fan_in));
+  return job;
+}
+
+Status LocalJob::make_hosts(std::int32_t fan_in) {
+  hosts_.resize(base::narrow<std::size_t>(shape_.hosts()));
+  for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
+    const auto ranks = base::narrow<std::int32_t>(shape_.ranks_of(host).size());
+    auto event_fds = collectives::make_event_fds(ranks);
+    RONDE_RETURN_IF_ERROR(event_fds.status());
+    hosts_[base::narrow<std::size_t>(host)].event_fds = *event_fds;
+  }
+  const HostTree tree(shape_.hosts(), fan_in);
+  for (std::int32_t child = 1; child < shape_.hosts(); ++child) {
+    const std::int32_t parent = tree.parent_of(child);
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      return Status::system("socketpair", errno);
+    }
+    hosts_[base::narrow<std::size_t>(parent)].links.children.push_back(
+        {child, name_of_host(child), collectives::FileDescriptor(ends[0])});
+    hosts_[base::narrow<std::size_t>(child)].links.parent =
+        LinkEnd{parent, name_of_host(parent), collectives::FileDescriptor(ends[1])};
+  }
+  return {};
+}
+
+Status LocalJob::make_boards(const base::Config& config) {
+  for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
+    auto geometry =
+        board_geometry(base::narrow<std::int32_t>(shape_.ranks_of(host).size()), config);
+    geometry.arena_bytes = std::min(geometry.arena_bytes, kMostLocalArena);
+    auto memory = collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry));
+    RONDE_RETURN_IF_ERROR(memory.status());
+    RONDE_RETURN_IF_ERROR(collectives::Board::format(**memory, geometry));
+    hosts_[base::narrow<std::size_t>(host)].memory = std::move(*memory);
+  }
+  has_boards_ = true;
+  return {};
+}
+
+bool LocalJob::all_joined() const {
+  for (const auto& settings : settings_) {
+    if (!settings) return false;
+  }
+  return true;
+}
+
+Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!all_joined()) {
+    if (!failure_.ok()) return failure_;
+    if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout) continue;
+    if (!failure_.ok()) return failure_;
+    std::vector<std::int32_t> missing;
+    for (std::int32_t rank = 0; rank < shape_.ranks(); ++rank) {
+      if (!settings_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+    }
+    if (missing.empty()) break;
+    joined_.notify_all();
+    return failure_ =
+               Status::error(Code::kDeadline, ranks_phrase(missing) +
+                                                  " did not open an engine in time: open one in a "
+                                                  "thread of its own for each rank");
+  }
+  return failure_;
+}
+
+Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Config& config,
+                                            const base::Clock& /*clock*/) {
+  if (rank < 0 || rank >= shape_.ranks()) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "rank " + std::to_string(rank) + " of a local job of " + std::to_string(shape_.ranks()));
+  }
+  const MutexLock lock(mutex_);
+  auto& mine = settings_[static_cast<std::size_t>(rank)];
+  if (mine) {
+    return Status::error(Code::kInvalidArgument,
+                         "rank " + std::to_string(rank) + " of this local job has an engine");
+  }
+  if (!has_boards_) RONDE_RETURN_IF_ERROR(make_boards(config));
+  mine = config.shared_text();
+  joined_.notify_all();
+  RONDE_RETURN_IF_ERROR(wait_for_all(config.start_timeout));
+  std::vector<std::string> texts;
+  texts.reserve(settings_.size());
+  for (const auto& settings : settings_) texts.push_back(*settings);
+  RONDE_RETURN_IF_ERROR(check_shared_settings(texts));
+  return make_member(rank);
+}
+
+Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t rank,
+                                                                std::uint64_t number,
+                                                                std::span<const std::byte> mine,
+                                                                base::Nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const MutexLock lock(mutex_);
+  Round& round = rounds_[number];
+  round.parts.resize(settings_.size());
+  round.parts[static_cast<std::size_t>(rank)].emplace(mine.begin(), mine.end());
+  joined_.notify_all();
+  std::vector<std::int32_t> missing;
+  const auto look = [&]() RONDE_REQUIRES(mutex_) {
+    missing.clear();
+    for (std::int32_t other = 0; other < shape_.ranks(); ++other) {
+      if (!round.parts[static_cast<std::size_t>(other)]) missing.push_back(other);
+    }
+    return missing.empty();
+  };
+  while (!look()) {
+    if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout || look()) continue;
+    return Status::error(Code::kDeadline,
+                         ranks_phrase(missing) + " did not go on with opening an engine in time");
+  }
+  std::vector<std::vector<std::byte>> parts;
+  parts.reserve(round.parts.size());
+  for (const auto& part : round.parts) parts.push_back(*part);
+  if (++round.read == shape_.ranks()) rounds_.erase(number);
+  return parts;
+}
+
+Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
+  Doorbells doorbells(shape_);
+  for (const Host& host : hosts_) {
+    auto board = collectives::Board::attach(host.memory, 0, host.event_fds);
+    RONDE_RETURN_IF_ERROR(board.status());
+    doorbells.add(std::move(*board));
+  }
+  Host& here = hosts_[base::narrow<std::size_t>(shape_.host_of(rank))];
+  auto board = collectives::Board::attach(here.memory, shape_.position_of(rank), here.event_fds);
+  RONDE_RETURN_IF_ERROR(board.status());
+  std::unique_ptr<TcpLinks> links;
+  if (shape_.hosts() > 1 && shape_.position_of(rank) == 0) {
+    auto opened = TcpLinks::open(std::exchange(here.links, {}));
+    RONDE_RETURN_IF_ERROR(opened.status());
+    links = std::move(*opened);
+  }
+  return std::unique_ptr<Job>(std::make_unique<LocalMember>(shared_from_this(), rank, shape_, hub_,
+                                                            std::move(*board), std::move(doorbells),
+                                                            std::move(links)));
+}
+
+}  // namespace ronde::runtime

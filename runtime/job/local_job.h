@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job whose ranks are engines in this process: memory instead of MPI, the same board protocol.
+// Tests of the whole runtime use it, and so does a process that was not started by mpirun.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "collectives/transport/local.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/job/job.h"
+#include "runtime/links/frame_socket.h"
+#include "runtime/links/tree.h"
+
+namespace ronde::runtime {
+
+// What the engines of the job share. They own it together. join() and allgather() block until all
+// ranks have called them, or a deadline has passed.
+//
+// Thread safety: every function may be called from any thread.
+class LocalJob : public std::enable_shared_from_this<LocalJob> {
+ public:
+  // All ranks share one host.
+  static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size);
+  // Each host of `shape` has a board of its own, and the leaders exchange messages over socket
+  // pairs, as leaders of processes do over TCP. `fan_in` is that of the tree of the hosts; `hub`
+  // carries messages between the ranks (without one the job makes its own).
+  static base::Result<std::shared_ptr<LocalJob>> create(
+      const collectives::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
+      std::shared_ptr<collectives::LocalHub> hub = nullptr);
+
+  [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
+
+  // Waits until every rank has joined with the same shared settings.
+  base::Result<std::unique_ptr<Job>> join(std::int32_t rank, const base::Config& config,
+                                          const base::Clock& clock);
+
+  // Returns every rank's bytes of round `round`; each rank counts its rounds. Only ranks that have
+  // joined may call it.
+  base::Result<std::vector<std::vector<std::byte>>> allgather(std::int32_t rank,
+                                                              std::uint64_t round,
+                                                              std::span<const std::byte> mine,
+                                                              base::Nanoseconds timeout);
+
+ private:
+  struct Round {
+    std::vector<std::optional<std::vector<std::byte>>> parts;  // by rank
+    std::int32_t read = 0;                                     // how many ranks have read it
+  };
+  // What the ranks of one host share.
+  struct Host {
+    collectives::EventFds event_fds;
+    std::shared_ptr<collectives::SharedMemory> memory;
+    LinkEnds links;  // until the leader takes them
+  };
+
+  explicit LocalJob(const collectives::JobShape& shape) : shape_(shape) {}
+  base::Status make_hosts(std::int32_t fan_in) RONDE_REQUIRES(mutex_);
+  base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
+  base::Result<std::unique_ptr<Job>> make_member(std::int32_t rank) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] bool all_joined() const RONDE_REQUIRES(mutex_);
+  base::Status wait_for_all(base::Nanoseconds timeout) RONDE_REQUIRES(mutex_);
+
+  const collectives::JobShape shape_;
+  base::Mutex mutex_;
+  std::condition_variable_any joined_;
+  std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);
+  base::Status failure_
+      RONDE_GUARDED_BY(mutex_);  // why the ranks did not all join; afterwards none can
+  bool has_boards_ RONDE_GUARDED_BY(mutex_) = false;
+  std::vector<Host> hosts_ RONDE_GUARDED_BY(mutex_);
+  std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Round> rounds_ RONDE_GUARDED_BY(mutex_);
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The meeting's loop, which steps a search for the parent and a reception of the children together.
+#include "runtime/links/meeting.h"
+
+#include <poll.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/config.h"
+#include "base/numbers.h"
+#include "runtime/links/child_reception.h"
+#include "runtime/links/parent_search.h"
+
+namespace ronde::runtime {
+
+namespace {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::Result;
+using base::Status;
+
+// A wait reads the clock at least this often, because a test may move its clock.
+constexpr std::int64_t kPollSliceMs = 20;
+// How many ports are tried: one that is free on one address may be in use on another.
+constexpr int kPortTries = 16;
+constexpr std::size_t kMostNamed = 4;
+
+constexpr const char* kAdvice =
+    ": check the firewall between them, or choose the network with RONDE_INTERFACE";
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// "host 2 (node7, 10.0.0.3:4711)".
+std::string describe(std::int32_t host, const LeaderAddress& leader) {
+  return "host " + std::to_string(host) + " (" + leader.host_name + ", " +
+         joined(leader.addresses) + ")";
+}
+
+const LeaderAddress& leader_of(std::span<const LeaderAddress> leaders, std::int32_t host) {
+  return leaders[base::narrow<std::size_t>(host)];
+}
+
+int poll_milliseconds(const Clock& clock, Instant deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
+  return base::narrow<int>(std::clamp<std::int64_t>(left, 0, kPollSliceMs));
+}
+
+Result<std::vector<Endpoint>> endpoints_of(std::int32_t host, const LeaderAddress& leader) {
+  std::vector<Endpoint> endpoints;
+  for (const std::string& text : leader.addresses) {
+    const auto endpoint = parse_endpoint(text);
+    if (!endpoint) {
+      return Status::error(Code::kInternal, "host " + std::to_string(host) + " (" +
+                                                leader.host_name + ") told '" + text +
+                                                "' as its address")
+          .with_rank(leader.rank);
+    }
+    endpoints.push_back(*endpoint);
+  }
+  return endpoints;
+}
+
+// Both sides of a leader's meeting. They are stepped together, so a leader never waits for its
+// parent before it serves its children, and no order of arrival makes hosts wait for each other.
+struct Sides {
+  ParentSearch* search;  // null: this is the root
+  ChildReception* reception;
+
+  [[nodiscard]] bool done() const {
+    return (search == nullptr || search->done()) && reception->done();
+  }
+};
+
+Status run(const Sides& sides, const Clock& clock, Instant deadline) {
+  std::vector<pollfd> entries;
+  bool begun = false;  // the first round has nothing to wait for yet
+  while (!sides.done() && clock.now() < deadline) {
+    entries.clear();
+    if (sides.search != nullptr) sides.search->watch(entries);
+    const std::size_t searched = entries.size();
+    sides.reception->watch(entries);
+    const int timeout = begun ? poll_milliseconds(clock, deadline) : 0;
+    begun = true;
+    if (::poll(entries.data(), entries.size(), timeout) < 0) {
+      if (errno == EINTR) continue;
+      return Status::system("could not wait for the leaders of the other hosts", errno);
+    }
+    const Instant now = clock.now();
+    const std::span<const pollfd> all(entries);
+    if (sides.search != nullptr) sides.search->step(all.first(searched), now);
+    RONDE_RETURN_IF_ERROR(sides.reception->step(all.subspan(searched), now));
+  }
+  return {};
+}
+
+Status no_parent(const ParentSearch& search, std::int32_t host, std::int32_t parent,
+                 std::span<const LeaderAddress> leaders) {
+  const LeaderAddress& above = leader_of(leaders, parent);
+  return Status::error(Code::kDeadline, describe(host, leader_of(leaders, host)) +
+                                            " could not connect to host " + std::to_string(parent) +
+                                            " (" + above.host_name + "; tried " + search.tried() +
+                                            ")" + kAdvice)
+      .with_rank(above.rank);
+}
+
+Status no_children(const ChildReception& reception, std::int32_t host,
+                   std::span<const LeaderAddress> leaders) {
+  const std::vector<std::int32_t> missing = reception.missing();
+  std::string names;
+  for (std::size_t i = 0; i < std::min(missing.size(), kMostNamed); ++i) {
+    names += (i == 0 ? "" : ", ") + describe(missing[i], leader_of(leaders, missing[i]));
+  }
+  if (missing.size() > kMostNamed) {
+    names += " and " + std::to_string(missing.size() - kMostNamed) + " more";
+  }
+  return Status::error(Code::kDeadline, names + " did not connect to " +
+                                            describe(host, leader_of(leaders, host)) + " in time" +
+                                            kAdvice)
+      .with_rank(leader_of(leaders, missing.front()).rank);
+}
+
+}  // namespace
+
+Result<JobSecret> make_job_secret() {
+  JobSecret secret{};
+  // The kernel returns so few bytes whole or not at all.
+  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
+    return Status::system("could not get random bytes", errno);
+  }
+  return secret;
+}
+
+Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
+                                            const Keepalive& keepalive) {
+  const auto all = list_interfaces();
+  RONDE_RETURN_IF_ERROR(all.status());
+  const auto chosen = choose_addresses(
+      *all, wanted_interfaces(wanted, base::Config::process_environment()), host_name);
+  RONDE_RETURN_IF_ERROR(chosen.status());
+  LeaderMeeting meeting;
+  meeting.keepalive_ = keepalive;
+  Status trouble;
+  for (const IpFamily family : {IpFamily::kV4, IpFamily::kV6}) {
+    const Status status = meeting.listen_on_family(*chosen, family);
+    if (!status.ok()) trouble = status;
+  }
+  if (meeting.listeners_.empty()) return trouble;
+  return meeting;
+}
+
+Status LeaderMeeting::listen_on_family(std::span<const InterfaceAddress> chosen, IpFamily family) {
+  Status trouble;
+  for (int attempt = 0; attempt < kPortTries; ++attempt) {
+    std::vector<Listener> opened;
+    std::uint16_t port = 0;
+    bool all = true;
+    for (const InterfaceAddress& one : chosen) {
+      if (one.address.family != family) continue;
+      auto socket = listen_on({one.address, port}, one.index);
+      const auto end = socket.ok() ? own_end(*socket) : std::nullopt;
+      if (!end) {
+        // The address may have been removed, or not be usable yet.
+        all = false;
+        trouble = socket.status();
+        continue;
+      }
+      port = end->port;
+      opened.push_back({one, *end, std::move(*socket)});
+    }
+    const bool last = attempt + 1 == kPortTries;
+    if (!all && !last) continue;
+    std::move(opened.begin(), opened.end(), std::back_inserter(listeners_));
+    return all ? Status() : trouble;
+  }
+  return trouble;
+}
+
+std::vector<std::string> LeaderMeeting::addresses() const {
+  std::vector<std::string> texts;
+  texts.reserve(listeners_.size());
+  for (const Listener& listener : listeners_) texts.push_back(text_of(listener.endpoint));
+  return texts;
+}
+
+Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
+                                     std::span<const LeaderAddress> leaders,
+                                     const JobSecret& secret, const Clock& clock, Instant deadline,
+                                     const base::Log& log) {
+  base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
+  const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
+  const LeaderHello hello{kLeaderProtocolVersion, host, secret};
+
+  std::vector<InterfaceAddress> mine;
+  std::vector<const collectives::FileDescriptor*> sockets;
+  std::uint32_t link_local_index = 0;
+  for (const Listener& listener : listeners) {
+    mine.push_back(listener.on);
+    sockets.push_back(&listener.socket);
+    if (is_link_local(listener.on.address)) link_local_index = listener.on.index;
+  }
+  std::vector<ExpectedChild> children;
+  for (const std::int32_t child : tree.children_of(host)) {
+    children.push_back({child, leader_of(leaders, child).host_name});
+  }
+  if (children.empty()) sockets.clear();
+  ChildReception reception(std::move(sockets), std::move(children), hello, keepalive_);
+
+  std::optional<ParentSearch> search;
+  const bool root = host == HostTree::kRoot;
+  const std::int32_t parent = root ? -1 : tree.parent_of(host);
+  if (!root) {
+    const LeaderAddress& above = leader_of(leaders, parent);
+    auto theirs = endpoints_of(parent, above);
+    RONDE_RETURN_IF_ERROR(theirs.status());
+    search.emplace(SearchPlan{parent, above.host_name, order_by_nearness(std::move(*theirs), mine),
+                              hello, link_local_index, keepalive_});
+  }
+  const Sides sides{search ? &*search : nullptr, &reception};
+  const Status status = run(sides, clock, deadline);
+  reception.report(log);
+  RONDE_RETURN_IF_ERROR(status);
+  if (search && !search->done()) return no_parent(*search, host, parent, leaders);
+  if (!reception.done()) return no_children(reception, host, leaders);
+  return LinkEnds{search ? search->take() : std::nullopt, reception.take()};
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Polling of the ranks' announcement streams, and the shared decision stream, whose readers may
+// have left.
+#include "runtime/negotiate/board_desk.h"
+
+#include <utility>
+
+#include "base/numbers.h"
+
+namespace ronde::runtime {
+
+using base::Result;
+using base::Status;
+
+BoardDesk::BoardDesk(collectives::Board board)
+    : board_(std::move(board)), decisions_(board_.decision_writer()) {
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    announcements_.push_back(board_.announce_reader(position));
+  }
+}
+
+Result<int> BoardDesk::take_announcements(const TakeAnnouncement& take) {
+  int work = 0;
+  for (std::size_t position = 0; position < announcements_.size(); ++position) {
+    while (true) {
+      const auto bytes = announcements_[position].poll();
+      RONDE_RETURN_IF_ERROR(bytes.status());
+      if (!bytes->has_value()) break;
+      RONDE_RETURN_IF_ERROR(take(base::narrow<std::int32_t>(position), **bytes));
+      ++work;
+    }
+  }
+  return work;
+}
+
+Result<int> BoardDesk::take_ready(const TakeReady& take) {
+  int work = 0;
+  while (const auto entry = board_.pop_ready()) {
+    RONDE_RETURN_IF_ERROR(take(base::narrow<std::int32_t>(*entry)));
+    ++work;
+  }
+  return work;
+}
+
+Status BoardDesk::flush() {
+  auto flushed = decisions_.flush();
+  if (flushed.ok() && !*flushed) {
+    detach_closed();
+    flushed = decisions_.flush();
+  }
+  RONDE_RETURN_IF_ERROR(flushed.status());
+  drained_ = *flushed;
+  if (!decisions_.take_added()) return {};
+  // The leader itself needs no ring: it reads the decisions in the same step of its agent.
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    if (position != board_.rank()) board_.doorbell(position).ring();
+  }
+  return {};
+}
+
+// A rank that has left reads no further decisions, whether it left after its own departure, its
+// leader's or the coordinator's. It rings when it leaves, so that flush() runs again.
+void BoardDesk::detach_closed() {
+  for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+    if (board_.state(position) == collectives::PresenceState::kClosed) decisions_.detach(position);
+  }
+}
+
+}  // namespace ronde::runtime

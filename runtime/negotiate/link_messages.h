@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages between the leaders of hosts, one in each frame of a link. Plain values and pure
+// functions.
+//
+// Up the tree go the announcements of ranks, unchanged, and what a whole subtree has in common:
+// that all of its ranks are ready for a planned entry, and which had arrived at one that was
+// closed. A node sends these once for itself and everything below it, so that the root does not
+// read more when there are more hosts. Down go the decisions, unchanged. A failure goes in both
+// directions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/board/board.h"
+
+namespace ronde::runtime {
+
+// An encoded announcement of this rank.
+struct RelayedAnnouncement {
+  std::int32_t rank = 0;
+  std::vector<std::byte> announcement;
+};
+
+// All ranks of this subtree have counted themselves in on this entry.
+struct ReadyReport {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;
+};
+
+// The answer to a CloseDecision: how many ranks of this subtree had counted themselves in before,
+// and which, as far as it is known (exact for ranks that have stopped submitting).
+struct ClosedReport {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;  // the new one
+  std::uint32_t arrived = 0;
+  std::vector<std::int64_t> ranks;
+};
+
+// An encoded decision.
+struct RelayedDecision {
+  std::vector<std::byte> decision;
+};
+
+// "Are you running?", and the answer. The kernel keeps the connection of a stopped process alive,
+// so only an answer of the process itself shows that it runs.
+struct RollCall {
+  bool answer = false;
+};
+
+// The last message of a leader that closes its engine: the end of its connection is no failure.
+struct GoodBye {};
+
+using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
+                                 RollCall, GoodBye, collectives::FailureRecord>;
+
+// Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
+// an error (kInternal) that names the byte, and uses no more memory than the message is long.
+[[nodiscard]] std::vector<std::byte> encode(const LinkMessage& message);
+base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes);
+
+}  // namespace ronde::runtime

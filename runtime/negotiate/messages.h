@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages between ranks and their coordinator, and their bytes. Plain values and pure
+// functions.
+//
+// Announcements go from a rank to the coordinator. Decisions go from the coordinator to every rank,
+// in one order that is the same everywhere: the order of the job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "runtime/tensors/signature.h"
+
+namespace ronde::runtime {
+
+// ---- announcements ----
+
+// "Tensor `name` is ready here, and this is what I think it is."
+struct RequestAnnouncement {
+  std::string name;
+  std::string place;  // "file:line" of the caller; may be empty
+  Signature signature;
+};
+
+// "My engine is closing: I shall not submit anything more." Forced: "... and I do not wait for what
+// I have submitted either."
+struct ClosingAnnouncement {
+  bool forced = false;
+};
+
+// "I have been waiting for this tensor for long." Failed: "... for so long that the job has
+// failed."
+struct StalledAnnouncement {
+  std::string name;
+  std::int64_t waited_ns = 0;
+  bool failed = false;
+};
+
+using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement>;
+
+// ---- decisions ----
+
+// Entry `entry` of the plan no longer stands for a tensor.
+struct EvictDecision {
+  std::int32_t entry = 0;
+};
+
+// From now on no rank arrives at a generation of this entry that is older than this one. It is sent
+// to the leaders of other hosts, which answer with a ClosedReport and do not pass it to their
+// ranks.
+struct CloseDecision {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;
+};
+
+// This tensor failed, on every rank that has submitted it.
+struct ErrorDecision {
+  std::string name;
+  base::Code code = base::Code::kInternal;
+  std::string text;
+  std::string place;
+  std::int32_t rank = -1;
+};
+
+// A warning about this tensor for every rank: those that wait for it, and those it waits for.
+struct NoticeDecision {
+  std::string name;
+  std::string text;
+};
+
+// Every rank executes these together, after all batches with a lower sequence number.
+struct BatchDecision {
+  std::uint64_t sequence = 0;
+  std::vector<BatchItem> items;
+};
+
+// This rank has left the job; nothing can be agreed any more.
+struct DepartedDecision {
+  std::int32_t rank = 0;
+};
+
+using Decision = std::variant<BindDecision, EvictDecision, CloseDecision, ErrorDecision,
+                              NoticeDecision, BatchDecision, DepartedDecision>;
+
+// Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
+// an error (kInternal) that names the byte, and uses no more memory than the message is long.
+[[nodiscard]] std::vector<std::byte> encode(const Announcement& announcement);
+[[nodiscard]] std::vector<std::byte> encode(const Decision& decision);
+base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes);
+base::Result<Decision> decode_decision(std::span<const std::byte> bytes);
+
+}  // namespace ronde::runtime

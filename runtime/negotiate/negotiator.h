@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The negotiation, as a pure object: announcements go in, decisions come out. It knows no clock, no
+// thread and no memory of others; the arrival words of the plan are behind an interface.
+//
+// A tensor becomes ready in one of two ways:
+//   planned   its name has an entry of the plan. Ranks count themselves in on the entry's arrival
+//             word; the last one reports the entry (on_entry_ready). No name moves.
+//   in full   at least one rank sent a full request: the tensor is new there, or it differs from
+//             the plan. The entry's generation is closed, so that no rank can count itself in any
+//             more; those that had are `anonymous` in the pending record, the others send full
+//             requests. When all are accounted for, their statements are compared: the tensor gets
+//             an entry, or an error that every rank receives.
+//
+// The arrival words of other hosts are out of reach. Their leaders report, each for a subtree of
+// hosts: that all of its ranks have counted themselves in (on_subtree_ready); and, asked by a
+// CloseDecision, which had when the generation was closed (on_closed). While such answers are
+// missing no rank is reported as late.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/numbers.h"
+#include "runtime/negotiate/disagreement.h"
+#include "runtime/negotiate/messages.h"
+#include "runtime/tensors/signature.h"
+
+namespace ronde::runtime {
+
+// The arrival words of the plan that the coordinator can reach: one per entry, each a generation
+// and a count. Ranks change them at any time; the implementation makes each call atomic.
+class ArrivalWords {
+ public:
+  virtual ~ArrivalWords() = default;
+  // From now on ranks can arrive only at this generation, whose count is 0. Returns how many ranks
+  // had arrived at the generation before.
+  virtual std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) = 0;
+  // Sets the count of a complete entry back to 0.
+  virtual void reset(std::int32_t entry) = 0;
+  virtual std::uint32_t count(std::int32_t entry) = 0;
+  // Whether this rank counted itself in since `last_batch`, the last one with this entry (0: none).
+  // Exact once the rank has stopped submitting, a hint before. Always false for ranks of other
+  // hosts, whose words are out of reach.
+  virtual bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) = 0;
+};
+
+// Thread safety: none; only the coordinator's agent uses it. `arrivals` must outlive it.
+class Negotiator {
+ public:
+  // Where arrivals come from: ranks whose words are within reach, and subtrees that report.
+  struct Reporters {
+    std::int32_t ranks_here = 0;
+    std::int32_t subtrees = 0;
+  };
+
+  // For a job whose ranks' words are all within reach.
+  Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals)
+      : Negotiator(ranks, Reporters{ranks, 0}, plan_capacity, arrivals) {}
+  Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
+             ArrivalWords& arrivals);
+
+  void on_request(std::int32_t rank, const RequestAnnouncement& request);
+  // The last of the ranks within reach has arrived at this entry.
+  void on_entry_ready(std::int32_t entry);
+  void on_subtree_ready(std::int32_t entry, std::uint32_t generation);
+  // A subtree answers a CloseDecision: how many of its ranks had arrived before, and which.
+  void on_closed(std::int32_t entry, std::uint32_t generation, std::uint32_t arrived,
+                 std::span<const std::int64_t> ranks);
+  // Forced: the rank no longer waits for the tensors it has submitted.
+  void on_closing(std::int32_t rank, bool forced);
+
+  // What was decided since the last call, in the order of the job.
+  std::vector<Decision> take_decisions();
+
+  // While devices are held back, tensors of a device are passed over.
+  void hold_devices_back(bool held) { devices_held_ = held; }
+  [[nodiscard]] bool has_ready() const {
+    return std::any_of(ready_.begin(), ready_.end(),
+                       [this](const Ready& ready) { return may_go(ready.tensor); });
+  }
+  // The next batch, of at most `limit` bytes or one tensor, of what is ready on every rank; nothing
+  // if no tensor is. The decisions made before must be taken (and sent) first.
+  std::optional<BatchDecision> next_batch(base::Bytes limit);
+
+  // For the report of a stall: which ranks wait for this tensor, and for which it waits. Nothing if
+  // no rank waits.
+  struct Waiting {
+    std::vector<std::int32_t> ready;
+    std::vector<std::int32_t> missing;
+  };
+  [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
+  // Asks the other hosts which ranks wait for this tensor, where that is not known here. True: all
+  // is known, call waiting_for(). False: call it again when answers have arrived.
+  [[nodiscard]] bool find_out(const std::string& name);
+
+ private:
+  enum class EntryState : std::uint8_t { kFree, kBound, kUnbound };
+  struct Entry {
+    EntryState state = EntryState::kFree;
+    std::uint32_t generation = 0;
+    bool is_ready = false;     // complete, and not yet in a batch
+    std::int32_t reports = 0;  // how many reporters are ready for the present step
+    bool here = false;         // the ranks within reach are one of them
+    std::string name;
+    std::string place;
+    AgreedTensor tensor;
+    std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
+    std::list<std::int32_t>::iterator use;
+  };
+  struct Pending {
+    std::int32_t entry = -1;
+    std::vector<std::optional<Statement>> statements;  // by rank
+    std::uint32_t requests = 0;                        // how many ranks have made one
+    // Ranks that had counted themselves in on the entry when its generation was closed, and what
+    // they had agreed to then.
+    std::uint32_t anonymous = 0;
+    std::int32_t awaited = 0;  // how many subtrees must still answer and may add to `anonymous`
+    std::set<std::int64_t> anonymous_elsewhere;  // ranks of other hosts
+    AgreedTensor anonymous_tensor;
+    std::string anonymous_place;
+  };
+  struct Ready {
+    std::int32_t entry = -1;
+    bool planned = false;  // the arrival word still holds the count
+    std::string name;
+    AgreedTensor tensor;
+  };
+  using Pendings = std::map<std::string, Pending>;
+
+  [[nodiscard]] bool may_go(const AgreedTensor& tensor) const {
+    return !devices_held_ || !on_device(tensor.signature);
+  }
+  Entry& entry_at(std::int32_t entry);
+  // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
+  Pendings::iterator unbind(std::int32_t entry);
+  void report_ready(std::int32_t entry);
+  static void forget_reports(Entry& entry);
+  void settle(Pendings::iterator pending);
+  void resolve(Pendings::iterator pending);
+  void fail(Pendings::iterator pending, base::Code code, const std::string& text,
+            const std::string& place, std::int32_t rank);
+  [[nodiscard]] std::int32_t bind(const std::string& name, std::int32_t entry, AgreedTensor tensor,
+                                  std::string place);
+  [[nodiscard]] std::int32_t take_free_entry();
+  void release_entry(std::int32_t entry);
+  [[nodiscard]] bool has_arrived(std::int32_t rank, std::int32_t entry) const {
+    return arrivals_.has_arrived(rank, entry,
+                                 entries_.at(static_cast<std::size_t>(entry)).last_batch);
+  }
+  [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
+  [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
+  // Fails tensors that can never complete because a rank is closing, and lets ranks depart for
+  // which nothing is left to do.
+  void sweep();
+
+  std::int32_t ranks_;
+  Reporters reporters_;
+  std::int64_t capacity_;
+  ArrivalWords& arrivals_;
+  std::vector<Entry> entries_;
+  std::vector<std::int32_t> free_;
+  std::list<std::int32_t> use_order_;  // bound entries, least recently used first
+  std::map<std::string, std::int32_t> entry_of_name_;
+  Pendings pendings_;
+  std::vector<Ready> ready_;
+  bool devices_held_ = false;
+  std::vector<Decision> decisions_;
+  std::uint64_t next_sequence_ = 1;
+  enum class Leaving : std::uint8_t { kNo, kClosing, kForced, kDeparted };
+  std::vector<Leaving> leaving_;
+  bool anyone_leaving_ = false;
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control node of every host but the first: passes announcements of the ranks of its host, and
+// of the hosts below it in the tree, to its parent, and decisions from the parent to both. What a
+// whole subtree has in common goes up once (link_messages.h). Touches the board of its host and the
+// links; starts no thread and never blocks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/board/board.h"
+#include "collectives/two_level/job_shape.h"
+#include "runtime/negotiate/board_desk.h"
+#include "runtime/negotiate/control_node.h"
+#include "runtime/negotiate/links.h"
+#include "runtime/negotiate/messages.h"
+
+namespace ronde::runtime {
+
+// Thread safety: none; only the agent of the host's leader uses it.
+class Relay final : public ControlNode {
+ public:
+  // `links` must have a parent; `links` and `shape` must outlive the relay.
+  Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
+        Links& links);
+
+  base::Result<int> step(bool data_plane_idle) override;
+  [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
+  [[nodiscard]] bool waits_for_idle() const override { return false; }
+  [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
+
+ private:
+  // How much of the subtree is ready for an entry: this host and each child report once a step.
+  struct Ready {
+    std::uint32_t generation = 0;
+    std::int32_t reports = 0;
+    bool here = false;  // this host has reported
+  };
+  // The answers to a CloseDecision that have arrived, added up.
+  struct Closing {
+    ClosedReport report;
+    std::int32_t awaited = 0;
+  };
+
+  base::Status on_message(Links::From from, const LinkMessage& message);
+  base::Status on_ready_here(std::int32_t entry);
+  base::Status on_ready(const ReadyReport& report);
+  base::Status on_closed(const ClosedReport& report);
+  base::Status on_decision(const RelayedDecision& relayed);
+  void on_batch(const BatchDecision& batch);
+  base::Status on_close(const CloseDecision& close);
+  base::Status on_departed(std::int32_t rank);
+  base::Status on_lost(const Links::Lost& lost, bool data_plane_idle);
+  [[nodiscard]] base::Status check_entry(std::int64_t entry) const;
+
+  const collectives::JobShape& shape_;
+  const std::int32_t host_;
+  BoardDesk desk_;
+  Links& links_;
+  std::vector<Ready> ready_;                 // by entry, as long as the highest that was used
+  std::vector<std::uint64_t> last_batches_;  // by entry: the last batch with it
+  std::map<std::int32_t, Closing> closing_;  // by entry
+  bool links_drained_ = true;
+  bool somebody_left_ = false;  // a rank has left, so neighbours may close their connections
+};
+
+// Whether the end of a neighbour's connection is a failure. It is none once a rank has left,
+// because then nothing is agreed any more and every leader closes when its own rank is done; but a
+// connection that ends in the middle of a batch without a GoodBye is.
+[[nodiscard]] bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle);
+// The error with which a lost connection ends the job.
+[[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
+                                          const Links::Lost& lost);
+// The error for a neighbour that has not answered a roll call while `late` waits for it.
+[[nodiscard]] base::Status silent_neighbour(const collectives::JobShape& shape,
+                                            const Links::Lost& silent, const std::string& late);
+
+}  // namespace ronde::runtime

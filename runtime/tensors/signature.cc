@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparison, arithmetic and texts of signatures.
+#include "runtime/tensors/signature.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <sstream>
+
+namespace ronde::runtime {
+
+namespace {
+
+// Scale factors are compared as bits: a NaN agrees with itself, and 0.0 is not -0.0.
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+std::string number(double value) {
+  std::ostringstream text;
+  text.precision(17);
+  text << value;
+  return text.str();
+}
+
+std::string shape_text(const Signature& signature) {
+  if (!signature.members.empty()) {
+    return tensors_text(signature.members.size()) + ", " + std::to_string(signature.shape.front()) +
+           " elements";
+  }
+  if (signature.operation != Operation::kAllToAll || signature.shape.empty()) {
+    return base::to_string(signature.shape);
+  }
+  std::string text = "[*";
+  for (std::size_t i = 1; i < signature.shape.size(); ++i) {
+    text += ", " + std::to_string(signature.shape[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) {
+  switch (operation) {
+    case Operation::kAllreduce:
+      return "allreduce";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAllgather:
+      return "allgather";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAllToAll:
+      return "all_to_all";
+    case Operation::kDeviceBarrier:
+      return "device barrier";
+  }
+  return "unknown operation";
+}
+
+bool operator==(const Signature& a, const Signature& b) {
+  return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         (a.device < 0) == (b.device < 0) && same_bits(a.prescale, b.prescale) &&
+         same_bits(a.postscale, b.postscale) && a.compression == b.compression &&
+         a.shape == b.shape && a.splits == b.splits && a.members == b.members;
+}
+
+bool has_rows(Operation operation) {
+  return operation == Operation::kAllgather || operation == Operation::kReduceScatter ||
+         operation == Operation::kAllToAll;
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
+}
+
+bool is_barrier(Operation operation) {
+  return operation == Operation::kBarrier || operation == Operation::kDeviceBarrier;
+}
+
+bool on_device(const Signature& signature) {
+  return signature.device >= 0 || signature.operation == Operation::kDeviceBarrier;
+}
+
+Signature normalized(Signature signature) {
+  if (is_barrier(signature.operation)) {
+    Signature plain;
+    plain.operation = signature.operation;
+    if (signature.operation == Operation::kDeviceBarrier) plain.device = signature.device;
+    return plain;
+  }
+  if (!reduces(signature.operation)) {
+    signature.op = base::ReduceOp::kAverage;
+    signature.prescale = 1.0;
+    signature.postscale = 1.0;
+    signature.compression = base::Compression::kNone;
+  }
+  if (signature.operation != Operation::kAllreduce) signature.on_board = false;
+  if (signature.operation != Operation::kReduceScatter) signature.splits.clear();
+  if (signature.operation != Operation::kBroadcast) signature.root = 0;
+  return signature;
+}
+
+bool agree(const Signature& a, const Signature& b) {
+  if (a.operation != Operation::kAllgather && a.operation != Operation::kAllToAll) return a == b;
+  if (a.shape.empty() || b.shape.empty()) return a == b;
+  Signature same_rows = b;
+  same_rows.shape[0] = a.shape[0];
+  return a == same_rows;
+}
+
+std::string describe(const Signature& signature) {
+  std::string text(name_of(signature.operation));
+  if (is_barrier(signature.operation)) return text;
+  if (!signature.members.empty()) text = "grouped " + text;
+  text += '(';
+  if (reduces(signature.operation)) text += std::string(name_of(signature.op)) + ", ";
+  if (signature.operation == Operation::kBroadcast) {
+    text += "root " + std::to_string(signature.root) + ", ";
+  }
+  text += std::string(base::name_of(signature.dtype)) + ", " + shape_text(signature);
+  if (!signature.splits.empty()) text += ", splits " + base::to_string(signature.splits);
+  if (signature.prescale != 1.0) text += ", prescale " + number(signature.prescale);
+  if (signature.postscale != 1.0) text += ", postscale " + number(signature.postscale);
+  if (signature.compression != base::Compression::kNone) {
+    text += ", compression " + std::string(base::name_of(signature.compression));
+  }
+  // Each rank numbers its own devices, so ranks cannot disagree about the number.
+  if (signature.device >= 0) text += ", on a device";
+  return text + ')';
+}
+
+base::Bytes payload_of(const AgreedTensor& tensor) {
+  const Signature& signature = tensor.signature;
+  if (is_barrier(signature.operation)) return base::Bytes(0);
+  base::Shape shape = signature.shape;
+  if (signature.operation == Operation::kAllgather && !shape.empty()) {
+    base::Elements rows;
+    for (const std::int64_t dimension : tensor.first_dimensions) {
+      rows += base::Elements(dimension);
+    }
+    shape[0] = rows.value();
+  }
+  return base::bytes_of(base::elements_of(shape).value(), signature.dtype).value();
+}
+
+std::int64_t rows_of_rank(const Signature& signature, std::int32_t rank, std::int32_t size) {
+  if (!signature.splits.empty()) return signature.splits.at(base::narrow<std::size_t>(rank));
+  const std::int64_t rows = signature.shape.front();
+  return rows / size + (rank < rows % size ? 1 : 0);
+}
+
+std::int64_t rows_before_rank(const Signature& signature, std::int32_t rank, std::int32_t size) {
+  if (signature.splits.empty()) {
+    const std::int64_t rows = signature.shape.front();
+    return rows / size * rank + std::min<std::int64_t>(rank, rows % size);
+  }
+  std::int64_t before = 0;
+  for (std::int32_t r = 0; r < rank; ++r) before += rows_of_rank(signature, r, size);
+  return before;
+}
+
+base::Elements row_elements(const base::Shape& shape) {
+  base::Shape row = shape;
+  row.front() = 1;
+  return base::elements_of(row).value();
+}
+
+std::string tensors_text(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
+}
+
+std::string rank_list(const std::vector<std::int32_t>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
+  if (ranks.empty()) return "no rank";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
+}
+
+std::string seconds_text(base::Nanoseconds span) {
+  std::ostringstream text;
+  text.precision(3);
+  text << std::chrono::duration<double>(span).count() << " s";
+  return text.str();
+}
+
+}  // namespace ronde::runtime

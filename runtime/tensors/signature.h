@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a rank describes a tensor, what the ranks must agree on, and how the plan names it. Plain
+// values and pure functions: no clock, no I/O, no memory of tensors.
+//
+// Thread safety: values, as thread-safe as an int.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "base/numbers.h"
+#include "base/tensor.h"
+
+namespace ronde::runtime {
+
+enum class Operation : std::uint8_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kAllgather = 2,
+  kBarrier = 3,
+  kReduceScatter = 4,
+  kAllToAll = 5,
+  // A barrier among streams of devices. It is an operation of its own because a barrier has no
+  // memory whose place could tell the two apart.
+  kDeviceBarrier = 6,
+};
+
+[[nodiscard]] std::string_view name_of(Operation operation);
+
+// One tensor of a group.
+struct GroupMember {
+  std::string name;
+  base::Shape shape;
+
+  friend bool operator==(const GroupMember&, const GroupMember&) = default;
+};
+
+// Everything about a tensor but its name and its memory. Fields that an operation does not use keep
+// their defaults, so that plain equality compares what matters (see normalized).
+struct Signature {
+  Operation operation = Operation::kAllreduce;
+  base::DType dtype = base::DType::kF32;
+  base::ReduceOp op = base::ReduceOp::kAverage;
+  std::int32_t root = 0;
+  // Where its memory is; -1 means in host memory. Each rank numbers its own devices, so ranks
+  // compare only whether the memory is on a device.
+  std::int32_t device = -1;
+  std::int32_t priority = 0;  // not compared: the coordinator uses that of its own rank
+  // Allreduce: the tensor lies on the board and can be reduced in place. Not compared: where ranks
+  // differ, the tensor is not reduced in place (agree_on).
+  bool on_board = false;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  base::Compression compression = base::Compression::kNone;
+  base::Shape shape;  // a group has one dimension: the elements of all members
+  // Reduce-scatter: the rows of each rank; empty: shared as evenly as possible (rows_of_rank).
+  std::vector<std::int64_t> splits;
+  std::vector<GroupMember> members;  // in the order of the call; empty for a single tensor
+
+  friend bool operator==(const Signature& a, const Signature& b);
+};
+
+// True when the operation cuts or joins tensors along their first dimension.
+[[nodiscard]] bool has_rows(Operation operation);
+// True when the operation has a name but no memory.
+[[nodiscard]] bool is_barrier(Operation operation);
+// True when devices execute the tensor, and not the data plane of the CPUs.
+[[nodiscard]] bool on_device(const Signature& signature);
+// True when the operation computes, so that op, scale factors and compression have a meaning.
+[[nodiscard]] bool reduces(Operation operation);
+
+// The same signature with the fields its operation does not use at their defaults.
+[[nodiscard]] Signature normalized(Signature signature);
+
+// True when two ranks may submit one tensor with these signatures: they are equal, but for the
+// first dimension of an allgather or an all-to-all.
+[[nodiscard]] bool agree(const Signature& a, const Signature& b);
+
+// "allreduce(sum, f32, [128, 784])". Ranks need not agree on the rows of an all-to-all, so "*"
+// stands for them.
+[[nodiscard]] std::string describe(const Signature& signature);
+
+// A tensor that all ranks agreed on. `first_dimensions` has one number per rank for an allgather
+// and is empty otherwise. The rows of an all-to-all are not agreed on: the first dimension is 0
+// here, and each rank knows its own.
+struct AgreedTensor {
+  Signature signature;
+  std::vector<std::int64_t> first_dimensions;
+
+  friend bool operator==(const AgreedTensor&, const AgreedTensor&) = default;
+};
+
+// Entry `entry` of the plan now stands for this tensor.
+struct BindDecision {
+  std::int32_t entry = 0;
+  std::uint32_t generation = 0;
+  std::string name;
+  AgreedTensor tensor;
+};
+
+// One tensor of a batch: an entry of the plan or, where the plan had no room, everything about it.
+struct BatchItem {
+  std::int32_t entry = -1;
+  std::string name;
+  AgreedTensor tensor;
+};
+
+// The bytes that this tensor moves: for an allgather those of all ranks together, for an all-to-all
+// 0, because only each rank knows its own. Shapes were checked when they were submitted or decoded.
+[[nodiscard]] base::Bytes payload_of(const AgreedTensor& tensor);
+
+// The rows of a tensor that `rank` of `size` ranks gets from a reduce-scatter: its split, or an
+// even share, where the first ranks get one more each until the remainder is used up.
+// rows_before_rank(): how many rows all ranks before it get.
+[[nodiscard]] std::int64_t rows_of_rank(const Signature& signature, std::int32_t rank,
+                                        std::int32_t size);
+[[nodiscard]] std::int64_t rows_before_rank(const Signature& signature, std::int32_t rank,
+                                            std::int32_t size);
+// The elements of one row, that is, of the shape without its first dimension. The shape was checked
+// when it was submitted.
+[[nodiscard]] base::Elements row_elements(const base::Shape& shape);
+
+// "1 tensor", "3 tensors".
+[[nodiscard]] std::string tensors_text(std::size_t count);
+// "0", "0-2", "0, 2-3": ranks in ascending order.
+[[nodiscard]] std::string rank_list(const std::vector<std::int32_t>& ranks);
+// "rank 1" or "ranks 0-2".
+[[nodiscard]] std::string ranks_phrase(const std::vector<std::int32_t>& ranks);
+// "1.25 s": three significant digits.
+[[nodiscard]] std::string seconds_text(base::Nanoseconds span);
+
+}  // namespace ronde::runtime

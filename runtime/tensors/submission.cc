@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks of names, shapes, splits and memory that each operation asks for.
+#include "runtime/tensors/submission.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "collectives/board/arena.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+constexpr std::size_t kLongestName = 4096;
+
+Status wrong(const std::string& name, const std::string& what) {
+  return Status::error(Code::kInvalidArgument, "'" + name + "': " + what);
+}
+
+Status check_name(const std::string& name) {
+  if (!name.empty() && name.size() <= kLongestName) return {};
+  return Status::error(Code::kInvalidArgument,
+                       "a tensor's name has 1 to " + std::to_string(kLongestName) + " bytes");
+}
+
+Result<base::Bytes> bytes_of(const base::Shape& shape, base::DType dtype) {
+  const auto elements = base::elements_of(shape);
+  RONDE_RETURN_IF_ERROR(elements.status());
+  return base::bytes_of(*elements, dtype);
+}
+
+// Checks what an operation does with the values.
+Status check_arithmetic(const std::string& name, const Signature& is) {
+  if (!reduces(is.operation)) return {};
+  if (!base::is_defined(is.dtype, is.op)) {
+    return wrong(name, std::string(base::name_of(is.op)) + " is not defined for " +
+                           std::string(base::name_of(is.dtype)));
+  }
+  if (!base::is_floating(is.dtype) && (is.prescale != 1.0 || is.postscale != 1.0)) {
+    return wrong(name, "integers cannot be scaled: leave prescale and postscale at 1");
+  }
+  if (is.compression != base::Compression::kNone && is.dtype != base::DType::kF32) {
+    return wrong(name, "compression " + std::string(base::name_of(is.compression)) +
+                           " is for f32, not for " + std::string(base::name_of(is.dtype)) +
+                           ": set it to none");
+  }
+  return {};
+}
+
+// Checks that there is one number per rank and that they add up to the rows.
+Status check_splits(const std::string& name, const std::vector<std::int64_t>& splits,
+                    std::int64_t rows, std::int32_t size) {
+  if (!std::cmp_equal(splits.size(), size)) {
+    return wrong(name, "splits has " + std::to_string(splits.size()) + " numbers for " +
+                           std::to_string(size) + " ranks: give one for each");
+  }
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i] < 0) {
+      return wrong(name, "splits[" + std::to_string(i) + "] is " + std::to_string(splits[i]) +
+                             ": a number of rows is never negative");
+    }
+    // A split beyond the remaining rows is wrong however large it is; so the sum never overflows.
+    if (splits[i] > rows - sum) {
+      return wrong(name, "the splits " + base::to_string(splits) + " add up to more than the " +
+                             std::to_string(rows) + " rows of the tensor");
+    }
+    sum += splits[i];
+  }
+  if (sum == rows) return {};
+  return wrong(name, "the splits " + base::to_string(splits) + " add up to " + std::to_string(sum) +
+                         ", but the tensor has " + std::to_string(rows) + " rows");
+}
+
+// Checks the first dimension and the splits of operations that cut or join along it. Fills in the
+// splits of an all-to-all.
+Status check_rows(Submission& submission, std::int32_t size) {
+  const Signature& is = submission.signature;
+  if (!has_rows(is.operation)) return {};
+  const bool gathers = is.operation == Operation::kAllgather;
+  if (is.shape.empty()) {
+    return wrong(submission.name, "a scalar cannot be " +
+                                      std::string(gathers ? "gathered" : "split") +
+                                      ": give it a first dimension");
+  }
+  base::Shape row = is.shape;
+  row.front() = 1;
+  const auto row_bytes = bytes_of(row, is.dtype);
+  if (!row_bytes.ok()) return wrong(submission.name, "one row: " + row_bytes.status().message());
+  const std::int64_t rows = is.shape.front();
+  if (is.operation == Operation::kReduceScatter && !is.splits.empty()) {
+    return check_splits(submission.name, is.splits, rows, size);
+  }
+  if (is.operation != Operation::kAllToAll) return {};
+  if (!submission.splits.empty()) {
+    return check_splits(submission.name, submission.splits, rows, size);
+  }
+  if (rows % size != 0) {
+    return wrong(submission.name, std::to_string(rows) + " rows cannot be dealt evenly to " +
+                                      std::to_string(size) + " ranks: give splits");
+  }
+  submission.splits.assign(static_cast<std::size_t>(size), rows / size);
+  return {};
+}
+
+// Memory that is read or written, as [begin, end).
+struct Range {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+};
+
+bool disjoint(const Range& a, const Range& b) {
+  const std::less_equal<> up_to;
+  return a.begin == a.end || b.begin == b.end || up_to(a.end, b.begin) || up_to(b.end, a.begin);
+}
+
+// Checks the memory of one tensor. A reduce-scatter writes its own rows only; in place means that
+// the output is where these rows lie in the input.
+Status check_memory(const std::string& name, const Signature& is, const base::Shape& shape,
+                    const Submission::Memory& memory, std::int32_t rank, std::int32_t size) {
+  const auto bytes = bytes_of(shape, is.dtype);
+  if (!bytes.ok()) return wrong(name, bytes.status().message());
+  if (bytes->value() == 0) return {};
+  std::int64_t output_bytes = bytes->value();
+  std::int64_t in_place = 0;  // where in the input the output lies, if it lies there
+  if (is.operation == Operation::kReduceScatter) {
+    const std::int64_t row_bytes = bytes->value() / shape.front();
+    output_bytes = rows_of_rank(is, rank, size) * row_bytes;
+    in_place = rows_before_rank(is, rank, size) * row_bytes;
+  } else if (is.operation == Operation::kAllgather || is.operation == Operation::kAllToAll) {
+    output_bytes = 0;  // the result belongs to the work
+  }
+  if (memory.input == nullptr || (output_bytes > 0 && memory.output == nullptr)) {
+    return wrong(name, "the memory is a null pointer");
+  }
+  if (output_bytes == 0 || memory.output == memory.input + in_place) return {};
+  if (disjoint({memory.input, memory.input + bytes->value()},
+               {memory.output, memory.output + output_bytes})) {
+    return {};
+  }
+  return wrong(name, is.operation == Operation::kReduceScatter
+                         ? "the output lies in the input, but not at this rank's rows, " +
+                               std::to_string(in_place) +
+                               " bytes from its start: put it there, or outside"
+                         : "input and output overlap partly: make them equal or disjoint");
+}
+
+// What one member writes must not be read or written by another, because their order is undefined.
+Status check_apart(const Submission& group, const std::vector<base::TensorView>& views) {
+  struct Use {
+    Range range;
+    std::size_t member;
+    bool written;
+  };
+  std::vector<Use> uses;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const base::TensorView& view = views[i];
+    const std::int64_t bytes = view.bytes().value();
+    if (bytes == 0) continue;
+    uses.push_back({{view.output, view.output + bytes}, i, true});
+    if (view.input != view.output) uses.push_back({{view.input, view.input + bytes}, i, false});
+  }
+  std::sort(uses.begin(), uses.end(),
+            [](const Use& a, const Use& b) { return std::less<>()(a.range.begin, b.range.begin); });
+  // With uses sorted by their beginnings, each one need only be compared with two before it: the
+  // one that reaches furthest, and the written one that reaches furthest.
+  const Use* furthest = nullptr;
+  const Use* furthest_written = nullptr;
+  const auto further = [](const Use* old, const Use& one) {
+    return old == nullptr || std::less<>()(old->range.end, one.range.end) ? &one : old;
+  };
+  for (const Use& use : uses) {
+    const Use* const other = use.written ? furthest : furthest_written;
+    if (other != nullptr && !disjoint(other->range, use.range)) {
+      const auto& members = group.signature.members;
+      return wrong(members[use.member].name, "its memory overlaps with that of '" +
+                                                 members[other->member].name +
+                                                 "' in the same group: keep them apart");
+    }
+    furthest = further(furthest, use);
+    if (use.written) furthest_written = further(furthest_written, use);
+  }
+  return {};
+}
+
+base::TensorView view_of(const Signature& is, const base::Shape& shape,
+                         const Submission::Memory& memory) {
+  base::TensorView view;
+  view.input = memory.input;
+  view.output = memory.output;
+  view.dtype = is.dtype;
+  view.elements = base::elements_of(shape).value();
+  return view;
+}
+
+// Checks the members' memory, and fills in the shape of the whole.
+Result<std::vector<base::TensorView>> check_group(Submission& group, std::int32_t rank,
+                                                  std::int32_t size) {
+  Signature& is = group.signature;
+  if (is.operation != Operation::kAllreduce && is.operation != Operation::kBroadcast) {
+    return Status::error(Code::kUnsupported, "'" + group.name + "': there is no grouped " +
+                                                 std::string(name_of(is.operation)) +
+                                                 ": submit its tensors one by one");
+  }
+  base::check(is.members.size() == group.members.size(), "every member has its memory");
+  std::vector<base::TensorView> views;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < is.members.size(); ++i) {
+    const GroupMember& member = is.members[i];
+    RONDE_RETURN_IF_ERROR(check_name(member.name));
+    RONDE_RETURN_IF_ERROR(
+        check_memory(member.name, is, member.shape, group.members[i], rank, size));
+    views.push_back(view_of(is, member.shape, group.members[i]));
+    if (__builtin_add_overflow(sum, views.back().elements.value(), &sum)) sum = -1;
+    if (sum < 0 || !base::bytes_of(base::Elements(sum), is.dtype).ok()) {
+      return wrong(group.name, "its tensors together are more than 2^63 - 1 bytes");
+    }
+  }
+  is.shape = {sum};
+  RONDE_RETURN_IF_ERROR(check_apart(group, views));
+  return views;
+}
+
+Result<std::vector<base::TensorView>> check_views(Submission& submission, std::int32_t rank,
+                                                  std::int32_t size) {
+  const Signature& is = submission.signature;
+  if (is_barrier(is.operation)) return std::vector<base::TensorView>{};
+  RONDE_RETURN_IF_ERROR(check_arithmetic(submission.name, is));
+  if (is.operation == Operation::kBroadcast && (is.root < 0 || is.root >= size)) {
+    return wrong(submission.name, "root " + std::to_string(is.root) +
+                                      " is no rank of this job: use 0 to " +
+                                      std::to_string(size - 1));
+  }
+  if (!is.members.empty()) return check_group(submission, rank, size);
+  const Submission::Memory memory{submission.input, submission.output, submission.ready};
+  const auto bytes = bytes_of(is.shape, is.dtype);
+  if (!bytes.ok()) return wrong(submission.name, bytes.status().message());
+  RONDE_RETURN_IF_ERROR(check_rows(submission, size));
+  RONDE_RETURN_IF_ERROR(check_memory(submission.name, is, is.shape, memory, rank, size));
+  return std::vector<base::TensorView>{view_of(is, is.shape, memory)};
+}
+
+}  // namespace
+
+Result<Submission> group_of(std::vector<Submission> tensors) {
+  base::check(!tensors.empty(), "a group has at least one tensor");
+  Submission group;
+  group.name = "group of " + tensors.front().name;
+  group.place = tensors.front().place;
+  group.will_wait = tensors.front().will_wait;
+  group.signature = tensors.front().signature;
+  group.signature.shape.clear();
+  const Signature first = normalized(tensors.front().signature);
+  for (const Submission& tensor : tensors) {
+    const Signature is = normalized(tensor.signature);
+    Signature same_shape = is;
+    same_shape.shape = first.shape;
+    if (same_shape == first) continue;
+    return wrong(tensor.name, "it is " + describe(is) + ", but '" + tensors.front().name +
+                                  "', the first of its group, is " + describe(first) +
+                                  ": only shapes may differ within a group");
+  }
+  for (Submission& tensor : tensors) {
+    group.signature.members.push_back({tensor.name, std::move(tensor.signature.shape)});
+    group.members.push_back({tensor.input, tensor.output, tensor.ready});
+  }
+  return group;
+}
+
+Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
+                                        std::int32_t size) {
+  // A group's name is made from its first member's, which check_group() checks.
+  if (submission.signature.members.empty()) RONDE_RETURN_IF_ERROR(check_name(submission.name));
+  if (submission.signature.operation == Operation::kReduceScatter) {
+    submission.signature.splits = std::move(submission.splits);
+    submission.splits.clear();
+  }
+  submission.signature = normalized(std::move(submission.signature));
+  auto views = check_views(submission, rank, size);
+  RONDE_RETURN_IF_ERROR(views.status());
+  auto tensor = std::make_shared<LocalTensor>();
+  if (on_device(submission.signature)) {
+    for (const auto& member : submission.members) tensor->readiness.push_back(member.ready);
+    if (submission.members.empty()) tensor->readiness.push_back(submission.ready);
+  }
+  tensor->views = std::move(*views);
+  tensor->splits = std::move(submission.splits);
+  tensor->name = std::move(submission.name);
+  tensor->place = std::move(submission.place);
+  tensor->signature = std::move(submission.signature);
+  return tensor;
+}
+
+bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
+                         base::Bytes small) {
+  const Signature& is = tensor.signature;
+  if (is.operation != Operation::kAllreduce || is.device >= 0 ||
+      is.compression != base::Compression::kNone || tensor.bytes() <= small) {
+    return false;
+  }
+  return std::all_of(tensor.views.begin(), tensor.views.end(), [&](const base::TensorView& view) {
+    if (view.elements.value() == 0) return true;
+    return view.input == view.output &&
+           collectives::lies_in(arena, view.output, view.bytes().size());
+  });
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller hands to the engine, and the check of whether it can ever work, which runs before
+// the tensor is announced. Pure: reads the caller's numbers and addresses, never the memory there.
+//
+// Thread safety: every function may be called from any thread. The memory stays the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "runtime/tensors/signature.h"
+#include "runtime/tensors/tensor_table.h"
+
+namespace ronde::runtime {
+
+// One tensor that is ready here, or one group, as the caller describes it.
+struct Submission {
+  std::string name;
+  std::string place;  // "file:line" of the caller; may be empty
+  // A group's holds what its members have in common, and their names and shapes; check_submission()
+  // fills in the shape of the whole.
+  Signature signature;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  Readiness ready;  // used for memory of a device only
+  // All-to-all: the rows for each rank. Empty: the same number for every rank.
+  std::vector<std::int64_t> splits;
+  // A group has one for each member, in place of input, output and ready.
+  struct Memory {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    Readiness ready;
+  };
+  std::vector<Memory> members;
+  bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
+};
+
+// Makes one submission of several tensors (at least one), which are one unit from then on, named
+// "group of" and the first tensor's name. Returns an error that names the first tensor whose
+// operation, dtype, op, root, factors or compression differ from the first one's.
+base::Result<Submission> group_of(std::vector<Submission> tensors);
+
+// Returns the tensor that goes into the table, or an error that names the tensor (in a group: the
+// member) and tells the caller what to change.
+base::Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
+                                              std::int32_t size);
+
+// Whether a checked tensor may be reduced in place on the board, as far as this rank knows: it must
+// be an allreduce into its own input, of more than `small` bytes and without compression, and lie
+// in this rank's `arena`.
+[[nodiscard]] bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
+                                       base::Bytes small);
+
+}  // namespace ronde::runtime

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensor table: names in flight, the plan's entries as this rank knows them, stall queues.
+#include "runtime/tensors/tensor_table.h"
+
+#include <algorithm>
+
+#include "base/numbers.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::MutexLock;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// Whether this rank submits what the plan has for it. A tensor that is reduced in place must lie on
+// the board; any other may lie anywhere, so that a single rank that moves its tensor onto the board
+// does not have to send a full request in every step.
+bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
+  if (agreed.signature.on_board && !mine.on_board) return false;
+  if (agreed.first_dimensions.empty()) return agree(agreed.signature, mine);
+  Signature remembered = agreed.signature;
+  remembered.shape[0] = agreed.first_dimensions[static_cast<std::size_t>(rank)];
+  return remembered == mine;
+}
+
+}  // namespace
+
+base::Bytes LocalTensor::bytes() const {
+  base::Bytes sum;
+  for (const base::TensorView& view : views) sum += view.bytes();
+  return sum;
+}
+
+Status TensorTable::occupy(const std::string& name, const LocalTensorPtr& tensor) {
+  const auto [position, fresh] = in_flight_.emplace(name, tensor);
+  if (fresh) return {};
+  const LocalTensor& before = *position->second;
+  if (&before == tensor.get()) {
+    return Status::error(Code::kDuplicateName,
+                         "'" + name + "' is twice in one group: give each tensor its own name");
+  }
+  return Status::error(Code::kDuplicateName,
+                       "'" + name + "' is already in flight on this rank" +
+                           (before.name == name ? "" : " in '" + before.name + "'") +
+                           (before.place.empty() ? "" : ", submitted at " + before.place) +
+                           ": wait for it, or use another name");
+}
+
+// Releases every name that this tensor holds, and no other tensor's.
+void TensorTable::vacate(const LocalTensor& tensor) {
+  const auto leave = [&](const std::string& name) RONDE_REQUIRES(mutex_) {
+    const auto found = in_flight_.find(name);
+    if (found != in_flight_.end() && found->second.get() == &tensor) in_flight_.erase(found);
+  };
+  for (const GroupMember& member : tensor.signature.members) leave(member.name);
+  leave(tensor.name);
+}
+
+LocalTensorPtr TensorTable::find(const std::string& name) {
+  const auto found = in_flight_.find(name);
+  if (found == in_flight_.end() || found->second->name != name) return nullptr;
+  return found->second;
+}
+
+Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
+  const MutexLock lock(mutex_);
+  if (!shut_.ok()) return shut_;
+  Status occupied = occupy(tensor->name, tensor);
+  for (const GroupMember& member : tensor->signature.members) {
+    if (occupied.ok()) occupied = occupy(member.name, tensor);
+  }
+  if (!occupied.ok()) {
+    vacate(*tensor);
+    return occupied;
+  }
+  for (auto& order : order_) order.push_back(tensor);
+  const auto known = entry_of_name_.find(tensor->name);
+  if (known == entry_of_name_.end()) return Ticket{};
+  const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
+  if (!matches(entry.tensor, tensor->signature, rank_)) return Ticket{};
+  return Ticket{known->second, entry.generation};
+}
+
+void TensorTable::shut(const Status& why) {
+  const MutexLock lock(mutex_);
+  if (shut_.ok()) shut_ = why;
+}
+
+bool TensorTable::empty() const {
+  const MutexLock lock(mutex_);
+  return in_flight_.empty();
+}
+
+Status TensorTable::bind(const BindDecision& decision) {
+  const MutexLock lock(mutex_);
+  if (decision.entry < 0) return Status::error(Code::kInternal, "a negative plan entry was bound");
+  const auto index = static_cast<std::size_t>(decision.entry);
+  if (index >= entries_.size()) entries_.resize(index + 1);
+  Entry& entry = entries_[index];
+  // An entry that is bound to another name without an eviction in between gives up the old name.
+  if (entry.bound && entry.name != decision.name) entry_of_name_.erase(entry.name);
+  entry = {true, decision.generation, decision.name, decision.tensor};
+  entry_of_name_[decision.name] = decision.entry;
+  return {};
+}
+
+void TensorTable::evict(std::int32_t index) {
+  const MutexLock lock(mutex_);
+  if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
+  Entry& entry = entries_[static_cast<std::size_t>(index)];
+  if (!entry.bound) return;
+  const auto known = entry_of_name_.find(entry.name);
+  if (known != entry_of_name_.end() && known->second == index) entry_of_name_.erase(known);
+  entry.bound = false;
+}
+
+Result<TensorTable::Claimed> TensorTable::claim(const BatchItem& item) {
+  const MutexLock lock(mutex_);
+  const std::string* name = &item.name;
+  const AgreedTensor* agreed = &item.tensor;
+  if (item.entry >= 0) {
+    const auto index = static_cast<std::size_t>(item.entry);
+    if (index >= entries_.size() || !entries_[index].bound) {
+      return Status::error(Code::kInternal, "a batch holds plan entry " +
+                                                std::to_string(item.entry) +
+                                                ", which stands for nothing on this rank");
+    }
+    name = &entries_[index].name;
+    agreed = &entries_[index].tensor;
+  }
+  LocalTensorPtr tensor = find(*name);
+  if (tensor == nullptr || tensor->in_batch) {
+    return Status::error(Code::kInternal,
+                         "a batch holds '" + *name + "', which does not wait on this rank");
+  }
+  tensor->in_batch = true;
+  return Claimed{std::move(tensor), *agreed};
+}
+
+LocalTensorPtr TensorTable::remove_waiting(const std::string& name) {
+  const MutexLock lock(mutex_);
+  LocalTensorPtr tensor = find(name);
+  if (tensor == nullptr || tensor->in_batch) return nullptr;
+  erase(*tensor);
+  return tensor;
+}
+
+void TensorTable::remove(const LocalTensor& tensor) {
+  const MutexLock lock(mutex_);
+  erase(tensor);
+}
+
+void TensorTable::erase(const LocalTensor& tensor) {
+  const LocalTensorPtr found = find(tensor.name);
+  if (found.get() != &tensor) return;
+  found->ended = true;
+  vacate(tensor);
+  for (std::size_t notice = 0; notice < 2; ++notice) drop_ended(notice);
+}
+
+void TensorTable::drop_ended(std::size_t notice) {
+  auto& order = order_[notice];
+  while (!order.empty() && order.front()->ended) order.pop_front();
+}
+
+std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
+  const MutexLock lock(mutex_);
+  std::vector<LocalTensorPtr> removed;
+  for (const auto& [name, tensor] : in_flight_) {
+    if (tensor->name != name) continue;  // a member: the group is listed under the group's name
+    if (with_batched || !tensor->in_batch) removed.push_back(tensor);
+  }
+  for (const LocalTensorPtr& tensor : removed) erase(*tensor);
+  std::sort(removed.begin(), removed.end(), [](const LocalTensorPtr& a, const LocalTensorPtr& b) {
+    return a->submitted < b->submitted;
+  });
+  return removed;
+}
+
+std::vector<LocalTensorPtr> TensorTable::overdue(base::Instant limit, std::size_t notice) {
+  const MutexLock lock(mutex_);
+  std::vector<LocalTensorPtr> late;
+  auto& order = order_[notice];
+  for (drop_ended(notice); !order.empty() && order.front()->submitted <= limit;
+       drop_ended(notice)) {
+    late.push_back(order.front());
+    order.pop_front();
+  }
+  return late;
+}
+
+base::Instant TensorTable::oldest(std::size_t notice) {
+  const MutexLock lock(mutex_);
+  drop_ended(notice);
+  return order_[notice].empty() ? base::kNever : order_[notice].front()->submitted;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensor table: what is in flight on this rank, and what this rank knows of the plan. It is the
+// one place where the submitting threads and the agent meet; it touches nothing but its own memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "collectives/device/plugin_gate.h"
+#include "runtime/tensors/signature.h"
+#include "runtime/tensors/work.h"
+
+namespace ronde::runtime {
+
+// What the memory of a device tensor waits for, as the caller gave it.
+struct Readiness {
+  void* stream = nullptr;
+  void* event = nullptr;
+};
+
+// A tensor in flight on this rank. Immutable once it is in the table, but for the fields that are
+// marked as the agent's. The memory of its views belongs to the caller.
+struct LocalTensor {
+  std::string name;
+  std::string place;  // "file:line" of the caller
+  Signature signature;
+  // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
+  // of its input; its output holds the rows of this rank only (rows_of_rank).
+  std::vector<base::TensorView> views;
+  // One for each view of a device tensor, one for a barrier of devices, otherwise none. What the
+  // streams and events stand for is stored in `ready` when the tensor is submitted, because later
+  // they may stand for something else, or be destroyed.
+  std::vector<Readiness> readiness;
+  std::vector<collectives::ReadyMarkPtr> ready;
+  std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
+  base::Instant submitted{};
+  std::shared_ptr<Work> work;
+  // Only the agent touches these, and `ready` too once the tensor is in the table:
+  bool in_batch = false;
+  bool ended = false;
+
+  // The bytes that this rank submitted.
+  [[nodiscard]] base::Bytes bytes() const;
+};
+using LocalTensorPtr = std::shared_ptr<LocalTensor>;
+
+// Where to announce a tensor: at an entry of the plan, or, if entry is -1, by a full request.
+struct Ticket {
+  std::int32_t entry = -1;
+  std::uint32_t generation = 0;
+};
+
+// Thread safety: every function may be called from any thread; those below "for the agent" are
+// called by one thread at a time.
+class TensorTable {
+ public:
+  explicit TensorTable(std::int32_t rank) : rank_(rank) {}
+
+  // Puts a tensor, or a whole group, in flight. Returns an error, and puts nothing in flight, if
+  // its name or that of a member is in flight already, alone or in a group (kDuplicateName), or if
+  // the table was shut.
+  base::Result<Ticket> insert(const LocalTensorPtr& tensor);
+
+  // From now on insert() returns this error. Later calls do not replace the first error.
+  void shut(const base::Status& why);
+
+  [[nodiscard]] bool empty() const;
+
+  // ---- for the agent ----
+  base::Status bind(const BindDecision& decision);
+  void evict(std::int32_t entry);
+  // Returns the tensor in flight that a batch item stands for, and marks it as being in a batch. An
+  // error if it is not in flight here: then this rank's decisions differ from the others'.
+  struct Claimed {
+    LocalTensorPtr tensor;
+    AgreedTensor agreed;
+  };
+  base::Result<Claimed> claim(const BatchItem& item);
+  // Takes a tensor that is not in a batch out of the table; nullptr if there is none of that name.
+  LocalTensorPtr remove_waiting(const std::string& name);
+  // Takes a tensor out of the table, so that its name may be used again.
+  void remove(const LocalTensor& tensor);
+  // Takes out all that is in flight, oldest first; with_batched = false: only what is in no batch.
+  std::vector<LocalTensorPtr> remove_all(bool with_batched);
+
+  // Returns the tensors that have been in flight since before `limit`, each once per `notice` (0:
+  // warning, 1: failure).
+  std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t notice);
+  // When the oldest tensor of that notice was submitted; kNever if none is left.
+  base::Instant oldest(std::size_t notice);
+
+ private:
+  struct Entry {
+    bool bound = false;
+    std::uint32_t generation = 0;
+    std::string name;
+    AgreedTensor tensor;
+  };
+  void drop_ended(std::size_t notice) RONDE_REQUIRES(mutex_);
+  void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  // The tensor or group of that name; not a member of a group.
+  LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
+  base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
+  void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+
+  const std::int32_t rank_;
+  mutable base::Mutex mutex_;
+  // Keyed by every name that may not be used again now: a group is here under its own name and
+  // under those of its members.
+  std::unordered_map<std::string, LocalTensorPtr> in_flight_ RONDE_GUARDED_BY(mutex_);
+  std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
+  base::Status shut_ RONDE_GUARDED_BY(mutex_);
+  // Submission order, for the stall checks: one queue per notice.
+  std::deque<LocalTensorPtr> order_[2] RONDE_GUARDED_BY(mutex_);
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaders that meet over loopback, one thread each: in trees, late, and without success.
+#include "runtime/links/meeting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "test/unit/runtime/links/meeting_leaders.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using base::Result;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+TEST(LeaderMeeting, SecretsAreRandom) { EXPECT_NE(*make_job_secret(), *make_job_secret()); }
+
+TEST(LeaderMeeting, OneHostMeetsNobody) {
+  Leaders job(1);
+  const auto links = job.meet(0);
+  ASSERT_TRUE(links.ok());
+  EXPECT_FALSE(links->parent);
+  EXPECT_TRUE(links->children.empty());
+}
+
+TEST(LeaderMeeting, TwoHosts) {
+  Leaders job(2);
+  expect_all_meet(job);
+  EXPECT_EQ(job.lines.text(), "");
+}
+
+TEST(LeaderMeeting, TreesInEveryOrderOfArrival) {
+  for (const std::int32_t fan_in : {1, 2, 4}) {
+    for (const int direction : {0, 1, -1}) {
+      Leaders job(5, fan_in);
+      expect_all_meet(job, [&](std::int32_t host) {
+        return milliseconds(direction == 0 ? 0 : direction > 0 ? 20 * host : 20 * (5 - host));
+      });
+      EXPECT_EQ(job.lines.text(), "");
+    }
+  }
+}
+
+// The kernel takes the connection long before the parent looks at it.
+TEST(LeaderMeeting, AParentThatComesLateIsWaitedFor) {
+  Leaders job(3);
+  expect_all_meet(job, [](std::int32_t host) { return milliseconds(host == 0 ? 2500 : 0); });
+}
+
+TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
+  Leaders job(2);
+  std::optional<Result<LinkEnds>> child;
+  std::thread thread([&] { child.emplace(job.meet(1)); });
+  const auto parent = job.meet(0);
+  thread.join();
+  ASSERT_TRUE(parent.ok() && child->ok());
+  for (const int fd :
+       {parent->children.front().socket.get(), child->value().parent->socket.get()}) {
+    const auto option = [fd](int level, int name) {
+      int value = -1;
+      socklen_t size = sizeof value;
+      EXPECT_EQ(::getsockopt(fd, level, name, &value, &size), 0);
+      return value;
+    };
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_NODELAY), 1);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 5);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 2);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 3);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 10'000);
+    char byte = 0;
+    EXPECT_EQ(::recv(fd, &byte, 1, 0), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+}
+
+TEST(LeaderMeeting, NobodyListensAfterwards) {
+  Leaders job(2);
+  expect_all_meet(job);
+  for (const std::int32_t host : {0, 1}) {
+    EXPECT_FALSE(stranger(job.endpoint(host)).valid());
+    EXPECT_EQ(errno, ECONNREFUSED);
+    EXPECT_TRUE(job.meetings[static_cast<std::size_t>(host)].addresses().empty());
+  }
+  Leaders failing(2);
+  EXPECT_FALSE(failing.meet(0, milliseconds(50)).ok());
+  EXPECT_FALSE(stranger(failing.endpoint(0)).valid());
+}
+
+TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
+  Leaders job(2);
+  const std::string gone = job.addresses[0].addresses.front();
+  job.meetings.front() = std::move(*LeaderMeeting::listen("lo", "other"));
+  const auto begin = job.clock.now();
+  const auto links = job.meet(1, milliseconds(400));
+  EXPECT_LT(job.clock.now() - begin, seconds(5));
+  ASSERT_FALSE(links.ok());
+  EXPECT_EQ(links.status().code(), Code::kDeadline);
+  EXPECT_EQ(links.status().rank(), 3);
+  EXPECT_EQ(links.status().message(),
+            "host 1 (node1, " + job.addresses[1].addresses.front() +
+                ") could not connect to host 0 (node0; tried " + gone +
+                ": Connection refused): check the firewall between them, or choose the network "
+                "with RONDE_INTERFACE");
+}
+
+// Leaders connect over every address of the loopback interface: of both families where the machine
+// has both.
+TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
+  const std::size_t addresses = LeaderMeeting::listen("lo", "node")->addresses().size();
+  ASSERT_GE(addresses, 1U);
+  for (std::size_t i = 0; i < addresses; ++i) {
+    Leaders job(2);
+    job.meetings[0] = std::move(*LeaderMeeting::listen("lo", "node0"));
+    job.addresses[0].addresses = {job.meetings[0].addresses().at(i)};
+    std::optional<Result<LinkEnds>> child;
+    std::thread thread([&] { child.emplace(job.meet(1)); });
+    const auto parent = job.meet(0);
+    thread.join();
+    ASSERT_TRUE(parent.ok() && child->ok()) << child->status().to_string();
+    EXPECT_EQ(child->value().parent->peer,
+              "host 0 (node0, " + job.addresses[0].addresses.front() + ")");
+  }
+}
+
+TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
+  Leaders job(4);
+  std::optional<Result<LinkEnds>> other;
+  std::thread thread([&] { other.emplace(job.meet(2, seconds(20))); });
+  const auto links = job.meet(0, milliseconds(500));
+  thread.join();
+  EXPECT_TRUE(other->ok());
+  ASSERT_FALSE(links.ok());
+  EXPECT_EQ(links.status().code(), Code::kDeadline);
+  EXPECT_EQ(links.status().rank(), 13);
+  EXPECT_EQ(links.status().message(),
+            "host 1 (node1, " + job.addresses[1].addresses.front() + "), host 3 (node3, " +
+                job.addresses[3].addresses.front() + ") did not connect to host 0 (node0, " +
+                job.addresses[0].addresses.front() +
+                ") in time: check the firewall between them, or choose the network with "
+                "RONDE_INTERFACE");
+}
+
+// The deadline is on the injected clock, so this does not wait a real minute.
+TEST(LeaderMeeting, TheDeadlineIsOfTheInjectedClock) {
+  Leaders job(2);
+  base::ManualClock manual;
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    manual.advance(seconds(61));
+  });
+  const auto links = job.meetings[0].meet(job.tree, 0, job.addresses, job.secret, manual,
+                                          manual.after(seconds(60)), job.log);
+  later.join();
+  EXPECT_EQ(links.status().code(), Code::kDeadline);
+}
+
+TEST(LeaderMeeting, ListensOnWhatIsWantedAlone) {
+  const auto meeting = LeaderMeeting::listen("127.0.0.1", "node7");
+  ASSERT_TRUE(meeting.ok());
+  ASSERT_EQ(meeting->addresses().size(), 1U);
+  EXPECT_THAT(meeting->addresses().front(), testing::StartsWith("127.0.0.1:"));
+  const auto refused = LeaderMeeting::listen("eht0", "node7");
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("RONDE_INTERFACE names 'eht0', which no interface of host node7 matches"));
+}
+
+}  // namespace
+}  // namespace ronde::runtime

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/negotiate/link_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <variant>
+
+namespace ronde::runtime {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(std::initializer_list<int> values) {
+  Bytes bytes;
+  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+template <class Message>
+Message again(const Message& message) {
+  const auto decoded = decode_link_message(encode(LinkMessage(message)));
+  EXPECT_TRUE(decoded.ok()) << decoded.status().message();
+  return std::get<Message>(*decoded);
+}
+
+TEST(LinkMessages, WhatIsSentArrives) {
+  const auto announcement = again(RelayedAnnouncement{7, bytes_of({1, 2, 3})});
+  EXPECT_EQ(announcement.rank, 7);
+  EXPECT_EQ(announcement.announcement, bytes_of({1, 2, 3}));
+  const auto ready = again(ReadyReport{41, 6});
+  EXPECT_EQ(ready.entry, 41);
+  EXPECT_EQ(ready.generation, 6U);
+  const auto closed = again(ClosedReport{3, 9, 2, {4, 6}});
+  EXPECT_EQ(closed.entry, 3);
+  EXPECT_EQ(closed.generation, 9U);
+  EXPECT_EQ(closed.arrived, 2U);
+  EXPECT_EQ(closed.ranks, (std::vector<std::int64_t>{4, 6}));
+  EXPECT_EQ(again(RelayedDecision{bytes_of({9})}).decision, bytes_of({9}));
+  again(GoodBye{});
+  EXPECT_TRUE(again(RollCall{true}).answer);
+  EXPECT_FALSE(again(RollCall{false}).answer);
+  collectives::FailureRecord record;
+  record.culprit = 5;
+  record.reporter = 2;
+  record.code = base::Code::kPeerFailed;
+  record.text = "rank 5 died";
+  record.place = "trainer.cc:7";
+  const auto failure = again(record);
+  EXPECT_EQ(failure.culprit, 5);
+  EXPECT_EQ(failure.reporter, 2);
+  EXPECT_EQ(failure.code, base::Code::kPeerFailed);
+  EXPECT_EQ(failure.text, "rank 5 died");
+  EXPECT_EQ(failure.place, "trainer.cc:7");
+}
+
+TEST(LinkMessages, WhatIsCutOrTooLongIsRefused) {
+  const Bytes whole = encode(LinkMessage(ClosedReport{3, 9, 2, {4, 6}}));
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(decode_link_message(std::span(whole).first(length)).ok()) << length;
+  }
+  Bytes longer = whole;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode_link_message(longer).ok());
+  EXPECT_FALSE(decode_link_message(bytes_of({200, 1, 2, 3, 4})).ok());
+}
+
+TEST(LinkMessages, AListThatClaimsMoreThanThereIsCostsNoMemory) {
+  Bytes bytes = encode(LinkMessage(ClosedReport{3, 9, 2, {}}));
+  for (std::size_t i = bytes.size() - 4; i < bytes.size(); ++i) bytes[i] = std::byte{0xFF};
+  EXPECT_FALSE(decode_link_message(bytes).ok());
+}
+
+TEST(LinkMessages, GarbageIsRefusedOrUnderstoodTheSameWayBack) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    Bytes bytes(random() % 40);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    if (!bytes.empty()) bytes[0] = static_cast<std::byte>(64 + random() % 8);
+    const auto message = decode_link_message(bytes);
+    if (!message.ok()) continue;
+    EXPECT_EQ(encode(*message), bytes);
+  }
+}
+
+}  // namespace
+}  // namespace ronde::runtime

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of every kind, for the tests of their encoding: fixed ones and random ones.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/negotiate/messages.h"
+
+namespace ronde::runtime {
+
+inline std::int64_t draw(std::mt19937_64& random, std::int64_t from, std::int64_t to) {
+  return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+}
+
+inline std::string random_text(std::mt19937_64& random) {
+  std::string text(static_cast<std::size_t>(draw(random, 0, 20)), ' ');
+  for (char& letter : text) letter = static_cast<char>(draw(random, -128, 127));
+  return text;
+}
+
+inline base::Shape random_shape(std::mt19937_64& random) {
+  base::Shape shape;
+  for (std::int64_t i = draw(random, 0, 4); i > 0; --i) shape.push_back(draw(random, 0, 1000));
+  return shape;
+}
+
+inline Signature random_signature(std::mt19937_64& random) {
+  Signature signature;
+  signature.operation = static_cast<Operation>(draw(random, 0, 5));
+  signature.dtype = static_cast<base::DType>(draw(random, 0, 12));
+  signature.op = static_cast<base::ReduceOp>(draw(random, 0, 7));
+  signature.root = static_cast<std::int32_t>(draw(random, -2, 100));
+  signature.device = static_cast<std::int32_t>(draw(random, -1, 8));
+  signature.priority = static_cast<std::int32_t>(draw(random, -1000, 1000));
+  const double factors[] = {1.0,
+                            0.5,
+                            -0.0,
+                            1e300,
+                            std::numeric_limits<double>::quiet_NaN(),
+                            std::numeric_limits<double>::infinity()};
+  signature.prescale = factors[draw(random, 0, 5)];
+  signature.postscale = factors[draw(random, 0, 5)];
+  signature.compression = static_cast<base::Compression>(draw(random, 0, 2));
+  signature.shape = random_shape(random);
+  if (has_rows(signature.operation) && signature.shape.empty()) signature.shape = {3};
+  if (signature.operation == Operation::kReduceScatter && draw(random, 0, 1) == 0) {
+    signature.shape[0] = 0;
+    for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
+      signature.splits.push_back(draw(random, 0, 100));
+      signature.shape[0] += signature.splits.back();
+    }
+  }
+  if (signature.operation == Operation::kAllreduce && draw(random, 0, 1) == 0) {
+    signature.shape = {0};
+    for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
+      signature.members.push_back({random_text(random), {draw(random, 0, 99), draw(random, 0, 9)}});
+      const base::Shape& shape = signature.members.back().shape;
+      signature.shape[0] += shape[0] * shape[1];
+    }
+  }
+  return signature;
+}
+
+inline AgreedTensor random_tensor(std::mt19937_64& random) {
+  AgreedTensor tensor{random_signature(random), {}};
+  if (tensor.signature.operation == Operation::kAllgather) {
+    for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {
+      tensor.first_dimensions.push_back(draw(random, 0, 1000));
+    }
+  }
+  return tensor;
+}
+
+inline Announcement random_announcement(std::mt19937_64& random) {
+  switch (draw(random, 0, 2)) {
+    case 0:
+      return RequestAnnouncement{random_text(random), random_text(random),
+                                 random_signature(random)};
+    case 1:
+      return ClosingAnnouncement{draw(random, 0, 1) == 1};
+    default:
+      return StalledAnnouncement{random_text(random), draw(random, -5, 1'000'000'000'000),
+                                 draw(random, 0, 1) == 1};
+  }
+}
+
+inline Decision random_decision(std::mt19937_64& random) {
+  const auto entry = static_cast<std::int32_t>(draw(random, 0, 1 << 20));
+  switch (draw(random, 0, 5)) {
+    case 0:
+      return BindDecision{entry, static_cast<std::uint32_t>(draw(random, 0, 0xFFFFFFFF)),
+                          random_text(random), random_tensor(random)};
+    case 1:
+      return EvictDecision{entry};
+    case 2:
+      return ErrorDecision{random_text(random), static_cast<base::Code>(draw(random, 1, 11)),
+                           random_text(random), random_text(random),
+                           static_cast<std::int32_t>(draw(random, -1, 100))};
+    case 3:
+      return NoticeDecision{random_text(random), random_text(random)};
+    case 4: {
+      BatchDecision batch;
+      batch.sequence = random();
+      for (std::int64_t i = draw(random, 0, 5); i > 0; --i) {
+        BatchItem item;
+        item.entry = static_cast<std::int32_t>(draw(random, -1, 100));
+        if (item.entry < 0) item = {-1, random_text(random), random_tensor(random)};
+        batch.items.push_back(std::move(item));
+      }
+      return batch;
+    }
+    default:
+      return DepartedDecision{entry};
+  }
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+// Submissions: one that can never work is refused at once, with the tensor's name and what to
+// change; any other becomes a tensor with everything that the executor needs.
+#include "runtime/tensors/submission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::int32_t kSize = 4;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+// These are only addresses: nothing here reads or writes the memory.
+std::byte* memory() {
+  static std::array<std::byte, 4096> bytes{};
+  return bytes.data();
+}
+
+// An address where no memory is.
+std::byte* address(std::uintptr_t where) {
+  return reinterpret_cast<std::byte*>(where);  // NOLINT(performance-no-int-to-ptr)
+}
+
+Submission of(Operation operation, base::Shape shape) {
+  Submission submission;
+  submission.name = "t";
+  submission.signature.operation = operation;
+  submission.signature.op = base::ReduceOp::kSum;
+  submission.signature.shape = std::move(shape);
+  submission.input = memory();
+  submission.output = memory() + 2048;
+  return submission;
+}
+
+LocalTensorPtr accepted(const Submission& submission, std::int32_t rank = 0,
+                        std::int32_t size = kSize) {
+  const auto checked = check_submission(submission, rank, size);
+  EXPECT_TRUE(checked.ok()) << checked.status().message();
+  return checked.ok() ? *checked : std::make_shared<LocalTensor>();
+}
+
+std::string refused(const Submission& submission, std::int32_t rank = 0,
+                    std::int32_t size = kSize) {
+  const auto checked = check_submission(submission, rank, size);
+  EXPECT_FALSE(checked.ok());
+  EXPECT_EQ(checked.status().code(), Code::kInvalidArgument);
+  return checked.status().message();
+}
+
+constexpr Operation kWithMemory[] = {Operation::kAllreduce, Operation::kBroadcast,
+                                     Operation::kAllgather, Operation::kReduceScatter,
+                                     Operation::kAllToAll};
+
+TEST(Submission, BecomesATensor) {
+  Submission submission = of(Operation::kAllreduce, {2, 3});
+  submission.place = "train.cc:1";
+  submission.signature.root = 3;  // not used
+  const auto tensor = accepted(submission);
+  EXPECT_EQ(tensor->name, "t");
+  EXPECT_EQ(tensor->place, "train.cc:1");
+  EXPECT_EQ(tensor->signature.root, 0);
+  ASSERT_EQ(tensor->views.size(), 1U);
+  EXPECT_EQ(tensor->views[0].elements, base::Elements(6));
+  EXPECT_EQ(tensor->views[0].input, submission.input);
+  EXPECT_EQ(tensor->views[0].output, submission.output);
+  EXPECT_EQ(tensor->bytes(), base::Bytes(24));
+}
+
+TEST(Submission, ABarrierHasNoMemory) {
+  Submission barrier;
+  barrier.name = "b";
+  barrier.signature.operation = Operation::kBarrier;
+  const auto tensor = accepted(barrier);
+  EXPECT_THAT(tensor->views, IsEmpty());
+  EXPECT_EQ(tensor->bytes(), base::Bytes(0));
+}
+
+TEST(Submission, EveryOperationRefusesWhatHasNoSizeOrNoMemory) {
+  for (const Operation operation : kWithMemory) {
+    EXPECT_THAT(refused(of(operation, {-4})), HasSubstr("negative dimension"));
+    EXPECT_THAT(refused(of(operation, {kMost, 4})), HasSubstr("2^63"));
+    EXPECT_THAT(refused(of(operation, {kMost})), HasSubstr("2^63 - 1 bytes"));
+    Submission missing = of(operation, {4});
+    missing.input = nullptr;
+    EXPECT_EQ(refused(missing), "'t': the memory is a null pointer");
+    Submission unnamed = of(operation, {4});
+    unnamed.name.clear();
+    EXPECT_THAT(refused(unnamed), HasSubstr("1 to 4096 bytes"));
+    unnamed.name.assign(4097, 'x');
+    EXPECT_THAT(refused(unnamed), HasSubstr("1 to 4096 bytes"));
+  }
+}
+
+TEST(Submission, ZeroElementsNeedNoMemory) {
+  for (const Operation operation : kWithMemory) {
+    Submission empty = of(operation, {0, 5});
+    empty.input = nullptr;
+    empty.output = nullptr;
+    EXPECT_EQ(accepted(empty)->bytes(), base::Bytes(0)) << name_of(operation);
+  }
+}
+
+TEST(Submission, PartlyOverlappingMemoryIsRefused) {
+  for (const Operation operation : {Operation::kAllreduce, Operation::kBroadcast}) {
+    Submission submission = of(operation, {4});
+    for (const std::ptrdiff_t shift : {-15, -4, 4, 15}) {
+      submission.input = memory() + 100;
+      submission.output = memory() + 100 + shift;
+      EXPECT_EQ(refused(submission),
+                "'t': input and output overlap partly: make them equal or disjoint");
+    }
+    for (const std::ptrdiff_t shift : {-16, 0, 16}) {
+      submission.output = memory() + 100 + shift;
+      (void)accepted(submission);
+    }
+  }
+}
+
+// The result belongs to the work, so an output that was given is not used.
+TEST(Submission, OutputsOfTheWorkCannotOverlap) {
+  for (const Operation operation : {Operation::kAllgather, Operation::kAllToAll}) {
+    Submission submission = of(operation, {4});
+    submission.output = memory() + 4;
+    (void)accepted(submission);
+    submission.output = nullptr;
+    (void)accepted(submission);
+  }
+}
+
+TEST(Submission, ArithmeticMustBeDefined) {
+  for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
+    Submission submission = of(operation, {4});
+    submission.signature.op = base::ReduceOp::kBitAnd;
+    EXPECT_EQ(refused(submission), "'t': band is not defined for f32");
+    submission.signature.dtype = base::DType::kI64;
+    (void)accepted(submission);
+    submission.signature.dtype = base::DType::kBool;
+    (void)accepted(submission);
+    submission.signature.op = base::ReduceOp::kSum;
+    EXPECT_EQ(refused(submission), "'t': sum is not defined for bool");
+    submission.signature.dtype = base::DType::kI32;
+    submission.signature.postscale = 2;
+    EXPECT_EQ(refused(submission),
+              "'t': integers cannot be scaled: leave prescale and postscale at 1");
+  }
+  Submission sent = of(Operation::kBroadcast, {4});
+  sent.signature.op = base::ReduceOp::kBitAnd;  // not used
+  (void)accepted(sent);
+}
+
+TEST(Submission, CompressionIsForFloats) {
+  for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
+    Submission submission = of(operation, {4});
+    submission.signature.compression = base::Compression::kBf16;
+    EXPECT_EQ(accepted(submission)->signature.compression, base::Compression::kBf16);
+    submission.signature.dtype = base::DType::kF64;
+    EXPECT_EQ(refused(submission), "'t': compression bf16 is for f32, not for f64: set it to none");
+  }
+  Submission gathered = of(Operation::kAllgather, {4});
+  gathered.signature.compression = base::Compression::kBf16;  // not used
+  EXPECT_EQ(accepted(gathered)->signature.compression, base::Compression::kNone);
+}
+
+TEST(Submission, RootsMustBeRanks) {
+  Submission submission = of(Operation::kBroadcast, {4});
+  submission.signature.root = kSize;
+  EXPECT_EQ(refused(submission), "'t': root 4 is no rank of this job: use 0 to 3");
+  submission.signature.root = -1;
+  EXPECT_THAT(refused(submission), HasSubstr("root -1"));
+}
+
+// ---- rows ----
+
+TEST(Submission, AScalarHasNoRows) {
+  EXPECT_EQ(refused(of(Operation::kAllgather, {})),
+            "'t': a scalar cannot be gathered: give it a first dimension");
+  for (const Operation operation : {Operation::kReduceScatter, Operation::kAllToAll}) {
+    EXPECT_EQ(refused(of(operation, {})),
+              "'t': a scalar cannot be split: give it a first dimension");
+  }
+}
+
+TEST(Submission, ARowWithoutASizeIsRefusedEvenWhenThereIsNone) {
+  for (const Operation operation :
+       {Operation::kAllgather, Operation::kReduceScatter, Operation::kAllToAll}) {
+    EXPECT_THAT(refused(of(operation, {0, kMost, 2})), HasSubstr("one row: "));
+  }
+}
+
+TEST(Submission, SplitsAreOnePerRankAndAddUpToTheRows) {
+  for (const Operation operation : {Operation::kReduceScatter, Operation::kAllToAll}) {
+    Submission submission = of(operation, {6, 2});
+    submission.splits = {3, 0, 1, 2};
+    const auto tensor = accepted(submission);
+    EXPECT_EQ(operation == Operation::kAllToAll ? tensor->splits : tensor->signature.splits,
+              submission.splits);
+    submission.splits = {3, 3};
+    EXPECT_EQ(refused(submission), "'t': splits has 2 numbers for 4 ranks: give one for each");
+    submission.splits = {3, 4, -1, 0};
+    EXPECT_THAT(refused(submission), HasSubstr("add up to more than the 6 rows"));
+    submission.splits = {3, -1, 4, 0};
+    EXPECT_EQ(refused(submission), "'t': splits[1] is -1: a number of rows is never negative");
+    submission.splits = {1, 1, 1, 1};
+    EXPECT_EQ(refused(submission),
+              "'t': the splits [1, 1, 1, 1] add up to 4, but the tensor has 6 rows");
+    submission.splits = {2, 2, 2, 1};
+    EXPECT_EQ(refused(submission),
+              "'t': the splits [2, 2, 2, 1] add up to more than the 6 rows of the tensor");
+    submission.splits = {kMost, kMost, kMost, kMost};  // their sum would overflow
+    EXPECT_THAT(refused(submission), HasSubstr("add up to more than the 6 rows"));
+  }
+}
+
+TEST(Submission, WithoutSplitsAnAllToAllDealsEvenly) {
+  const auto tensor = accepted(of(Operation::kAllToAll, {8, 3}));
+  EXPECT_THAT(tensor->splits, ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(accepted(of(Operation::kAllToAll, {0}))->splits, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(refused(of(Operation::kAllToAll, {7})),
+            "'t': 7 rows cannot be dealt evenly to 4 ranks: give splits");
+}
+
+TEST(Submission, AReduceScatterWritesItsOwnRowsOnly) {
+  Submission submission = of(Operation::kReduceScatter, {10, 2});  // 3, 3, 2 and 2 rows of 8 bytes
+  EXPECT_EQ(accepted(submission)->views[0].elements, base::Elements(20));
+  submission.input = memory() + 1000;
+  const std::array<std::ptrdiff_t, 4> begins{0, 24, 48, 64};
+  for (std::int32_t rank = 0; rank < kSize; ++rank) {
+    const auto mine = static_cast<std::size_t>(rank);
+    for (const std::ptrdiff_t at : {-8, -1, 0, 8, 24, 48, 63, 64, 79}) {
+      submission.output = memory() + 1000 + at;
+      if (at == begins[mine]) {
+        (void)accepted(submission, rank);
+      } else {
+        EXPECT_EQ(refused(submission, rank),
+                  "'t': the output lies in the input, but not at this rank's rows, " +
+                      std::to_string(begins[mine]) +
+                      " bytes from its start: put it there, or "
+                      "outside")
+            << at;
+      }
+    }
+    const std::ptrdiff_t share = rank < 2 ? 24 : 16;
+    for (const std::ptrdiff_t at : {-share, std::ptrdiff_t{80}}) {
+      submission.output = memory() + 1000 + at;
+      (void)accepted(submission, rank);
+    }
+  }
+}
+
+TEST(Submission, ARankWithoutRowsNeedsNoOutput) {
+  Submission submission = of(Operation::kReduceScatter, {2});
+  submission.output = nullptr;
+  (void)accepted(submission, 3);
+  EXPECT_EQ(refused(submission, 1), "'t': the memory is a null pointer");
+}
+
+TEST(Submission, CountsBeyondThirtyTwoBits) {
+  constexpr std::int64_t kMany = (std::int64_t{1} << 33) + 8;
+  Submission submission = of(Operation::kAllToAll, {kMany});
+  submission.splits = {kMany - 3, 1, 1, 1};
+  const auto exchanged = accepted(submission);
+  EXPECT_EQ(exchanged->splits[0], kMany - 3);
+  EXPECT_EQ(exchanged->bytes().value(), kMany * 4);
+  submission = of(Operation::kReduceScatter, {kMany});
+  // The output begins where the input ends, and one byte before that.
+  submission.input = address(std::uintptr_t{1} << 46);
+  submission.output = address((std::uintptr_t{1} << 46) + static_cast<std::uintptr_t>(kMany) * 4);
+  EXPECT_EQ(accepted(submission)->views[0].elements.value(), kMany);
+  submission.output -= 1;
+  EXPECT_THAT(refused(submission), HasSubstr("not at this rank's rows"));
+}
+
+// ---- groups ----
+
+std::vector<Submission> three() {
+  std::vector<Submission> tensors;
+  std::ptrdiff_t at = 0;
+  for (const auto& [name, shape] :
+       std::vector<std::pair<std::string, base::Shape>>{{"a", {2, 3}}, {"b", {}}, {"c", {0}}}) {
+    Submission tensor = of(Operation::kAllreduce, shape);
+    tensor.name = name;
+    tensor.place = "train.cc:" + name;
+    tensor.input = tensor.output = memory() + at;
+    at += 512;
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Submission grouped(std::vector<Submission> tensors) {
+  auto group = group_of(std::move(tensors));
+  EXPECT_TRUE(group.ok()) << group.status().message();
+  return group.ok() ? *std::move(group) : Submission{};
+}
+
+TEST(Submission, AGroupIsOneTensorWithSeveralViews) {
+  const auto tensor = accepted(grouped(three()));
+  EXPECT_EQ(tensor->name, "group of a");
+  EXPECT_EQ(tensor->place, "train.cc:a");
+  ASSERT_EQ(tensor->views.size(), 3U);
+  EXPECT_EQ(tensor->views[0].elements, base::Elements(6));
+  EXPECT_EQ(tensor->views[1].elements, base::Elements(1));
+  EXPECT_EQ(tensor->views[2].elements, base::Elements(0));
+  EXPECT_EQ(tensor->views[1].input, memory() + 512);
+  EXPECT_EQ(tensor->signature.shape, base::Shape{7});
+  EXPECT_THAT(tensor->signature.members,
+              ElementsAre(GroupMember{"a", {2, 3}}, GroupMember{"b", {}}, GroupMember{"c", {0}}));
+  EXPECT_EQ(tensor->bytes(), base::Bytes(28));
+  EXPECT_EQ(payload_of({tensor->signature, {}}), base::Bytes(28));
+}
+
+TEST(Submission, OnlyShapesDifferWithinAGroup) {
+  const auto refusal = [](auto&& change) {
+    std::vector<Submission> tensors = three();
+    change(tensors[1].signature);
+    const auto group = group_of(std::move(tensors));
+    EXPECT_FALSE(group.ok());
+    EXPECT_EQ(group.status().code(), Code::kInvalidArgument);
+    return group.status().message();
+  };
+  EXPECT_EQ(refusal([](Signature& s) { s.dtype = base::DType::kF64; }),
+            "'b': it is allreduce(sum, f64, []), but 'a', the first of its group, is "
+            "allreduce(sum, f32, [2, 3]): only shapes may differ within a group");
+  EXPECT_THAT(refusal([](Signature& s) { s.op = base::ReduceOp::kMax; }), HasSubstr("(max"));
+  EXPECT_THAT(refusal([](Signature& s) { s.prescale = 2; }), HasSubstr("prescale 2"));
+  EXPECT_THAT(refusal([](Signature& s) { s.postscale = 2; }), HasSubstr("postscale 2"));
+  EXPECT_THAT(refusal([](Signature& s) { s.compression = base::Compression::kF16; }),
+              HasSubstr("compression f16"));
+}
+
+TEST(Submission, AMemberThatCannotWorkIsNamed) {
+  std::vector<Submission> tensors = three();
+  tensors[1].input = nullptr;
+  EXPECT_EQ(refused(grouped(tensors)), "'b': the memory is a null pointer");
+  tensors = three();
+  tensors[0].output += 4;
+  EXPECT_THAT(refused(grouped(tensors)), HasSubstr("'a': input and output overlap partly"));
+  tensors = three();
+  tensors[2].name.clear();
+  EXPECT_THAT(refused(grouped(tensors)), HasSubstr("1 to 4096 bytes"));
+  tensors = three();
+  tensors[1].signature.shape = {-1};
+  EXPECT_THAT(refused(grouped(tensors)), HasSubstr("'b': shape [-1]"));
+  tensors = three();
+  for (Submission& tensor : tensors) tensor.signature.op = base::ReduceOp::kBitXor;
+  EXPECT_THAT(refused(grouped(tensors)), HasSubstr("bxor is not defined for f32"));
+}
+
+TEST(Submission, AGroupMayNotBeTooLarge) {
+  std::vector<Submission> tensors = three();
+  tensors[0].signature.shape = {kMost / 8};
+  tensors[1].signature.shape = {kMost / 8};
+  tensors[2].signature.shape = {kMost / 8};
+  tensors[1].signature.dtype = tensors[0].signature.dtype;
+  for (Submission& tensor : tensors) tensor.input = tensor.output;
+  EXPECT_EQ(refused(grouped(tensors)),
+            "'group of a': its tensors together are more than 2^63 - 1 bytes");
+}
+
+TEST(Submission, MembersOfAGroupKeepApart) {
+  const auto place = [](Submission& tensor, std::ptrdiff_t input, std::ptrdiff_t output) {
+    tensor.signature.shape = {4};
+    tensor.input = memory() + input;
+    tensor.output = memory() + output;
+  };
+  std::vector<Submission> tensors = three();
+  place(tensors[0], 0, 100);
+  place(tensors[1], 300, 200);
+  // An input may be read twice; an output must not overlap any other memory.
+  for (const auto& [input, output, fine] :
+       std::vector<std::tuple<std::ptrdiff_t, std::ptrdiff_t, bool>>{{0, 400, true},
+                                                                     {8, 400, true},
+                                                                     {116, 400, true},
+                                                                     {100, 400, false},
+                                                                     {115, 400, false},
+                                                                     {85, 400, false},
+                                                                     {84, 400, true},
+                                                                     {500, 100, false},
+                                                                     {500, 8, false},
+                                                                     {500, 301, false},
+                                                                     {500, 316, true},
+                                                                     {500, 185, false},
+                                                                     {200, 200, false}}) {
+    place(tensors[2], input, output);
+    if (fine) {
+      (void)accepted(grouped(tensors));
+    } else {
+      EXPECT_THAT(refused(grouped(tensors)), HasSubstr("in the same group: keep them apart"))
+          << input << ", " << output;
+    }
+  }
+}
+
+TEST(Submission, OnlySomeOperationsHaveGroups) {
+  std::vector<Submission> tensors = three();
+  for (Submission& tensor : tensors) tensor.signature.operation = Operation::kBroadcast;
+  (void)accepted(grouped(tensors));
+  for (Submission& tensor : tensors) tensor.signature.operation = Operation::kAllgather;
+  const auto checked = check_submission(grouped(tensors), 0, kSize);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.status().code(), Code::kUnsupported);
+  EXPECT_EQ(checked.status().message(),
+            "'group of a': there is no grouped allgather: submit its tensors one by one");
+}
+
+}  // namespace
+}  // namespace ronde::runtime
