@@ -69,6 +69,9 @@ fresh_in_namespace() {
   say "fresh: take over this machine's apt configuration and names"
   take_over_configuration "$root"
 
+  # Nobody keeps this root: what is unpacked need not survive a loss of power.
+  echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/ronde-fresh"
+
   say "fresh: copy the work tree"
   mkdir "$root/root/ronde"
   git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
