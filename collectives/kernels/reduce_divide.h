@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division of many integers by one number, which averages need and vector units lack. Part of
-// kernels/reduce_impl.h.
+// Division of many integers by one number, which averages need and vector units lack. This is part
+// of kernels/reduce_impl.h.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ template <class T>
 void divide_narrow(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   const auto multiplier = static_cast<std::uint16_t>((1 << 16) / divisor + 1);
   for (std::int64_t i = 0; i < elements; ++i) {
-    // Promoted by the plus: a number, not a character.
+    // The plus promotes the byte to a number.
     const auto value = static_cast<std::int16_t>(+load_one<T>(values, i));
     const auto size = static_cast<std::uint16_t>(value < 0 ? -value : value);
     const auto quotient =
@@ -41,8 +41,8 @@ void divide_narrow(std::byte* values, std::int64_t elements, std::int64_t diviso
 
 // 16 and 32 bits: (|x| + 1/2) / d lies at least 1/(2d) away from a whole number on either side, so
 // a product with the rounded reciprocal truncates to the same as long as its error, |x| / d * 2^-23
-// in f32 and * 2^-52 in f64, is smaller: for |x| up to 2^16 and up to 2^32. What the compiler makes
-// vectors of.
+// in f32 and * 2^-52 in f64, is smaller: for |x| up to 2^16 and up to 2^32. The compiler makes
+// vectors of this loop.
 template <class T, class F>
 void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   const F reciprocal = F{1} / static_cast<F>(divisor);
@@ -50,7 +50,7 @@ void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t
     const T value = load_one<T>(values, i);
     F wide;
     if constexpr (sizeof(T) == 4 && !kIsSigned<T>) {
-      // Vector units convert signed numbers.
+      // Vector units convert signed numbers only.
       wide = static_cast<F>(static_cast<std::int32_t>(value ^ 0x80000000U)) + F{2147483648.0};
     } else {
       wide = static_cast<F>(static_cast<std::int32_t>(value));
@@ -63,8 +63,8 @@ void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t
 
 __extension__ using Wide = unsigned __int128;
 
-// 64 bits: the multiplication of Granlund and Montgomery ("Division by Invariant Integers using
-// Multiplication", 1994, figure 4.1), exact for every number and divisor.
+// 64 bits: this is the multiplication of Granlund and Montgomery ("Division by Invariant Integers
+// using Multiplication", 1994, figure 4.1), exact for every number and divisor.
 class Divider {
  public:
   explicit Divider(std::uint64_t divisor) {
@@ -96,7 +96,7 @@ void divide_wide(std::byte* values, std::int64_t elements, std::int64_t divisor)
   }
 }
 
-// Truncating towards zero; the divisor is at least 2.
+// Divides and truncates towards zero; the divisor is at least 2.
 template <class T>
 void divide(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   if constexpr (sizeof(T) == 8) {

@@ -17,11 +17,11 @@ namespace {
 constexpr double kStepSeconds = 10e-6;
 constexpr double kMessageSeconds = 12e-6;
 constexpr double kByteSeconds = 8e-9;
-constexpr double kIncast = 1.0625;  // on the bytes, where several send to one at a time
+constexpr double kIncast = 1.0625;  // factor on the bytes, where several send to one at a time
 
 constexpr std::array<std::string_view, 3> kNames{"ring", "direct", "gather"};
 
-// The bytes that a rank sends in the ring or in direct, by those of the vector.
+// How many times the bytes of the vector a host sends in the ring or in direct.
 double times_the_bytes(double hosts) { return 2 * (hosts - 1) / hosts; }
 
 double incast(int hosts) { return hosts > 2 ? kIncast : 1; }

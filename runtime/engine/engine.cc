@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: see engine.h.
+// An open engine: submit, wait, close. engine_start.cc opens it.
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using base::Status;
 
 namespace {
 
-// Between two questions whether a stream can wait for a work of the device.
+// The pause between two questions whether a stream can wait for a work of the device.
 constexpr base::Nanoseconds kFirstPause = std::chrono::microseconds(20);
 constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
@@ -28,7 +28,7 @@ constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
 Engine::~Engine() {
   if (process_.is_mine()) {
     if (open_) close().ignore();
-    // It rings the runner, which goes first.
+    // The device rings the runner, which is destroyed before the agent, so the device closes now.
     agent_.close_device();
   } else if (device_ != nullptr) {
     device_->forget();
@@ -45,7 +45,7 @@ Status Engine::usable() const {
 Status Engine::may_drive() const {
   RONDE_RETURN_IF_ERROR(usable());
   if (caller_driven_.empty() || std::this_thread::get_id() == opener_) return {};
-  // After a failure MPI is not called any more, and nothing is left to drive but that.
+  // After a failure MPI is not called any more, so any thread may drive what is left to do.
   if (job_->board().failed()) return {};
   return Status::error(Code::kUnsupported,
                        caller_driven_ +
@@ -59,13 +59,13 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   const auto checked = check_submission(std::move(submission), rank_, size_);
   RONDE_RETURN_IF_ERROR(checked.status());
   const LocalTensorPtr& tensor = *checked;
-  // A device that has been let go is asked nothing more.
+  // After a failure the device may have been released, so it is not asked any more.
   if (device_ != nullptr && agent_.failed()) return agent_.failure();
   Status placed = check_places(*tensor, device_.get(), no_device_);
   if (placed.ok() && on_device(tensor->signature)) placed = mark_ready(*tensor, *device_);
-  // The device is at its end, and with it the job.
+  // The device has failed, and that fails the job.
   if (placed.code() == Code::kTransport) agent_.fail(placed, rank_);
-  // What a device says after the job has failed is not why it has.
+  // Where the job had failed before, its error is the cause, not what the device returned then.
   if (!placed.ok()) return agent_.failed() ? agent_.failure() : placed;
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
@@ -79,7 +79,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(ticket.status());
   if (will_wait) runner_.will_wait();
   const Status announced = agent_.announce(*tensor, *ticket, std::move(request), !will_wait);
-  // The others would wait for a tensor that they never hear of.
+  // Without the announcement the other ranks would wait for this tensor until they stall.
   if (!announced.ok()) agent_.fail(announced, rank_);
   return tensor->work;
 }
@@ -90,27 +90,33 @@ Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
   return BoardBuffer::allocate(memory_, bytes);
 }
 
-Result<bool> Engine::wait(Work& work, base::Nanoseconds timeout) {
-  return wait_done(work, clock_->after(timeout));
-}
-
-Result<bool> Engine::wait_done(Work& work, base::Instant deadline) {
-  if (!process_.is_mine()) {
-    if (work.completion.done()) return true;
-    return usable();
-  }
+Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
   if (const Status may = may_drive(); !may.ok()) {
     if (work.completion.done()) return true;
     return may;
   }
-  return drive(work.completion, deadline);
+  const Inside inside(waiting_threads_);
+  // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
+  // makes up for it.
+  return runner_.wait(work.completion, deadline);
 }
 
-// Even if it is done: a submit that promised to wait has silenced the bell, and the runner makes up
-// for it.
-bool Engine::drive(Completion& completion, base::Instant deadline) {
-  const Inside inside(waiting_threads_);
-  return runner_.wait(completion, deadline);
+base::Instant Engine::verdict_deadline() const {
+  return clock_->after(config_.stall_failure + kVerdictMargin);
+}
+
+Status Engine::wait(Work& work, base::Instant deadline) {
+  auto done = wait_until(work, deadline);
+  RONDE_RETURN_IF_ERROR(done.status());
+  if (*done) return result(work);
+  // The stall checks should have ended it. The caller's memory must be free when this returns.
+  Status late = Status::error(Code::kDeadline,
+                              "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
+  agent_.fail(late, -1);
+  runner_.notify(true);
+  done = wait_until(work, clock_->after(kFarewell));
+  RONDE_RETURN_IF_ERROR(done.status());
+  return *done ? result(work) : late;
 }
 
 // Whether that stream can wait for that work.
@@ -126,27 +132,28 @@ Status Engine::check_waiting(const Work& work, void* stream) {
   return Status::error(usable.code(), "'" + work.name + "': " + usable.message());
 }
 
-Status Engine::wait(Work& work, void* stream) {
+Status Engine::let_stream_wait(Work& work, void* stream) {
   RONDE_RETURN_IF_ERROR(may_drive());
+  const Inside inside(waiting_threads_);  // also between two looks
   Status can_wait = check_waiting(work, stream);
   if (!can_wait.ok()) {
     // The device is at its end, and with it the job.
     if (can_wait.code() == Code::kTransport) agent_.fail(can_wait, rank_);
-    // Its submit may have promised that this thread drives next.
-    static_cast<void>(drive(work.completion, clock_->now()));
+    // The work's submit may have promised that this thread drives next.
+    static_cast<void>(runner_.wait(work.completion, clock_->now()));
     return can_wait;
   }
-  const Inside inside(waiting_threads_);  // also between two looks
-  const base::Instant deadline = clock_->after(config_.stall_failure + kVerdictMargin);
-  const bool issued = drive(work.issued, deadline);
+  const base::Instant deadline = verdict_deadline();
+  const bool issued = runner_.wait(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
-  if (!issued || work.on_device == nullptr) return wait_until(work, deadline);
-  RONDE_RETURN_IF_ERROR(wait_on_device(work, stream, deadline));
+  if (!issued || work.on_device == nullptr) return wait(work, deadline);
+  RONDE_RETURN_IF_ERROR(put_into_stream(work, stream, deadline));
   // Nobody but the caller would look whether the job fails meanwhile.
-  return caller_driven_.empty() ? Status() : wait_until(work, deadline);
+  return caller_driven_.empty() ? Status() : wait(work, deadline);
 }
 
-Status Engine::wait_on_device(Work& work, void* stream, base::Instant deadline) {
+// Asks the device again and again to have the stream wait, until it can or the work is over.
+Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline) {
   for (base::Nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     // What is over needs no stream that waits for it.
     if (work.completion.done()) return result(work);
@@ -159,30 +166,12 @@ Status Engine::wait_on_device(Work& work, void* stream, base::Instant deadline) 
       }
       // The device is at its end, and with it the job.
       agent_.fail(waits.status(), rank_);
-      return wait_until(work, deadline);
+      return wait(work, deadline);
     }
-    // It waits for other ranks, or for the agent, which this drives meanwhile.
+    // The device waits for other ranks, or for the agent, which this thread drives meanwhile.
     const base::Instant again = std::min(deadline, clock_->after(pause));
-    if (!drive(work.completion, again) && again == deadline) return wait_until(work, deadline);
+    if (!runner_.wait(work.completion, again) && again == deadline) return wait(work, deadline);
   }
-}
-
-Status Engine::wait(Work& work) {
-  return wait_until(work, clock_->after(config_.stall_failure + kVerdictMargin));
-}
-
-Status Engine::wait_until(Work& work, base::Instant deadline) {
-  auto done = wait_done(work, deadline);
-  RONDE_RETURN_IF_ERROR(done.status());
-  if (*done) return result(work);
-  // The stall checks should have ended it. The caller's memory must be free when this returns.
-  Status late = Status::error(Code::kDeadline,
-                              "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
-  agent_.fail(late, -1);
-  runner_.notify(true);
-  done = wait(work, kFarewell);
-  RONDE_RETURN_IF_ERROR(done.status());
-  return *done ? result(work) : late;
 }
 
 Statistics Engine::statistics() const {

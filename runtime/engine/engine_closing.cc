@@ -16,7 +16,7 @@ using base::Status;
 
 namespace {
 
-// While others leave: nobody rings for that.
+// How often threads look for what no bell rings for.
 constexpr auto kLeavePoll = std::chrono::microseconds(200);
 
 std::string operations_text(std::uint64_t count) {
@@ -82,16 +82,17 @@ Status Engine::close() {
                 rank_);
     runner_.notify(true);
   }
-  // What is in the table is announced before the good-bye: the coordinator forgets this rank then.
-  let_go(submitting_threads_);
+  // Every tensor in the table must be announced before the ClosingAnnouncement, because the
+  // coordinator takes none from this rank after it.
+  await_none(submitting_threads_);
   Status left = leave();
-  // Every work is done, so threads that waited for one are on their way out.
-  let_go(waiting_threads_);
+  // Every work is done, so threads that waited for one are about to return.
+  await_none(waiting_threads_);
   runner_.stop();
   agent_.close();
   peers_.clear();
   if (!may.ok()) return may;
-  if (agent_.failed()) return left;  // the transport has been given up already
+  if (agent_.failed()) return left;  // the transport was abandoned when the job failed
   Status closed = job_->close();
   return left.ok() ? closed : left;
 }
@@ -113,15 +114,16 @@ void Engine::close_at_exit() {
   if (!closed.ok() && !agent_.failed()) log_.error(closed.message());
 }
 
-void Engine::let_go(const std::atomic<std::int32_t>& threads) const {
+// Waits until this many threads are 0, or for kFarewell.
+void Engine::await_none(const std::atomic<std::int32_t>& threads) const {
   const base::Instant deadline = clock_->after(kFarewell);
   while (threads.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
     std::this_thread::sleep_for(kLeavePoll);
   }
 }
 
-// Says good-bye to the coordinator: first that nothing more will be submitted, and once nothing is
-// in flight here, or the deadline has passed, that this rank waits for nothing either.
+// Announces to the coordinator that this rank submits nothing more, and, once nothing is in flight
+// here or the deadline has passed, that it waits for nothing either.
 Status Engine::leave() {
   agent_.want_drained();
   agent_.announce(ClosingAnnouncement{false}, true).ignore();
@@ -132,7 +134,7 @@ Status Engine::leave() {
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  while (!agent_.lead_drained() && clock_->now() < deadline && !agent_.failed()) {
+  while (!agent_.control_drained() && clock_->now() < deadline && !agent_.failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }
@@ -153,8 +155,9 @@ Status Engine::leave() {
   return Status::error(failed.first.code(), text + "; the first: " + failed.first.message());
 }
 
-// Without an answer of the coordinator, or with a batch that does not move, the works must end all
-// the same: the caller's memory goes away. The peers in that batch hear of it.
+// Works must finish even if the coordinator does not answer or a batch does not move, because the
+// caller may free their memory after close(). So the job fails, and with it the peers in that
+// batch.
 Status Engine::fail_what_is_left(bool departed) {
   if ((departed && table_.empty()) || agent_.failed()) return {};
   const std::string subject = "rank " + std::to_string(rank_) + " closes its engine, but ";

@@ -37,7 +37,7 @@ class Job:
     def leaders(self):
         return [self.host_of.index(host) for host in self.host_of]
 
-    def run(self, *command, settings=None, seconds=60, flags=()):
+    def run(self, *command, settings=None, seconds=120, flags=()):
         """One run; `settings` are of Ronde's environment, the same on every rank."""
         settings = settings or {}
         line = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--map-by", self.map_by, *flags]
@@ -58,7 +58,7 @@ class Job:
 
 
 def expect(condition, done, what):
-    """Fails with everything that the job said."""
+    """Fails with the whole output of the job."""
     if not condition:
         sys.exit(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}, after {done.seconds:.1f} s\n"
                  f"--- stdout\n{done.stdout[-6000:]}--- stderr\n{done.stderr[-6000:]}")

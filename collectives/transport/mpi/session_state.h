@@ -9,9 +9,10 @@
 #include <map>
 
 #include "base/mutex.h"
-#include "collectives/transport/mpi/session.h"
 
 namespace ronde::collectives {
+
+class MpiCommunicator;
 
 // Thread safety: as its members say.
 struct Session {

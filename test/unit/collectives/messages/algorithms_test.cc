@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms between hosts: ring, direct and gather give the bits of the order rule,
-// whatever is reduced, however it is cut into messages and in whatever order they arrive.
+// The algorithms between hosts: ring, direct and gather give the bits of the order rule, whatever
+// is reduced, however it is cut into messages and in whatever order they arrive.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ using Random = std::mt19937_64;
 
 enum class Way { kRing, kDirect, kGather };
 
-// How one run goes; nothing here may show in the bits.
+// The circumstances of one run; none of them may show in the bits.
 struct How {
   Way way = Way::kRing;
   bool in_place = false;
@@ -69,7 +69,7 @@ Batch random_batch(DType dtype, int ranks, Random& random) {
   return batch;
 }
 
-// The outputs, by tensor and rank. No request may point at them.
+// Returns the outputs, by tensor and rank, and fails if a request points at them.
 Batch run(JobOfRanks& job, const How& how, const Reduction& what, const Batch& batch) {
   Batch inputs = batch;
   Batch outputs = batch;
@@ -144,7 +144,7 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
     Reduction what{.op = seed % 3 == 0 ? ReduceOp::kAverage : ReduceOp::kSum};
     if (seed % 4 == 1) what.compression = base::Compression::kBf16;
     if (seed % 4 == 2) what.compression = base::Compression::kF16;
-    // Several at a time with the same tags, as the blocks of a long vector come.
+    // Several allreduces follow each other with the same tags, as the blocks of a long vector do.
     for (int round = 0; round < 3; ++round) {
       const How how{way, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
       expect_rule(job, how, what, random_batch(DType::kF32, ranks, random));
@@ -153,8 +153,8 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
   }
 }
 
-// The inputs of a job's hosts are sums of their ranks already.
-TEST_P(BetweenHostsTest, AnAverageIsOverAsManyAsItIsTold) {
+// An average divides by the given number of ranks, since the inputs are sums of hosts already.
+TEST_P(BetweenHostsTest, AnAverageDividesByTheGivenNumber) {
   const auto [way, ranks] = GetParam();
   constexpr int kRanksOfJob = 24;
   JobOfRanks job(ranks);
@@ -194,7 +194,7 @@ TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
   }
 }
 
-// What is in flight stays bounded, however many there are and however long the vector is.
+// What is in flight stays bounded, however many ranks there are and however long the vector is.
 TEST_P(BetweenHostsTest, MemoryIsBounded) {
   const auto [way, ranks] = GetParam();
   Random random(1);
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, BetweenHostsTest,
                                          Param{Way::kGather, 8}),
                          text);
 
-// In the ring of four, ranks 0 and 2 never talk to each other; in direct everybody does.
+// In a ring of four, ranks 0 and 2 send each other no messages; in direct all ranks do.
 TEST(ReduceScatterBetween, TakesTheRingOrDirect) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
     JobOfRanks job(4, {.cuts = {{0, 2, 0}}});

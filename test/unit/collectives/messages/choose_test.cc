@@ -62,7 +62,7 @@ TEST(AlgorithmChoice, IsTheFastestByTheModel) {
   // 8 hosts: gather costs 66 us + 56 ns/byte, direct 188 us + 14.875.
   EXPECT_EQ(limits_for(8).gather.value(), 2'967);
   EXPECT_EQ(limits_for(5).direct.value(), 75'000);
-  // Of more hosts what limits direct is one message for each chunk.
+  // With more hosts the limit of direct is one message for each chunk.
   for (int hosts = 6; hosts <= 100; ++hosts) {
     EXPECT_EQ(limits_for(hosts).direct.value(),
               std::llround(double{kMessageBytes} * hosts / (hosts - 1)))

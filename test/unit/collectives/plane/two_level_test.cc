@@ -68,7 +68,7 @@ class Planes {
   [[nodiscard]] std::size_t size() const { return planes_.size(); }
   [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
 
-  // make(rank) makes the collective of a rank; returns when all are done.
+  // Runs the collectives that make(rank) makes until all are done.
   void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
     run_planes(size(), make);
   }
@@ -94,7 +94,7 @@ class TwoLevelPlaneTest : public testing::TestWithParam<std::vector<std::int32_t
   [[nodiscard]] static JobShape shape() { return shape_of(GetParam()); }
 };
 
-// More batches than there are tags: they come round again.
+// There are more batches than tags, so that tags are used again.
 TEST_P(TwoLevelPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
   for (const char* const algorithm : {"auto", "ring", "direct", "gather"}) {
