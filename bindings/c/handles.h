@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the opaque handles of the C ABI, and the way from a Status to a ronde_status.
+// The opaque handles of the C ABI as they are inside, and how a Status becomes a ronde_status.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -41,7 +41,7 @@ struct ronde_work {
 
 namespace ronde::bindings {
 
-// Without memory for the text the code alone must do.
+// Without memory for the text only the code is reported.
 inline ronde_status report(const base::Status& status, ronde_error** error) noexcept {
   const auto code = static_cast<ronde_status>(status.code());
   if (status.ok() || error == nullptr) return code;
@@ -53,7 +53,7 @@ inline ronde_status report(const base::Status& status, ronde_error** error) noex
   return code;
 }
 
-// No exception may leave through the C ABI; what can be thrown inside is a lack of memory.
+// No exception may leave through the C ABI; inside, only a lack of memory is thrown.
 template <typename F>
 ronde_status guarded(ronde_error** error, F&& body) noexcept {
   try {

@@ -21,10 +21,10 @@ using ronde::runtime::Submission;
 
 namespace {
 
-// Where the work goes, and whether the call waits for it.
+// Which engine runs a call, where its work goes, and whether it waits.
 struct Call {
   ronde_engine* engine;
-  ronde_work** work;  // NULL: nobody asks for it
+  ronde_work** work;  // NULL: the caller gets none
   bool waits;
 };
 
@@ -41,7 +41,7 @@ Status submit(const Call& call, Result<Submission> submission) {
   return {};
 }
 
-// Submits what `make` makes of the requests.
+// Submits the submission that `make` returns.
 template <typename Make>
 ronde_status run(const Call& call, ronde_error** error, Make&& make) {
   return guarded(error, [&]() -> Status {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the C ABI: see request.h.
+// Every field of a request is checked and translated here, apart from the calls that take requests.
 #include "bindings/c/request.h"
 
 #include <cstddef>
@@ -16,14 +16,14 @@ using base::Status;
 using runtime::Operation;
 using runtime::Submission;
 
-// The two must not drift apart.
+// The enumerations of the C ABI and of the runtime must have the same values.
 static_assert(RONDE_BOOL == static_cast<int>(base::DType::kBool));
 static_assert(RONDE_F32 == static_cast<int>(base::DType::kF32));
 static_assert(RONDE_AVERAGE == static_cast<int>(base::ReduceOp::kAverage));
 static_assert(RONDE_PRODUCT == static_cast<int>(base::ReduceOp::kProduct));
 static_assert(RONDE_BXOR == static_cast<int>(base::ReduceOp::kBitXor));
 static_assert(RONDE_COMPRESSION_F16 == static_cast<int>(base::Compression::kF16));
-// No padding at the end: there a younger field would hide in a struct of the same size.
+// There is no padding at the end: a younger field would hide in it, in a struct of the same size.
 static_assert(sizeof(ronde_request) == offsetof(ronde_request, splits) + sizeof(void*));
 
 Status null_argument(const char* what) {
@@ -32,7 +32,7 @@ Status null_argument(const char* what) {
 
 namespace {
 
-// The last part of a path is enough to find the call, and the same on every rank.
+// The last part of a path is enough to find the call, and is the same on every rank.
 std::string place_of(const ronde_request& request) {
   if (request.file == nullptr) return "";
   const char* slash = std::strrchr(request.file, '/');
@@ -116,7 +116,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   if (request.shape != nullptr) {
     signature.shape.assign(request.shape, request.shape + request.dimensions);
   }
-  // In place a reduce-scatter's output is not where its input begins, so it cannot stand for it.
+  // In place a reduce-scatter's output is not where its input begins, so it cannot replace it.
   const bool in_place = request.input == nullptr && operation != Operation::kReduceScatter;
   const void* input = in_place ? request.output : request.input;
   submission.input = static_cast<const std::byte*>(input);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs of the C ABI, checked and translated into what the runtime takes.
+// Checks the structs of the C ABI, and translates them into what the runtime takes.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -16,8 +16,8 @@ namespace ronde::bindings {
 base::Status null_argument(const char* what);
 
 // Structs only grow: one that is smaller than ours was made by an older program, and its missing
-// fields have the defaults; a larger one comes from a newer program, and what we do not know in it
-// must be zero.
+// fields have the defaults; a larger one comes from a newer program, and all that this library does
+// not know in it must be zero.
 template <typename T>
 base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) {
   if (given == nullptr) return null_argument(what);
@@ -43,11 +43,11 @@ base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) 
   return copy;
 }
 
-// An error says what is wrong with which field.
+// Translates one request; an error names the field and says what is wrong with it.
 base::Result<runtime::Submission> translate(runtime::Operation operation,
                                             const ronde_request* request);
 
-// A group of `count` requests, one after another in memory.
+// Translates `count` requests, which lie one after another in memory, into one group.
 base::Result<runtime::Submission> translate_group(runtime::Operation operation,
                                                   const ronde_request* requests, int32_t count);
 

@@ -26,7 +26,7 @@ using ronde::bindings::null_argument;
 using ronde::bindings::read_struct;
 using ronde::runtime::Engine;
 
-// The two must not drift apart.
+// The codes of the C ABI and of the runtime must have the same values.
 static_assert(RONDE_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(RONDE_CLOSED == static_cast<int>(Code::kClosed));
 
@@ -39,7 +39,7 @@ Status done_well(const ronde_work& work) {
   return work.work->status;
 }
 
-// Where the result of a device is, or will be, is known as soon as streams can wait for it.
+// The place of a device's result is known as soon as streams can wait for it.
 Status has_output(const ronde_work& work) {
   if (work.work->of_device && work.work->issued.done() && !work.work->completion.done()) return {};
   return done_well(work);
@@ -102,7 +102,7 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
       options = *read;
     }
     if (options.flags != 0) return Status::error(Code::kUnsupported, "unknown flags: use 0");
-    // Held here, so that the caller may release the job while the engine opens.
+    // This keeps the job: the caller may release it while the engine opens.
     const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
       return local != nullptr
@@ -119,7 +119,7 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
 
 ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error) {
   if (engine == nullptr) return RONDE_OK;
-  // The child of a fork has no background thread to join: it lets go of its copy without a word.
+  // A forked child has no background thread to join, so it leaves its copy as it is.
   if (engine->pid != ::getpid()) return RONDE_OK;
   const std::unique_ptr<ronde_engine> owner(engine);
   return guarded(error, [&] { return owner->engine->close(); });

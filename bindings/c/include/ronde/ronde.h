@@ -1,18 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C ABI of Ronde: allreduce for data-parallel training.
+ * The C ABI of Ronde: allreduce for data-parallel training. It is one file, and longer than the
+ * other sources may be, because it is the reference of all that the library exports.
  *
  * Every rank of a job opens an engine and submits tensors by name, in any order and from any
  * thread. A background coordinator finds out which of them are ready on every rank, batches them,
- * reduces them and completes the works. Structs begin with struct_size so that they can grow: fill
- * them with their ..._init function, then set what you need.
+ * reduces them and completes the works.
  *
- * Errors: each call returns a ronde_status. Where `error` is not NULL and the call fails, *error
- * receives an object that holds the whole text; release it with ronde_error_release. On success
- * *error is not touched.
+ *   ronde_engine* engine = NULL;
+ *   ronde_error* error = NULL;
+ *   if (ronde_engine_open(NULL, &engine, &error) != RONDE_OK) {
+ *     fprintf(stderr, "%s\n", ronde_error_message(error));
+ *     ronde_error_release(error);
+ *     return 1;
+ *   }
+ *   ...
+ *   ronde_engine_close(engine, NULL);
  *
- * Thread safety: an engine may be used from any number of threads at once, except that
- * ronde_engine_close must be the last call on it. A work belongs to one thread at a time.
+ * What is said here holds for every function; the functions name what differs.
+ *
+ * Structs begin with struct_size, in bytes, so that they can grow: fill them with their ..._init
+ * function, then set what you need. A struct that is smaller than the library's has the defaults in
+ * the missing fields. In a larger one, all that the library does not know must be zero
+ * (else RONDE_UNSUPPORTED).
+ *
+ * Ownership. Each ..._open, ..._create, ..._allocate and ..._async hands out a handle that the
+ * caller releases once, with the function named there. Arguments are copied: options, requests,
+ * names, shapes and splits may go as soon as the call has returned. The memory of tensors is not
+ * copied: from submission until its work is done it belongs to the engine, which reads the inputs
+ * (they must not change) and writes the outputs; after that the engine never touches it again.
+ *
+ * Units. Shapes count elements, and splits count rows, which are entries of the first dimension.
+ * Sizes of memory are in bytes, durations in nanoseconds. Settings (RONDE_..._SECONDS in the
+ * environment) are in seconds.
+ *
+ * Thread safety: functions of an engine may be called from any number of threads at once, except
+ * that ronde_engine_close must be the last call on it. A work, a buffer or an error belongs to one
+ * thread at a time. All other functions may be called from any thread. In a forked child every
+ * operation of the parent's engine is refused (RONDE_UNSUPPORTED); its handles may be released.
+ *
+ * Errors. A call that can fail returns a ronde_status. Where `error` is not NULL and the call
+ * fails, *error receives an object that holds the whole text (NULL when there is no memory for it);
+ * release it with ronde_error_release. On success *error is not touched, and on failure the other
+ * results are not (but for `done` of ronde_work_wait_for). These groups of codes are named at the
+ * functions:
+ *
+ *   argument codes  RONDE_INVALID_ARGUMENT: a pointer that must not be NULL is, or struct_size is
+ *                   not set. RONDE_OUT_OF_MEMORY, RONDE_INTERNAL: any call that takes `error`.
+ *   submit codes    The call is refused and submits nothing. The argument codes;
+ *                   RONDE_INVALID_ARGUMENT: a field that can never work; RONDE_UNSUPPORTED: a field
+ *                   this version, this job or its device cannot serve; RONDE_DUPLICATE_NAME;
+ *                   RONDE_CLOSED: some rank has closed its engine; the job's failure.
+ *   work codes      What became of the operation. RONDE_OK; of this operation alone, with the same
+ *                   code on every rank: RONDE_MISMATCH, RONDE_INVALID_ARGUMENT (a gathered tensor
+ *                   beyond 2^63 - 1 bytes), RONDE_UNSUPPORTED (an op that the device lacks) and
+ *                   RONDE_CLOSED (a rank closed its engine without submitting it); or the job's
+ *                   failure.
+ *   the job's       The first error that ends the job for all ranks; every pending and every later
+ *   failure         operation returns it, with the same text, until the engine is closed.
+ *                   RONDE_PEER_FAILED: a rank died. RONDE_DEADLINE: an operation passed
+ *                   RONDE_STALL_FAILURE_SECONDS. RONDE_TRANSPORT: MPI, a connection or a device
+ *                   failed. RONDE_SYSTEM, RONDE_OUT_OF_MEMORY (for a gathered result, say),
+ *                   RONDE_INTERNAL; and RONDE_INVALID_ARGUMENT for an all-to-all that sends a rank
+ *                   more than 2^63 - 1 bytes. Outputs of operations that fail have no specified
+ * contents; inputs that are not outputs keep theirs.
  */
 #ifndef RONDE_RONDE_H
 #define RONDE_RONDE_H
@@ -48,10 +99,10 @@ typedef enum ronde_status {
   RONDE_CLOSED = 4,           /* an engine of the job has been closed */
   RONDE_PEER_FAILED = 5,      /* a rank died; every work fails from now on */
   RONDE_DEADLINE = 6,         /* a deadline passed */
-  RONDE_UNSUPPORTED = 7,      /* not possible in this build or this job */
+  RONDE_UNSUPPORTED = 7,      /* not possible in this build, in this job or on this thread */
   RONDE_OUT_OF_MEMORY = 8,
-  RONDE_SYSTEM = 9,     /* the operating system refused something */
-  RONDE_TRANSPORT = 10, /* MPI refused something */
+  RONDE_SYSTEM = 9,     /* a call of the operating system failed */
+  RONDE_TRANSPORT = 10, /* MPI, a connection between hosts, or a device failed */
   RONDE_INTERNAL = 11   /* a bug in Ronde: please report it */
 } ronde_status;
 
@@ -71,7 +122,8 @@ typedef enum ronde_dtype {
   RONDE_BOOL = 12 /* one byte; all but 0 is true, results are 0 or 1: min, max, bitwise only */
 } ronde_dtype;
 
-/* Types of 16 bits are summed in f32, in rank order, and rounded once. */
+/* How contributions become the result. Floating types of 16 bits are summed in f32, in rank order,
+ * and rounded once on each host. */
 typedef enum ronde_op {
   RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero */
   RONDE_SUM = 1,     /* integers wrap around */
@@ -99,23 +151,26 @@ typedef enum ronde_compression {
 typedef struct ronde_engine_options {
   size_t struct_size;
   /* The job's ranks: a pointer to an MPI_Comm, or NULL for MPI_COMM_WORLD. The communicator is
-   * duplicated. If MPI has not been started Ronde starts it; without mpirun the job has one rank
-   * and uses no MPI. A program that has started MPI itself below MPI_THREAD_MULTIPLE must not call
-   * MPI while works are in flight, since the background thread may be in MPI then. Below
-   * MPI_THREAD_SERIALIZED there is no background thread where operations need MPI (several hosts,
-   * or RONDE_ALGORITHM named): works go on only inside ronde_work_wait() and ronde_engine_close(),
-   * which are then for the thread alone that opened the engine (else RONDE_UNSUPPORTED). */
+   * duplicated and stays the caller's. If MPI has not been started Ronde starts it; without mpirun
+   * the job has one rank and uses no MPI. A program that has started MPI itself below
+   * MPI_THREAD_MULTIPLE must not call MPI while works are in flight, since the background thread
+   * may be in MPI then. Below MPI_THREAD_SERIALIZED the engine is caller-driven where operations
+   * need MPI (several hosts, or RONDE_ALGORITHM named): it has no background thread, works go on
+   * only inside waits and ronde_engine_close(), and only the thread that opened the engine may call
+   * those (the others get RONDE_UNSUPPORTED). */
   const void* mpi_communicator;
-  /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. */
+  /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. The
+   * job may be released when ronde_engine_open has returned. */
   ronde_local_job* local_job;
   int32_t local_job_rank;
   uint64_t flags; /* must be 0 */
 } ronde_engine_options;
 
-/* One tensor that is ready here. Operations that do not use a field ignore it. */
+/* One tensor that is ready here. Operations ignore the fields that they do not use, but every enum
+ * must hold one of its values. */
 typedef struct ronde_request {
   size_t struct_size;
-  const char* name;  /* the same on all ranks; at most 4,096 bytes */
+  const char* name;  /* the same on all ranks; 1 to 4,096 bytes */
   const void* input; /* dense, row-major; NULL: in place, that is `output` */
   void* output;      /* as large as the input, and equal to it or disjoint; a reduce-scatter's: see
                         there; NULL for an allgather and an all-to-all (see ronde_work_output) */
@@ -124,19 +179,19 @@ typedef struct ronde_request {
   int32_t dtype;        /* a ronde_dtype */
   int32_t op;           /* allreduce, reduce-scatter: a ronde_op */
   int32_t root;         /* broadcast: the rank whose values everybody gets */
-  double prescale;   /* where there is an op, of floating types: multiplies every contribution; 1 */
-  double postscale;  /* ... and the result; 1 */
-  int32_t device;    /* where the memory is: RONDE_DEVICE_CPU, or a device (see "devices") */
-  void* stream;      /* of a device: where the input was written; NULL is the default stream */
-  void* ready_event; /* ... and the event behind which it may be read; NULL: all before submit */
-  int32_t priority;  /* higher goes into a batch first; the coordinator follows rank 0 */
-  int64_t deadline_ns; /* 0: the stall deadline of the engine; others: RONDE_UNSUPPORTED */
-  uint64_t flags;      /* RONDE_FLAG_...; 0 */
-  const char* file; /* where the call stands in the caller's source, for error texts; may be NULL */
+  double prescale;      /* where there is an op, floating types: multiplies every contribution; 1 */
+  double postscale;     /* ... and the result; 1 */
+  int32_t device;       /* where the memory is: RONDE_DEVICE_CPU, or a device (see "devices") */
+  void* stream;         /* with a device: where the input was written; NULL is the default stream */
+  void* ready_event;    /* ... and the event after which it may be read; NULL: all before submit */
+  int32_t priority;     /* higher goes into a batch first; the coordinator takes rank 0's value */
+  int64_t deadline_ns;  /* 0: the stall deadline of the engine; others: RONDE_UNSUPPORTED */
+  uint64_t flags;       /* RONDE_FLAG_...; 0 */
+  const char* file;     /* the place of the call in the caller's source, for errors; may be NULL */
   int32_t line;
   int32_t reserved; /* must be 0 */
   /* Younger than the fields above; a program that was built without them has the defaults. */
-  int32_t compression;   /* a ronde_compression; where there is an op, of f32 only */
+  int32_t compression;   /* a ronde_compression; where there is an op, for f32 only */
   int32_t split_count;   /* entries of splits: 0, or the number of ranks */
   const int64_t* splits; /* rows of each rank: see ronde_reduce_scatter and ronde_all_to_all */
 } ronde_request;
@@ -156,42 +211,77 @@ typedef struct ronde_statistics {
   uint64_t execution_nanoseconds;
 } ronde_statistics;
 
+/* Returns the version of the library, "0.1.0": a constant string. */
 RONDE_API const char* ronde_version(void);
+/* Returns a few words for a status, "invalid argument" for one: a constant string, "unknown code"
+ * for a value that is none. */
 RONDE_API const char* ronde_status_name(ronde_status status);
 
-/* ---- errors ---- */
-/* The whole text in one line. Valid until the error is released. */
+/* ---- errors ----
+ * What a failing call leaves in *error. The functions accept NULL, so that they may be called where
+ * there was no memory for the object. */
+
+/* Returns the whole text in one line, owned by the error; "" for NULL. */
 RONDE_API const char* ronde_error_message(const ronde_error* error);
-/* "file:line" where the error was first noticed; may be empty. */
+/* Returns "file:line", where the error was first noticed, owned by the error; may be empty. */
 RONDE_API const char* ronde_error_place(const ronde_error* error);
+/* Returns the code that the call returned; RONDE_OK for NULL. */
 RONDE_API ronde_status ronde_error_status(const ronde_error* error);
-/* The rank at fault, or -1. */
+/* Returns the rank at fault, or -1 where none is known. */
 RONDE_API int32_t ronde_error_rank(const ronde_error* error);
-RONDE_API void ronde_error_release(ronde_error* error); /* NULL is fine */
+/* Frees the error and its texts. NULL is fine. Never fails. */
+RONDE_API void ronde_error_release(ronde_error* error);
 
 /* ---- jobs in one process ---- */
+
+/* Makes a job of `size` ranks, 1 to 64, whose engines all live in this process: for tests. Open one
+ * engine per rank, each in a thread of its own. Release it with ronde_local_job_release.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT for another size; RONDE_SYSTEM (no descriptors
+ * left). */
 RONDE_API ronde_status ronde_local_job_create(int32_t size, ronde_local_job** job,
                                               ronde_error** error);
-/* The engines of the job may outlive this call. NULL is fine. */
+/* Gives up the caller's share of the job; its engines keep theirs and go on. NULL is fine. Never
+ * fails. */
 RONDE_API void ronde_local_job_release(ronde_local_job* job);
 
 /* ---- engines ---- */
+
+/* Sets every field to its default and struct_size to its size. `options` must not be NULL. Never
+ * fails. */
 RONDE_API void ronde_engine_options_init(ronde_engine_options* options);
-/* Blocks until every rank of the job has opened its engine, at most RONDE_START_TIMEOUT_SECONDS
- * (then RONDE_DEADLINE). `options` may be NULL. */
+/* Joins the job, whose settings are read from the environment, and waits until every rank has
+ * opened its engine, at most RONDE_START_TIMEOUT_SECONDS. `options` may be NULL: all defaults.
+ * Release *engine with ronde_engine_close.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or differs between ranks, or
+ * the communicator, local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags,
+ * no MPI in this build, an MPI without threads, or a child forked by a process of an MPI job;
+ * RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or failed
+ * to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
 RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,
                                          ronde_error** error);
-/* Completes what can be completed, fails the rest, and releases the engine whatever it returns:
- * not RONDE_OK when works were failed. NULL is fine. Works stay valid until they are released. */
+/* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the
+ * rest, and releases the engine whatever it returns. Works and buffers stay valid until they are
+ * released. NULL is fine.
+ * Returns: RONDE_OK when no work failed while it closed, also for NULL and in a forked child; the
+ * code of the first work that failed meanwhile; the job's failure, RONDE_DEADLINE when a batch did
+ * not end or the coordinator did not answer; RONDE_UNSUPPORTED on a thread that may not drive a
+ * caller-driven engine; RONDE_TRANSPORT from leaving MPI. */
 RONDE_API ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error);
 
-/* -1 when engine is NULL. */
+/* Returns the rank of this engine in the job, from 0; -1 when engine is NULL. */
 RONDE_API int32_t ronde_rank(const ronde_engine* engine);
+/* Returns the number of ranks of the job; -1 when engine is NULL. */
 RONDE_API int32_t ronde_size(const ronde_engine* engine);
+/* Returns the rank among those of this host, from 0; -1 when engine is NULL. */
 RONDE_API int32_t ronde_local_rank(const ronde_engine* engine);
+/* Returns the number of ranks on this host; -1 when engine is NULL. */
 RONDE_API int32_t ronde_local_size(const ronde_engine* engine);
 
+/* Sets every field to 0 and struct_size to its size. `statistics` must not be NULL. Never fails. */
 RONDE_API void ronde_statistics_init(ronde_statistics* statistics);
+/* Writes the counters of this rank, as many bytes as statistics->struct_size says. The counters are
+ * read one after another while the engine works, so they need not fit together exactly.
+ * Returns: argument codes; RONDE_UNSUPPORTED for a larger struct that is not zero at its end. */
 RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
                                                ronde_statistics* statistics, ronde_error** error);
 
@@ -200,131 +290,224 @@ RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
  * memory on every rank is done where it lies, without a copy; the result has the same bits. Nothing
  * else differs from other memory, and ranks may mix the two.
  *
- * Aligned to 64 bytes, its contents are not specified; it may have 0 bytes. RONDE_BUFFER_BYTES is
- * the most that a rank can have (RONDE_OUT_OF_MEMORY beyond it); memory is taken as it is first
- * written. A buffer is engine memory: while a work on it is in flight the other ranks write into
- * it, and after the job has failed they may do so for a moment longer. It stays mapped until it is
- * released, also when its engine has been closed or has failed; a failed engine gives out no more.
+ * A buffer is engine memory: while a work on it is in flight the other ranks write into it, and
+ * after the job has failed they may do so for a moment longer. It stays mapped until it is
+ * released, also when its engine has been closed or has failed.
+ *
+ *   ronde_buffer* buffer = NULL;
+ *   if (ronde_buffer_allocate(engine, 1000 * sizeof(float), &buffer, &error) == RONDE_OK) {
+ *     float* gradient = ronde_buffer_memory(buffer);
+ *     ...                                  (write it, and pass it as `output` of requests)
+ *     ronde_buffer_release(buffer);
+ *   }
  */
+
+/* Takes `bytes` bytes, which may be 0, aligned to 64 bytes and with unspecified contents; physical
+ * memory is taken as it is first written. Release *buffer with ronde_buffer_release.
+ * Returns: argument codes; RONDE_OUT_OF_MEMORY: a rank would have more than RONDE_BUFFER_BYTES
+ * (64 MiB in a local job); RONDE_UNSUPPORTED in a forked child; the job's failure. */
 RONDE_API ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes,
                                              ronde_buffer** buffer, ronde_error** error);
-/* Where it lies; NULL for NULL. */
+/* Returns the first byte of the buffer, owned by it; NULL for NULL. */
 RONDE_API void* ronde_buffer_memory(const ronde_buffer* buffer);
-/* From any thread, before or after the engine is closed; no work on it may be in flight. NULL is
- * fine. In a forked child nothing happens to the memory: it is the parent's. */
+/* Gives the memory back, from any thread, before or after the engine is closed; no work on it may
+ * be in flight. NULL is fine. In a forked child nothing happens to the memory, which is the
+ * parent's. Never fails. */
 RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
 
 /* ---- devices ----
  * Tensors may lie in the memory of a device that a plug-in serves (<ronde/plugin.h>):
- * libronde_cuda.so beside libronde.so, or what RONDE_PLUGIN_PATH names (off: none). It is found
- * when the engines open, on all ranks or on none; one line of the log (level info) says which and
- * of what versions, or why it stays out. Then `device` of a request is the number of the device
- * that this rank uses, and every pointer of the request is memory of it, or managed memory, which
- * may be declared as either. A declaration that is wrong is RONDE_INVALID_ARGUMENT, and a device
- * that nothing serves RONDE_UNSUPPORTED. The ranks agree on whether a tensor is on a device; which
- * one is the business of each.
+ * libronde_cuda.so beside libronde.so, or the library that RONDE_PLUGIN_PATH names (off: none). It
+ * is found when the engines open, on all ranks or on none; one line of the log (level info) names
+ * it with its versions, or the reason why it is not used. Then `device` of a request is the number
+ * of the device that this rank uses, and every pointer of the request is memory of it, or managed
+ * memory, which may be declared as either. A wrong declaration is RONDE_INVALID_ARGUMENT, and a
+ * device that nothing serves RONDE_UNSUPPORTED. The ranks agree on whether a tensor is on a device;
+ * they need not agree on which.
  *
- * Memory of the request is read and written when ready_event has come, as it was recorded last, or,
- * without one, when the stream has done what had been put into it. Both are looked at by the call
- * that submits, and only then: afterwards the event may be recorded again, and both may be
- * destroyed or captured. A stream under graph capture is refused. After submit the host need not
- * wait: see ronde_work_wait_stream. Batches of devices follow each other in the order of the job;
- * what cannot be done there (an op that the device has not) fails alone, as RONDE_UNSUPPORTED. */
+ * The engine reads and writes memory of the request after ready_event, as it was recorded last, or,
+ * without one, after all that had been put into the stream. The call that submits looks at both,
+ * and nothing does later: then the event may be recorded again, and both may be destroyed or
+ * captured. A stream under graph capture is refused (RONDE_INVALID_ARGUMENT). After submit the host
+ * need not wait: ronde_work_wait_stream has a stream wait instead. Batches of devices run in the
+ * same order on all ranks; a batch that the device cannot do (it lacks the op) fails alone, with
+ * RONDE_UNSUPPORTED.
+ *
+ *   request.device = 0;                      (the CUDA device of this rank)
+ *   request.stream = stream;                 (a cudaStream_t: the kernel that writes is in it)
+ *   status = ronde_allreduce_async(engine, &request, &work, &error);
+ *   status = ronde_work_wait_stream(work, stream, &error);     (later kernels see the result)
+ */
 
 /* ---- operations ----
- * The _async forms return a work; memory of the request belongs to the engine until the work is
- * done. The other forms wait. An error of the call itself (RONDE_INVALID_ARGUMENT,
- * RONDE_DUPLICATE_NAME, a failed engine) makes no work. */
+ * An _async form submits and returns at once, with a work to wait for and to release
+ * (ronde_work_release); each returns the submit codes. The other forms also wait, as
+ * ronde_work_wait does, and return the submit codes and the work codes.
+ *
+ *   float gradient[1000];
+ *   int64_t shape[1] = {1000};
+ *   ronde_request request;
+ *   ronde_request_init(&request);
+ *   request.name = "fc1/weight";
+ *   request.output = gradient;               (in place: input stays NULL)
+ *   request.shape = shape;
+ *   request.dimensions = 1;
+ *   ronde_work* work = NULL;
+ *   status = ronde_allreduce_async(engine, &request, &work, &error);
+ *   ...                                      (compute something else)
+ *   status = ronde_work_wait(work, &error);
+ *   ronde_work_release(work);
+ */
+
+/* Sets the defaults: f32, average, factors 1, host memory, everything else 0 or NULL; and
+ * struct_size. `request` must not be NULL. Never fails. */
 RONDE_API void ronde_request_init(ronde_request* request);
 
+/* Reduces the inputs of all ranks, element by element, into the output of every rank. Shape, dtype,
+ * op, factors and compression are the same on all ranks.
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
                                              ronde_work** work, ronde_error** error);
+/* ronde_allreduce_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
                                        ronde_error** error);
+/* Copies the input of rank `root` into the output of every rank.
+ *   request.root = 0;
+ *   status = ronde_broadcast(engine, &request, &error);
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,
                                              ronde_work** work, ronde_error** error);
+/* ronde_broadcast_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
                                        ronde_error** error);
-/* Concatenates along the first dimension, which may differ between ranks. The result belongs to
- * the work. */
+/* Concatenates the inputs of all ranks, in rank order, along the first dimension, which may differ
+ * between ranks. The result belongs to the work: ronde_work_output.
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
                                              ronde_work** work, ronde_error** error);
-/* Waits; *work is done and holds the result. */
+/* ronde_allgather_async that waits: *work is done and holds the result; release it. After an error
+ * there is no work.
+ *   request.input = rows;
+ *   status = ronde_allgather(engine, &request, &work, &error);
+ *   status = ronde_work_output(work, &data, &all_shape, &dimensions, &dtype, &error);
+ *   ...                                      (copy what is at data)
+ *   ronde_work_release(work);
+ * Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request,
                                        ronde_work** work, ronde_error** error);
-/* Reduces, and leaves each rank its rows of the result in `output`. Rows are entries of the first
- * dimension: rank r gets splits[r] of them (the same splits on every rank; they add up to the
- * rows), or, without splits, an even share, of which the first ranks get one more when there is a
- * rest. The input is the whole tensor and must be given. In place means that `output` points at
- * this rank's rows in `input`; otherwise the two are disjoint. Over several hosts rows are
- * summed in the order of the host that gets them: the bits depend on the splits too, and need not
- * be those of an allreduce. */
+/* Reduces, and leaves each rank its rows of the result in `output`: rank r gets splits[r] rows (the
+ * same splits on every rank; they add up to the rows), or, without splits, an even share, where the
+ * first ranks get one row more if there is a rest. The input is the whole tensor and must be given.
+ * In place means that `output` points at this rank's rows in `input`; otherwise the two are
+ * disjoint. Over several hosts rows are summed in the order of the host that gets them: the bits
+ * depend on the splits too, and need not be those of an allreduce.
+ *   request.input = gradient;                (1000 elements; of 4 ranks each gets 250)
+ *   request.output = mine;
+ *   status = ronde_reduce_scatter(engine, &request, &error);
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_reduce_scatter_async(ronde_engine* engine,
                                                   const ronde_request* request, ronde_work** work,
                                                   ronde_error** error);
+/* ronde_reduce_scatter_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_reduce_scatter(ronde_engine* engine, const ronde_request* request,
                                             ronde_error** error);
 /* Sends splits[r] rows to rank r, in the order of the input: the splits add up to the rows, may be
  * 0, and may differ between ranks and from call to call, as may the number of rows. Without splits
- * every rank gets as many. The result, the rows from rank 0, then those from rank 1, ..., belongs
- * to the work (ronde_work_output); ronde_work_received_splits says how many came from each. */
+ * every rank gets the same number, which must divide the rows. The result, the rows from rank 0,
+ * then those from rank 1, ..., belongs to the work: ronde_work_output, and
+ * ronde_work_received_splits for how many rows came from each rank.
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_all_to_all_async(ronde_engine* engine, const ronde_request* request,
                                               ronde_work** work, ronde_error** error);
-/* Waits; *work is done and holds the result. */
+/* ronde_all_to_all_async that waits: *work is done and holds the result; release it. After an error
+ * there is no work.
+ *   int64_t splits[2] = {3, 1};              (3 of the 4 rows to rank 0, 1 to rank 1)
+ *   request.splits = splits;
+ *   request.split_count = 2;
+ *   status = ronde_all_to_all(engine, &request, &work, &error);
+ *   status = ronde_work_received_splits(work, &received, &count, &error);
+ * Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_all_to_all(ronde_engine* engine, const ronde_request* request,
                                         ronde_work** work, ronde_error** error);
-/* Only name, file, line, flags, device, stream and ready_event of the request are used. With a
- * device, on all ranks or on none, it begins behind the stream, and streams can wait for it. */
+/* Is done when every rank has submitted it. Of the request only name, file, line, flags, device,
+ * stream and ready_event are used. With a device, on all ranks or on none, it begins after what is
+ * in the stream, and streams can wait for it.
+ *   request.name = "epoch";
+ *   status = ronde_barrier(engine, &request, &error);
+ * Returns: submit codes. */
 RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
                                            ronde_work** work, ronde_error** error);
+/* ronde_barrier_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                                      ronde_error** error);
 
-/* Groups: `requests` is an array of `count` requests (all of the struct_size of the first) that are
- * one unit: executed together, when all of them are ready on all ranks, as one work. If one of them
- * is refused (a bad argument, a name in flight) none is submitted. Every rank submits the same
- * tensors in the same order. The names are in flight as those of single requests are; dtype, op,
- * root, factors and compression are the same in the whole group; priority, file, line and flags are
- * those of the first request. In errors the group is called "group of <first name>". */
+/* Groups: `requests` is an array of `count` requests, at least one (all of the struct_size of the
+ * first), that are one unit: executed together, when all of them are ready on all ranks, as one
+ * work. If one of them is refused none is submitted. Every rank submits the same tensors in the
+ * same order. The names are in flight as those of single requests are; dtype, op, root, factors and
+ * compression are the same in the whole group; priority, file, line and flags are those of the
+ * first request. Outputs must not overlap with other memory of the group. In errors the group is
+ * called "group of <first name>".
+ *   ronde_request both[2];                   (initialised, filled in as for ronde_allreduce)
+ *   status = ronde_grouped_allreduce(engine, both, 2, &error);
+ */
+
+/* ronde_allreduce_async of each tensor of a group. Returns: submit codes. */
 RONDE_API ronde_status ronde_grouped_allreduce_async(ronde_engine* engine,
                                                      const ronde_request* requests, int32_t count,
                                                      ronde_work** work, ronde_error** error);
+/* ronde_grouped_allreduce_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_grouped_allreduce(ronde_engine* engine, const ronde_request* requests,
                                                int32_t count, ronde_error** error);
+/* ronde_broadcast_async of each tensor of a group. Returns: submit codes. */
 RONDE_API ronde_status ronde_grouped_broadcast_async(ronde_engine* engine,
                                                      const ronde_request* requests, int32_t count,
                                                      ronde_work** work, ronde_error** error);
+/* ronde_grouped_broadcast_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_grouped_broadcast(ronde_engine* engine, const ronde_request* requests,
                                                int32_t count, ronde_error** error);
 
-/* ---- works ---- */
-/* Waits until the work is done; the waiting thread helps. After it has returned, memory of the
- * request is not touched again. A work may be waited for more than once. Bounded by the stall
- * deadline of the engine. */
+/* ---- works ----
+ * The handle of an operation in flight. It keeps what it needs of the engine, so it may be waited
+ * for, asked and released after ronde_engine_close. While a work is not done the waits return
+ * RONDE_UNSUPPORTED in a forked child and on a thread that may not drive a caller-driven engine. */
+
+/* Waits until the work is done; the waiting thread helps. It ends with the stall deadline of the
+ * engine at the latest (RONDE_STALL_FAILURE_SECONDS and a few seconds). May be called again.
+ * Returns: argument codes, work codes; RONDE_UNSUPPORTED as above. */
 RONDE_API ronde_status ronde_work_wait(ronde_work* work, ronde_error** error);
-/* Waits at most timeout_ns nanoseconds; *done says whether the work is done. If it is, the result
- * is that of ronde_work_wait, otherwise RONDE_OK. */
+/* Waits at most timeout_ns nanoseconds (below 0: as 0); *done becomes 1 when the work is done, even
+ * if it failed, else 0.
+ * Returns: RONDE_OK when the work is not done yet; otherwise as ronde_work_wait. */
 RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
                                            ronde_error** error);
-/* Of a tensor of a device: what is put into `stream` from now on begins when the work is over on
- * the device. Returns when the device has put the batch into a stream of its own, not when it is
- * over, and helps meanwhile; where tensors pass through host memory it waits for the end. The host
- * hears of an error of the device through the other waits, and memory of the request is the
- * caller's again after them, or in `stream`. For host memory: RONDE_INVALID_ARGUMENT. */
+/* Has a stream wait for a tensor of a device: what is put into `stream` from now on begins when the
+ * work is over on the device. The call returns when the device has put the batch into a stream of
+ * its own, not when it is over, and helps meanwhile; where tensors pass through host memory it
+ * waits for the end. The other waits report an error of the device that comes later; memory of the
+ * request is the caller's again after them, or in `stream`.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: the tensor is in host memory, or the stream is
+ * being captured or is another device's; RONDE_UNSUPPORTED as above, and also when the work is
+ * done; the work codes, if the end is known. */
 RONDE_API ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error);
-/* 1 when the work is done (completed or failed), else 0. Never blocks. */
+/* Returns 1 when the work is done (completed or failed), else 0, and 0 for NULL. Never blocks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
-/* The result of a completed allgather or all-to-all: valid until the work is released. shape has
- * `dimensions` entries; *dtype is a ronde_dtype. That of a device is memory of the device; it can
- * be asked for after ronde_work_wait_stream as well, and is there in streams that wait. */
+/* Gives the result of an allgather or an all-to-all that is done, owned by the work until that is
+ * released: *shape has *dimensions entries, *dtype is a ronde_dtype. The result of a device is
+ * memory of the device; it is known after ronde_work_wait_stream as well, and streams that wait may
+ * read it.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: the work is not done, or its operation has no
+ * result of its own; the work codes of one that failed. */
 RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
                                          const int64_t** shape, int32_t* dimensions, int32_t* dtype,
                                          ronde_error** error);
-/* The rows that a completed all-to-all received from each rank: *count numbers, one for each rank,
- * valid until the work is released. */
+/* Gives the rows that an all-to-all received from each rank: *count numbers, one for each rank,
+ * owned by the work until that is released.
+ * Returns: as ronde_work_output; RONDE_INVALID_ARGUMENT for other operations. */
 RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
                                                   int32_t* count, ronde_error** error);
-/* The work may still be in flight: it goes on, nobody hears of its result. NULL is fine. */
+/* Frees the handle and the result it owns. The work may still be in flight: it goes on, its memory
+ * must stay valid until then, and nobody is notified of the result. NULL is fine. Never fails. */
 RONDE_API void ronde_work_release(ronde_work* work);
 
 #ifdef __cplusplus

@@ -21,14 +21,23 @@ namespace ronde {
 // Drop-in gradient averaging for a trainer's loop: register each gradient once, call ready() as
 // backward produces it (any order, any thread), wait() before the optimiser's step.
 //
-// Gradients are held back until `bucket_bytes` of them have come, or until wait() or start(): to
-// wake the background thread for a few small ones costs the trainer more than to average them with
-// the next. How they are grouped changes no result, and ranks may group differently. 0: each starts
-// at once. Those in the memory of a device always do, since what is read is what the stream holds
-// then. The other ranks wait for what this one holds back: before it waits for one of them in
-// another way (a barrier, another averager that they wait for first) it calls start().
+//   ronde::GradientAverager averager(engine);
+//   const auto fc1 = averager.add("fc1/weight", std::span(gradient));   // once
+//   averager.ready(fc1);                                                // in each step
+//   averager.wait();
 //
-// The engine must outlive the averager, and stay open until the last wait().
+// The averager holds gradients back until `bucket_bytes` of them are ready, or until wait() or
+// start(): to wake the background thread for a few small ones costs the trainer more than to
+// average them with the next. How they are grouped changes no result, and ranks may group
+// differently. With 0 each starts at once. Gradients in the memory of a device always do, since
+// the engine reads what the stream holds then. The other ranks wait for what this one holds back:
+// before it waits for one of them in another way (a barrier, another averager that they wait for
+// first) it calls start().
+//
+// Ownership: the gradients' memory is the caller's, and must stay where it is for as long as the
+// averager is used. The engine must outlive the averager, and stay open until the last wait().
+//
+// Errors: Error with the submit codes (ready(), start()) or the work codes too (wait()).
 //
 // Thread safety: add() before the first ready(); ready() and start() from any thread; wait() from
 // one thread, while no ready() runs.
@@ -37,47 +46,51 @@ class GradientAverager {
   using Id = std::size_t;
   static constexpr std::size_t kBucketBytes = std::size_t{1} << 20;
 
+  // Averages over the ranks of `engine`, with `op` and `options` for every gradient.
   explicit GradientAverager(Engine& engine, Op op = average, const AllreduceOptions& options = {},
                             std::size_t bucket_bytes = kBucketBytes)
       : engine_(engine), op_(op), options_(options), bucket_bytes_(bucket_bytes) {}
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
   // Waits for what was made ready, since the gradients' memory may go away next (an exception
-  // between ready() and wait(), say), and the other ranks wait for it too.
+  // between ready() and wait(), say), and the other ranks wait for it too. Errors are dropped.
   ~GradientAverager() {
     try {
       wait();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
   }
 
-  // The gradient's memory must stay where it is for as long as the averager is used.
+  // Registers a gradient under a name of its own, the same on all ranks; returns its id.
   template <typename T, std::size_t N>
   Id add(std::string name, std::span<T, N> gradient,
          std::source_location where = std::source_location::current()) {
     return append(std::move(name), gradient, gradient.size_bytes(), false, where);
   }
-  // In the memory of a device; what is read is behind `gradient.stream` as it is at ready().
+  // The same for a gradient in the memory of a device: the engine reads it after what is in
+  // `gradient.stream` at ready().
   template <typename T>
   Id add(std::string name, const DeviceSpan<T>& gradient,
          std::source_location where = std::source_location::current()) {
     return append(std::move(name), gradient, gradient.data.size_bytes(), true, where);
   }
 
-  // The gradient has its final value on this rank: it may be averaged. Throws the first error of
-  // those that it starts, after all of them; once more before wait() is an error. Of a device: if
-  // the average of the last step is still on its way the host waits for it.
+  // The gradient has its final value on this rank: it may be averaged. For a gradient on a device
+  // whose average of the last step is still on its way the host waits. Throws, after it has tried
+  // all that it starts, the first of their submit codes; RONDE_DUPLICATE_NAME if it is called again
+  // before wait(); std::out_of_range for an id that add() did not return.
   void ready(Id id) {
     if (const auto first = submit(hold(id), false)) std::rethrow_exception(first);
   }
 
-  // Starts what is held back. Throws as ready() does.
+  // Starts what is held back. Throws, after it has tried all, the first of their submit codes.
   void start() {
     if (const auto first = submit(take_held(), false)) std::rethrow_exception(first);
   }
 
-  // Every gradient that was made ready since the last wait() now holds the average. Throws when all
-  // of them are done: the first error of an average, or else of starting one.
+  // Ends the step: blocks until every gradient that was made ready since the last wait() holds the
+  // average. Throws when all of them are done: the first error of an average (work codes), or else
+  // of starting one (submit codes).
   void wait() {
     std::exception_ptr first = end_step([](Entry& /*entry*/, Work work) { work.wait(); });
     for (Entry& entry : entries_) {
@@ -87,7 +100,7 @@ class GradientAverager {
   }
   // The same, but for gradients in the memory of a device the host does not wait: what is put into
   // `stream` (cudaStream_t, or nullptr for the default one) from now on begins when they hold the
-  // averages. May be called for several streams. An error that the device comes upon later is
+  // averages. May be called for several streams. An error that the device reports later is
   // thrown by the wait that follows the gradient's next ready(), or by wait() of the host.
   void wait(void* stream) {
     std::exception_ptr first = end_step([](Entry& entry, Work work) {
@@ -113,7 +126,7 @@ class GradientAverager {
       try {
         left.wait(stream);
       } catch (...) {
-        if (left.poll()) left = {};  // it has failed, and this is how
+        if (left.poll()) left = {};  // it has failed, with the error that is thrown here
         throw;
       }
     }
@@ -139,7 +152,7 @@ class GradientAverager {
     return entries_.size() - 1;
   }
 
-  // What is to be submitted now that this one has come.
+  // Returns what is to be submitted now that this one is ready.
   std::vector<Id> hold(Id id) {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_.at(id);
@@ -163,7 +176,7 @@ class GradientAverager {
     return std::exchange(held_, {});
   }
 
-  // Calls `call`; keeps what it throws unless there is something already.
+  // Calls `call`; keeps what it throws unless an earlier error is kept.
   template <typename Call>
   static void keep_error(std::exception_ptr& first, const Call& call) {
     try {
@@ -191,7 +204,7 @@ class GradientAverager {
     return first;
   }
 
-  // Starts what is held, and has `end` see to every work; returns the first error.
+  // Starts what is held, and calls `end` with every work; returns the first error.
   template <typename End>
   std::exception_ptr end_step(const End& end) {
     const std::exception_ptr refused = submit(take_held(), true);
@@ -203,8 +216,9 @@ class GradientAverager {
       std::swap(late, late_);
       for (Entry& entry : entries_) entry.ready = false;
     }
-    // The youngest first: whoever waits, works, and the older ones are over by then. The other way
-    // round the work would change hands between this thread and the background at each of them.
+    // This thread waits for the youngest first: it drives the engine meanwhile, and the older ones
+    // end before. In the other order this thread and the background thread would hand the role over
+    // at each of them.
     std::exception_ptr failed;
     for (auto one = works.rbegin(); one != works.rend(); ++one) {
       std::exception_ptr error;
@@ -229,7 +243,7 @@ class GradientAverager {
   std::vector<Id> held_;
   std::size_t held_bytes_ = 0;
   std::vector<InFlight> in_flight_;
-  std::exception_ptr late_;  // of an average of the last step
+  std::exception_ptr late_;  // the error of an average of the last step
 };
 
 }  // namespace ronde

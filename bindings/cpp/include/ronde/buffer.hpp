@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory on the board of the host, for tensors that are reduced in place. Included by ronde.hpp.
-//
-//   ronde::Buffer<float> gradient(engine, 1 << 20);
-//   engine.allreduce("fc1/weight", gradient.span(), ronde::average).wait();
-//
-// Thread safety: a Buffer belongs to one thread at a time; its memory is used like any other.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -34,9 +29,14 @@ struct BufferDeleter {
 // on other memory, with the same results. Sub-spans of a Buffer are tensors as good as the whole,
 // best if they begin on 64 bytes.
 //
-// It is engine memory: after the job has failed, other ranks may write into it for a moment. It
-// stays mapped for as long as the Buffer lives, also beyond the engine's end. Drop it when no work
-// on it is in flight.
+//   ronde::Buffer<float> gradient(engine, 1 << 20);
+//   engine.allreduce("fc1/weight", gradient.span(), ronde::average).wait();
+//
+// Ownership: the Buffer owns the memory, which stays mapped as long as it lives, also beyond the
+// engine's end. Drop it when no work on it is in flight. It is engine memory: after the job has
+// failed, other ranks may write into it for a moment.
+//
+// Thread safety: a Buffer belongs to one thread at a time; its memory is used like any other.
 template <typename T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
@@ -46,7 +46,9 @@ class Buffer {
  public:
   // Empty.
   Buffer() = default;
-  // The elements are zero.
+  // `size` elements, all zero, aligned to 64 bytes. Throws Error: those of ronde_buffer_allocate
+  // (RONDE_OUT_OF_MEMORY beyond RONDE_BUFFER_BYTES), and RONDE_INVALID_ARGUMENT if the bytes cannot
+  // be counted.
   Buffer(const Engine& engine, std::size_t size) : size_(size) {
     if (size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw Error(RONDE_INVALID_ARGUMENT,
@@ -67,6 +69,7 @@ class Buffer {
     return *this;
   }
 
+  // Access as to a std::span: no checks, nothing throws, sizes and indices in elements.
   [[nodiscard]] T* data() noexcept { return data_; }
   [[nodiscard]] const T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of the C++ facade, and the jobs it can belong to. Included by ronde.hpp.
-//
-// Thread safety: an Engine may be used from any number of threads at once (not its destructor).
+// The engine of the C++ facade. Included by ronde.hpp.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -9,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ronde/local_job.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
@@ -23,43 +22,40 @@ namespace ronde {
 namespace detail {
 
 struct EngineDeleter {
-  // Failing works have told their waiters; a destructor has nobody else to tell.
+  // The waiters of works that fail get the error; a destructor cannot report it to anybody else.
   void operator()(ronde_engine* engine) const { ronde_engine_close(engine, nullptr); }
-};
-struct LocalJobDeleter {
-  void operator()(ronde_local_job* job) const { ronde_local_job_release(job); }
 };
 
 }  // namespace detail
 
-// A job whose ranks are engines in this process: for tests of a trainer. Engines of one job may be
-// opened from any threads at once, one in each.
-class LocalJob {
- public:
-  explicit LocalJob(int size) {
-    detail::ErrorSlot error;
-    ronde_local_job* job = nullptr;
-    error.throw_if(ronde_local_job_create(size, &job, &error));
-    job_.reset(job);
-  }
-  [[nodiscard]] ronde_local_job* get() const noexcept { return job_.get(); }
-
- private:
-  std::unique_ptr<ronde_local_job, detail::LocalJobDeleter> job_;
-};
-
+// A rank's part of the runtime. Operations come in two forms: allreduce(...) and its like return a
+// Work at once; ..._blocking(...) waits. They take one-dimensional tensors as spans, and a name
+// that is the same on all ranks and on this rank is in flight once at a time. `where` is the place
+// of the call, for error texts: leave it out.
+//
+// Ownership: the Engine closes itself in its destructor, and drops what that reports; close()
+// throws it. Works and Buffers may outlive it. The memory of spans belongs to the engine until the
+// operation is done.
+//
+// Errors: all operations throw Error with the submit codes of ronde.h, the blocking forms with the
+// work codes too; RONDE_INVALID_ARGUMENT also where input and output lengths do not fit. Everything
+// throws std::logic_error after close().
+//
+// Thread safety: any number of threads may use an Engine at once; constructor, move, close() and
+// destructor are one thread's, while no other is inside.
 class Engine {
  public:
   // Joins the MPI job (starting MPI if the program has not); alone it is a job of one. Blocks until
-  // every rank has opened its engine.
+  // every rank has opened its engine, at most RONDE_START_TIMEOUT_SECONDS. This and the other
+  // constructors throw Error: the codes of ronde_engine_open.
   Engine() {
     ronde_engine_options options;
     ronde_engine_options_init(&options);
     open(options);
   }
-  // Joins the job of a communicator: `Engine engine(ronde_options)` with mpi_communicator set.
+  // Joins the job of a communicator: pass options whose mpi_communicator is set.
   explicit Engine(const ronde_engine_options& options) { open(options); }
-  // One rank of a job in this process.
+  // Joins a job in this process as `rank`.
   Engine(const LocalJob& job, int rank) {
     ronde_engine_options options;
     ronde_engine_options_init(&options);
@@ -68,12 +64,14 @@ class Engine {
     open(options);
   }
 
+  // This rank and the number of ranks, in the job and on this host; ranks count from 0.
   [[nodiscard]] int rank() const { return ronde_rank(get()); }
   [[nodiscard]] int size() const { return ronde_size(get()); }
   [[nodiscard]] int local_rank() const { return ronde_local_rank(get()); }
   [[nodiscard]] int local_size() const { return ronde_local_size(get()); }
 
-  // In place; asynchronous. `data` belongs to the engine until the Work is done.
+  // Reduces `data` of all ranks, element by element, in place.
+  //   ronde::Work work = engine.allreduce("fc1/weight", std::span(gradient), ronde::average);
   template <typename T, std::size_t N>
   Work allreduce(const std::string& name, std::span<T, N> data, Op op = average,
                  const AllreduceOptions& options = {},
@@ -81,17 +79,17 @@ class Engine {
     return start(ronde_allreduce_async,
                  detail::Vector(name, data, where).reduced(op, options).request);
   }
-  // Out of place; asynchronous. The two spans have the same length and do not overlap.
+  // The same out of place. The two spans have the same length and do not overlap.
   template <typename T, std::size_t N, std::size_t M>
   Work allreduce(const std::string& name, std::span<const T, N> input, std::span<T, M> output,
                  Op op, const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
-    require_same_length(input.size(), output.size());
+    detail::require_same_length(input.size(), output.size());
     detail::Vector vector(name, output, where);
     vector.request.input = input.data();
     return start(ronde_allreduce_async, vector.reduced(op, options).request);
   }
-  // In place; returns when done.
+  // In place, and waits.
   template <typename T, std::size_t N>
   void allreduce_blocking(const std::string& name, std::span<T, N> data, Op op = average,
                           const AllreduceOptions& options = {},
@@ -99,7 +97,8 @@ class Engine {
     finish(ronde_allreduce, detail::Vector(name, data, where).reduced(op, options).request);
   }
 
-  // Everybody gets the values of `root`. In place; asynchronous.
+  // Copies `data` of rank `root` into `data` of every rank.
+  //   engine.broadcast("fc1/weight", std::span(weights), 0).wait();
   template <typename T, std::size_t N>
   Work broadcast(const std::string& name, std::span<T, N> data, int root = 0,
                  std::source_location where = std::source_location::current()) {
@@ -111,7 +110,9 @@ class Engine {
     finish(ronde_broadcast, detail::Vector(name, data, where).rooted(root).request);
   }
 
-  // The values of all ranks, in rank order; lengths may differ. The result is Work::output<T>().
+  // Concatenates `data` of all ranks, in rank order; lengths may differ. The result is
+  // Work::output<T>(); the blocking form returns a copy of it.
+  //   std::vector<float> all = engine.allgather_blocking("losses", std::span(losses));
   template <typename T, std::size_t N>
   Work allgather(const std::string& name, std::span<T, N> data,
                  std::source_location where = std::source_location::current()) {
@@ -128,9 +129,10 @@ class Engine {
   }
 
   // Reduces `input` and leaves this rank its share of the result: options.splits says how many
-  // elements each rank gets, the same on every rank; without, the shares are even, and the first
-  // ranks get one more when there is a rest. In place when `output` is this rank's share of
-  // `input`.
+  // elements each rank gets, the same on every rank; without them the shares are even, and the
+  // first ranks get one more when there is a rest. In place when `output` is this rank's share of
+  // `input`, otherwise the two do not overlap.
+  //   engine.reduce_scatter("grad", std::span(gradient), std::span(mine), ronde::sum).wait();
   template <typename T, std::size_t N, typename U, std::size_t M>
     requires std::is_same_v<std::remove_const_t<T>, U>
   Work reduce_scatter(const std::string& name, std::span<T, N> input, std::span<U, M> output,
@@ -155,8 +157,9 @@ class Engine {
   }
 
   // Sends splits[r] of the elements to rank r, in order; they may differ from rank to rank and from
-  // call to call. Without splits every rank gets as many. The result is Work::output<T>(), and
-  // Work::received_splits() says how many came from each rank.
+  // call to call. Without splits every rank gets the same number. The result is Work::output<T>(),
+  // and Work::received_splits() says how many came from each rank.
+  //   const ronde::Work done = engine.all_to_all_blocking("tokens", std::span(tokens), {3, 1});
   template <typename T, std::size_t N>
   Work all_to_all(const std::string& name, std::span<T, N> data,
                   const std::vector<std::int64_t>& splits = {},
@@ -164,7 +167,7 @@ class Engine {
     return start(ronde_all_to_all_async,
                  detail::Vector(name, detail::read_only(data), where).split(splits).request);
   }
-  // Returns a Work that is done.
+  // Waits, and returns a Work that is done and holds the result.
   template <typename T, std::size_t N>
   Work all_to_all_blocking(const std::string& name, std::span<T, N> data,
                            const std::vector<std::int64_t>& splits = {},
@@ -173,9 +176,9 @@ class Engine {
                  detail::Vector(name, detail::read_only(data), where).split(splits).request);
   }
 
-  // Several tensors as one unit: executed together once all of them are ready on all ranks, as one
-  // Work; if one of them is refused, none is submitted. Every rank gives the same names in the same
-  // order. In place.
+  // Several tensors as one unit, in place: executed together once all of them are ready on all
+  // ranks, as one Work; if one of them is refused, none is submitted. Every rank gives the same
+  // names in the same order; at least one.
   //   engine.grouped_allreduce<float>({{"fc1/weight", w1}, {"fc1/bias", b1}}, ronde::sum).wait();
   template <typename T>
   Work grouped_allreduce(const std::vector<NamedSpan<T>>& tensors, Op op = average,
@@ -200,7 +203,8 @@ class Engine {
     finish(ronde_grouped_broadcast, detail::Group(tensors, where).rooted(root));
   }
 
-  // Done when every rank has called it with this name.
+  // Is done when every rank has called it with this name.
+  //   engine.barrier_blocking("epoch");
   Work barrier(const std::string& name = "barrier",
                std::source_location where = std::source_location::current()) {
     return start(ronde_barrier_async, detail::named(name, where));
@@ -211,9 +215,10 @@ class Engine {
   }
 
   // ---- tensors of a device ----
-  // As above, asynchronous; Work::wait(stream) lets a stream wait for them. Out of place the stream
-  // and the event are those of the input. The results of allgather and all_to_all are memory of the
-  // device.
+  // These do what their namesakes do, asynchronously, and throw what those throw, but
+  // RONDE_UNSUPPORTED where no plug-in serves the device. Work::wait(stream) has a stream wait for
+  // them. Out of place the stream and the event are those of the input. The results of allgather
+  // and all_to_all are memory of the device.
   template <typename T>
   Work allreduce(const std::string& name, const DeviceSpan<T>& data, Op op = average,
                  const AllreduceOptions& options = {},
@@ -225,7 +230,7 @@ class Engine {
   Work allreduce(const std::string& name, const DeviceSpan<const T>& input, std::span<T> output,
                  Op op, const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
-    require_same_length(input.size(), output.size());
+    detail::require_same_length(input.size(), output.size());
     detail::Vector vector(name, input, where);
     vector.request.output = output.data();
     return start(ronde_allreduce_async, vector.reduced(op, options).request);
@@ -270,7 +275,8 @@ class Engine {
                          std::source_location where = std::source_location::current()) {
     return start(ronde_grouped_broadcast_async, detail::Group(tensors, where).rooted(root));
   }
-  // Begins behind what is in the stream; every rank names a device.
+  // Begins after what is in the stream of `where_it_begins`, whose elements are not used; every
+  // rank names a device.
   template <typename T>
   Work barrier(const std::string& name, const DeviceSpan<T>& where_it_begins,
                std::source_location where = std::source_location::current()) {
@@ -279,6 +285,7 @@ class Engine {
     return start(ronde_barrier_async, request);
   }
 
+  // What this rank has done since it opened; ronde_statistics has the units.
   [[nodiscard]] ronde_statistics statistics() const {
     ronde_statistics statistics;
     ronde_statistics_init(&statistics);
@@ -287,12 +294,15 @@ class Engine {
     return statistics;
   }
 
-  // Completes or fails every work; throws when works were failed. The engine is gone afterwards.
+  // Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS and fails the rest. The
+  // engine is gone afterwards, whatever this throws. Throws Error: the codes of ronde_engine_close,
+  // if works failed meanwhile or the job had failed. Does nothing the second time.
   void close() {
     detail::ErrorSlot error;
     error.throw_if(ronde_engine_close(engine_.release(), &error));
   }
 
+  // The handle of the C ABI, which the Engine keeps.
   [[nodiscard]] ronde_engine* get() const {
     if (engine_ == nullptr) throw std::logic_error("ronde::Engine has been closed");
     return engine_.get();
@@ -306,24 +316,15 @@ class Engine {
     engine_.reset(engine);
   }
 
-  // A span has a length, so one that does not fit is noticed before anything is written.
-  static void require_same_length(std::size_t input, std::size_t output,
-                                  const std::string& subject = "input") {
-    if (input == output) return;
-    throw Error(RONDE_INVALID_ARGUMENT,
-                subject + " has " + std::to_string(input) + " elements and output " +
-                    std::to_string(output) + ": make them equal",
-                "", -1);
-  }
   void require_share(std::size_t input, const std::vector<std::int64_t>& splits,
                      std::size_t output) const {
     const auto ranks = static_cast<std::size_t>(size());
     const auto mine = static_cast<std::size_t>(rank());
-    // Splits that are wrong are refused in the call, with more words.
+    // The call itself refuses splits that are wrong, and says more about them.
     if (!splits.empty() && (splits.size() != ranks || splits[mine] < 0)) return;
     const std::size_t share = splits.empty() ? input / ranks + (mine < input % ranks ? 1U : 0U)
                                              : static_cast<std::size_t>(splits[mine]);
-    require_same_length(share, output, "the share of rank " + std::to_string(rank()));
+    detail::require_same_length(share, output, "the share of rank " + std::to_string(rank()));
   }
 
   using AsyncCall = ronde_status(ronde_engine*, const ronde_request*, ronde_work**, ronde_error**);
@@ -343,7 +344,7 @@ class Engine {
     detail::ErrorSlot error;
     error.throw_if(call(get(), &request, &error));
   }
-  // Of a call that waits and hands out the work all the same, since it holds the result.
+  // A call that waits hands out the work all the same if it holds the result.
   Work fetch(AsyncCall* call, const ronde_request& request) { return start(call, request); }
 
   Work start(GroupCall* call, const detail::Group& group) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From spans to the requests of the C ABI. Included by ronde.hpp.
+// What operations are given, and how spans become requests of the C ABI. Included by ronde.hpp.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -15,49 +15,62 @@
 
 namespace ronde {
 
+// What may be asked of an allreduce; copied by the call.
+// Thread safety: a value.
 struct AllreduceOptions {
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int priority = 0;
-  Compression compression = Compression::kNone;  // of float only
-  // This thread submits, perhaps, some more, and then calls wait(): the background thread is left
+  double prescale = 1.0;                         // multiplies every contribution; floating types
+  double postscale = 1.0;                        // multiplies the result; floating types
+  int priority = 0;                              // higher goes into a batch first
+  Compression compression = Compression::kNone;  // for float only
+  // This thread submits some more, perhaps, and then calls wait(): the background thread is left
   // asleep, and until then this rank may keep the others waiting.
   bool will_wait = false;
 };
 
+// What may be asked of a reduce-scatter; copied by the call.
+// Thread safety: a value.
 struct ReduceScatterOptions {
-  double prescale = 1.0;
+  double prescale = 1.0;  // the first four as in AllreduceOptions
   double postscale = 1.0;
   int priority = 0;
-  Compression compression = Compression::kNone;  // of float only
-  std::vector<std::int64_t> splits;              // elements for each rank; empty: even shares
-  bool will_wait = false;                        // as in AllreduceOptions
+  Compression compression = Compression::kNone;
+  std::vector<std::int64_t> splits;  // elements for each rank; empty: even shares
+  bool will_wait = false;            // as in AllreduceOptions
 };
 
-// One tensor of a group.
+// One tensor of a group. The elements stay the caller's.
+// Thread safety: a value.
 template <typename T>
 struct NamedSpan {
   std::string name;
   std::span<T> data;
 };
 
-// Memory of a device that a plug-in serves: `data` points there. What it holds is read behind
-// ready_event, or behind all that was put into `stream`: of both, what they stand for when the
-// tensor is submitted. See "devices" in ronde.h.
+// Elements in the memory of a device that a plug-in serves ("devices" in ronde.h). The engine reads
+// them after ready_event, or, without one, after all that was put into `stream`; both count as they
+// are when the tensor is submitted, and may be destroyed then. The memory stays the caller's.
+//
+//   engine.allreduce("fc1/weight", ronde::DeviceSpan(gradient, 0, stream)).wait(stream);
+//
+// Thread safety: a value.
 template <typename T>
 struct DeviceSpan {
+  // `elements` points to memory of device `on_device`. Throws nothing.
   explicit DeviceSpan(std::span<T> elements, int on_device = 0, void* written_in = nullptr,
                       void* ready = nullptr)
       : data(elements), device(on_device), stream(written_in), ready_event(ready) {}
 
   std::span<T> data;
-  int device;
-  void* stream;
-  void* ready_event;
+  int device;         // its number: the one that this rank uses
+  void* stream;       // cudaStream_t; nullptr is the default stream
+  void* ready_event;  // cudaEvent_t, or nullptr
 
+  // In elements.
   [[nodiscard]] std::size_t size() const { return data.size(); }
 };
 
+// One tensor of a group on a device.
+// Thread safety: a value.
 template <typename T>
 struct NamedDeviceSpan {
   std::string name;
@@ -101,7 +114,7 @@ DeviceSpan<const T> read_only(const DeviceSpan<T>& data) {
   return DeviceSpan<const T>(data.data, data.device, data.stream, data.ready_event);
 }
 
-// The request for a one-dimensional tensor; stays where it is, since it points into itself.
+// The request for a one-dimensional tensor; not copied or moved, since it points into itself.
 struct Vector {
   template <typename T, std::size_t N>
   Vector(const std::string& name, std::span<T, N> data, const std::source_location& where)
@@ -142,7 +155,17 @@ struct Vector {
   std::int64_t length;
 };
 
-// The requests of a group; stays where it is, for the same reason.
+// Refuses an output that does not fit before anything is written: spans know their lengths.
+inline void require_same_length(std::size_t input, std::size_t output,
+                                const std::string& subject = "input") {
+  if (input == output) return;
+  throw Error(RONDE_INVALID_ARGUMENT,
+              subject + " has " + std::to_string(input) + " elements and output " +
+                  std::to_string(output) + ": make them equal",
+              "", -1);
+}
+
+// The requests of a group; not copied or moved, for the same reason.
 struct Group {
   template <typename T>
   Group(const std::vector<NamedSpan<T>>& tensors, const std::source_location& where)
@@ -177,7 +200,7 @@ struct Group {
     return *this;
   }
 
-  // More than the C ABI can count are more than a machine can hold.
+  // No machine holds more tensors than the C ABI can count.
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(requests.size()); }
 
   std::vector<std::int64_t> lengths;

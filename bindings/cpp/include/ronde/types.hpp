@@ -13,15 +13,25 @@
 namespace ronde {
 
 // What every failing call throws. what() is one line that says what, where and what to do.
+//
+//   try {
+//     work.wait();
+//   } catch (const ronde::Error& error) {
+//     if (error.status() != RONDE_MISMATCH) throw;   // this tensor alone: the engine lives on
+//   }
+//
+// Thread safety: a value; any number of threads may read it.
 class Error : public std::runtime_error {
  public:
+  // Facade and trainers make them; `rank` is -1 where no rank is at fault.
   Error(ronde_status status, const std::string& message, std::string place, int rank)
       : std::runtime_error(message), status_(status), place_(std::move(place)), rank_(rank) {}
 
+  // The code that the C ABI returned, never RONDE_OK.
   [[nodiscard]] ronde_status status() const noexcept { return status_; }
-  // "file:line" where the error was first noticed.
+  // "file:line", where the error was first noticed; may be empty.
   [[nodiscard]] const std::string& place() const noexcept { return place_; }
-  // The rank at fault, or -1.
+  // The rank at fault, or -1 where none is known.
   [[nodiscard]] int rank() const noexcept { return rank_; }
 
  private:
@@ -30,7 +40,8 @@ class Error : public std::runtime_error {
   int rank_;
 };
 
-// What integers, NaN, signed zeros and bools come to: see ronde_op in ronde.h.
+// How contributions become the result; ronde_op in ronde.h defines the results for integers, NaN,
+// signed zeros and bools.
 enum class Op : std::int32_t {
   kAverage = RONDE_AVERAGE,
   kSum = RONDE_SUM,
@@ -57,10 +68,12 @@ enum class Compression : std::int32_t {
   kF16 = RONDE_COMPRESSION_F16
 };
 
-// 16-bit floating types as they lie in memory; any type with the same bits can be cast to them.
+// A 16-bit floating type of IEEE 754 as it lies in memory; any type with the same bits, as those of
+// other libraries, can be cast to it. Thread safety: a value.
 struct Float16 {
   std::uint16_t bits;
 };
+// The upper half of a float. Thread safety: a value.
 struct BFloat16 {
   std::uint16_t bits;
 };

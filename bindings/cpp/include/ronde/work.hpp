@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handle of an operation in flight. Included by ronde.hpp.
-//
-// Thread safety: a Work belongs to one thread at a time.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -25,27 +23,37 @@ struct WorkDeleter {
 
 }  // namespace detail
 
-// The handle of an operation in flight. Dropping it without wait() is allowed: the operation goes
-// on, and its memory must stay valid until then.
+// The handle of an operation in flight, which it owns together with a result that only the runtime
+// could allocate (output()). Dropping it without wait() is allowed: the operation goes on, its
+// memory must stay valid until it is done, and nobody is notified of an error. It may outlive its
+// engine. Calls on an empty Work throw std::logic_error, but for valid().
+//
+// Thread safety: a Work belongs to one thread at a time.
 class Work {
  public:
+  // Empty.
   Work() = default;
+  // Takes over the handle.
   explicit Work(ronde_work* work) : work_(work) {}
 
-  // Blocks until the operation is done, helping it along; throws Error if it failed. Afterwards
-  // the engine does not touch the operation's memory again.
+  // Blocks until the operation is done, and drives the engine meanwhile; at most until the engine's
+  // stall deadline. Afterwards the engine does not touch the operation's memory again. May be
+  // called again. Throws Error: work codes, if the operation failed; RONDE_UNSUPPORTED where this
+  // thread may not wait (ronde_work_wait).
   void wait() {
     detail::ErrorSlot error;
     error.throw_if(ronde_work_wait(get(), &error));
   }
-  // Of a tensor of a device: what is put into `stream` (cudaStream_t, or nullptr for the default
-  // one) from now on begins when the operation is over; the host does not wait for that. See
-  // ronde_work_wait_stream. Throws Error for a tensor in host memory.
+  // For a tensor of a device: what is put into `stream` (cudaStream_t, or nullptr for the default
+  // one) from now on begins when the operation is over; the host does not wait for that. Throws
+  // Error: as wait(), if the end is known already; RONDE_INVALID_ARGUMENT for a tensor in host
+  // memory, and for a stream that is being captured or is another device's.
   void wait(void* stream) {
     detail::ErrorSlot error;
     error.throw_if(ronde_work_wait_stream(get(), stream, &error));
   }
-  // Waits at most `timeout`; true when the operation is done. Throws Error if it failed.
+  // Waits as wait() does, but at most `timeout`; returns whether the operation is done. Throws
+  // Error: as wait(), if it is done.
   template <typename Rep, typename Period>
   [[nodiscard]] bool wait_for(std::chrono::duration<Rep, Period> timeout) {
     using Nanoseconds = std::chrono::duration<double, std::nano>;
@@ -57,11 +65,13 @@ class Work {
         ronde_work_wait_for(get(), static_cast<std::int64_t>(nanoseconds), &done, &error));
     return done != 0;
   }
-  // True when the operation is done, completed or failed. Never blocks.
+  // Returns whether the operation is done, completed or failed. Never blocks.
   [[nodiscard]] bool poll() const { return ronde_work_poll(get()) != 0; }
 
-  // The result of an allgather or an all-to-all that is done: valid as long as this Work. T is the
-  // type that was sent. That of a device is there, and known after wait(stream) too.
+  // The result of an allgather or an all-to-all that is done: its elements, in memory that this
+  // Work owns. The result of a device is memory of the device, and known after wait(stream) too.
+  // Throws Error: RONDE_INVALID_ARGUMENT if it is not done or has no such result, work codes if it
+  // failed; std::logic_error if T is not the type that was sent.
   template <typename T>
   [[nodiscard]] std::span<const T> output() const {
     const Output result = find_output();
@@ -72,12 +82,14 @@ class Work {
     for (const std::int64_t dimension : result.shape) count *= static_cast<std::size_t>(dimension);
     return {static_cast<const T*>(result.data), count};
   }
+  // The dimensions of output(), the first of which only the runtime knows. Throws as output() does.
   [[nodiscard]] std::vector<std::int64_t> output_shape() const {
     const Output result = find_output();
     return {result.shape.begin(), result.shape.end()};
   }
 
-  // The rows that an all-to-all that is done received from each rank.
+  // The elements (rows, for requests of the C ABI) that an all-to-all that is done received from
+  // each rank, by rank. Throws as output() does, also for other operations.
   [[nodiscard]] std::vector<std::int64_t> received_splits() const {
     const std::int64_t* splits = nullptr;
     std::int32_t count = 0;
@@ -86,6 +98,7 @@ class Work {
     return {splits, splits + count};
   }
 
+  // Whether there is an operation: false when default-constructed or moved from.
   [[nodiscard]] bool valid() const noexcept { return work_ != nullptr; }
 
  private:
