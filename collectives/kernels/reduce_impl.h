@@ -422,9 +422,10 @@ constexpr KernelRow make_row() {
     return {make_kernels<T, Sum>(), make_kernels<T, Sum>(), make_kernels<T, Min>(),
             make_kernels<T, Max>(), make_kernels<T, Product>()};
   } else {
-    KernelRow row = {make_kernels<T, Sum>(),   make_kernels<T, Sum>(),     make_kernels<T, Min>(),
-                     make_kernels<T, Max>(),   make_kernels<T, Product>(), make_kernels<T, BitAnd>(),
-                     make_kernels<T, BitOr>(), make_kernels<T, BitXor>()};
+    KernelRow row = {make_kernels<T, Sum>(),     make_kernels<T, Sum>(),
+                     make_kernels<T, Min>(),     make_kernels<T, Max>(),
+                     make_kernels<T, Product>(), make_kernels<T, BitAnd>(),
+                     make_kernels<T, BitOr>(),   make_kernels<T, BitXor>()};
     if constexpr (!kIsAveraged<T>) row[0] = ReduceKernels{};
     return row;
   }

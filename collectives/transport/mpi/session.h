@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "collectives/transport/mpi/program.h"
 #include "collectives/transport/roll.h"
 #include "collectives/transport/transport.h"
 
@@ -74,12 +75,12 @@ class MpiSession {
   static base::Result<bool> wanted();
 
   // Duplicates a communicator; all of its ranks must take part before the deadline.
-  // communicator: points to the program's MPI_Comm; nullptr is MPI_COMM_WORLD.
+  // communicator: nullptr is MPI_COMM_WORLD. One of another family, an inter-communicator and
+  // MPI_COMM_NULL are refused.
   // Starts MPI if nobody has, in this thread; then MPI is finalised at exit. If that does not
   // return before the deadline, the process ends: MPI cannot be interrupted (base/watchdog.h).
-  static base::Result<std::unique_ptr<MpiCommunicator>> open(const void* communicator,
-                                                             const base::Clock& clock,
-                                                             base::Instant deadline);
+  static base::Result<std::unique_ptr<MpiCommunicator>> open(
+      const ProgramCommunicator* communicator, const base::Clock& clock, base::Instant deadline);
 };
 
 }  // namespace ronde::collectives
