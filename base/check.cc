@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed invariant does: see check.h.
+// The failing half of check.h, apart from it so that a check in a header costs one compare.
 #include "base/check.h"
 
 #include <cstdio>

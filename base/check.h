@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Invariants. A failed check is a bug in Ronde: it prints what was compared and where, and aborts.
-// Whatever a user can cause is a Status instead (status.h).
+// Errors that a user can cause are a Status instead (status.h).
 #pragma once
 
 #include <source_location>
@@ -19,7 +19,7 @@ inline void check(bool condition, const char* what,
   }
 }
 
-// Prints both operands: the value that was wrong is what one wants to know.
+// Prints both operands: whoever mends the bug needs the value that was wrong.
 template <typename A, typename B>
 void check_eq(const A& a, const B& b, const char* what,
               const std::source_location& where = std::source_location::current()) {

@@ -11,7 +11,7 @@
 namespace ronde::base {
 
 using Nanoseconds = std::chrono::nanoseconds;
-// A point in time of some Clock, since that clock's own beginning.
+// A point in time of some Clock, counted from that clock's own beginning.
 using Instant = std::chrono::nanoseconds;
 
 inline constexpr Instant kNever = Instant::max();
@@ -22,7 +22,7 @@ class Clock {
   virtual ~Clock() = default;
   [[nodiscard]] virtual Instant now() const = 0;
 
-  // Cheaper, and up to kCoarse behind now(): to see that it is far too early for something.
+  // Is cheaper than now() and up to kCoarse behind it: enough to see that a deadline is far away.
   [[nodiscard]] virtual Instant about_now() const { return now(); }
   static constexpr Nanoseconds kCoarse = std::chrono::milliseconds(20);
 
@@ -40,15 +40,15 @@ class SteadyClock final : public Clock {
         std::chrono::steady_clock::now().time_since_epoch());
   }
   [[nodiscard]] Instant about_now() const override {
-    // Of the same beginning as steady_clock, which is CLOCK_MONOTONIC; a tick of the kernel is at
-    // most 10 ms.
+    // This clock has the same beginning as steady_clock, which is CLOCK_MONOTONIC; a tick of the
+    // kernel is at most 10 ms.
     timespec time{};
     ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
     return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
   }
 };
 
-// A clock that stands still until it is told.
+// A clock that stands still until a test moves it.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] Instant now() const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of settings and its parser: see config.h.
+// The table of settings and its parser, in one file because they change together.
 #include "base/config.h"
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ constexpr double kGibi = kKibi * kMebi;
 
 constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
-     "how reductions move bytes between hosts; named, every rank of a single host counts as one"},
+     "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
      "a batch takes no further tensor beyond this many bytes"},
     {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,
@@ -31,22 +31,22 @@ constexpr std::array<Setting, 16> kSettings{{
     {"RONDE_PIECE_BYTES", SettingKind::kInteger, "0", "", 0, kGibi, true,
      "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe"},
     {"RONDE_STORES", SettingKind::kChoice, "auto", "auto temporal streaming", 0, 0, true,
-     "whether bytes go onto the board through the caches or around them; auto picks by a probe"},
+     "whether bytes reach the board through caches or around them; auto picks by a probe"},
     {"RONDE_BUFFER_BYTES", SettingKind::kInteger, "17179869184", "", 0, 1024 * kGibi, true,
      "the most memory that ronde::Buffer can give out on a rank; it costs nothing until it is "
      "used"},
     {"RONDE_PLAN_CAPACITY", SettingKind::kInteger, "8192", "", 1, 1 << 20, true,
-     "tensors that the plan remembers; the least recently used one makes room"},
+     "tensors that the plan remembers; a full plan forgets the least recently used one"},
     {"RONDE_LINGER_SECONDS", SettingKind::kSeconds, "0", "", 0, 1, true,
      "how long a batch waits for more tensors when the data plane is idle"},
     {"RONDE_SPIN_SECONDS", SettingKind::kSeconds, "0.00005", "", 0, 10, false,
-     "how long a waiting thread watches for progress before it yields its core, and then sleeps"},
+     "how long a waiting thread spins before it yields its core, and then sleeps"},
     {"RONDE_START_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 0.001, 86400, false,
      "deadline for all ranks to open their engines"},
     {"RONDE_STALL_WARNING_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "a tensor that some ranks have not submitted for this long is reported"},
     {"RONDE_STALL_FAILURE_SECONDS", SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
-     "... and fails the job after this long"},
+     "a tensor that some ranks have not submitted for this long fails the job"},
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
     {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
@@ -57,7 +57,7 @@ constexpr std::array<Setting, 16> kSettings{{
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
-     false, "the least important line that is printed on standard error"},
+     false, "the least important lines on standard error"},
 }};
 
 std::vector<std::string> words(std::string_view text) {
@@ -106,7 +106,7 @@ Result<std::size_t> parse_choice(const Setting& setting, std::string_view value)
   return bad_value(setting, value);
 }
 
-// Where the value of each setting goes.
+// Parses a value and stores it in the field of Config that belongs to the setting.
 Status assign(Config& config, const Setting& setting, const std::string& value) {
   if (setting.kind == SettingKind::kText) {
     const bool plugin = setting.name == "RONDE_PLUGIN_PATH";

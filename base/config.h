@@ -25,7 +25,7 @@ struct Setting {
   std::string_view choices;        // kChoice: the valid words, separated by blanks
   double minimum;                  // kInteger, kSeconds: both ends are valid
   double maximum;
-  // A job whose ranks differ in it is refused at start. Never of kText, which may hold a line end.
+  // A job whose ranks differ in it is refused at start. False for kText, which may hold a line end.
   bool same_on_all_ranks;
   std::string_view help;  // one line
 };
@@ -39,7 +39,7 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
   Bytes batch_bytes;
   Bytes segment_bytes;
-  Bytes piece_bytes;  // 0: picked by a probe
+  Bytes piece_bytes;  // 0: a probe picks it
   Bytes buffer_bytes;
   std::string stores;
   std::int64_t plan_capacity = 0;
@@ -49,15 +49,15 @@ struct Config {
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
-  std::string interfaces;   // empty: see runtime/links/interfaces.h
-  std::string plugin_path;  // see plugin_place() in collectives/device/plugin_library.h
+  std::string interfaces;   // empty: runtime/links/interfaces.h chooses
+  std::string plugin_path;  // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
   [[nodiscard]] std::string shared_text() const;
 
-  // Reads lines "NAME=value" (other names are passed over). A bad value is one line that names the
-  // setting, the value and what is valid. Names that begin with RONDE_ and are not in the table go
-  // to `unknown`, if given: most likely a misspelling.
+  // Reads lines "NAME=value" (other names are ignored). The error for a bad value is one line that
+  // names the setting, the value and what is valid. Names that begin with RONDE_ and are not in the
+  // table go to `unknown`, if given: most likely they are misspelt.
   static Result<Config> from_environment(std::span<const std::string> environment,
                                          std::vector<std::string>* unknown = nullptr);
   // The environment of this process.
@@ -67,8 +67,7 @@ struct Config {
   std::vector<std::string> shared_;
 };
 
-// What is valid for a setting, in words: "one of: auto ring", "a whole number from 1 to 10",
-// "any text".
+// Says what is valid for a setting: "one of: auto ring", "a whole number from 1 to 10", "any text".
 [[nodiscard]] std::string valid_values(const Setting& setting);
 
 }  // namespace ronde::base

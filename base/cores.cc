@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cores that this process may use: see cores.h.
+// How masks and quotas are read from the kernel and from its files below /sys/fs/cgroup.
 #include "base/cores.h"
 
 #include <sched.h>

@@ -12,8 +12,8 @@ namespace ronde::base {
 // The processors of this process's affinity mask.
 [[nodiscard]] std::vector<int> allowed_processors();
 
-// Whole cores' worth of time that a cgroup grants, at least 1; `fallback` without a limit. The text
-// is that of cpu.max: "150000 100000", "max 100000". Pure.
+// The whole cores' worth of time that a cgroup grants, at least 1; `fallback` without a limit. The
+// text is that of the file cpu.max: "150000 100000", "max 100000". Pure.
 [[nodiscard]] std::int64_t cores_of_quota(std::string_view cpu_max, std::int64_t fallback);
 
 // The smallest quota of this process's cgroup and the ones above it, as far as they can be seen;
@@ -24,7 +24,7 @@ namespace ronde::base {
 // affinity masks holds, as far as the quota of this process's cgroup reaches.
 [[nodiscard]] std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks);
 
-// A mask as text and back: "0,1,8". Bad text is no processor.
+// A mask as text and back: "0,1,8". Bad text gives no processor.
 [[nodiscard]] std::string mask_text(const std::vector<int>& processors);
 [[nodiscard]] std::vector<int> mask_of_text(const std::string& text);
 

@@ -92,7 +92,7 @@ inline constexpr std::array<ReduceOpRow, 8> kReduceOps{{
   return row(dtype).kind == DTypeKind::kFloating;
 }
 
-// Values that came from outside; nothing when they name no row.
+// These check values that came from outside; they return nothing for a value that names no row.
 [[nodiscard]] constexpr std::optional<DType> dtype_from_value(std::int64_t value) {
   if (value < 0 || value >= static_cast<std::int64_t>(kDTypes.size())) return std::nullopt;
   return static_cast<DType>(value);
@@ -122,7 +122,7 @@ inline constexpr std::array<ReduceOpRow, 8> kReduceOps{{
   return false;
 }
 
-// What the elements of an f32 tensor are on their way between ranks.
+// The type in which elements of an f32 tensor travel between ranks.
 enum class Compression : std::uint8_t {
   kNone = 0,
   kBf16 = 1,

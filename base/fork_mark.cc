@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knowing a forked child: see fork_mark.h.
+// The page that the kernel clears in a child (MADV_WIPEONFORK), and the fallback to getpid().
 #include "base/fork_mark.h"
 
 #include <sys/mman.h>
@@ -12,7 +12,7 @@ namespace ronde::base {
 
 namespace {
 
-// The kernel rounds it up to a page.
+// The kernel rounds this up to a page.
 constexpr std::size_t kBytes = sizeof(std::atomic<std::uint32_t>);
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows a forked child without a system call: getpid() costs a tenth of a small collective.
+// Tells a forked child from its parent without a system call: getpid() costs a tenth of a small
+// collective.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +10,7 @@
 
 namespace ronde::base {
 
-// Made by a process; a copy that came with fork() is told apart.
+// A mark of the process that made it; the copy that a child gets by fork() is no longer its own.
 // Thread safety: every function may be called from any thread.
 class ForkMark {
  public:
@@ -22,7 +23,8 @@ class ForkMark {
   [[nodiscard]] bool is_mine() const;
 
  private:
-  // On a page of its own that the kernel clears in a child; nullptr where it cannot do that.
+  // The mark has a page of its own that the kernel clears in a child; nullptr where the kernel
+  // cannot do that.
   std::atomic<std::uint32_t>* mark_ = nullptr;
   const pid_t pid_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log: see log.h.
+// How a line of the log is built and written in one piece.
 #include "base/log.h"
 
 #include <unistd.h>
@@ -8,12 +8,12 @@ namespace ronde::base {
 
 namespace {
 
-// A single write(2): lines of ranks that share a terminal do not mix, and a line is out even when
-// the process is killed right after.
+// One write(2) per line: lines of ranks that share a terminal do not mix, and a line is out even
+// when the process is killed right after.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-    if (written <= 0) return;  // nobody is left to tell
+    if (written <= 0) return;  // there is no other place to report this
     line.remove_prefix(static_cast<std::size_t>(written));
   }
 }

@@ -44,7 +44,8 @@ class RONDE_SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-// Held by any number of readers, or by one writer. Readers that come without end keep a writer out.
+// A lock that any number of readers hold together, or one writer. Readers that keep coming keep a
+// writer out.
 class RONDE_CAPABILITY("shared mutex") SharedMutex {
  public:
   void lock() RONDE_ACQUIRE() { mutex_.lock(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts that cannot overflow or be mixed up in silence: elements and bytes are different types,
+// Counts that cannot silently overflow or be mixed up: elements and bytes are different types, and
 // every product and every narrowing is checked.
 #pragma once
 
@@ -24,7 +24,7 @@ template <typename To, typename From>
   return static_cast<To>(value);
 }
 
-// Narrows a number that came from outside.
+// Narrows a number that came from outside; an error when it does not fit.
 template <typename To, typename From>
 [[nodiscard]] Result<To> try_narrow(
     From value, const char* what,
@@ -68,7 +68,7 @@ class Count {
 using Elements = Count<struct ElementsTag>;
 using Bytes = Count<struct BytesTag>;
 
-// a * b, or nothing when it does not fit 63 bits.
+// Returns a * b, or nothing when it does not fit 63 bits.
 [[nodiscard]] inline std::optional<std::int64_t> checked_product(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;

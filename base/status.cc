@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status: see status.h.
+// The shared state of a Status, and how its texts are put together.
 #include "base/status.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ struct Status::State {
 
 namespace {
 
-// The path below the source root: what a reader of a log can find again.
+// Returns the path below the source root, which a reader of a log can find again.
 std::string short_place(const std::source_location& where) {
   std::string file = where.file_name();
   static constexpr const char* kRoots[] = {"base/",     "fusion/",   "collectives/", "runtime/",
@@ -84,9 +84,9 @@ Status Status::remote(Code code, std::string message, std::string place, std::in
   return status;
 }
 
-Status Status::system(const std::string& doing, int error_number, std::source_location where) {
+Status Status::system(const std::string& action, int error_number, std::source_location where) {
   const Code code = error_number == ENOMEM ? Code::kOutOfMemory : Code::kSystem;
-  return error(code, doing + ": " + std::generic_category().message(error_number), where);
+  return error(code, action + ": " + std::generic_category().message(error_number), where);
 }
 
 Code Status::code() const { return ok() ? Code::kOk : state_->code; }

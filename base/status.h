@@ -26,8 +26,8 @@ enum class Code : std::int32_t {
   kDeadline = 6,         // a wait reached its deadline
   kUnsupported = 7,      // valid, but this build or this job cannot do it
   kOutOfMemory = 8,
-  kSystem = 9,      // the operating system said no
-  kTransport = 10,  // MPI or another transport said no
+  kSystem = 9,      // a call of the operating system failed
+  kTransport = 10,  // MPI, another transport or a device failed
   kInternal = 11,   // a bug in Ronde
 };
 
@@ -41,14 +41,14 @@ class [[nodiscard]] Status {
 
   static Status error(Code code, std::string message,
                       std::source_location where = std::source_location::current());
-  // This error, explained by `cause`.
+  // An error that `cause` explains.
   static Status error(Code code, std::string message, Status cause,
                       std::source_location where = std::source_location::current());
-  // An error of another rank (or of an earlier run of this code) with its place as text.
+  // An error that another rank (or an earlier run of this code) noticed, with its place as text.
   static Status remote(Code code, std::string message, std::string place, std::int32_t rank);
 
-  // The errno of a failed call, in words.
-  static Status system(const std::string& doing, int error_number,
+  // The errno of a failed call, in words: "<action>: No such file or directory".
+  static Status system(const std::string& action, int error_number,
                        std::source_location where = std::source_location::current());
 
   [[nodiscard]] bool ok() const { return state_ == nullptr; }
@@ -63,7 +63,7 @@ class [[nodiscard]] Status {
   // message, code and place in one line.
   [[nodiscard]] std::string to_string() const;
 
-  // Says out loud that this error cannot be acted on here (a destructor, an error while failing).
+  // Drops the error, visibly: nothing can be done about it here (in a destructor, while failing).
   void ignore() const {}
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and their sizes: see tensor.h.
+// The checked products behind elements_of() and bytes_of(), whose errors name the shape.
 #include "base/tensor.h"
 
 namespace ronde::base {

@@ -23,7 +23,7 @@ using Shape = std::vector<std::int64_t>;
 // elements * size of dtype; an error when it does not fit 63 bits.
 [[nodiscard]] Result<Bytes> bytes_of(Elements elements, DType dtype);
 
-// Memory of the user, dense and in row-major order. Thread safety: a view; owns nothing.
+// Memory of the user, dense and in row-major order. Thread safety: a view, which owns nothing.
 struct TensorView {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // equal to input when in place

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watchdog: see watchdog.h.
+// The thread that sleeps until the deadline, and what it does then.
 #include "base/watchdog.h"
 
 #include <unistd.h>

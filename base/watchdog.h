@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A deadline for a call that cannot be interrupted: if it does not return in time, the process ends
-// with one line that says why. For the start of MPI, which waits for ever when a rank never comes.
+// with one line that says why. The start of MPI needs it, which waits for ever if a rank never
+// comes.
 #pragma once
 
 #include <condition_variable>
@@ -12,11 +13,12 @@
 
 namespace ronde::base {
 
-// Armed from construction to destruction. Thread safety: belongs to the thread that makes the call.
+// Is armed from construction to destruction. Thread safety: belongs to the thread that makes the
+// call.
 class Watchdog {
  public:
-  // After `span` of real time: writes `text` to standard error and ends the process with exit code
-  // 1, without running destructors or exit handlers.
+  // After `span` of real time it writes `text` to standard error and ends the process with exit
+  // code 1, without running destructors or exit handlers.
   Watchdog(Nanoseconds span, std::string text);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -2,7 +2,7 @@
 # What the GPU plug-in is built with: CUDA's toolkit and the headers of NCCL. Neither is needed to build the
 # rest, nor on the machine that the plug-in runs on.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # A100 and H100, and what the driver translates for what is newer.
+  # Code for A100 and H100, and PTX that the driver translates for newer GPUs.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "Architectures of GPUs to compile for")
 endif()
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -16,7 +16,7 @@ if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
 enable_language(CUDA)
-# cudaGetDriverEntryPointByVersion and cudaStreamGetDevice.
+# 12.8 is the first with cudaGetDriverEntryPointByVersion and cudaStreamGetDevice.
 find_package(CUDAToolkit 12.8 REQUIRED)
 find_path(RONDE_NCCL_INCLUDE_DIR nccl.h REQUIRED HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME
           PATH_SUFFIXES include)

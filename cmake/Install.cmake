@@ -6,7 +6,7 @@ if(TARGET ronderun)
 endif()
 
 if(TARGET ronde_cuda)
-  # Beside libronde.so, which looks for it there.
+  # The plug-in lies beside libronde.so, which looks for it there.
   install(TARGETS ronde_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
@@ -18,7 +18,7 @@ if(TARGET ronde)
   install(DIRECTORY bindings/c/include/ bindings/cpp/include/
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-  # For back ends of devices that are written out of tree.
+  # Back ends of devices that are written out of tree need this header alone.
   install(FILES collectives/device/plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ronde)
 
   install(EXPORT rondeTargets NAMESPACE ronde:: DESTINATION ${RONDE_CMAKE_DIR})

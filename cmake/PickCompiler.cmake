@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# g++ 12 is the compiler Ronde is tested with. Where it is installed and nobody asked for another one
+# g++ 12 is the compiler Ronde is tested with. Where it is installed and the user asked for no other one
 # (CMAKE_CXX_COMPILER, CC or CXX), it is taken, so that every build of one tree uses the same compiler.
 # Runs before project().
 if(NOT DEFINED CMAKE_CXX_COMPILER AND NOT DEFINED CMAKE_C_COMPILER

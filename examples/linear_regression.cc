@@ -35,14 +35,14 @@ struct Settings {
   trainer::Flags flags;
 };
 
-// False: only help was asked for.
+// Returns false if the user only asked for help.
 bool read_settings(int argc, char** argv, Settings& settings) {
   ronde::examples::CommandLine line(kName, "Learns y = 2 x + 10 from noisy samples with Ronde.");
   line.add_flag("steps", "500", "steps down the gradient");
   line.add_flag("batch", "64", "samples of a rank in a step");
   line.add_flag("learning-rate", "0.05", "step size");
   line.add_flag("momentum", "0", "share of the last step that is kept");
-  line.add_flag("seed", "1", "of the first weight and, with the rank, of the samples");
+  line.add_flag("seed", "1", "seed of the first weight and, with the rank, of the samples");
   if (!line.parse(argc, argv)) return false;
   settings.steps = line.integer("steps", 1, 10'000'000);
   settings.batch = line.integer("batch", 1, 1'000'000);
@@ -57,7 +57,7 @@ bool read_settings(int argc, char** argv, Settings& settings) {
   return true;
 }
 
-// New samples of this rank.
+// Draws new samples for this rank.
 void draw(trainer::Generator& generator, trainer::Matrix& x, trainer::Matrix& y) {
   for (std::size_t i = 0; i < x.rows(); ++i) {
     x.data()[i] = generator.uniform(-1.0F, 1.0F);
@@ -65,7 +65,7 @@ void draw(trainer::Generator& generator, trainer::Matrix& x, trainer::Matrix& y)
   }
 }
 
-// The gradient of the mean squared error over all ranks' samples, by the predictions of this rank.
+// Computes this rank's part of the gradient of the mean squared error over all ranks' samples.
 void loss_gradient(const trainer::Matrix& prediction, const trainer::Matrix& y, int ranks,
                    trainer::Matrix& gradient) {
   const float count = static_cast<float>(y.rows()) * static_cast<float>(ranks);

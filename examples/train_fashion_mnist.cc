@@ -49,14 +49,14 @@ void add_flags(ronde::examples::CommandLine& line) {
   line.add_flag("learning-rate", "0.02", "step size");
   line.add_flag("momentum", "0.9", "share of the last step that is kept");
   line.add_flag("optimizer", "sgd", "how to step: sgd");
-  line.add_flag("seed", "1", "of the first weights and of the order of the samples");
+  line.add_flag("seed", "1", "seed of the first weights and of the order of the samples");
   line.add_flag("threads", "1", "threads of a rank's matrix products");
   line.add_flag("shuffle-submission", "0",
                 "test aid: submit the gradients in an order drawn from this seed, another one on "
                 "every rank and in every step; 0: as backward produces them");
 }
 
-// False: only help was asked for.
+// Returns false if the user only asked for help.
 bool read_settings(int argc, char** argv, Settings& settings) {
   constexpr std::uint64_t kAnySeed = UINT64_MAX;
   ronde::examples::CommandLine line(kName, "Trains a network on Fashion-MNIST with Ronde.");
@@ -116,8 +116,8 @@ double ratio(std::uint64_t numerator, std::uint64_t denominator) {
   return denominator == 0 ? 0.0 : static_cast<double>(numerator) / static_cast<double>(denominator);
 }
 
-// Shares of the time of rank 0: computing and waiting make up all of it; a transfer is under way
-// beside either.
+// Prints shares of the time of rank 0: it is all computing or waiting; a transfer may go on beside
+// either.
 void print_result(const ronde::Engine& engine, const Settings& settings,
                   const trainer::FitResult& fit, double accuracy, const std::string& hash,
                   const ronde_statistics& used) {
@@ -134,7 +134,7 @@ void print_result(const ronde::Engine& engine, const Settings& settings,
   std::fflush(stdout);
 }
 
-// Where it was asked to learn; `math` is null for host memory.
+// Makes the learner for the device that the user chose; `math` is null for host memory.
 std::unique_ptr<trainer::Learner> make_learner(ronde::Engine& engine, const Settings& settings,
                                                trainer::DeviceMath* math, trainer::Model& model) {
   if (math != nullptr) {
@@ -163,7 +163,7 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::DeviceMath*
   if (speaks) print_result(engine, settings, fit, accuracy, hash, used);
 }
 
-// Null for the CPU.
+// Opens the device of --device; returns null for the CPU.
 std::unique_ptr<trainer::DeviceMath> open_device(const std::string& device) {
   if (device == "cpu") return nullptr;
   try {
@@ -178,9 +178,10 @@ void run(int argc, char** argv) {
   Settings settings;
   if (!read_settings(argc, argv, settings)) return;
   trainer::set_blas_threads(settings.threads);
-  // Before the engine, which takes the same device, and after it, since it may still work there.
+  // This is opened before the engine, which takes the same device, and closed after it, since the
+  // engine may still work there.
   const std::unique_ptr<trainer::DeviceMath> math = open_device(settings.device);
-  // Outlives the engine, which may still read its gradients until it is closed.
+  // The model outlives the engine, which may still read its gradients until it is closed.
   trainer::Model model = trainer::make_mlp(784, kHidden, 10, settings.fit.seed);
   ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
     train(engine, settings, math.get(), model);

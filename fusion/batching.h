@@ -21,8 +21,8 @@ struct Candidate {
 
 // Takes the first of the highest priority, then adds every candidate of the same key that keeps the
 // sum within `limit`, highest priority first, earlier readiness first among equals; candidates of
-// another key, or too large for what is left, are passed over and stay ready. A first tensor above
-// the limit goes alone. `ready` is in order of readiness; returns indices into it, in order of
+// another key, or too large for what is left, are skipped and stay ready. A first tensor above the
+// limit goes alone. `ready` is in order of readiness; returns indices into it, in order of
 // execution. Empty only if `ready` is.
 [[nodiscard]] std::vector<std::size_t> next_batch(std::span<const Candidate> ready,
                                                   base::Bytes limit);

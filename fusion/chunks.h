@@ -16,7 +16,7 @@ namespace ronde::fusion {
 // The grain of chunks: a cache line.
 inline constexpr std::int64_t kLineBytes = 64;
 
-// Bytes [begin, end) of something.
+// Bytes [begin, end) of a tensor or a chunk.
 struct ByteRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;

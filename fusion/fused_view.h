@@ -2,7 +2,7 @@
 // A batch of tensors read as one long vector, without ever building that vector: algorithms ask for
 // a range of a chunk and get the places in the user's memory where its bytes lie.
 //
-//   tensors   A = a0 a1 a2 | B = b0 b1 | C = c0          (2 chunks of each, see chunks.h)
+//   tensors   A = a0 a1 a2 | B = b0 b1 | C = c0          (2 chunks of each, as in chunks.h)
 //   chunk 0   a0 a1   b0   c0                            chunk 1   a2   b1
 #pragma once
 
@@ -40,14 +40,14 @@ class FusedView {
   static FusedView of_parts(const FusedView& source,
                             const std::vector<std::vector<ViewPart>>& parts);
 
-  // This view, but chunk `own` alone has an output, which lies at `memory` in one piece: for a
+  // This view, but only chunk `own` has an output, which lies at `memory` in one piece: for a
   // reduce-scatter into engine memory.
   [[nodiscard]] FusedView with_output_at(int own, std::byte* memory) const;
-  // This view, but chunk `own` alone has an input, which lies at `memory` in one piece: for an
+  // This view, but only chunk `own` has an input, which lies at `memory` in one piece: for an
   // allgather out of engine memory.
   [[nodiscard]] FusedView with_input_at(int own, const std::byte* memory) const;
 
-  // This view, but what is read are the outputs: what arrived there goes on from there.
+  // This view with the outputs as inputs: a later stage reads what an earlier one put there.
   [[nodiscard]] FusedView with_outputs_as_inputs() const;
 
   [[nodiscard]] base::DType dtype() const { return dtype_; }
@@ -56,11 +56,11 @@ class FusedView {
   [[nodiscard]] base::Bytes chunk_bytes(int chunk) const;
   [[nodiscard]] base::Bytes largest_chunk() const;
 
-  // From the user's inputs to the engine.
+  // Copies from the user's inputs to the engine.
   void copy_in(int chunk, std::int64_t offset, std::span<std::byte> to) const;
-  // From the engine to the user's outputs; tensors without an output are passed over.
+  // Copies from the engine to the user's outputs; skips tensors without an output.
   void copy_out(int chunk, std::int64_t offset, std::span<const std::byte> from) const;
-  // From the user's inputs to the outputs, where these are two places.
+  // Copies from the user's inputs to the outputs, where these are two places.
   void copy_across(int chunk, std::int64_t offset, std::int64_t length) const;
 
   // Calls f(input, output, bytes) for each contiguous fragment of bytes [offset, offset + length)

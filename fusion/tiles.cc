@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the pack kernel: see tiles.h.
+// How pieces are numbered in tiles; the part of the arithmetic that only the host runs.
 #include "fusion/tiles.h"
 
 #include "base/check.h"

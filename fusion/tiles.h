@@ -32,19 +32,12 @@ class TilePlan {
 
   [[nodiscard]] std::int64_t tiles() const { return first_tile_.back(); }
   [[nodiscard]] std::int64_t tile_elements() const { return tile_elements_; }
-  // By piece, and behind the last one the number of all: never decreasing.
+  // One number for each piece, and after the last piece the number of all tiles: never decreasing.
   [[nodiscard]] std::span<const std::int64_t> first_tiles() const { return first_tile_; }
 
  private:
   std::int64_t tile_elements_;
   std::vector<std::int64_t> first_tile_;
-};
-
-// The part of a piece that a tile is.
-struct Tile {
-  std::int64_t piece = 0;
-  std::int64_t begin = 0;  // elements
-  std::int64_t length = 0;
 };
 
 #if defined(__CUDACC__)
@@ -53,8 +46,8 @@ struct Tile {
 #define RONDE_HOST_DEVICE
 #endif
 
-// The last piece whose first tile is at most `tile`; by binary search. `first_tiles` has one entry
-// more than there are pieces.
+// Finds, by binary search, the last piece whose first tile is at most `tile`. `first_tiles` has one
+// entry more than there are pieces.
 template <class Index>
 RONDE_HOST_DEVICE constexpr std::int64_t piece_of_tile(const Index* first_tiles,
                                                        std::int64_t pieces, std::int64_t tile) {
@@ -69,16 +62,6 @@ RONDE_HOST_DEVICE constexpr std::int64_t piece_of_tile(const Index* first_tiles,
     }
   }
   return low;
-}
-
-template <class Index>
-RONDE_HOST_DEVICE constexpr Tile tile_at(const Index* first_tiles, std::int64_t pieces,
-                                         std::int64_t elements_of_piece, std::int64_t piece,
-                                         std::int64_t tile, std::int64_t tile_elements) {
-  (void)pieces;
-  const std::int64_t begin = (tile - static_cast<std::int64_t>(first_tiles[piece])) * tile_elements;
-  const std::int64_t left = elements_of_piece - begin;
-  return {piece, begin, left < tile_elements ? left : tile_elements};
 }
 
 }  // namespace ronde::fusion

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of mpirun: see command_line.h. Written for, and tested with, Open MPI 4.1.
+// How mpirun's words and environment are chosen; written for, and tested with, Open MPI 4.1.
 #include "launcher/command_line.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-// More than this on one host is a slip of the finger, and would take the machine down with it.
+// More ranks than this on one host are a typing error, and would take the machine down.
 constexpr std::int64_t kMaxRanksOnOneHost = 1024;
 constexpr std::int64_t kMaxRanks = 1 << 20;
 
@@ -36,7 +36,7 @@ std::map<std::string, std::string> variables_of(const std::vector<std::string>& 
   return variables;
 }
 
-// In an allocation of a batch system mpirun takes hosts and slots from there.
+// Whether a batch system has allocated hosts and slots, which mpirun takes from it then.
 bool in_allocation(const std::map<std::string, std::string>& variables) {
   static constexpr std::array<const char*, 5> kMarks = {"SLURM_JOB_ID", "SLURM_JOBID",
                                                         "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE"};
@@ -46,7 +46,7 @@ bool in_allocation(const std::map<std::string, std::string>& variables) {
 
 using Exports = std::map<std::string, std::optional<std::string>>;
 
-// Every RONDE_* variable from here, then what the options say; the last one wins.
+// Every RONDE_* variable of this environment, then those of the options; the last one wins.
 Result<Exports> exports_of(const Options& options,
                            const std::map<std::string, std::string>& variables) {
   Exports exports;
@@ -63,7 +63,7 @@ Result<Exports> exports_of(const Options& options,
   return exports;
 }
 
-// A bad setting would fail on every rank, N times; here it fails once, and before anything starts.
+// Checks settings here, where a bad one fails once and before anything starts, not on every rank.
 Status check_settings(const Exports& exports, const std::map<std::string, std::string>& variables,
                       std::vector<std::string>& messages) {
   std::vector<std::string> lines;
@@ -85,7 +85,7 @@ Status check_numbers(const Options& options, bool here) {
                std::to_string(most) + " ranks that " + (here ? "one host" : "a job") +
                " can have: use fewer");
   }
-  // mpirun gives a word ":" a meaning wherever it stands, and there is no way to quote it.
+  // mpirun gives a word ":" a meaning in any place, and it cannot be quoted.
   if (std::find(options.program.begin(), options.program.end(), ":") != options.program.end()) {
     return bad(
         "an argument \":\" cannot reach the program: mpirun takes it for the start of another "
@@ -119,16 +119,16 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
     argv.insert(argv.end(), words);
   };
   if (facts.is_root) add({"--allow-run-as-root"});
-  // mpirun's boxes of text would bury what the program said last. They are worth having when they
-  // are asked for, and when something other than the program is likely to fail: reaching other
+  // mpirun's boxes of text would bury the last lines of the program. They are worth having when the
+  // user asks for them, and when something other than the program is likely to fail: reaching other
   // hosts, or an option of the user's.
   result.mpirun_is_quiet = here && !options.verbose && options.mpi_args.empty();
   if (result.mpirun_is_quiet) add({"--quiet"});
   if (!options.hosts.empty()) add({"-H", options.hosts});
   if (!options.hostfile.empty()) add({"--hostfile", options.hostfile});
   add({"--bind-to", options.bind_to});
-  // mpirun counts whole cores where we count what may run at once, so it can have fewer slots than
-  // there are cores for us: then the option is needed, but nothing is short and nothing to be said.
+  // mpirun counts whole cores, and we count what may run at once, so it can have fewer slots than
+  // we count cores: then the option is needed, but no core is short and the user need not know.
   if (here && !mentions_oversubscribe(options.mpi_args)) {
     if (*options.ranks > std::min(facts.cores, facts.slots)) add({"--oversubscribe"});
     if (*options.ranks > facts.cores) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what was asked and what this machine is like to the command line of mpirun. Pure.
+// Makes the command line of mpirun from the options and from the facts of this machine. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace ronde::launcher {
 struct Facts {
   std::string mpirun = "mpirun";         // as it will be started
   std::int64_t cores = 1;                // that this process may use: affinity and cgroup quota
-  std::int64_t slots = 1;                // ranks that mpirun would start here unasked
-  bool is_root = false;                  // mpirun refuses root unless told otherwise
+  std::int64_t slots = 1;                // ranks that mpirun starts here by default
+  bool is_root = false;                  // mpirun refuses root without an option
   std::vector<std::string> environment;  // lines "NAME=value"
 };
 
@@ -25,14 +25,14 @@ struct Facts {
 struct CommandLine {
   std::vector<std::string> argv;      // argv[0] is mpirun
   std::vector<std::string> messages;  // for the user, one line each, before anything starts
-  bool mpirun_is_quiet = false;       // mpirun says nothing, so ronderun must say what went wrong
+  bool mpirun_is_quiet = false;       // mpirun explains no failure, so ronderun must
 };
 
-// Refuses what cannot work, settings of Ronde included, in one line.
+// Refuses what cannot work, settings of Ronde included, with an error of one line.
 [[nodiscard]] base::Result<CommandLine> make_command_line(const Options& options,
                                                           const Facts& facts);
 
-// Words as one line that a POSIX shell reads back as the same words.
+// Joins words to one line that a POSIX shell reads back as the same words.
 [[nodiscard]] std::string shell_quoted(std::span<const std::string> words);
 
 }  // namespace ronde::launcher

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cores, quotas and programs of this machine: see machine.h.
+// The part of ronderun that reads files: cores, quotas and programs of this machine.
 #include "launcher/machine.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ronderun has to know about the machine it runs on. Reads files, changes nothing.
+// What ronderun has to know about the machine it runs on. These functions only read files.
 #pragma once
 
 #include <cstdint>

@@ -28,10 +28,10 @@ constexpr int kNotFound = 127;
 // mpirun ends its ranks within about two seconds.
 constexpr std::chrono::seconds kGrace(10);
 
-void say(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+void print_line(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
 
 int refuse(int exit_code, const std::string& text) {
-  say(text);
+  print_line(text);
   return exit_code;
 }
 
@@ -43,7 +43,7 @@ int not_found(const std::string& program, const std::string& path) {
                                           : " in PATH: give its path, as in ./" + program));
 }
 
-// Looks at what mpirun would stumble over, since its own words are long. 0: nothing.
+// Checks what mpirun would fail on with a page of text. Returns an exit code, 0 if all is well.
 int check_files(const Options& options, Facts& facts) {
   const char* variable = std::getenv("PATH");
   const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
@@ -78,9 +78,9 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   Facts facts = facts_of_this_machine();
-  const auto planned = make_command_line(*options, facts);  // settings first: they need no files
+  const auto planned = make_command_line(*options, facts);  // first: it needs no files
   if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
-  for (const std::string& message : planned->messages) say(message);
+  for (const std::string& message : planned->messages) print_line(message);
   if (options->dry_run) {
     std::puts(shell_quoted(planned->argv).c_str());
     return 0;
@@ -89,11 +89,11 @@ int run(const std::vector<std::string>& arguments) {
   if (trouble != 0) return trouble;
   std::vector<std::string> argv = planned->argv;
   argv.front() = facts.mpirun;
-  if (options->verbose) say(shell_quoted(argv));
+  if (options->verbose) print_line(shell_quoted(argv));
   const auto outcome = run_to_end(argv, base::SteadyClock(), kGrace);
   if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
   const std::string text = verdict(*outcome, planned->mpirun_is_quiet);
-  if (!text.empty()) say(text);
+  if (!text.empty()) print_line(text);
   return outcome->exit_code;
 }
 
@@ -104,7 +104,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
     return ronde::launcher::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
-  } catch (const std::exception& error) {  // the standard library's: no memory
+  } catch (const std::exception& error) {  // from the standard library: no memory
     std::fprintf(stderr, "ronderun: %s\n", error.what());
     return EXIT_FAILURE;
   }

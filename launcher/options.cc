@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of ronderun's options and its parser: see options.h.
+// The table of ronderun's options and its parser.
 //
 // The parser is our own, because Boost.Program_options cannot stop at the first word that is not an
-// option: it would take the program's flags for ours. It also refuses "-np" beside "-n".
+// option: it would read the program's flags as ours. It also refuses "-np" beside "-n".
 #include "launcher/options.h"
 
 #include <algorithm>
@@ -74,13 +74,17 @@ std::vector<Row> own_rows() {
        ""},
       {Action::kMpiArgs, {"--mpi-args"}, "\"ARGS\"", "further options for mpirun, as they are", ""},
       {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
-      {Action::kVerbose, {"--verbose"}, "", "print the command line, and let mpirun explain", ""},
+      {Action::kVerbose,
+       {"--verbose"},
+       "",
+       "print the command line, and have mpirun explain failures",
+       ""},
       {Action::kVersion, {"-v", "--version"}, "", "print the version and stop", ""},
       {Action::kHelp, {"-h", "--help"}, "", "print this text and stop", ""},
   };
 }
 
-// What --help shows in the place of a value.
+// The word that --help shows for a value.
 const char* value_name(base::SettingKind kind) {
   switch (kind) {
     case base::SettingKind::kChoice:
@@ -119,7 +123,7 @@ Status bad(std::string message) {
   return Status::error(Code::kInvalidArgument, std::move(message));
 }
 
-// How many letters must change to turn one word into the other (Levenshtein).
+// Counts the letters that must change to turn one word into the other (Levenshtein).
 std::size_t distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   for (std::size_t j = 0; j <= to.size(); ++j) row[j] = j;
@@ -191,7 +195,7 @@ Result<std::string> parse_binding(const std::string& text) {
 Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
   try {
     return boost::program_options::split_unix(text);
-  } catch (const std::exception& error) {  // of Boost's: a bad escape
+  } catch (const std::exception& error) {  // from Boost: a bad escape
     return bad("--mpi-args " + text + " cannot be split into words: " + error.what());
   }
 }
@@ -204,7 +208,7 @@ Status apply_flag(Options& options, Action action) {
   return {};
 }
 
-// Puts a parsed value where it belongs.
+// Stores a parsed value in its field.
 template <typename Value, typename Place>
 Status store(Result<Value> value, Place& place) {
   RONDE_RETURN_IF_ERROR(value.status());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was asked of ronderun: its own options, and the program with the program's options. Pure.
+// The options of ronderun, and the program with the program's own options. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Export {
 
 // Thread safety: a value.
 struct Options {
-  std::optional<std::int64_t> ranks;  // nothing only together with help or version
+  std::optional<std::int64_t> ranks;  // missing only together with help or version
   bool help = false;
   bool version = false;
   bool dry_run = false;

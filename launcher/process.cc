@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals, children and exit codes: see process.h.
+// How signals, children and exit codes are handled; the only part of ronderun that lives with the
+// job.
 #include "launcher/process.h"
 
 #include <dirent.h>
@@ -34,10 +35,9 @@ using base::Status;
 
 constexpr int kSignalBase = 128;  // what a shell adds to the number of a signal
 
-// One request to stop can arrive twice at once: `timeout` signals its child and then the whole
-// group.
+// One request to stop can arrive twice: `timeout` signals its child and then the whole group.
 constexpr Nanoseconds kSameRequest = std::chrono::milliseconds(200);
-// How often we look for children while killing: they reach us as their parents die.
+// While killing, we look for new children this often: they become ours as their parents die.
 constexpr Nanoseconds kKillPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kKillDeadline = std::chrono::seconds(5);
 
@@ -46,7 +46,7 @@ pid_t parent_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   std::string line;
   std::getline(file, line);
-  const std::size_t name_end = line.rfind(')');  // a name may itself hold blanks and brackets
+  const std::size_t name_end = line.rfind(')');  // the name may hold blanks and brackets
   if (name_end == std::string::npos || name_end + 4 >= line.size()) return 0;
   pid_t parent = 0;
   std::from_chars(line.data() + name_end + 4, line.data() + line.size(), parent);
@@ -77,12 +77,12 @@ bool is_rank(pid_t process) {
   return false;
 }
 
-void say(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+void print_line(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
 
 // The terminal sends Ctrl-C to every process of its foreground group.
 bool owns_terminal() { return isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
-// The signals we wait for, blocked as long as this lives.
+// Blocks the signals we wait for, as long as it lives.
 // Thread safety: none; for programs of one thread.
 class BlockedSignals {
  public:
@@ -91,7 +91,7 @@ class BlockedSignals {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
       sigaddset(&waited_, signal);
     }
-    // What nohup asks for.
+    // nohup asks for SIGHUP to stay ignored.
     struct sigaction action {};
     if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) {
       sigdelset(&waited_, SIGHUP);
@@ -106,7 +106,7 @@ class BlockedSignals {
 
   void unblock_in_child() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-  // The next signal, or 0 when `patience` is over.
+  // Returns the next signal, or 0 when `patience` is over.
   int wait(Nanoseconds patience, bool* from_kernel) const {
     const auto seconds = std::chrono::floor<std::chrono::seconds>(patience);
     timespec time{};
@@ -180,7 +180,7 @@ class Job {
       } else if (signal != 0) {
         stop(signal, from_kernel);
       } else if (stopping() && clock_.now() >= kill_at_) {
-        say("the ranks did not end in time: killing them");
+        print_line("the ranks did not end in time: killing them");
         kill_all();
       }
     }
@@ -192,7 +192,7 @@ class Job {
  private:
   [[nodiscard]] bool stopping() const { return outcome_.interrupted != 0; }
 
-  // A job may take for ever, its end may not.
+  // A job may take any time, its end may not.
   [[nodiscard]] Nanoseconds patience() const {
     if (!stopping()) return std::chrono::hours(1);
     return std::max(kill_at_ - clock_.now(), Nanoseconds(0));
@@ -204,32 +204,33 @@ class Job {
       outcome_.interrupted = signal;
       stopped_at_ = now;
       kill_at_ = clock_.after(grace_);
-      say(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
+      print_line(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
       if (signal == SIGQUIT) {
         kill_all();
         return;
       }
       ask_ranks();
       if (own_group_ || signal != SIGINT || !from_kernel) {
-        // Otherwise the terminal has told mpirun as well, and a second SIGINT would make it give up
-        // on its ranks.
+        // Otherwise the terminal has sent SIGINT to mpirun as well, and a second one would make it
+        // abandon its ranks.
         kill(mpirun_, SIGTERM);
       }
     } else if (now - stopped_at_ >= kSameRequest) {
-      say("killing all ranks");
+      print_line("killing all ranks");
       kill_all();
     }
   }
 
   // mpirun waits a second before it passes SIGTERM on, and then follows it with SIGKILL at once: a
-  // rank that wants to tidy up has to know earlier. Reaches the ranks of this host only.
+  // rank that wants to tidy up has to be notified earlier. This reaches the ranks of this host
+  // only.
   void ask_ranks() const {
     for (const pid_t child : children_of(mpirun_)) {
       if (is_rank(child)) kill(child, SIGTERM);
     }
   }
 
-  // Collects whoever has ended; true when somebody had.
+  // Collects the children that have ended; true if there were any.
   bool reap() {
     bool any = false;
     int status = 0;
@@ -242,7 +243,7 @@ class Job {
     return any;
   }
 
-  // Kills mpirun and everything that it leaves to us, generation after generation.
+  // Kills mpirun and all processes that it leaves to us, generation after generation.
   void kill_all() {
     const Instant deadline = clock_.after(kKillDeadline);
     if (!ended_) kill(mpirun_, SIGKILL);
@@ -258,7 +259,8 @@ class Job {
       nanosleep(&pause, nullptr);
     }
     if (!ended_) {
-      say("mpirun (process " + std::to_string(mpirun_) + ") does not die: leaving it behind");
+      print_line("mpirun (process " + std::to_string(mpirun_) +
+                 ") cannot be killed: leaving it running");
       ended_ = true;
     }
   }
@@ -266,7 +268,7 @@ class Job {
   const base::Clock& clock_;
   const Nanoseconds grace_;
   const BlockedSignals signals_;
-  std::set<pid_t> strangers_;  // children we were born with: none of our business
+  std::set<pid_t> strangers_;  // children from before we started, which are not the job's
   pid_t mpirun_ = 0;
   bool own_group_ = false;
   bool ended_ = false;
@@ -299,7 +301,7 @@ std::string verdict(const Outcome& outcome, bool mpirun_is_quiet) {
   return (name != nullptr ? std::string("a rank was killed by SIG") + name + " (exit code " +
                                 std::to_string(outcome.exit_code) + ")"
                           : "the job failed with exit code " + std::to_string(outcome.exit_code)) +
-         (mpirun_is_quiet ? "; --verbose shows what mpirun says about it" : "");
+         (mpirun_is_quiet ? "; --verbose shows mpirun's own messages" : "");
 }
 
 }  // namespace ronde::launcher

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs mpirun and sees to it that nothing of the job outlives ronderun.
+// Runs mpirun, and makes sure that no process of the job outlives ronderun.
 //
 // Why not simply become mpirun: mpirun leaves its ranks behind when it is interrupted twice or
 // killed, and it answers every signal with exit code 1. So ronderun stays, makes itself the parent
-// of whatever mpirun leaves behind, and ends that.
+// of the processes that mpirun leaves behind, and ends them.
 #pragma once
 
 #include <span>
@@ -16,21 +16,21 @@ namespace ronde::launcher {
 
 // How the job ended. Thread safety: a value.
 struct Outcome {
-  int exit_code = 0;    // as a shell counts: 128 + number for a signal
+  int exit_code = 0;    // as in a shell: 128 + number for a signal
   int interrupted = 0;  // the signal that ended the job from outside; 0: it ended by itself
 };
 
 // Runs a command until it ends. SIGINT, SIGTERM and SIGHUP end all of it: the ranks of this
-// host get SIGTERM at once and about a second to tidy up. A second one, or SIGQUIT, or `grace`
-// without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one thread
-// only: signals are blocked in the whole process meanwhile.
+// host get SIGTERM at once and about a second to tidy up. A second such signal, or SIGQUIT, or
+// `grace` without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one
+// thread only: signals are blocked in the whole process meanwhile.
 [[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv,
                                                const base::Clock& clock, base::Nanoseconds grace);
 
 // The exit code of a wait status. Pure.
 [[nodiscard]] int exit_code_of(int wait_status);
 
-// One line about an outcome; empty for success. Pure.
+// Describes an outcome in one line; empty for success. Pure.
 [[nodiscard]] std::string verdict(const Outcome& outcome, bool mpirun_is_quiet);
 
 }  // namespace ronde::launcher

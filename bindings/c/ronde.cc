@@ -225,7 +225,8 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
     if (work == nullptr) return null_argument("work");
     if (done == nullptr) return null_argument("done");
     const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
-    const auto waited = work->engine->wait(*work->work, timeout);
+    const auto deadline = work->engine->clock().after(timeout);
+    const auto waited = work->engine->wait_until(*work->work, deadline);
     RONDE_RETURN_IF_ERROR(waited.status());
     *done = *waited ? 1 : 0;
     return *waited ? work->work->status : Status();
@@ -235,7 +236,7 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
 ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (work == nullptr) return null_argument("work");
-    return work->engine->wait(*work->work, stream);
+    return work->engine->let_stream_wait(*work->work, stream);
   });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator of an arena: see arena.h.
+// The first-fit allocator of an arena, and how whole free pages go back to the system.
 #include "collectives/board/arena.h"
 
 #include <sys/mman.h>
@@ -31,7 +31,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t grain) {
 
 bool lies_in(std::span<const std::byte> memory, const void* begin, std::size_t bytes) {
   if (bytes == 0) return true;
-  // Compared as numbers: pointers into different objects have no order.
+  // Addresses are compared as numbers, since pointers into different objects have no order.
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto at = reinterpret_cast<std::uintptr_t>(begin);
   return at >= first && at - first < memory.size() && bytes <= memory.size() - (at - first);
@@ -43,7 +43,7 @@ Arena::Arena(std::span<std::byte> mine) : mine_(mine), pid_(::getpid()) {
 
 base::Result<std::span<std::byte>> Arena::allocate(base::Bytes bytes) {
   const MutexLock lock(mutex_);
-  // Compared before it is rounded, which could overflow.
+  // The size is compared before it is rounded up, which could overflow.
   if (bytes.size() <= mine_.size()) {
     const std::size_t wanted = std::max(round_up(bytes.size(), kAlignment), kAlignment);
     for (auto block = free_.begin(); block != free_.end(); ++block) {
@@ -69,7 +69,7 @@ void Arena::release(std::byte* memory) {
   const MutexLock lock(mutex_);
   const auto offset = static_cast<std::size_t>(memory - mine_.data());
   const auto block = taken_.find(offset);
-  base::check(block != taken_.end(), "an arena gets back what it gave out, once");
+  base::check(block != taken_.end(), "memory is released once, to the arena that allocated it");
   const auto [begin, end] = *block;
   taken_.erase(block);
   used_ -= end - begin;
@@ -88,26 +88,18 @@ void Arena::release(std::byte* memory) {
   give_back_pages(begin, end, free_begin, free_end);
 }
 
-// The pages that the released bytes lie on, where the whole page is free now. Under the lock, so
-// that nobody gets the memory before its pages are gone.
+// Gives back the pages of the released bytes [begin, end) that are now free as a whole. The lock is
+// held meanwhile, so that allocate() does not return the memory before its pages are gone.
 void Arena::give_back_pages(std::size_t begin, std::size_t end, std::size_t free_begin,
                             std::size_t free_end) {
   const std::size_t first = round_up(std::max(free_begin, round_down(begin, kPage)), kPage);
   const std::size_t last = round_down(std::min(free_end, round_up(end, kPage)), kPage);
   if (first >= last) return;
   std::byte* const pages = mine_.data() + first;
-  // MADV_REMOVE is for shared memory. Where neither works the pages stay: only memory is lost.
+  // MADV_REMOVE frees pages of shared memory, MADV_DONTNEED those of the heap. Where neither works
+  // the pages stay, and only memory is lost.
   if (::madvise(pages, last - first, MADV_REMOVE) == 0) return;
   static_cast<void>(::madvise(pages, last - first, MADV_DONTNEED));
-}
-
-bool Arena::contains(const void* memory, std::size_t bytes) const {
-  return lies_in(mine_, memory, bytes);
-}
-
-base::Bytes Arena::used() const {
-  const MutexLock lock(mutex_);
-  return base::Bytes(base::narrow<std::int64_t>(used_));
 }
 
 }  // namespace ronde::collectives

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board: see board.h.
+// The control part of the board: its making and checking, streams, arrivals and the ready queue.
+// What verdicts are made of (presence and failure) is in presence.cc.
 #include "collectives/board/board.h"
 
 #include <memory>
@@ -24,7 +25,7 @@ constexpr std::int32_t kMostRanks = 4096;
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 24;
 constexpr std::int64_t kSmallestRing = 64;
 constexpr std::int64_t kLargestRing = std::int64_t{1} << 30;
-// A multiple of this: then every buffer begins on a line.
+// Slot sizes are multiples of this, so that every buffer begins on a cache line.
 constexpr std::int64_t kSlotGrain = 64;
 constexpr std::int64_t kArenaGrain = 4096;  // a page
 constexpr std::int64_t kLargestArena = std::int64_t{1} << 40;
@@ -118,7 +119,7 @@ Result<Board> Board::attach(std::shared_ptr<SharedMemory> memory, std::int32_t r
   if (memory->bytes().size() < sizeof(BoardHeader)) return not_a_board("it is too small");
   const auto* header = reinterpret_cast<const BoardHeader*>(memory->bytes().data());
   if (header->magic.load(std::memory_order_acquire) != kBoardMagic) {
-    return not_a_board("it has no board's mark");
+    return not_a_board("its first word is not a board's");
   }
   if (header->version != kBoardVersion) {
     return not_a_board("it has version " + std::to_string(header->version) + ", not " +
@@ -128,7 +129,7 @@ Result<Board> Board::attach(std::shared_ptr<SharedMemory> memory, std::int32_t r
   const Status valid = check_geometry(geometry);
   if (!valid.ok()) return not_a_board(valid.message());
   if (size_of(geometry).size() > memory->bytes().size()) {
-    return not_a_board("it is shorter than its geometry says");
+    return not_a_board("it is shorter than its geometry needs");
   }
   if (rank < 0 || rank >= geometry.ranks) {
     return Status::error(Code::kInvalidArgument, "rank " + std::to_string(rank) +
@@ -183,9 +184,9 @@ StreamReader Board::announce_reader(std::int32_t from) const {
 }
 
 std::span<std::byte> Board::announce_ring(std::size_t index) const {
-  const std::size_t stride =
+  const std::size_t ring_bytes =  // one ring with its padding
       sections_->announce_rings.size() / static_cast<std::size_t>(geometry_.ranks);
-  return sections_->announce_rings.subspan(index * stride,
+  return sections_->announce_rings.subspan(index * ring_bytes,
                                            static_cast<std::size_t>(geometry_.announce_bytes));
 }
 
@@ -233,7 +234,7 @@ std::atomic<std::uint64_t>& Board::arrived_mark(std::int32_t rank, std::int64_t 
   return sections_->arrived[index_of_rank(rank) * sections_->arrived_row + index_of_entry(entry)];
 }
 
-// 0 is no mark.
+// Marks count from 1, since 0 stands for no mark.
 void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches) const {
   arrived_mark(rank_, entry).store(received_batches + 1, std::memory_order_relaxed);
 }
@@ -249,7 +250,7 @@ bool Board::has_arrived(std::int32_t rank, std::int64_t entry, std::uint64_t las
 void Board::push_ready(std::int64_t entry) const {
   const auto value = narrow<std::uint32_t>(index_of_entry(entry) + 1);
   const std::uint64_t at = sections_->ready->tail.fetch_add(1, std::memory_order_seq_cst);
-  // seq_cst: the coordinator looks here before it sleeps.
+  // The exchange is seq_cst, because the coordinator looks here before it sleeps.
   const std::uint32_t before = sections_->ready_slots[at % sections_->ready_slots.size()].exchange(
       value, std::memory_order_seq_cst);
   check(before == 0, "the ready queue has room for every entry and every slow rank");

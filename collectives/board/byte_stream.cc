@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte streams through a ring on the board: see byte_stream.h.
+// The two ends of a byte stream: the writer's queue of what does not fit the ring, and the reader's
+// assembly of messages, which trusts nothing that lies on the board.
 #include "collectives/board/byte_stream.h"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ using base::Result;
 using base::Status;
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-// A length is believed step by step: memory is taken as bytes arrive, not as they are announced.
+// A reader allocates memory as bytes arrive, at most this much ahead, since a length on the board
+// may be corrupt.
 constexpr std::size_t kGrowth = std::size_t{1} << 20;
 
 Status corrupt(const std::string& what) {
@@ -43,7 +45,8 @@ Status StreamWriter::post(std::span<const std::byte> message) {
                          "a control message of " + std::to_string(message.size()) +
                              " bytes is longer than " + std::to_string(kLongestMessage));
   }
-  if (backlog_begin_ > kGrowth && backlog_begin_ > backlog_.size() / 2) {  // never quite drained
+  // A queue that is never quite drained must not grow for ever at its front.
+  if (backlog_begin_ > kGrowth && backlog_begin_ > backlog_.size() / 2) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + narrow<std::ptrdiff_t>(backlog_begin_));
     backlog_begin_ = 0;
   }
@@ -55,7 +58,7 @@ Status StreamWriter::post(std::span<const std::byte> message) {
   return flush().status();
 }
 
-// How many bytes the slowest attached reader leaves free.
+// Returns how many bytes the slowest attached reader leaves free.
 Result<std::uint64_t> StreamWriter::room() {
   std::uint64_t used = 0;
   for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
@@ -90,7 +93,7 @@ Result<bool> StreamWriter::flush() {
     const Result<std::uint64_t> free = room();
     if (!free.ok()) return free.status();
     if (*free == 0) {
-      if (announced) return false;  // looked again after saying that we wait: really full
+      if (announced) return false;  // room() was read again after the word was set: really full
       words_->waiting.store(1, std::memory_order_seq_cst);
       waits_ = true;
       announced = true;
@@ -101,23 +104,13 @@ Result<bool> StreamWriter::flush() {
   }
   backlog_.clear();
   backlog_begin_ = 0;
-  // Mostly nobody was told, and a store would cost the readers a cache line.
+  // The word is cleared only if it was set: mostly it was not, and a store would cost the readers a
+  // cache line.
   if (std::exchange(waits_, false)) words_->waiting.store(0, std::memory_order_seq_cst);
   return true;
 }
 
 bool StreamWriter::take_added() { return std::exchange(added_, false); }
-
-bool StreamWriter::can_flush() const {
-  if (backlog_begin_ == backlog_.size()) return false;
-  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
-    if (!attached_[reader]) continue;
-    if (written_ - readers_[reader].consumed.load(std::memory_order_seq_cst) == ring_.size()) {
-      return false;
-    }
-  }
-  return true;
-}
 
 base::Bytes StreamWriter::backlog() const {
   return base::Bytes::of_size(backlog_.size() - backlog_begin_);
@@ -133,15 +126,10 @@ StreamReader::StreamReader(StreamWriterWords* writer_words, StreamReaderWords* w
       writer_(writer),
       consumed_(words->consumed.load(std::memory_order_acquire)) {}
 
-bool StreamReader::readable() const {
-  return writer_words_->written.load(std::memory_order_seq_cst) !=
-         words_->consumed.load(std::memory_order_relaxed);
-}
-
 Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   if (complete_) {
     message_.clear();
-    if (message_.capacity() > 2 * kGrowth) message_.shrink_to_fit();  // a rare long one
+    if (message_.capacity() > 2 * kGrowth) message_.shrink_to_fit();  // long messages are rare
     complete_ = false;
   }
   const std::uint64_t written = writer_words_->written.load(std::memory_order_seq_cst);
@@ -154,7 +142,8 @@ Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   const Status status = take(available);
   if (moved) {
     words_->consumed.store(consumed_, std::memory_order_seq_cst);
-    // After the store: see the head of byte_stream.h. One ring per announcement is enough.
+    // The word is read after the cursor was stored, so that reader or writer sees the other (the
+    // header has the protocol). One ring for each time that the word was set is enough.
     if (writer_words_->waiting.load(std::memory_order_seq_cst) != 0 &&
         writer_words_->waiting.exchange(0, std::memory_order_seq_cst) != 0) {
       writer_.ring();
@@ -165,7 +154,7 @@ Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   return std::optional(std::span<const std::byte>(message_).subspan(kLengthBytes));
 }
 
-// Takes bytes of one message, at most `available`, until it is complete.
+// Reads bytes of one message, at most `available`, until it is complete.
 Status StreamReader::take(std::uint64_t available) {
   const std::size_t header_left = kLengthBytes - std::min(kLengthBytes, message_.size());
   if (available < header_left) {

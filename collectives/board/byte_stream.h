@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of any length through a fixed ring of bytes on the board: one writer, one or more
 // readers that all see every message, each with a cursor of its own. A message is its length (8
-// bytes) and its bytes; it is cut wherever the ring is full and put together again by the reader,
-// so it may be larger than the ring. Positions are 64-bit byte counts that are never reset.
+// bytes) and its bytes. The writer cuts it wherever the ring is full and the reader puts it
+// together again, so it may be larger than the ring. Positions are 64-bit byte counts that are
+// never reset.
 //
-// Data is guarded by the positions (acquire, release). Who rings whom:
-//  * the writer's owner rings the readers when take_added() says so;
-//  * a reader rings the writer when it made room and the writer had said that it waits. The writer
+// Data is guarded by the positions (acquire, release). Doorbells are rung in two cases:
+//  * the writer's owner rings the readers when take_added() returns true;
+//  * a reader rings the writer when it made room and the writer's `waiting` word is set. The writer
 //    sets its word and then reads the cursors again, the reader moves its cursor and then reads the
 //    word: all four seq_cst, so one of the two sees the other.
 #pragma once
@@ -23,7 +24,7 @@
 
 namespace ronde::collectives {
 
-// On the board. Writer and readers write to different cache lines.
+// The words of a stream on the board. Writer and readers write to different cache lines.
 struct StreamWriterWords {
   alignas(kCacheLinePair) std::atomic<std::uint64_t> written{0};
   alignas(kCacheLinePair) std::atomic<std::uint32_t> waiting{0};
@@ -32,26 +33,28 @@ struct StreamReaderWords {
   alignas(kCacheLinePair) std::atomic<std::uint64_t> consumed{0};
 };
 
-// A longer length on the board is corruption, and a longer message is refused.
+// The most bytes of a message. post() refuses a longer one; a longer length on the board is
+// corruption.
 inline constexpr std::uint64_t kLongestMessage = std::uint64_t{1} << 30;
 
+// The writing end. It owns a queue of bytes that did not fit; the words and the ring are the
+// board's and must outlive it.
+//
 // Thread safety: used by one thread at a time (the holder of the agent's role).
 class StreamWriter {
  public:
   StreamWriter(StreamWriterWords* words, std::span<StreamReaderWords> readers,
                std::span<std::byte> ring);
 
-  // Queues a message and writes what fits.
+  // Queues a copy of the message and writes what fits.
   base::Status post(std::span<const std::byte> message);
-  // Writes what fits. True: nothing is left over. False: the rest goes out with the next flush(),
-  // and the reader that makes room rings this rank. Look at take_added() either way.
+  // Writes what fits. Returns true when nothing is left over. After false the next flush() writes
+  // the rest, and the reader that makes room rings this rank. Call take_added() either way.
   base::Result<bool> flush();
-  // Whether bytes were added since the last call: then the readers must be rung.
+  // Tells whether bytes were added since the last call: then the caller must ring the readers.
   [[nodiscard]] bool take_added();
-  // Whether a flush() now would move something (for the sleeper's last look).
-  [[nodiscard]] bool can_flush() const;
   [[nodiscard]] base::Bytes backlog() const;
-  // This reader has left for good: nobody waits for it any more.
+  // Stops waiting for a reader that has left for good.
   void detach(int reader);
 
  private:
@@ -66,20 +69,18 @@ class StreamWriter {
   std::vector<std::byte> backlog_;
   std::size_t backlog_begin_ = 0;  // what lies before it has been written
   bool added_ = false;
-  bool waits_ = false;  // the readers were told so, and not that it is over
+  bool waits_ = false;  // the `waiting` word was set, and not yet cleared
 };
 
-// Thread safety: used by one thread at a time; readable() may be called from any thread.
+// Thread safety: used by one thread at a time.
 class StreamReader {
  public:
-  // `writer` is rung when it waits for room that this reader made.
+  // poll() rings `writer` when the writer waits for room that this reader made.
   StreamReader(StreamWriterWords* writer_words, StreamReaderWords* words,
                std::span<const std::byte> ring, Doorbell writer);
 
-  // The next complete message, or nothing yet. The bytes stay valid until the next poll().
+  // The next complete message, or nullopt. The bytes stay valid until the next poll().
   base::Result<std::optional<std::span<const std::byte>>> poll();
-  // Whether poll() would find bytes (perhaps not yet a whole message).
-  [[nodiscard]] bool readable() const;
 
  private:
   base::Status take(std::uint64_t available);

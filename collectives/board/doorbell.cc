@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doorbells: see doorbell.h.
+// The system calls of a doorbell, and the order of loads and stores in ring().
 #include "collectives/board/doorbell.h"
 
 #include <sys/eventfd.h>
@@ -31,17 +31,17 @@ base::Result<EventFds> make_event_fds(int ranks) {
 void Doorbell::ring() const {
   if (words_ == nullptr) return;
   words_->rings.fetch_add(1, std::memory_order_seq_cst);
-  // The load first: ringing somebody who is awake must not take the cache line away from him.
-  // Whoever arms after this load re-reads `rings` after that, and sees the new count.
+  // The load comes first, since ringing an agent that is awake must not take its cache line away.
+  // An agent that arms after this load reads `rings` after that, and sees the new count.
   if (words_->armed.load(std::memory_order_seq_cst) == 0) return;
   if (words_->armed.exchange(0, std::memory_order_seq_cst) == 1) wake();
 }
 
 void Doorbell::wake() const {
-  const int saved = errno;  // a signal handler may ring
+  const int saved = errno;  // a signal handler may call ring()
   const std::uint64_t one = 1;
-  // EAGAIN means that the counter is full, so the sleeper wakes anyway; nothing else can be done
-  // about an error here.
+  // EAGAIN means that the counter is full, so the sleeper wakes anyway. No other error can be
+  // handled here.
   while (::write(event_fd_, &one, sizeof one) < 0 && errno == EINTR) {
   }
   errno = saved;

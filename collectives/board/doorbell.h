@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wakes a rank's agent: a counter and a flag on the board, and an eventfd to sleep on. Ringing
-// costs a system call only when somebody sleeps.
+// The doorbell that wakes a rank's agent: a counter and a flag on the board, and an eventfd to
+// sleep on. Ringing costs a system call only when the agent sleeps.
 //
 //   poster                               sleeper
 //   rings += 1          (seq_cst)        seen = rings; look at everything; nothing to do:
@@ -24,18 +24,19 @@ namespace ronde::collectives {
 // No two ranks' words share a cache line; 128 because the hardware prefetches lines in pairs.
 inline constexpr std::size_t kCacheLinePair = 128;
 
-// On the board, one per rank.
+// The words of a doorbell on the board, one set per rank.
 struct DoorbellWords {
   alignas(kCacheLinePair) std::atomic<std::uint64_t> rings{0};
   std::atomic<std::uint32_t> armed{0};
 };
 
-// The eventfds of all ranks of a board, by rank. Engines in one process share one list.
+// The eventfds of all ranks of a board, by rank. Engines in one process share the ownership of one
+// list.
 using EventFds = std::shared_ptr<const std::vector<FileDescriptor>>;
 
-// A non-blocking, close-on-exec eventfd.
+// Makes a non-blocking, close-on-exec eventfd.
 base::Result<FileDescriptor> make_event_fd();
-// One for each rank: for engines that live in one process.
+// Makes one for each rank, for engines that live in one process.
 base::Result<EventFds> make_event_fds(int ranks);
 
 // A view of one rank's words and eventfd, valid while its Board lives.
@@ -43,11 +44,12 @@ base::Result<EventFds> make_event_fds(int ranks);
 // arm(), disarm() and drain() are meant for the one thread that sleeps.
 class Doorbell {
  public:
-  Doorbell() = default;  // rings nobody
+  Doorbell() = default;  // ring() does nothing
   Doorbell(DoorbellWords* words, int event_fd) : words_(words), event_fd_(event_fd) {}
 
+  // Counts a ring, and wakes the agent if it is armed.
   void ring() const;
-  // Writes the eventfd whether or not somebody sleeps: wakes the sleeper to look again.
+  // Writes the eventfd whether or not the agent is armed, so that a sleeper looks again.
   void wake() const;
   [[nodiscard]] std::uint64_t rings() const {
     return words_ == nullptr ? 0 : words_->rings.load(std::memory_order_seq_cst);
@@ -56,14 +58,15 @@ class Doorbell {
     if (words_ != nullptr) words_->armed.store(1, std::memory_order_seq_cst);
   }
   void disarm() const {
-    // The load first: mostly it is disarmed, and a store would cost the next ringer a cache line.
+    // The load comes first: mostly the bell is disarmed, and a store would cost the next ring() a
+    // cache line.
     if (armed()) words_->armed.store(0, std::memory_order_seq_cst);
   }
   [[nodiscard]] bool armed() const {
     return words_ != nullptr && words_->armed.load(std::memory_order_seq_cst) == 1;
   }
   [[nodiscard]] int event_fd() const { return event_fd_; }
-  // Takes what was written to the eventfd, without blocking.
+  // Empties the eventfd, without blocking.
   void drain() const;
 
  private:

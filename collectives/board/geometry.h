@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes and states of a board: what its users, its layout and its slots have in common.
+// The sizes and states of a board, which its users, its layout and its slots have in common. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@ struct BoardGeometry {
   std::int64_t announce_bytes = 256 << 10;  // ring of each rank's stream to the coordinator
   std::int64_t decision_bytes = 1 << 20;    // ring of the coordinator's stream to all
   std::int64_t entries = 0;                 // capacity of the plan
-  std::int64_t slot_bytes = 320 << 10;      // of each of a rank's slot buffers
-  std::int64_t arena_bytes = 0;             // of a rank's arena; whole pages
+  std::int64_t slot_bytes = 320 << 10;      // each of a rank's slot buffers
+  std::int64_t arena_bytes = 0;             // a rank's arena; whole pages
 
   friend bool operator==(const BoardGeometry&, const BoardGeometry&) = default;
 };
 
 enum class PresenceState : std::uint32_t { kAbsent, kOpen, kClosing, kClosed, kDead };
 
-// Text of a failure and its place, and of what a rank does now, is cut at these lengths.
+// The text of a failure, its place and the activity of a rank are cut at these lengths.
 inline constexpr std::size_t kFailureTextBytes = 896;
 inline constexpr std::size_t kFailurePlaceBytes = 96;
-inline constexpr std::size_t kDoingBytes = 64;
+inline constexpr std::size_t kActivityBytes = 64;
 
-// Slot buffers of a rank: one that is filled, one that is summed, one that is emptied.
+// A rank has a slot buffer that is filled, one that is summed and one that is emptied.
 inline constexpr std::int64_t kSlotBuffers = 3;
-// Bytes of a window that can travel beside a rank's counter, in its cache line.
+// The bytes of a window that can travel beside a rank's counter, in its cache line.
 inline constexpr std::size_t kSlotInlineBytes = 16;
 
-// How windows are cut; every choice gives the same bits.
+// How windows are cut and stored; every choice gives the same bits.
 struct SlotTuning {
   std::int64_t piece_bytes = 64 << 10;
   StoreKind store = StoreKind::kTemporal;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handing the board to the ranks of a host: see board/handover.h.
+// Both sides of a handover: the leader's collecting of ranks, and a rank's conversation with it.
+// The messages themselves are in handover_socket.cc.
 #include "collectives/board/handover.h"
 
 #include <poll.h>
@@ -29,12 +30,12 @@ using base::narrow;
 using base::Result;
 using base::Status;
 
-// Connections that have not said hello: beyond this many more than there are ranks the oldest is
-// closed, so that strangers cannot use up the descriptors. (A rank says hello at once, but many
-// ranks may be accepted together before the first hello is read.)
+// The leader keeps this many connections without a hello more than there are ranks, and then closes
+// the oldest, so that strangers cannot use up the descriptors. (A rank sends its hello at once, but
+// many ranks may be accepted together before the first hello is read.)
 constexpr std::size_t kMostStrangers = 64;
 
-// Both are on this host.
+// Names a rank of this host in an error text.
 std::string rank_text(int rank) {
   return "rank " + std::to_string(rank) + " (host " + base::host_name() + ")";
 }
@@ -46,7 +47,7 @@ std::vector<int> raw_fds(const std::vector<FileDescriptor>& fds, std::size_t beg
   return raw;
 }
 
-// A message of this kind with this many descriptors.
+// Receives a message of this kind with this many descriptors; any other is an error.
 Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, std::size_t fds,
                                const Clock& clock, Instant deadline) {
   auto received = receive_message(socket, clock, deadline);
@@ -55,32 +56,32 @@ Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, 
     return Status::error(Code::kDeadline, "it gave up waiting, since its time was up");
   }
   if (received->message.kind != kind || received->fds.size() != fds) {
-    return Status::error(Code::kMismatch, "its message is not the one expected");
+    return Status::error(Code::kMismatch, "it sent another message than the one expected");
   }
   return received;
 }
 
-// The ranks of a host as the leader meets them.
+// The leader's connections: strangers, which have not sent a hello yet, and members, which have.
 class Gathering {
  public:
   Gathering(const FileDescriptor& listener, std::span<const int> ranks_on_host)
       : listener_(listener), ranks_(ranks_on_host), members_(ranks_on_host.size()) {}
 
-  // Until every rank has said hello.
+  // Waits until every rank has sent its hello.
   Status gather(const Clock& clock, Instant deadline) {
-    while (said_hello_ + 1 < ranks_.size()) {
+    while (joined_ + 1 < ranks_.size()) {
       if (clock.now() >= deadline) return missing();
       RONDE_RETURN_IF_ERROR(wait(poll_timeout(clock, deadline)));
     }
     return {};
   }
 
-  // Sends a message to a rank and waits for its ok.
+  // Sends a message to a rank and waits for its kOk.
   Status exchange(std::size_t position, const HandoverMessage& message, const std::vector<int>& fds,
                   const Clock& clock, Instant deadline) {
     const FileDescriptor& socket = members_[position].socket;
     Status status = send_message(socket, message, fds, clock, deadline);
-    // Of one that has gone its last word may still be there.
+    // A rank that has closed its end may have sent kGaveUp before, which expect() still receives.
     if (status.ok() || status.code() == Code::kPeerFailed) {
       status = expect(socket, HandoverKind::kOk, 0, clock, deadline).status();
     }
@@ -92,7 +93,7 @@ class Gathering {
         .with_rank(ranks_[position]);
   }
 
-  // By position; the leader's own is put in place by the caller.
+  // Moves the eventfds out, by position; `own` is the leader's.
   std::vector<FileDescriptor> take_event_fds(FileDescriptor own) {
     std::vector<FileDescriptor> fds;
     fds.push_back(std::move(own));
@@ -113,8 +114,8 @@ class Gathering {
     for (const FileDescriptor& stranger : strangers_) {
       entries.push_back({stranger.get(), POLLIN, 0});
     }
-    // A member says nothing before it is answered, unless it gives up: readable is one that gave up
-    // or ended.
+    // A member sends nothing before it is answered, unless it gives up: so a member that is
+    // readable gave up or ended.
     const std::size_t first_member = entries.size();
     std::vector<std::size_t> positions;
     for (std::size_t i = 1; i < members_.size(); ++i) {
@@ -126,13 +127,13 @@ class Gathering {
       if (errno == EINTR) return {};
       return Status::system("could not wait for the ranks of this host", errno);
     }
-    // From the end: hearing one out removes it. Before the members, since who is heard is not
-    // missing.
+    // The loop runs from the end, since receive_hello() removes the stranger. It comes before the
+    // members, whose error names the ranks that are missing: a rank that has joined is not.
     for (std::size_t i = first_member - 1; i >= 1; --i) {
-      if (entries[i].revents != 0) hear(i - 1);
+      if (entries[i].revents != 0) receive_hello(i - 1);
     }
     for (std::size_t i = first_member; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) return end_of(positions[i - first_member]);
+      if (entries[i].revents != 0) return failure_of(positions[i - first_member]);
     }
     return entries[0].revents != 0 ? accept_all() : Status();
   }
@@ -152,8 +153,9 @@ class Gathering {
     }
   }
 
-  // A connection that has spoken: a rank of this job, or one to forget.
-  void hear(std::size_t index) {
+  // Reads what a stranger has sent: it becomes a member if that is the hello of a rank of this
+  // host, and is closed otherwise.
+  void receive_hello(std::size_t index) {
     FileDescriptor socket = std::move(strangers_[index]);
     strangers_.erase(strangers_.begin() + narrow<std::ptrdiff_t>(index));
     const base::SteadyClock clock;
@@ -165,15 +167,16 @@ class Gathering {
     const std::uint64_t position = hello->message.value;
     if (position == 0 || position >= members_.size() || members_[position].socket.valid()) return;
     members_[position] = {std::move(socket), std::move(hello->fds.front())};
-    ++said_hello_;
+    ++joined_;
   }
 
-  // A member whose time was up a moment earlier lacks the same ranks.
-  [[nodiscard]] Status end_of(std::size_t position) const {
+  // The error for a member that gave up or ended. A member whose deadline passed a moment before
+  // the leader's waited for the same ranks, so they are named, and not the member.
+  [[nodiscard]] Status failure_of(std::size_t position) const {
     const base::SteadyClock clock;
     const auto last = receive_message(members_[position].socket, clock, clock.now());
     if (last.ok() && last->message.kind == HandoverKind::kGaveUp) {
-      if (said_hello_ + 1 < ranks_.size()) return missing();
+      if (joined_ + 1 < ranks_.size()) return missing();
       return Status::error(
                  Code::kDeadline,
                  rank_text(ranks_[position]) +
@@ -196,8 +199,9 @@ class Gathering {
       names += (names.empty() ? "" : ", ") + std::to_string(ranks_[i]);
     }
     return Status::error(Code::kDeadline,
-                         "of host " + base::host_name() + " these did not join in time: rank " +
-                             names + "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
+                         "these ranks of host " + base::host_name() +
+                             " did not join in time: rank " + names +
+                             "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
         .with_rank(first);
   }
 
@@ -205,12 +209,12 @@ class Gathering {
   std::span<const int> ranks_;
   std::vector<Member> members_;
   std::vector<FileDescriptor> strangers_;
-  std::size_t said_hello_ = 0;
+  std::size_t joined_ = 0;  // members without the leader
 };
 
 Result<std::string> random_name() {
   std::array<unsigned char, 16> bytes{};
-  // So few bytes come whole or not at all.
+  // The kernel returns so few bytes whole or not at all.
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return Status::system("could not get random bytes", errno);
   }
@@ -239,9 +243,9 @@ Status not_received(std::span<const int> ranks_on_host, const Status& cause) {
       .with_rank(ranks_on_host[0]);
 }
 
-// The conversation of a rank with its leader.
-Result<BoardHandover> converse(const FileDescriptor& socket, std::size_t position,
-                               std::size_t ranks, const Clock& clock, Instant deadline) {
+// A rank's side of the messages, once it is connected to its leader.
+Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::size_t position,
+                                          std::size_t ranks, const Clock& clock, Instant deadline) {
   auto own = make_event_fd();
   if (!own.ok()) return own.status();
   RONDE_RETURN_IF_ERROR(send_message(socket, make_message(HandoverKind::kHello, ranks, position),
@@ -290,7 +294,8 @@ Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> 
   for (std::size_t position = 1; position < ranks; ++position) {
     RONDE_RETURN_IF_ERROR(gathering.exchange(position, board, {memory->fd()}, clock, deadline));
   }
-  // Batch by batch and each confirmed: the kernel bounds the descriptors under way.
+  // Each batch is confirmed before the next is sent, since the kernel bounds the descriptors in
+  // flight.
   for (std::size_t position = 1; position < ranks; ++position) {
     for (std::size_t begin = 0; begin < ranks; begin += kFdsPerMessage) {
       const std::size_t count = std::min(kFdsPerMessage, ranks - begin);
@@ -313,10 +318,10 @@ Result<BoardHandover> receive_board(const std::string& name, std::size_t positio
                         Status::error(Code::kSystem, "its socket belongs to another user"));
   }
   const std::size_t ranks = ranks_on_host.size();
-  auto board = converse(*socket, position, ranks, clock, deadline);
+  auto board = receive_from_leader(*socket, position, ranks, clock, deadline);
   if (board.ok()) return board;
   if (board.status().code() == Code::kDeadline) {
-    // It may not get there, and then the leader knows no better than before.
+    // If this message is lost, the leader takes the end of the connection for a death.
     static_cast<void>(send_message(*socket, make_message(HandoverKind::kGaveUp, ranks, position),
                                    {}, clock, deadline));
   }

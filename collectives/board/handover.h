@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a host come to share a board. A memfd and eventfds have no name, so they
+// The handover of a board to the processes of a host. A memfd and eventfds have no name, so they
 // travel over a Unix socket. The leader listens on an abstract socket with a random name; the
 // bootstrap tells the others the name; then
 //
 //   rank                                     leader
 //   connect
 //   hello {rank}, its own eventfd       ->   collects all ranks
-//   map the board                       <-   size of the board, the memfd
+//   maps the board                      <-   size of the board, the memfd
 //   ok                                  ->
-//   keep them                           <-   the eventfds of all ranks, in batches
+//   keeps them                          <-   the eventfds of all ranks, in batches
 //   ok (after each batch)               ->
-//   gave up (when its time is up first) ->
+//   gave up (at its own deadline)       ->
 //
-// Both sides check that the other belongs to the same user; strangers and garbage are closed and
-// ignored.
+// Both sides check that the other belongs to the same user. The leader closes and ignores
+// connections of others and messages that it cannot read.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace ronde::collectives {
 
-// What every rank of the host holds afterwards.
+// What every rank of the host owns after the handover.
 struct BoardHandover {
   std::shared_ptr<SharedMemory> memory;
   EventFds event_fds;  // by position on the host
@@ -37,14 +37,15 @@ struct BoardHandover {
 // The leader's side. Thread safety: used by one thread.
 class HandoverListener {
  public:
-  // Listens from here on, so that the name may be given away.
+  // Begins to listen, so that the caller may tell the other ranks the name.
   static base::Result<HandoverListener> open();
 
   // 32 hexadecimal digits.
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  // Waits for the other ranks of the host and gives them the board. `ranks_on_host`: their ranks in
-  // the job, for error texts; the leader is the first.
+  // Waits for the other ranks of the host and gives them the board. `ranks_on_host` has their ranks
+  // in the job, for error texts; the leader is the first. Fails with kDeadline or kPeerFailed, and
+  // the status carries the rank.
   base::Result<BoardHandover> hand_over(std::shared_ptr<SharedMemory> memory,
                                         std::span<const int> ranks_on_host,
                                         const base::Clock& clock, base::Instant deadline);
@@ -57,7 +58,8 @@ class HandoverListener {
   std::string name_;
 };
 
-// The other ranks' side. `position`: of this rank in ranks_on_host.
+// The side of the other ranks: connects to the leader's socket and receives the board. `position`
+// is the index of this rank in ranks_on_host. Thread safety: blocks the calling thread alone.
 base::Result<BoardHandover> receive_board(const std::string& name, std::size_t position,
                                           std::span<const int> ranks_on_host,
                                           const base::Clock& clock, base::Instant deadline);

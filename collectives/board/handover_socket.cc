@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages with descriptors over a Unix socket: see handover_socket.h.
+// The system calls of a handover's socket, which never block beyond the deadline.
 #include "collectives/board/handover_socket.h"
 
 #include <poll.h>
@@ -25,7 +25,7 @@ using base::Result;
 using base::Status;
 
 constexpr int kBacklog = 512;
-// A wait looks at the clock at least this often: the clock may be a test's.
+// A wait looks at the clock at least this often, since the clock may be a test's.
 constexpr std::int64_t kPollSliceMs = 20;
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kFdsPerMessage);
 
@@ -34,7 +34,8 @@ struct Address {
   socklen_t size = 0;
 };
 
-// Abstract: the first byte of the path is 0, and the name is as long as the address says.
+// In the abstract namespace the first byte of the path is 0, and the size of the address ends the
+// name.
 Address abstract_address(const std::string& name) {
   Address result;
   const std::string path = "ronde-" + name;
@@ -51,9 +52,9 @@ Result<FileDescriptor> make_socket() {
   return fd;
 }
 
-Status past_deadline() { return Status::error(Code::kDeadline, "the time is up"); }
+Status past_deadline() { return Status::error(Code::kDeadline, "the deadline has passed"); }
 
-// Waits until the socket is ready, at most a slice; an error only at the deadline.
+// Waits until the socket is ready, for at most a slice of time; fails only at the deadline.
 Status wait_ready(const FileDescriptor& socket, short events, const Clock& clock,
                   Instant deadline) {
   if (clock.now() >= deadline) return past_deadline();
@@ -64,10 +65,11 @@ Status wait_ready(const FileDescriptor& socket, short events, const Clock& clock
   return {};
 }
 
-// Waits a little for something that no descriptor announces.
+// Waits a millisecond for an event that no descriptor announces.
 void pause_shortly() { ::poll(nullptr, 0, 1); }
 
-// Takes every descriptor out of the control data, so that none is leaked whatever else is wrong.
+// Takes ownership of every descriptor in the control data, so that none leaks whatever else is
+// wrong with the message.
 std::vector<FileDescriptor> take_fds(msghdr& header) {
   std::vector<FileDescriptor> fds;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -113,7 +115,7 @@ Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& cl
       return Status::system("could not connect to the leader's socket", errno);
     }
     if (clock.now() >= deadline) return past_deadline();
-    pause_shortly();  // the queue is full; a Unix socket gives nothing to wait on
+    pause_shortly();  // the queue is full, and no descriptor announces that it has room
   }
   return socket;
 }
@@ -152,7 +154,7 @@ Status send_message(const FileDescriptor& socket, const HandoverMessage& message
       case EAGAIN:
         RONDE_RETURN_IF_ERROR(wait_ready(socket, POLLOUT, clock, deadline));
         break;
-      case ETOOMANYREFS:  // the user has too many descriptors under way; receivers make room
+      case ETOOMANYREFS:  // the user has too many descriptors in flight; receivers make room
         if (clock.now() >= deadline) return past_deadline();
         pause_shortly();
         break;

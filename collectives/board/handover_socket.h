@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of the Unix socket that a board is handed over with: whole messages with descriptors,
-// every wait bounded. Only board/handover.cc uses it, and tests that play the other end.
+// The Unix socket that a board is handed over with: whole messages with descriptors, every wait
+// bounded. Only board/handover.cc uses it, and tests that play the other end.
+//
+// Thread safety: a socket belongs to one thread at a time; same_user() and poll_timeout() are pure
+// reads.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +21,8 @@ inline constexpr std::uint32_t kHandoverVersion = 2;
 // The kernel takes at most 253 descriptors in one message.
 inline constexpr std::size_t kFdsPerMessage = 200;
 
-// kGaveUp: the sender's time is up. It is alive: the end of its connection is not its death.
+// kGaveUp tells that the sender's deadline has passed. The sender lives: that its connection ends
+// does not mean that it died.
 enum class HandoverKind : std::uint32_t {
   kHello = 1,
   kBoard = 2,
@@ -32,8 +36,8 @@ struct HandoverMessage {
   std::uint32_t version = kHandoverVersion;
   HandoverKind kind = HandoverKind::kOk;
   std::uint32_t ranks = 0;  // on the host
-  std::uint64_t value = 0;  // kHello: position of the rank; kBoard: bytes; kEventFds: the first
-                            // one; kOk, kGaveUp: as kHello
+  std::uint64_t value = 0;  // kHello, kOk, kGaveUp: position of the rank; kBoard: bytes; kEventFds:
+                            // position of the first one
 };
 
 struct ReceivedMessage {
@@ -41,23 +45,26 @@ struct ReceivedMessage {
   std::vector<FileDescriptor> fds;
 };
 
-// A socket with the name, in the abstract namespace (no file, gone with its last owner).
+// Listens under the name in the abstract namespace (no file; the name goes with its last owner).
 base::Result<FileDescriptor> listen_abstract(const std::string& name);
-// Waits while the listener's queue is full. Refused at once if nobody listens.
+// Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
 base::Result<FileDescriptor> connect_abstract(const std::string& name, const base::Clock& clock,
                                               base::Instant deadline);
 
-// Whether the process at the other end belongs to the user of this one.
+// Tells whether the process at the other end belongs to the user of this one.
 [[nodiscard]] bool same_user(const FileDescriptor& socket);
 
+// The caller keeps its descriptors: the kernel makes duplicates for the receiver. Fails with
+// kDeadline, or with kPeerFailed when the other end is closed.
 base::Status send_message(const FileDescriptor& socket, const HandoverMessage& message,
                           const std::vector<int>& fds, const base::Clock& clock,
                           base::Instant deadline);
-// kDeadline, kPeerFailed when the other end is closed, kMismatch when it is no message of ours.
+// Fails with kDeadline, with kPeerFailed when the other end is closed, and with kMismatch when what
+// arrived is no HandoverMessage of this version.
 base::Result<ReceivedMessage> receive_message(const FileDescriptor& socket,
                                               const base::Clock& clock, base::Instant deadline);
 
-// Milliseconds for poll(): until the deadline, but short enough to look at the clock again.
+// The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
 [[nodiscard]] int poll_timeout(const base::Clock& clock, base::Instant deadline);
 
 }  // namespace ronde::collectives

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells hosts apart: see host_identity.h.
+// The identity of a host, as its kernel and its namespaces have it.
 #include "collectives/board/host_identity.h"
 
 #include <filesystem>
@@ -16,7 +16,7 @@ std::string host_identity() {
   std::string boot;
   std::getline(file, boot);
   text += " " + boot;
-  // Where /proc does not tell, the name must do.
+  // Where /proc has no namespaces, the host's name and the kernel must do.
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
     std::error_code unknown;
     text += " " + std::filesystem::read_symlink(space, unknown).string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a board: see board/layout.h.
+// The order and the alignment of a board's sections, as board.h lists them.
 #include "collectives/board/layout.h"
 
 namespace ronde::collectives {

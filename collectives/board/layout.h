@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where things lie on a board: the words that processes share, and their offsets as a pure function
-// of the geometry. Only board*.cc, slots.cc and tests of the layout use it. A change here changes
-// kBoardVersion.
+// The layout of a board: the words that processes share, and their offsets as a pure function of
+// the geometry. Only the sources of board/, in_host/slots.cc and tests of the layout use it.
+// Whoever changes anything here raises kBoardVersion.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint8_t>::is_always_lock_free);
 
 struct BoardHeader {
-  std::atomic<std::uint64_t> magic{0};  // written last: the board is ready
+  std::atomic<std::uint64_t> magic{0};  // written last, when the board is ready
   std::uint32_t version = 0;
   BoardGeometry geometry;
 };
@@ -54,9 +54,9 @@ struct alignas(kCacheLinePair) PresenceWords {
   std::atomic<std::int32_t> pid{0};
   std::atomic<PresenceState> state{PresenceState::kAbsent};
   std::atomic<std::uint64_t> start_time{0};
-  // A sequence lock: odd while the text is being written.
-  std::atomic<std::uint64_t> doing_version{0};
-  std::array<std::atomic<std::uint64_t>, kDoingBytes / sizeof(std::uint64_t)> doing{};
+  // A sequence lock: the version is odd while the text is being written.
+  std::atomic<std::uint64_t> activity_version{0};
+  std::array<std::atomic<std::uint64_t>, kActivityBytes / sizeof(std::uint64_t)> activity{};
 };
 
 struct alignas(kCacheLinePair) TuningWords {
@@ -64,7 +64,8 @@ struct alignas(kCacheLinePair) TuningWords {
   SlotTuning tuning;  // written before it is published
 };
 
-// Of one rank: what it writes, and on a line of its own what others read after every post.
+// The slot words of one rank: what it posts, and on a line of its own the flag that others read
+// after every post.
 struct alignas(kCacheLinePair) SlotWords {
   std::atomic<std::uint64_t> counter{0};
   std::array<std::array<std::byte, kSlotInlineBytes>, kSlotBuffers> inline_bytes{};
@@ -73,7 +74,7 @@ struct alignas(kCacheLinePair) SlotWords {
 static_assert(sizeof(std::atomic<std::uint64_t>) + kSlotBuffers * kSlotInlineBytes <= 64,
               "the counter and what travels beside it share a cache line");
 
-// The board's parts, in memory.
+// Pointers to the board's sections. The memory is the board's.
 struct BoardSections {
   BoardHeader* header = nullptr;
   FailureWords* failure = nullptr;
@@ -97,7 +98,8 @@ struct BoardSections {
   std::size_t total = 0;
 };
 
-// The sections of a board whose memory begins at `memory` (nullptr: only `total` is wanted).
+// Returns the sections of a board whose memory begins at `memory`; with nullptr only `total` is
+// set. Touches no memory.
 [[nodiscard]] BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory);
 
 }  // namespace ronde::collectives

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is on the board, what each rank does, and the first failure: the part of board.h that
-// verdicts are made of.
+// The part of class Board that verdicts are made of: which ranks are present, what each of them
+// does, and the first failure.
 #include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
@@ -23,12 +23,12 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-// A claimed failure is published within a few instructions, or never. Yielding lets a claimer that
-// was descheduled go on.
+// A claimed failure is published within a few instructions, or never. Between two looks the reader
+// yields, so that a writer that was descheduled can finish.
 constexpr int kLooksForFailure = 1000;
-constexpr int kLooksForDoing = 100;
+constexpr int kLooksForActivity = 100;
 
-// The text cut to fit, at the beginning of a UTF-8 character.
+// Cuts the text to fit, at the beginning of a UTF-8 character.
 std::string_view cut(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text;
   std::size_t end = limit;
@@ -68,7 +68,7 @@ void Board::enter() const {
   const std::int32_t pid = ::getpid();
   const Result<std::uint64_t> start_time = process_start_time(pid);
   words.pid.store(pid, std::memory_order_relaxed);
-  // Without /proc there is only the pid; the guard against its reuse is then missing.
+  // Without /proc a rank has its pid alone, and a later process with the same pid passes for it.
   words.start_time.store(start_time.ok() ? *start_time : 0, std::memory_order_relaxed);
   words.state.store(PresenceState::kOpen, std::memory_order_seq_cst);
 }
@@ -81,20 +81,20 @@ PresenceState Board::state(std::int32_t rank) const {
   return sections_->presence[index_of_rank(rank)].state.load(std::memory_order_seq_cst);
 }
 
-// A sequence lock without fences: a release store of a word cannot move before the odd version, and
-// an acquire load of it cannot move behind the second look at the version. So whoever sees a new
-// word sees the odd version too.
-void Board::set_doing(std::string_view text) const {
+// This is a sequence lock without fences: a release store of a word cannot move before the odd
+// version, and an acquire load of it cannot move behind the second look at the version. So a reader
+// that sees a new word sees the odd version too.
+void Board::set_activity(std::string_view text) const {
   PresenceWords& words = sections_->presence[index_of_rank(rank_)];
-  std::array<std::uint64_t, kDoingBytes / sizeof(std::uint64_t)> value{};
-  const std::string_view fitting = cut(text, kDoingBytes);
+  std::array<std::uint64_t, kActivityBytes / sizeof(std::uint64_t)> value{};
+  const std::string_view fitting = cut(text, kActivityBytes);
   std::memcpy(value.data(), fitting.data(), fitting.size());
-  const std::uint64_t version = words.doing_version.load(std::memory_order_relaxed);
-  words.doing_version.store(version + 1, std::memory_order_relaxed);
+  const std::uint64_t version = words.activity_version.load(std::memory_order_relaxed);
+  words.activity_version.store(version + 1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < value.size(); ++i) {
-    words.doing[i].store(value[i], std::memory_order_release);
+    words.activity[i].store(value[i], std::memory_order_release);
   }
-  words.doing_version.store(version + 2, std::memory_order_release);
+  words.activity_version.store(version + 2, std::memory_order_release);
 }
 
 Presence Board::presence(std::int32_t rank) const {
@@ -103,21 +103,21 @@ Presence Board::presence(std::int32_t rank) const {
   presence.state = words.state.load(std::memory_order_seq_cst);
   presence.pid = words.pid.load(std::memory_order_relaxed);
   presence.start_time = words.start_time.load(std::memory_order_relaxed);
-  std::array<std::uint64_t, kDoingBytes / sizeof(std::uint64_t)> value{};
-  // A writer that died while changing it leaves a mixed text: then none is better than a wrong one.
+  std::array<std::uint64_t, kActivityBytes / sizeof(std::uint64_t)> value{};
+  // A writer that died in set_activity() leaves a mixed text; no text is better than a wrong one.
   bool whole = false;
-  for (int look = 0; look < kLooksForDoing && !whole; ++look) {
+  for (int look = 0; look < kLooksForActivity && !whole; ++look) {
     if (look > 0) ::sched_yield();
-    const std::uint64_t version = words.doing_version.load(std::memory_order_acquire);
+    const std::uint64_t version = words.activity_version.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < value.size(); ++i) {
-      value[i] = words.doing[i].load(std::memory_order_acquire);
+      value[i] = words.activity[i].load(std::memory_order_acquire);
     }
-    whole = version % 2 == 0 && version == words.doing_version.load(std::memory_order_relaxed);
+    whole = version % 2 == 0 && version == words.activity_version.load(std::memory_order_relaxed);
   }
   if (!whole) return presence;
-  std::array<char, kDoingBytes> text;
+  std::array<char, kActivityBytes> text;
   std::memcpy(text.data(), value.data(), text.size());
-  presence.doing.assign(text.data(), ::strnlen(text.data(), text.size()));
+  presence.activity.assign(text.data(), ::strnlen(text.data(), text.size()));
   return presence;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a host: see shared_memory.h.
+// The system calls behind shared memory, and errors that name the setting to change.
 #include "collectives/board/shared_memory.h"
 
 #include <fcntl.h>
@@ -25,10 +25,10 @@ std::string size_text(Bytes bytes) { return std::to_string(bytes.value()) + " by
 
 Status check_size(Bytes bytes) {
   if (bytes.value() > 0) return {};
-  return Status::error(Code::kInvalidArgument, "shared memory of 0 bytes was asked for");
+  return Status::error(Code::kInvalidArgument, "shared memory must have more than 0 bytes");
 }
 
-// Beyond the limit ftruncate() would not fail but kill the process.
+// Returns an error beyond the limit, where ftruncate() would not fail but kill the process.
 Status check_file_size_limit(Bytes bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -60,7 +60,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfd(Bytes bytes) {
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create_heap(Bytes bytes) {
   RONDE_RETURN_IF_ERROR(check_size(bytes));
-  // Not operator new: fresh pages are zero without being touched.
+  // Pages come from mmap and not from operator new, because they are zero without being touched.
   return map(FileDescriptor(), bytes);
 }
 
@@ -68,7 +68,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd, By
   RONDE_RETURN_IF_ERROR(check_size(bytes));
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) {
-    return Status::system("could not look at the shared memory that was received", errno);
+    return Status::system("could not inspect the shared memory that was received", errno);
   }
   if (status.st_size != bytes.value()) {
     return Status::error(Code::kSystem, "the shared memory that was received has " +
@@ -99,7 +99,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor fd, Bytes
 
 void SharedMemory::declare_bulk(std::span<std::byte> part) const {
   if (part.empty()) return;
-  // Advice: a kernel that does not take it works all the same.
+  // Both calls are advice: nothing depends on whether the kernel takes it.
   ::madvise(part.data(), part.size(), MADV_DONTDUMP);
   if (fd_.valid()) ::madvise(part.data(), part.size(), MADV_HUGEPAGE);
 }

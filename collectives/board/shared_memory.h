@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the ranks of a host share. Two backings carry the same bytes: a memfd (one process
-// per rank; it has no name, so nothing is left behind after a kill, and the size of /dev/shm is no
-// limit) and the heap (many engines in one process, where the thread sanitizer sees every access).
-// Pages of either cost nothing until they are touched, so a board may be much larger than memory.
+// Memory that the ranks of a host share. It has one of two backings: a memfd (one process per rank;
+// it has no name, so nothing is left behind after a kill, and the size of /dev/shm is no limit) or
+// the heap (many engines in one process, where the thread sanitizer sees every access). Pages of
+// either cost nothing until they are touched, so a board may be much larger than memory.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,29 @@
 
 namespace ronde::collectives {
 
-// Thread safety: the mapping itself never changes; what is written into it is the users' business.
+// The owner of a mapping and its descriptor; the destructor unmaps it.
+//
+// Thread safety: any thread, since the mapping itself never changes; its users order what they
+// write into it.
 class SharedMemory {
  public:
-  // Zeroed memory; the size of a memfd is sealed, so that no process can cut it under the others.
+  // Both make zeroed memory. The size of a memfd is sealed, so that no process can cut it while
+  // others use it.
   static base::Result<std::shared_ptr<SharedMemory>> create_memfd(base::Bytes bytes);
   static base::Result<std::shared_ptr<SharedMemory>> create_heap(base::Bytes bytes);
-  // A memfd that another process created. Refused unless it has this size and the size is sealed.
+  // Maps a memfd that another process created. Fails unless it has this size and the size is
+  // sealed.
   static base::Result<std::shared_ptr<SharedMemory>> map_fd(FileDescriptor fd, base::Bytes bytes);
 
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  // Aligned to a page.
+  // The memory, aligned to a page.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  // `part` holds data, in bulk: in huge pages where the kernel gives them to shared memory, and in
-  // no core dump, for which the kernel would make every page of it real. From page to page.
+  // Declares that `part`, which begins and ends on a page, holds data in bulk: it gets huge pages
+  // where the kernel gives them to shared memory, and stays out of core dumps, for which the kernel
+  // would make every page of it real.
   void declare_bulk(std::span<std::byte> part) const;
 
   // The memfd to hand to other processes; -1 on the heap.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a batch: see batch_plan.h.
+// The rules by which tensors are packed, scaled and reduced, and what of a batch is refused.
 #include "collectives/cuda/batch_plan.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using base::ReduceOp;
 using base::Result;
 using base::Status;
 
-constexpr std::int64_t kAlignment = 16;  // of a tensor in the buffer: that of the kernel's vectors
+constexpr std::int64_t kAlignment = 16;  // tensors in the buffer: as the kernel's vectors
 
 std::span<const ronde_plugin_tensor> tensors_of(const ronde_plugin_batch& batch) {
   return {batch.tensors, base::narrow<std::size_t>(batch.tensor_count)};
@@ -54,7 +54,7 @@ Status check_tensors(const ronde_plugin_batch& batch, const Group& group) {
       RONDE_RETURN_IF_ERROR(count(2 * group.size));
       break;
     case RONDE_PLUGIN_BARRIER:
-      // A tensor of a barrier is there for its stream alone.
+      // A barrier has a tensor only for its stream.
       if (batch.tensor_count == 0) return {};
       RONDE_RETURN_IF_ERROR(count(1));
       if (tensors_of(batch).front().elements == 0) return {};
@@ -71,7 +71,7 @@ Status check_tensors(const ronde_plugin_batch& batch, const Group& group) {
   return {};
 }
 
-// What NCCL has no type or operation for.
+// Refuses what NCCL has no type or operation for.
 Status check_reduction(const ronde_plugin_batch& batch) {
   const DType dtype = dtype_of(batch);
   const auto op = base::reduce_op_from_value(batch.op);
@@ -104,10 +104,10 @@ bool is_power_of_two(double value) {
   return std::abs(std::frexp(value, &exponent)) == 0.5;
 }
 
-// Scale factors, and what they come to.
+// The scale factors of a reduction, an average's included.
 struct Factors {
-  double before = 1.0;  // of each contribution
-  double after = 1.0;   // of the result, an average's 1 / ranks included
+  double before = 1.0;  // multiplies each contribution
+  double after = 1.0;   // multiplies the result, an average's 1 / ranks included
   [[nodiscard]] double both() const { return before * after; }
 };
 
@@ -118,7 +118,7 @@ struct Factors {
 // small that the type has no such number.
 //
 // f16 and bf16 keep 11 and 8 bits: a factor such as 1/3 is wrong by up to 1/512 then, for all
-// elements alike, and every product is rounded once more. So only powers of two do, of which the
+// elements alike, and every product is rounded once more. So only powers of two will do, whose
 // products are exact. The number must be at most 1, since a contribution may be too large for f16
 // where the sum is not; and not so small that f16 has no full precision for it. With anything else
 // such tensors are packed, scaled and summed in f32, and rounded once.
@@ -132,15 +132,16 @@ bool can_multiply_in_place(DType dtype, const Factors& factors) {
   return dtype == DType::kF64 ? std::isnormal(number) : std::isnormal(static_cast<float>(number));
 }
 
-// What packed numbers are reduced as: f16 and bf16 as f32, so that they are rounded once. Of two,
-// the smaller and the larger need no rounding.
+// Chooses the type in which packed numbers are reduced: f32 for f16 and bf16, so that they are
+// rounded once. Min and max need no rounding.
 DType type_in_buffer(DType dtype, ReduceOp op, bool scaled, Compression compression) {
   if (compression != Compression::kNone) return base::wire_dtype(dtype, compression);
   const bool picks = op == ReduceOp::kMin || op == ReduceOp::kMax;
   return is_half(dtype) && (scaled || !picks) ? DType::kF32 : dtype;
 }
 
-// Where the scale factors go. In the buffer the pack kernel does them on its way, for nothing.
+// Decides where the scale factors are applied. For what is packed the pack kernel does it while it
+// copies, which costs nothing.
 void place_scales(const ronde_plugin_batch& batch, const Group& group, BatchLayout& layout) {
   const DType dtype = dtype_of(batch);
   const auto op = static_cast<ReduceOp>(batch.op);
@@ -157,7 +158,7 @@ void place_scales(const ronde_plugin_batch& batch, const Group& group, BatchLayo
     if (scaled) layout.in_place = {ReduceOp::kSum, factors.both()};
   }
   if (averages && wire == DType::kF16) {
-    // The sum of many may be too large for it, when their average is not.
+    // The sum may be too large for the type where the average is not.
     factors = {factors.before / group.size, batch.postscale};
   }
   layout.pack_kind = {dtype, wire, factors.before};
@@ -176,7 +177,7 @@ void place_tensors(const ronde_plugin_batch& batch, BatchLayout& layout) {
   const auto small = std::count_if(tensors.begin(), tensors.end(),
                                    [&](const auto& tensor) { return is_small(batch, tensor); });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // One alone gains nothing from being copied.
+    // A single tensor gains nothing from being copied.
     const bool packed = layout.all_in_buffer || (some && small > 1 && is_small(batch, tensors[i]));
     if (!packed || tensors[i].elements == 0) continue;
     layout.offsets[i] = layout.buffer_bytes;
@@ -185,7 +186,7 @@ void place_tensors(const ronde_plugin_batch& batch, BatchLayout& layout) {
   }
 }
 
-// Puts one batch together.
+// Builds the plan of one batch.
 class Planner {
  public:
   Planner(const ronde_plugin_batch& batch, const BatchLayout& layout, const Group& group,
@@ -268,7 +269,7 @@ class Planner {
     plan_.moves.push_back({kind, tensor.input, tensor.output, bytes, DType::kU8, {}, peer});
   }
 
-  // All that is packed is one vector.
+  // All packed tensors are reduced as one vector.
   void add_packed() {
     if (batch_.operation == RONDE_PLUGIN_BROADCAST) {
       plan_.moves.push_back(

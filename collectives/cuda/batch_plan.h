@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a batch becomes on a GPU: pieces to pack, calls of NCCL (one group), pieces to unpack. Pure.
-// Small tensors go through one buffer; large ones are reduced where they lie. Which is which, and
-// where in the buffer, depends only on what the ranks have agreed on: it is the same on all of
-// them.
+// Plans a batch for a GPU: pieces to pack, calls of NCCL (one group), pieces to unpack. Pure.
+// Small tensors go through one buffer; large ones are reduced where they lie. Which are small, and
+// where they lie in the buffer, depends only on what the ranks have agreed on: it is the same on
+// all of them.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,11 @@
 
 namespace ronde::collectives::cuda {
 
-// Tensors of at least so many bytes are not worth a copy: the time of a call of NCCL is small
-// beside theirs.
+// Tensors of at least this many bytes are not packed: a call of NCCL is short beside their copy.
 inline constexpr std::int64_t kPackBelow = 1 << 20;
 
-// How contributions become one: kAverage is the device's own, which integers need; a multiplier is
-// for sums of floating-point numbers.
+// How NCCL reduces: kAverage is its own average, which integers need; a multiplier is for sums of
+// floating-point numbers.
 struct Fold {
   base::ReduceOp op = base::ReduceOp::kSum;
   double multiplier = 1.0;
@@ -47,20 +46,20 @@ struct Group {
   int size = 1;
 };
 
-// Where in the buffer each tensor lies, and what happens on the way in and out.
+// Where in the buffer each tensor lies, and how it is converted on the way in and out.
 struct BatchLayout {
   static constexpr std::int64_t kInPlace = -1;
 
   std::vector<std::int64_t> offsets;  // by tensor, bytes; kInPlace: not in the buffer
   std::int64_t buffer_bytes = 0;
-  bool all_in_buffer = false;  // what a call of NCCL alone does not do, or not well
+  bool all_in_buffer = false;  // NCCL alone cannot do it, or not well
   fusion::cuda::PackKind pack_kind;
   fusion::cuda::PackKind unpack_kind;
   Fold in_buffer;
   Fold in_place;
 };
 
-// kInvalidArgument: what this back end cannot do, or a batch that makes no sense.
+// kInvalidArgument: this back end cannot do it, or the batch makes no sense.
 base::Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group);
 
 struct BatchPlan {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling NCCL: see communicator.h.
+// How moves become calls of NCCL, and how calls that go on in the background are awaited.
 #include "collectives/cuda/communicator.h"
 
 #include <cuda_bf16.h>
@@ -69,7 +69,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   }
 }
 
-// A number as NCCL reads it: of the type of the sum.
+// A multiplier as NCCL reads it: a number of the type of the sum.
 class Scalar {
  public:
   Scalar(DType dtype, double value) {
@@ -94,8 +94,8 @@ class Scalar {
   alignas(8) unsigned char bytes_[8] = {};
 };
 
-// First without sleep: most calls get through in some microseconds. What has taken 50 ms is the
-// start of a communicator, or lasts for ever.
+// Waits between two looks, at first without sleep, since most calls end within microseconds. A call
+// that has taken 50 ms is the start of a communicator, or lasts for ever.
 class Pause {
  public:
   void wait() {
@@ -116,7 +116,7 @@ class Pause {
   int rounds_ = 0;
 };
 
-// Operations made for one group; they may go once it is in the stream.
+// Operations made for one group; they may be destroyed once it is in the stream.
 class Operations {
  public:
   Operations(const NcclApi& nccl, ncclComm_t handle) : nccl_(nccl), handle_(handle) {}
@@ -161,8 +161,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& nccl,
   return communicator;
 }
 
-Status Communicator::failed(const char* doing, ncclResult_t result) {
-  std::string text = std::string("NCCL, ") + doing + ": " + nccl_.get_error_string(result);
+Status Communicator::failed(const char* action, ncclResult_t result) {
+  std::string text = std::string("NCCL, ") + action + ": " + nccl_.get_error_string(result);
   const char* const more = handle_ == nullptr ? nullptr : nccl_.get_last_error(handle_);
   if (more != nullptr && *more != '\0') text += std::string(" (") + more + ")";
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -177,21 +177,21 @@ Status Communicator::check() {
   return is_error(state) ? failed("running", state) : Status();
 }
 
-Status Communicator::ready(const char* doing, const Patience& patience) {
+Status Communicator::ready(const char* action, const Patience& patience) {
   const base::SteadyClock clock;
   Pause pause;
   while (true) {
     ncclResult_t state = ncclSuccess;
     const auto result = nccl_.comm_get_async_error(handle_, &state);
-    if (is_error(result)) return failed(doing, result);
+    if (is_error(result)) return failed(action, result);
     if (state == ncclSuccess) return {};
-    if (state != ncclInProgress) return failed(doing, state);
+    if (state != ncclInProgress) return failed(action, state);
     if (patience.given_up != nullptr && patience.given_up->load()) {
-      return Status::error(Code::kClosed, std::string("NCCL, ") + doing + ": given up");
+      return Status::error(Code::kClosed, std::string("NCCL, ") + action + ": given up");
     }
     if (clock.now() >= patience.deadline) {
-      return Status::error(Code::kDeadline,
-                           std::string("NCCL, ") + doing + ": other ranks have not come in time");
+      return Status::error(Code::kDeadline, std::string("NCCL, ") + action +
+                                                ": the other ranks did not join in time");
     }
     pause.wait();
   }
@@ -228,7 +228,7 @@ Status Communicator::issue_group(std::span<const Move> moves, std::span<const nc
   for (std::size_t i = 0; i < moves.size() && status.ok(); ++i) {
     status = issue(moves[i], ops[i], stream);
   }
-  // Also after an error: the group is this thread's.
+  // The group is ended after an error too: it belongs to this thread.
   const auto result = nccl_.group_end();
   if (status.ok() && is_error(result)) status = failed("grouping", result);
   return status;

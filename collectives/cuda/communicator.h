@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of NCCL that never blocks: each call may go on behind its back, so after each it
-// is asked, with a deadline, whether it has got through. Only then is the work in the stream, and
-// only then may it be asked for more.
+// A communicator of NCCL that never blocks: each call may go on in the background, so after each we
+// ask NCCL, with a deadline, whether it has ended. Only then is the work in the stream, and only
+// then may NCCL be called again.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace ronde::collectives::cuda {
 
-// How long something may be waited for: until the time is over, or somebody gives up.
+// How long a wait may last: until the deadline, or until another thread gives up.
 struct Patience {
   base::Instant deadline = base::kNever;
   const std::atomic<bool>* given_up = nullptr;
@@ -26,7 +26,7 @@ struct Patience {
 // Thread safety: one thread at a time.
 class Communicator {
  public:
-  // With all ranks of the group. kDeadline: not all have come in time.
+  // Opens it together with all ranks of the group. kDeadline: not all joined in time.
   static base::Result<std::unique_ptr<Communicator>> open(const NcclApi& nccl,
                                                           const ncclUniqueId& id,
                                                           const Group& group,
@@ -37,21 +37,21 @@ class Communicator {
 
   // Puts the moves into the stream, as one group.
   base::Status run(std::span<const Move> moves, Stream stream, const Patience& patience);
-  // What has gone wrong since, on any rank.
+  // Returns an error that has happened since, on any rank.
   base::Status check();
-  // Ends its kernels, whoever they wait for.
+  // Ends its kernels, also those that wait for other ranks.
   void abort();
-  // There is nobody left to call.
+  // Drops it without a call, since the driver is gone.
   void abandon() { handle_ = nullptr; }
-  // When nothing is under way. After the deadline: abort().
+  // Closes it when nothing is under way; aborts it after the deadline.
   void close(const Patience& patience);
 
  private:
   Communicator(const NcclApi& nccl, ncclComm_t handle) : nccl_(nccl), handle_(handle) {}
 
-  base::Status ready(const char* doing, const Patience& patience);
+  base::Status ready(const char* action, const Patience& patience);
   base::Status issue(const Move& move, ncclRedOp_t op, Stream stream);
-  base::Status failed(const char* doing, ncclResult_t result);
+  base::Status failed(const char* action, ncclResult_t result);
   base::Status issue_group(std::span<const Move> moves, std::span<const ncclRedOp_t> ops,
                            Stream stream);
 

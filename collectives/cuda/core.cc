@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared part of an engine: see core.h.
+// How streams are made and drained, how the doorbell is rung from a stream, and the first failure.
 #include "collectives/cuda/core.h"
 
 #include <chrono>
@@ -72,8 +72,8 @@ Status Core::make_streams() {
 
 Status Core::ring_after(Event done, Stream chime_of) {
   RONDE_RETURN_IF_ERROR(cuda->wait(chime_of, done));
-  // The call owns its doorbell; one that is never made, because the device broke, keeps it for
-  // ever.
+  // The call of the host owns its doorbell, and leaks it if the device fails before the call is
+  // made.
   auto owner = std::make_unique<std::shared_ptr<Doorbell>>(bell);
   RONDE_RETURN_IF_ERROR(cuda->call(
       chime_of,
@@ -93,7 +93,7 @@ bool Core::drain(base::Nanoseconds longest) {
   for (Stream* const stream : streams()) {
     while (*stream != nullptr) {
       const auto idle = cuda->is_idle(*stream);
-      // A stream that fails runs nothing any more.
+      // A stream that has failed runs nothing any more.
       if (!idle.ok() || *idle) break;
       if (clock.now() >= end) {
         stuck_.store(true);
@@ -109,7 +109,7 @@ Core::~Core() {
   try {
     free_everything();
   } catch (...) {
-    // No memory for the text of an error: what is left goes with the process.
+    // There is no memory for the text of an error; what is left is freed with the process.
     stuck_.store(true);
   }
 }
@@ -117,7 +117,7 @@ Core::~Core() {
 void Core::free_everything() {
   bell->silence();
   const DeviceScope scope(*cuda);
-  // A copy that is still under way writes into memory of the caller: better late than that.
+  // A copy under way writes into memory of the caller, so this rather waits than frees it.
   if (!scope.status().ok() || !drain(shutdown_timeout)) return;
   for (Stream* const stream : streams()) {
     if (*stream != nullptr) cuda->destroy_stream(*stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of one engine share: its streams, what has failed, whom to wake.
+// What the threads of one engine share: its streams, the first failure, and the doorbell of Ronde.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace ronde::collectives::cuda {
 
-// Ronde, as long as the engine is open: calls that CUDA makes later than that find nobody.
+// Notifies Ronde as long as the engine is open; calls that CUDA makes later do nothing.
 // Thread safety: all functions, from any thread.
 class Doorbell {
  public:
@@ -35,19 +35,19 @@ class Doorbell {
 // The first error of an engine. Thread safety: all functions, from any thread.
 class Failure {
  public:
-  // True for the first.
+  // Records a failure; returns true if it is the first.
   bool give_up(const std::string& why);
-  // Set as soon as somebody has given up: what the device does from then on counts for nothing.
+  // Becomes true with the first failure: results of the device do not count from then on.
   [[nodiscard]] const std::atomic<bool>& given_up() const { return given_up_; }
   [[nodiscard]] std::string why() const;
   [[nodiscard]] base::Status status() const;
 
-  // The device has nothing more to do for this engine.
+  // Records that the device has nothing more to do for this engine.
   void end();
   [[nodiscard]] bool ended() const { return ended_.load(); }
-  // So long ago somebody gave up, or longer: not even NCCL's abort may hold up others for ever.
+  // Whether the failure is at least this old: not even NCCL's abort may hold up others for ever.
   [[nodiscard]] bool has_lasted(base::Nanoseconds time) const;
-  // Returns at the latest after so long.
+  // Waits for end(), at most this long.
   void wait_for_end(base::Nanoseconds longest);
 
  private:
@@ -66,18 +66,18 @@ struct Core {
         bell(std::make_shared<Doorbell>(host)) {}
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
-  // Frees everything, unless the driver is gone or the device is still at it.
+  // Frees everything, unless the driver is gone or the device is still busy.
   ~Core();
 
-  // With the device current.
+  // Makes the streams; the device must be current.
   base::Status make_streams();
-  // Rings when what `done` was recorded behind is over; that stream goes on meanwhile. `chime_of`:
-  // the one of that stream.
+  // Rings when all before the event `done` is over; its stream goes on meanwhile. `chime_of` is the
+  // chime of that stream.
   base::Status ring_after(Event done, Stream chime_of);
-  // Whether all streams are idle, waiting for it no longer than this, and not twice. With the
-  // device current.
+  // Waits, at most this long and only the first time, until all streams are idle; returns whether
+  // they are. The device must be current.
   bool drain(base::Nanoseconds longest);
-  // They were not.
+  // Whether drain() has found a stream that was not idle in time.
   [[nodiscard]] bool is_stuck() const { return stuck_.load(); }
 
   const std::shared_ptr<CudaApi> cuda;
@@ -88,10 +88,10 @@ struct Core {
   Stream gate = nullptr;  // waits for tensors that are not ready, so that comm waits for its batch
   Stream out = nullptr;   // staging
   Stream in = nullptr;
-  Stream marks = nullptr;   // see Engine::mark()
+  Stream marks = nullptr;   // records the events of Engine::mark()
   Stream memory = nullptr;  // allocates, and nothing else
-  // Calls of the host, which must not hold up the others. One each: the bell of a copy must not
-  // wait for that of a batch that waits for other ranks.
+  // The chimes call the host, which must not hold up other streams. Each stream has one: the call
+  // for a copy must not wait for that of a batch, which may wait for other ranks.
   Stream chime = nullptr;
   Stream out_chime = nullptr;
   Stream in_chime = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this back end asks of the CUDA runtime, as an interface, so that its logic is tested on a
-// machine without a GPU. Errors are those of CUDA, in its words; kUnsupported: there is no device.
+// What this back end needs of the CUDA runtime, as an interface, so that its logic is tested on a
+// machine without a GPU. Errors have the words of CUDA; kUnsupported: there is no device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@ using Event = cudaEvent_t;
 
 struct DeviceInfo {
   int device = 0;
-  std::string bus_id;    // of PCI: "0000:3b:00.0"
+  std::string bus_id;    // on PCI: "0000:3b:00.0"
   std::string versions;  // "CUDA 13.0, driver 580.65"
   std::string name;      // "NVIDIA H200"
 };
@@ -31,8 +31,8 @@ struct MemoryPlace {
   int device = -1;
 };
 
-// One device, for one engine. Thread safety: all functions but start() from any thread; those below
-// enter() between it and leave().
+// One device, for one engine. Thread safety: any thread may call all functions but start(); it
+// calls those below enter() between enter() and leave().
 class CudaApi {
  public:
   CudaApi() = default;
@@ -40,50 +40,51 @@ class CudaApi {
   CudaApi& operator=(const CudaApi&) = delete;
   virtual ~CudaApi() = default;
 
-  // First of all: takes the device that is the caller's current one.
+  // Is called first: takes the device that is the caller's current one.
   virtual base::Result<DeviceInfo> start() = 0;
 
-  // Makes the device this thread's current one, and lets the thread call everything while another
-  // one captures a stream of its own (CUDA's capture mode "relaxed"). leave(), with what this gave,
-  // brings back exactly what was before. An error is that of a driver that is shutting down:
-  // nothing more can be asked of it.
+  // Makes the device this thread's current one, and allows the thread all calls while another one
+  // captures a stream of its own (CUDA's capture mode "relaxed"). leave(), with the mode that this
+  // returns, restores exactly what was before. An error means that the driver is shutting down and
+  // cannot be called any more.
   virtual base::Result<cudaStreamCaptureMode> enter() = 0;
   virtual void leave(cudaStreamCaptureMode before) = 0;
 
-  // Streams that do not wait for the default one; an urgent one goes before others on the device.
+  // Makes a stream that does not wait for the default one; an urgent one has priority on the
+  // device.
   virtual base::Result<Stream> make_stream(bool urgent) = 0;
   virtual void destroy_stream(Stream stream) = 0;
   virtual base::Result<bool> is_idle(Stream stream) = 0;
   virtual base::Result<bool> is_captured(Stream stream) = 0;
   virtual base::Result<int> device_of(Stream stream) = 0;
 
-  // Events without a time.
+  // Makes an event without a time.
   virtual base::Result<Event> make_event() = 0;
   virtual void destroy_event(Event event) = 0;
   virtual base::Status record(Event event, Stream stream) = 0;
   virtual base::Status wait(Stream stream, Event event) = 0;
   virtual base::Result<bool> is_over(Event event) = 0;
 
-  // Freeing waits for all that runs on the device.
+  // Freeing this memory waits for all that runs on the device.
   virtual base::Result<void*> allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) = 0;
-  // Memory that may outlive this (see free_result() in platform.h). It is there once the stream has
-  // come so far, and waits for nothing else.
+  // Allocates memory that may outlive this object; free_result() of platform.h frees it. It is
+  // usable when the stream has come this far, and waits for nothing else.
   virtual base::Result<void*> allocate_in(Stream stream, std::size_t bytes) = 0;
   virtual void free_in(Stream stream, void* memory) = 0;
   virtual base::Result<void*> allocate_host(std::size_t bytes) = 0;
   virtual void free_host(void* memory) = 0;
   virtual base::Result<MemoryPlace> place_of(const void* pointer) = 0;
 
-  // Put into a stream.
+  // Puts a copy into a stream.
   virtual base::Status copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual base::Status call(Stream stream, void (*function)(void*), void* argument) = 0;
   virtual base::Status pack(std::span<const fusion::PackPiece> pieces,
                             const fusion::cuda::PackKind& kind, Stream stream) = 0;
 };
 
-// The device is this thread's current one, and no capture elsewhere gets in its way, as long as
-// this lives. Thread safety: of the thread that made it.
+// As long as this lives the device is this thread's current one, and no capture elsewhere disturbs
+// it. Thread safety: belongs to the thread that made it.
 class DeviceScope {
  public:
   explicit DeviceScope(CudaApi& cuda) : cuda_(cuda) {

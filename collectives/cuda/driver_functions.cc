@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the driver: see driver_functions.h.
+// How functions of the driver are looked up and called.
 #include "collectives/cuda/driver_functions.h"
 
 #include <string>
@@ -12,7 +12,7 @@ using base::Status;
 
 namespace {
 
-// Looks functions up, and remembers the first that is not there.
+// Looks functions up, and remembers the first that is missing.
 class Finder {
  public:
   template <class Function>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of CUDA's driver that its runtime has no like of, looked up when the program runs, so
-// that the plug-in loads where there is no driver.
+// Functions of CUDA's driver without a counterpart in its runtime. They are looked up when the
+// program runs, so that the plug-in loads where there is no driver.
 #pragma once
 
 #include <cuda.h>
@@ -18,11 +18,11 @@ struct DriverFunctions {
   CUresult(CUDAAPI* push)(CUcontext) = nullptr;
   CUresult(CUDAAPI* pop)(CUcontext*) = nullptr;
 
-  // kUnsupported names the first that the driver lacks.
+  // Looks all of them up; kUnsupported names the first that the driver lacks.
   static base::Result<DriverFunctions> find();
 };
 
-// This thread may call everything while another one captures a stream of its own.
+// As long as this lives this thread may make all calls while another one captures a stream.
 class RelaxedCapture {
  public:
   RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -34,15 +34,15 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A device that is in use is this thread's current one as long as this lives. Of the driver:
-// cudaSetDevice() back would start the device that was current but never used.
+// As long as this lives, a device that is in use is this thread's current one. It calls the driver,
+// because going back by cudaSetDevice() would start a device that was current but never used.
 class PrimaryContext {
  public:
   PrimaryContext(const DriverFunctions& driver, int ordinal);
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
   ~PrimaryContext();
-  // False: nothing runs on that device (any more), or the driver is shutting down.
+  // Returns false if the device is not in use (any more), or the driver is shutting down.
   [[nodiscard]] bool is_current() const { return context_ != nullptr; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which drivers will do: see driver_version.h.
+// The texts for drivers that are missing or too old.
 #include "collectives/cuda/driver_version.h"
 
 #include <algorithm>

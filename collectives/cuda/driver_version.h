@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which drivers will do. Pure.
+// Which drivers are new enough. Pure.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace ronde::collectives::cuda {
 
-// The oldest driver with all functions that are called: the device of a stream can be asked for.
+// The oldest driver that has all functions we call; the device of a stream is the youngest.
 inline constexpr int kOldestDriver = 12080;
 
-// As CUDA counts: 12080 is "12.8".
+// Versions as CUDA counts them: 12080 gives "12.8".
 [[nodiscard]] std::string cuda_version_text(int version);
 
-// kUnsupported: there is no driver (0), or it is too old for the CUDA runtime that is linked in,
-// which works with every driver of its own major version, or for what is called of it. The text
-// says what is needed and what there is.
+// kUnsupported: there is no driver (0), or it lacks functions that we call, or it is too old for
+// the CUDA runtime that is linked in, which works with every driver of its own major version. The
+// text names the version that is needed and the one that is there.
 base::Status check_driver(int driver, int runtime);
 
 }  // namespace ronde::collectives::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches and copies on a GPU: see engine.h; how it starts is in engine_open.cc.
+// Marks, batches, copies and memory of an engine that is open; engine_open.cc has its start.
 #include "collectives/cuda/engine.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-// Less than the second that abort may take.
+// Abort may take a second; this leaves time for the rest of it.
 constexpr std::chrono::milliseconds kAbortWait{800};
-// How long the device may take to have memory, which takes some microseconds.
+// The device gets this long to allocate memory, which takes it some microseconds.
 constexpr std::chrono::seconds kMemoryWait{5};
 constexpr int kWarning = 3;
 constexpr auto kBeforeSubmit = "the tensor is submitted";
@@ -29,7 +29,7 @@ Status refused(const std::string& why) { return Status::error(Code::kInvalidArgu
 }  // namespace
 
 Engine::~Engine() {
-  // Nothing of what ends now is anybody's business.
+  // Works that end from now on need no notification.
   core_->bell->silence();
   issuer_.reset();
 }
@@ -38,8 +38,8 @@ void Engine::give_up(const std::string& why) {
   core_->failure.give_up(why);
   if (issuer_ != nullptr) return issuer_->wake();
   if (core_->failure.ended()) return;
-  // Copies wait for nobody but this rank's own streams, and nothing stops them: the memory that
-  // they use is nobody else's before they are over.
+  // Copies wait only for this rank's own streams, and nothing stops them: the memory that they use
+  // must not be used for anything else before they are over.
   const DeviceScope scope(*core_->cuda);
   if (scope.status().ok() && !core_->drain(kAbortWait)) {
     core_->bell->log(kWarning, "cuda: copies are still under way after the engine has failed");
@@ -59,7 +59,7 @@ Result<MemoryPlace> Engine::place_of(const void* pointer) {
   return core_->cuda->place_of(pointer);
 }
 
-// A stream that is captured records what is put into it in place of doing it, for ever.
+// A stream under capture only records what is put into it, so a wait for it would never end.
 Status Engine::refuse_captured(Stream stream, const char* before) {
   const auto captured = core_->cuda->is_captured(stream);
   if (!captured.ok()) return refused("not a stream of this device: " + captured.status().message());
@@ -79,11 +79,11 @@ Status Engine::check_stream(Stream stream) {
                  ", and this rank uses device " + std::to_string(device_));
 }
 
-// The caller's event may be recorded again before the batch waits for it, so an event of this
-// engine's own is recorded behind it, in a stream that has nothing else to do. What is marked after
-// an event that is late is as late: events come in the order of the work that they are about. An
-// event that was recorded under capture is refused by CUDA when it is asked for; waiting for it
-// would take the stream into the capture.
+// The caller may record its event again before the batch waits for it, so this engine records an
+// event of its own after it, in a stream that does nothing else. A mark after a late event is as
+// late as that one, which costs little: events come in the order of the work that they follow. CUDA
+// reports an event that was recorded under capture as an error when it is queried; to wait for it
+// would draw the stream into the capture.
 Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event ready_event) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
@@ -110,7 +110,8 @@ Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event rea
   return mark;
 }
 
-// The marks may go when this has returned: an event that has been waited for may be recorded again.
+// The marks may be released when this has returned: an event that a stream waits for may be
+// recorded again.
 Status Engine::wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, Stream stream) {
   std::vector<Event> moments;
   for (const ronde_plugin_tensor& tensor : tensors) {
@@ -164,19 +165,18 @@ Result<bool> Engine::poll(Task& task) {
     if (!over.ok()) {
       give_up(over.status().message());
     } else if (*over && !core_->failure.given_up()) {
-      // In this order: a kernel that was aborted looks as if it were over, but not before.
+      // The order matters: an aborted kernel looks as if it were over, but not before the abort.
       task.state.store(Task::State::kOver);
-      task.buffer = {};  // the next batch need not wait for another one
+      task.buffer = {};  // so that the next batch need not allocate one
       return true;
     }
     under_way = over.ok() && !*over;
   }
-  // Of a batch the issuer knows when it is too late.
+  // The issuer watches the deadlines of batches.
   if (under_way && issuer_ == nullptr && base::SteadyClock().now() >= task.deadline) {
     give_up("a copy has not ended on the device in time");
   }
-  // Also a copy that was put into its stream while the rest was ended has the memory until it is
-  // over.
+  // A copy that was put into its stream during the abort also uses its memory until it is over.
   const bool waits = under_way && !core_->is_stuck();
   if (core_->failure.ended() && !waits) return core_->failure.status();
   if (core_->failure.has_lasted(core_->shutdown_timeout)) return core_->failure.status();
@@ -206,15 +206,15 @@ Result<void*> Engine::allocate_host(std::size_t bytes) {
   RONDE_RETURN_IF_ERROR(scope.status());
   auto memory = core_->pools->take_host(std::max<std::size_t>(bytes, 1));
   if (memory.ok()) return memory;
-  // Nothing was done, and nobody waits for it: less may be had.
+  // Nothing was done, and no rank waits: the caller may ask for less.
   return refused(no_memory("host memory to stage in", bytes, memory.status()).message());
 }
 
 void Engine::free_host(void* memory) { core_->pools->give_host(memory); }
 
-// The host waits until the memory is there, since its users are streams that this engine does not
-// know. That takes some microseconds: nothing else is in the stream, and the memory does not come
-// from what others have freed before that is over.
+// The host waits until the memory is usable, since streams that this engine does not know will use
+// it. That takes some microseconds: nothing else is in the stream, and CUDA does not hand out
+// memory whose release is still pending in another stream.
 Result<void*> Engine::allocate(std::size_t bytes) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
@@ -238,7 +238,9 @@ Status Engine::wait_for_memory(Event there) {
     if (!over.ok()) return over.status();
     if (*over) return {};
     if (core_->failure.given_up()) return core_->failure.status();
-    if (clock.now() >= end) return Status::error(Code::kDeadline, "it has not come in time");
+    if (clock.now() >= end) {
+      return Status::error(Code::kDeadline, "the device did not provide it in time");
+    }
     std::this_thread::yield();
   }
 }

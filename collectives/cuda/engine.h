@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One engine of this back end: plugin.h, in C++.
+// One engine of this back end: the functions of plugin.h, in C++.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,15 @@
 #include "collectives/cuda/issuer.h"
 #include "collectives/device/plugin.h"
 
-// A moment in a stream, as an event of this engine's own. None: it had come when it was marked.
+// A moment in a stream, as an event of this engine. Without an event: it had passed when it was
+// marked.
 struct ronde_plugin_mark {
   ronde::collectives::cuda::EventLease moment;
 };
 
 namespace ronde::collectives::cuda {
 
-// Thread safety: that of plugin.h.
+// Thread safety: as plugin.h says for its functions.
 class Engine {
  public:
   struct Opened {
@@ -30,7 +31,7 @@ class Engine {
     bool has_collectives = false;
     std::string nccl;  // its version, or "no NCCL"
   };
-  // kUnsupported: some rank has no device.
+  // Opens an engine on every rank. kUnsupported: some rank has no device.
   static base::Result<Opened> open(const ronde_plugin_host& host);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -40,14 +41,16 @@ class Engine {
   void abort(const std::string& why);
   base::Result<MemoryPlace> place_of(const void* pointer);
   base::Status check_stream(Stream stream);
-  // From any thread. What the caller's event or stream is used for later does not change it.
+  // Marks the event, or all that is in the stream. May be called from any thread; later uses of
+  // both do not change the mark.
   base::Result<std::unique_ptr<ronde_plugin_mark>> mark(Stream stream, Event ready_event);
 
-  // kInvalidArgument: a batch that this back end cannot do, on any rank.
+  // Starts a batch. kInvalidArgument: this back end cannot do it, on any rank.
   base::Result<std::shared_ptr<Task>> execute(const ronde_plugin_batch& batch);
-  // Whether it is over.
+  // Returns whether it is over.
   base::Result<bool> poll(Task& task);
-  // From any thread. False: ask again when it has rung.
+  // Makes the stream wait. May be called from any thread. False: ask again when the engine has
+  // rung.
   base::Result<bool> wait_on(const Task& task, Stream stream);
 
   base::Result<void*> allocate_host(std::size_t bytes);
@@ -55,7 +58,7 @@ class Engine {
   base::Result<std::shared_ptr<Task>> copy_out(const ronde_plugin_copy& copy);
   base::Result<std::shared_ptr<Task>> copy_in(const ronde_plugin_copy& copy);
 
-  // Of this engine's device(), for free_result(): any stream may use it at once.
+  // Allocates memory of device(), which free_result() frees; any stream may use it at once.
   base::Result<void*> allocate(std::size_t bytes);
   [[nodiscard]] int device() const { return device_; }
 
@@ -67,7 +70,7 @@ class Engine {
                                                     const ronde_plugin_host& host, int device);
   static base::Result<std::vector<Identity>> introduce(const ronde_plugin_host& host,
                                                        const Identity& mine);
-  // False, with a line in the log: the job goes on without collectives.
+  // Joins the ranks by NCCL. False, with a line in the log: the job goes on without collectives.
   bool join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id);
   base::Status try_collective();
   base::Status refuse_captured(Stream stream, const char* before);

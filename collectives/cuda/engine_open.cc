@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an engine starts: the ranks introduce themselves, and find out together what they can do.
+// How an engine starts: the ranks exchange their identities, and all find the same way to work.
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -18,8 +18,8 @@ using base::Status;
 
 constexpr int kWarning = 3;
 
-// One line, of the first rank alone: all ranks have the same to say.
-void say(const ronde_plugin_host& host, const std::string& text) {
+// Logs one line, on rank 0 alone: it would be the same on all ranks.
+void log_once(const ronde_plugin_host& host, const std::string& text) {
   if (host.rank == 0) host.log(host.context, kWarning, text.c_str());
 }
 
@@ -70,7 +70,7 @@ Result<std::vector<Identity>> Engine::introduce(const ronde_plugin_host& host,
   return all;
 }
 
-// Makes the connections, and shows that they work.
+// Runs a first barrier, which makes the connections and shows that they work.
 Status Engine::try_collective() {
   ronde_plugin_batch barrier{};
   barrier.struct_size = sizeof barrier;
@@ -90,7 +90,8 @@ Status Engine::try_collective() {
 }
 
 bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id) {
-  // A third for this, a third for the first collective: the rest is for agreeing on the outcome.
+  // This may take a third of the time, and so may the first collective; the rest is for agreeing on
+  // the outcome.
   const base::Instant deadline = base::SteadyClock().after(core_->start_timeout / 3);
   Status status;
   if (auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
@@ -108,8 +109,8 @@ bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const nccl
   const auto all = introduce(host, mine);
   const bool works = all.ok() && verdict_of(*all).has_collectives;
   if (works) return true;
-  say(host, "cuda: tensors go through host memory, since NCCL does not work: " +
-                (all.ok() ? verdict_of(*all).why_not : all.status().message()));
+  log_once(host, "cuda: tensors go through host memory, since NCCL does not work: " +
+                     (all.ok() ? verdict_of(*all).why_not : all.status().message()));
   issuer_.reset();
   return false;
 }
@@ -132,11 +133,11 @@ Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
   auto engine = make(cuda, host, device->device);
   if (!engine.ok()) return engine.status();
   if (!verdict.has_collectives) {
-    say(host, "cuda: tensors go through host memory: " + verdict.why_not);
+    log_once(host, "cuda: tensors go through host memory: " + verdict.why_not);
   } else if ((*engine)->join(host, *nccl, all->front().communicator)) {
     opened.has_collectives = true;
   } else {
-    // What has failed stays failed: staging has an engine of its own.
+    // An engine that has failed stays so; staging gets a new one.
     engine = make(cuda, host, device->device);
     if (!engine.ok()) return engine.status();
   }

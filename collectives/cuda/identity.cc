@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has which device: see identity.h.
+// The verdict on what all ranks have, and the name by which NCCL knows a host.
 #include "collectives/cuda/identity.h"
 
 #include <cstdlib>
@@ -49,7 +49,7 @@ Verdict verdict_of(std::span<const Identity> ranks) {
 
 std::string own_host() {
   if (const char* const id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0') return id;
-  // Containers with a name of their own share the machine's boot.
+  // Containers have host names of their own, but share the boot id of the machine.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return base::host_name() + " " + boot;

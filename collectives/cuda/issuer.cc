@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The issuing thread: see issuer.h.
+// The loop of the issuing thread, and its state, which the thread may keep longer than the issuer.
 #include "collectives/cuda/issuer.h"
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 
 using base::Status;
 
-// How often the communicator is asked for errors, while something is under way.
+// While something is under way the communicator is checked for errors this often.
 constexpr std::chrono::milliseconds kWatch{50};
 
 }  // namespace
@@ -32,12 +32,12 @@ class Issuer::Loop {
   }
 
   void wake() {
-    // With the lock, so that a thread about to sleep does not miss it.
+    // The lock keeps a thread that is about to sleep from missing the notification.
     { const std::lock_guard lock(mutex_); }
     changed_.notify_all();
   }
 
-  // False: the thread has not come to its end in time.
+  // Returns false if the thread has not ended in time.
   bool stop() {
     std::unique_lock lock(mutex_);
     stops_ = true;
@@ -61,10 +61,10 @@ class Issuer::Loop {
  private:
   [[nodiscard]] bool gives_up() const { return core_->failure.given_up().load(); }
 
-  // At the end of the process it may go before its users.
+  // At the end of the process the driver may shut down before its users do.
   [[nodiscard]] bool driver_is_gone() const { return !DeviceScope(*core_->cuda).status().ok(); }
 
-  // One batch, or a look around. False: it is time to stop.
+  // Issues one batch, or checks what is under way. Returns false when it is time to stop.
   bool step() {
     std::shared_ptr<Task> next;
     {
@@ -114,7 +114,7 @@ class Issuer::Loop {
     return {};
   }
 
-  // Forgets what is over, and looks whether the rest can still come to an end.
+  // Forgets what is over, and checks whether the rest can still end.
   void look_after() {
     while (!under_way_.empty() && !gives_up()) {
       const auto over = core_->cuda->is_over(under_way_.front()->done.get());
@@ -131,7 +131,7 @@ class Issuer::Loop {
     }
   }
 
-  // After a failure: nobody is left waiting on the device.
+  // Ends everything after a failure, so that no stream is left waiting on the device.
   void end() {
     if (core_->failure.ended()) return;
     if (driver_is_gone()) {
@@ -139,7 +139,7 @@ class Issuer::Loop {
     } else {
       communicator_->abort();
     }
-    // What is under way may write into memory of the caller until then.
+    // Until then kernels and copies may write into memory of the caller.
     if (core_->drain(core_->shutdown_timeout)) {
       under_way_.clear();
     } else {
@@ -165,7 +165,7 @@ class Issuer::Loop {
 
   const std::shared_ptr<Core> core_;
   const std::unique_ptr<Communicator> communicator_;
-  std::deque<std::shared_ptr<Task>> under_way_;  // of the thread
+  std::deque<std::shared_ptr<Task>> under_way_;  // only the thread uses it
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> queue_;

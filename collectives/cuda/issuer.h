@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that puts batches on their way, in order: NCCL may need a while, and other ranks,
-// before a batch is in the stream, and whoever drives Ronde must not wait for that. It also looks
-// after what is under way: errors of the communicator, deadlines, the end after a failure.
+// The thread that starts batches, in order: NCCL may need a while, and other ranks, before a batch
+// is in the stream, and the thread that drives Ronde must not wait for that. It also watches what
+// is under way: errors of the communicator, deadlines, the end after a failure.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,9 @@
 
 namespace ronde::collectives::cuda {
 
-// A batch or a copy under way. Thread safety: `state` from any thread; the rest is of whoever makes
-// it, then of the issuer, and of whoever polls once it is kIssued; `done` is recorded then.
+// A batch or a copy under way. Thread safety: any thread may read `state`; the rest belongs to the
+// thread that makes the task, then to the issuer, and once it is kIssued to the thread that polls;
+// `done` is recorded then.
 struct Task {
   enum class State { kQueued, kIssued, kOver };
 
@@ -29,7 +30,7 @@ struct Task {
   std::uint64_t sequence = 0;
   BatchPlan plan;
   BlockLease buffer;
-  EventLease ready;  // when its tensors are
+  EventLease ready;  // comes when its tensors are ready
   EventLease done;
   base::Instant deadline = base::kNever;
 };
@@ -40,13 +41,13 @@ class Issuer {
   Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
-  // Ends the communicator: in peace when nothing is under way. If that takes longer than the
-  // shutdown may, the thread is left alone with what it uses.
+  // Closes the communicator when nothing is under way, and otherwise aborts it. If that takes
+  // longer than a shutdown may, the thread is detached with what it uses.
   ~Issuer();
 
-  // Rings when the batch is in the stream, and when it is over.
+  // Queues a batch; the doorbell rings when it is in the stream, and when it is over.
   void put(std::shared_ptr<Task> task);
-  // Somebody has given up.
+  // Wakes the thread after a failure.
   void wake();
 
  private:

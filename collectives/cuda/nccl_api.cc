@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding NCCL: see nccl_api.h.
+// How NCCL is loaded, and which versions are refused.
 #include "collectives/cuda/nccl_api.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ using base::Status;
 
 namespace {
 
-// Looks functions up, and remembers the first that is not there.
+// Looks functions up, and remembers the first that is missing.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
@@ -32,13 +32,13 @@ class Symbols {
 }  // namespace
 
 std::string nccl_version_text(int version) {
-  // Before 2.9 the digits were grouped otherwise; nothing of that age is used.
+  // Before 2.9 the digits were grouped otherwise; such old versions are refused.
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
 
 Result<NcclApi> load_nccl(const std::string& library) {
-  // Never closed: its threads may outlive whoever uses it.
+  // NCCL is never closed: its threads may outlive its users.
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const why = ::dlerror();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as a table of its functions, found when the program runs: a machine without it, or a test
-// with a table of its own, needs no other build.
+// NCCL as a table of its functions, which are found when the program runs: one build serves
+// machines without NCCL, and tests bring a table of their own.
 #pragma once
 
 #include <nccl.h>
@@ -11,7 +11,7 @@
 
 namespace ronde::collectives::cuda {
 
-// Names without their prefix: of ncclAllReduce, all_reduce.
+// Functions are named without their prefix: all_reduce is ncclAllReduce.
 struct NcclApi {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
@@ -35,14 +35,14 @@ struct NcclApi {
   int version = 0;  // 22809 is 2.28.9
 };
 
-// The oldest version that is used: non-blocking communicators that can be aborted.
+// The oldest version that we use: it has non-blocking communicators that can be aborted.
 inline constexpr int kOldestNccl = 21400;
 
-// "2.28.9".
+// A version as text: "2.28.9".
 [[nodiscard]] std::string nccl_version_text(int version);
 
-// From the library of that name, in the places where the loader looks. kUnsupported: there is none,
-// or it is too old, or lacks a function, which the text names.
+// Loads the library of that name from the places where the loader looks. kUnsupported: there is
+// none, or it is too old, or lacks a function, which the text names.
 base::Result<NcclApi> load_nccl(const std::string& library = "libnccl.so.2");
 
 }  // namespace ronde::collectives::cuda

@@ -13,12 +13,11 @@ namespace ronde::collectives::cuda {
 
 [[nodiscard]] std::unique_ptr<CudaApi> make_cuda();
 
-// kUnsupported: there is none.
+// Finds NCCL; kUnsupported: there is none.
 base::Result<NcclApi> find_nccl();
 
-// Frees what CudaApi::allocate_in gave on that device, from any thread, also when that CudaApi is
-// gone. The caller's device stays current. Where the driver is shutting down, the memory goes with
-// it.
+// Frees memory of CudaApi::allocate_in on that device, from any thread, also when that CudaApi is
+// gone. The caller's device stays current. A driver that is shutting down frees the memory itself.
 void free_result(int device, void* memory);
 
 }  // namespace ronde::collectives::cuda

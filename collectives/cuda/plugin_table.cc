@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the functions of plugin.h to an engine: see plugin_table.h.
+// Implements the functions of plugin.h by calls of an engine; no exception leaves them.
 #include "collectives/cuda/plugin_table.h"
 
 #include <cstdio>
@@ -22,8 +22,8 @@ struct ronde_plugin_work {
 
 namespace {
 
-// What a caller has, until it is given back or the engine is closed. Thread safety: all functions,
-// from any thread.
+// Owns the objects that a caller holds, until it releases them or the engine is closed. Thread
+// safety: any thread may call all functions.
 template <class T>
 class Given {
  public:
@@ -50,7 +50,8 @@ class Given {
 }  // namespace
 
 struct ronde_plugin_engine {
-  std::unique_ptr<Engine> engine;  // first: it frees what the others give back to it
+  // First, so that it is destroyed last: the others give memory back to it.
+  std::unique_ptr<Engine> engine;
   Given<ronde_plugin_work> works;
   Given<ronde_plugin_mark> marks;
 };
@@ -62,13 +63,13 @@ namespace {
 using base::Code;
 using base::Status;
 
-// Where a function writes why it failed.
+// Where a function writes the reason of a failure.
 struct Text {
   char* memory;
   std::size_t bytes;
 };
 
-ronde_plugin_status say(Text text, ronde_plugin_status status, const std::string& why) {
+ronde_plugin_status report(Text text, ronde_plugin_status status, const std::string& why) {
   if (text.bytes > 0) std::snprintf(text.memory, text.bytes, "%s", why.c_str());
   return status;
 }
@@ -78,23 +79,23 @@ ronde_plugin_status answer(Text text, const Status& status) {
     case Code::kOk:
       return RONDE_PLUGIN_OK;
     case Code::kUnsupported:
-      return say(text, RONDE_PLUGIN_UNAVAILABLE, status.message());
+      return report(text, RONDE_PLUGIN_UNAVAILABLE, status.message());
     case Code::kInvalidArgument:
-      return say(text, RONDE_PLUGIN_INVALID, status.message());
+      return report(text, RONDE_PLUGIN_INVALID, status.message());
     default:
-      return say(text, RONDE_PLUGIN_FAILED, status.message());
+      return report(text, RONDE_PLUGIN_FAILED, status.message());
   }
 }
 
-// Exceptions (there is no memory left) stay inside.
+// Turns exceptions (there is no memory left) into a status.
 template <class Function>
 ronde_plugin_status guarded(Text text, Function&& function) {
   try {
     return function();
   } catch (const std::exception& error) {
-    return say(text, RONDE_PLUGIN_FAILED, error.what());
+    return report(text, RONDE_PLUGIN_FAILED, error.what());
   } catch (...) {
-    return say(text, RONDE_PLUGIN_FAILED, "an unknown exception");
+    return report(text, RONDE_PLUGIN_FAILED, "an unknown exception");
   }
 }
 

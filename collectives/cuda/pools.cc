@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lending memory and events: see pools.h.
+// How blocks are chosen, kept and freed.
 #include "collectives/cuda/pools.h"
 
 #include <algorithm>
@@ -11,9 +11,9 @@ using base::MutexLock;
 using base::Result;
 
 namespace {
-// Powers of two from here on, so that batches of about the same size share their blocks.
+// Blocks are powers of two from this size on, so that batches of similar sizes share them.
 constexpr std::size_t kSmallestBlock = std::size_t{1} << 20;
-// A block this much larger than what is asked for is left for others.
+// A block that is this many times too large is left for larger batches.
 constexpr std::size_t kWaste = 8;
 }  // namespace
 

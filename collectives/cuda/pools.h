@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What batches and copies borrow: device memory to pack into, host memory to stage in, events.
-// Nothing is given back to CUDA before the engine closes, since freeing memory waits for all that
-// runs on the device, other ranks included; and what was given back after a failure may still be
-// written by a copy that nothing stops.
+// CUDA gets nothing back before the engine closes, since freeing memory waits for all that runs on
+// the device, other ranks included; and after a failure a copy that nothing stops may still write
+// into memory that was returned here.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace ronde::collectives::cuda {
 
-// Thread safety: all functions, from any thread in which the device is current.
+// Thread safety: any thread in which the device is current may call all functions.
 class Pools {
  public:
   explicit Pools(std::shared_ptr<CudaApi> cuda) : cuda_(std::move(cuda)) {}
@@ -29,15 +29,15 @@ class Pools {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
   };
-  // At least so many bytes; nobody else has them before they are given back.
+  // Lends at least this many bytes; no other borrower gets them before they are returned.
   base::Result<Block> take_block(std::size_t bytes);
   void give_block(const Block& block);
 
-  // The same of host memory.
+  // The same for host memory.
   base::Result<void*> take_host(std::size_t bytes);
   void give_host(void* memory);
 
-  // Frees what nobody has borrowed, and all host memory.
+  // Frees what is not borrowed, and all host memory.
   void clear();
 
  private:
@@ -49,7 +49,7 @@ class Pools {
   std::map<void*, std::size_t> lent_host_blocks_ RONDE_GUARDED_BY(mutex_);
 };
 
-// Borrowed as long as this lives. Thread safety: a value that moves.
+// An event that is borrowed as long as this lives. Thread safety: a value that moves.
 class EventLease {
  public:
   EventLease() = default;
@@ -76,7 +76,7 @@ class EventLease {
 class BlockLease {
  public:
   BlockLease() = default;
-  // Of no bytes: nothing.
+  // Borrows nothing for 0 bytes.
   static base::Result<BlockLease> take(std::shared_ptr<Pools> pools, std::size_t bytes);
   BlockLease(BlockLease&& other) noexcept { swap(other); }
   BlockLease& operator=(BlockLease&& other) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plug-in as it is installed, with CUDA's runtime linked in.
+// CUDA as the installed plug-in uses it, with CUDA's runtime linked in.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,15 +22,15 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-// The error is taken back from CUDA: others that ask for the last one mean theirs.
-Status checked(const char* doing, cudaError_t error) {
+// Clears the error in CUDA, so that the program does not find ours as its last one.
+Status checked(const char* action, cudaError_t error) {
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kSystem;
-  return Status::error(code, std::string("CUDA, ") + doing + ": " + cudaGetErrorString(error));
+  return Status::error(code, std::string("CUDA, ") + action + ": " + cudaGetErrorString(error));
 }
 
-// Of what may fail, and nothing follows from it.
+// For calls that may fail without consequence.
 bool worked(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error == cudaSuccess;
@@ -38,7 +38,7 @@ bool worked(cudaError_t error) {
 
 Status unsupported(const std::string& why) { return Status::error(Code::kUnsupported, why); }
 
-// "580.65.06", as the kernel has it.
+// Returns the driver's version as the kernel knows it: "580.65.06".
 std::string driver_text(int driver) {
   std::string version;
   std::ifstream("/sys/module/nvidia/version") >> version;
@@ -48,7 +48,7 @@ std::string driver_text(int driver) {
 class RealCuda final : public CudaApi {
  public:
   ~RealCuda() override {
-    if (pool_ != nullptr) (void)cudaMemPoolDestroy(pool_);  // when its last memory is freed
+    if (pool_ != nullptr) (void)cudaMemPoolDestroy(pool_);  // CUDA frees it with its last memory
     if (context_ != nullptr) driver_.primary_release(device_);
   }
 
@@ -78,7 +78,8 @@ class RealCuda final : public CudaApi {
                       properties.name};
   }
 
-  // Of the driver: cudaSetDevice() back would start the device that was current but never used.
+  // This calls the driver: going back by cudaSetDevice() would start a device that was current but
+  // never used.
   Result<cudaStreamCaptureMode> enter() override {
     const Status gone = Status::error(Code::kClosed, "the CUDA driver is shutting down");
     if (driver_.push(context_) != CUDA_SUCCESS) return gone;
@@ -112,7 +113,7 @@ class RealCuda final : public CudaApi {
   Result<bool> is_captured(Stream stream) override {
     auto state = cudaStreamCaptureStatusNone;
     const auto error = cudaStreamIsCapturing(stream, &state);
-    // The default stream, while another one that it waits for is captured.
+    // This is the default stream, while another one that it waits for is captured.
     if (error == cudaErrorStreamCaptureImplicit) {
       (void)cudaGetLastError();
       return true;
@@ -207,8 +208,8 @@ class RealCuda final : public CudaApi {
     return {};
   }
 
-  // A pool of its own: what the program does with the device's stays apart, and no allocation waits
-  // until what another stream has freed is free. Results come back in every step, so some memory
+  // Makes a pool apart from the device's, which the program may use, so that no allocation waits
+  // until another stream has freed its memory. Results are allocated in every step, so some memory
   // stays in the pool: taking it from the device again costs more than the collective.
   Status make_pool() {
     int supported = 0;
@@ -232,8 +233,8 @@ class RealCuda final : public CudaApi {
     return {};
   }
 
-  // NCCL reads the memory of ranks in the same process directly; that of a pool is the device's
-  // alone at first.
+  // NCCL reads the memory of ranks in the same process directly, but memory of a pool is at first
+  // accessible to its own device alone.
   void let_peers_in() {
     int count = 0;
     (void)worked(cudaGetDeviceCount(&count));
@@ -242,7 +243,7 @@ class RealCuda final : public CudaApi {
       if (peer == ordinal_ || !worked(cudaDeviceCanAccessPeer(&can, peer, ordinal_)) || can == 0) {
         continue;
       }
-      // Devices of other processes are not touched.
+      // Only devices that this process uses get access; the others must not be started.
       const PrimaryContext used(driver_, peer);
       if (!used.is_current()) continue;
       cudaMemAccessDesc access{};
@@ -252,12 +253,12 @@ class RealCuda final : public CudaApi {
     }
   }
 
-  static Result<bool> is_done(const char* doing, cudaError_t error) {
+  static Result<bool> is_done(const char* action, cudaError_t error) {
     if (error == cudaErrorNotReady) {
       (void)cudaGetLastError();
       return false;
     }
-    RONDE_RETURN_IF_ERROR(checked(doing, error));
+    RONDE_RETURN_IF_ERROR(checked(action, error));
     return true;
   }
 
@@ -269,10 +270,10 @@ class RealCuda final : public CudaApi {
   CUcontext context_ = nullptr;
   int multiprocessors_ = 0;
   std::mutex pool_mutex_;
-  cudaMemPool_t pool_ = nullptr;  // once there is a result
+  cudaMemPool_t pool_ = nullptr;  // made for the first result
 };
 
-// Whether freeing in the default stream would end a capture of the program's.
+// Whether the default stream can free memory without breaking a capture of the program.
 bool is_default_stream_free() {
   auto state = cudaStreamCaptureStatusNone;
   return worked(cudaStreamIsCapturing(cudaStreamLegacy, &state)) &&
@@ -285,10 +286,10 @@ std::unique_ptr<CudaApi> make_cuda() { return std::make_unique<RealCuda>(); }
 
 Result<NcclApi> find_nccl() { return load_nccl(); }
 
-// In the default stream: behind what the program has put into its ordinary streams, which may read
-// the memory. cudaFree() would wait for the whole device, other ranks included.
+// Frees in the default stream, after what the program has put into its ordinary streams, which may
+// read the memory. cudaFree() would wait for the whole device, other ranks included.
 void free_result(int device, void* memory) {
-  static const auto* const kDriver = new auto(DriverFunctions::find());  // also after exit()
+  static const auto* const kDriver = new auto(DriverFunctions::find());  // lives on after exit()
   if (memory == nullptr || !kDriver->ok()) return;
   const PrimaryContext context(**kDriver, device);
   if (!context.is_current()) return;
@@ -297,7 +298,7 @@ void free_result(int device, void* memory) {
     (void)worked(cudaFreeAsync(memory, cudaStreamLegacy));
   } else if (Stream own = nullptr; worked(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking))) {
     (void)worked(cudaFreeAsync(memory, own));
-    (void)worked(cudaStreamDestroy(own));  // what is in it still happens
+    (void)worked(cudaStreamDestroy(own));  // runs what is in it all the same
   }
 }
 

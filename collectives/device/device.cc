@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One engine of a device's plug-in: see device.h.
+// Every call of a plug-in goes through this file, which turns its answers into Status.
 #include "collectives/device/device.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using base::Status;
 
 namespace {
 
-// After abort(): beyond what plugin.h gives it.
+// A plug-in gets this long to end its works after abort(): plugin.h grants it less.
 constexpr std::chrono::seconds kAbortTime{1};
 constexpr std::chrono::microseconds kAbortPoll{100};
 
@@ -35,21 +35,21 @@ struct Text {
   }
 };
 
-Status failed(const ronde_plugin& table, const char* doing, ronde_plugin_status status,
+Status failed(const ronde_plugin& table, const char* action, ronde_plugin_status status,
               const Text& text) {
   const Code code = status == RONDE_PLUGIN_INVALID ? Code::kUnsupported : Code::kTransport;
-  return Status::error(code,
-                       "the device (" + std::string(table.name) + ") " + doing + ": " + text.get());
+  return Status::error(
+      code, "the device (" + std::string(table.name) + ") " + action + ": " + text.get());
 }
 
-// Of what a caller gave: it is wrong, or the device is at its end and cannot tell.
-Status of_what_was_given(const ronde_plugin& table, const char* doing, ronde_plugin_status status,
-                         const Text& text) {
+// The plug-in has rejected an argument of the caller, or the device has failed and cannot judge it.
+Status rejected(const ronde_plugin& table, const char* action, ronde_plugin_status status,
+                const Text& text) {
   if (status == RONDE_PLUGIN_INVALID) return Status::error(Code::kInvalidArgument, text.get());
-  return failed(table, doing, status, text);
+  return failed(table, action, status, text);
 }
 
-// Of the threads that submit while another one closes.
+// The error of threads that submit while another one closes the engine.
 Status closed() { return Status::error(Code::kClosed, "this engine has been closed"); }
 
 }  // namespace
@@ -65,7 +65,7 @@ Result<bool> DeviceWork::poll() {
   if (status == RONDE_PLUGIN_PENDING) return false;
   table_.release(engine_, std::exchange(work_, nullptr));
   if (status == RONDE_PLUGIN_OK) return true;
-  // Not kUnsupported: the others go on without this rank.
+  // This is never kUnsupported: the other ranks go on without this one.
   return failure_ = failed(table_, "failed", RONDE_PLUGIN_FAILED, text);
 }
 
@@ -92,7 +92,7 @@ void DeviceWork::forget() {
   }
 }
 
-// ---- the start and the end ----
+// ---- opening, aborting and closing ----
 
 Device::Device(const ronde_plugin& table, Host host)
     : table_(table), gate_(std::make_shared<PluginGate>(table)), host_(std::move(host)) {
@@ -134,7 +134,7 @@ Result<std::shared_ptr<Device>> Device::open(const PluginLibrary& library, Host 
     return device;
   }
   device->engine_ = nullptr;
-  // Not an error of the engine: the text alone is for people.
+  // The engine goes on without the device; only the text is used, in a line of the log.
   return Status::error(Code::kUnsupported, text.get());
 }
 
@@ -145,7 +145,7 @@ std::string Device::versions() const {
 void Device::abort(const std::string& why) {
   if (engine_ == nullptr || std::exchange(aborted_, true)) return;
   table_.abort(engine_, why.c_str());
-  // The machine's clock: the device does not know a test's.
+  // This is the machine's clock: a device does not follow the clock of a test.
   const auto deadline = std::chrono::steady_clock::now() + kAbortTime;
   const auto over = [](const DeviceWorkPtr& work) {
     const auto polled = work->poll();
@@ -172,7 +172,7 @@ void Device::close() {
   table_.close(std::exchange(engine_, nullptr));
 }
 
-// ---- what a caller gave ----
+// ---- what callers pass in ----
 
 Result<ronde_plugin_memory> Device::classify(const void* pointer) {
   Text text;
@@ -184,7 +184,7 @@ Result<ronde_plugin_memory> Device::classify(const void* pointer) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return memory;
-  return of_what_was_given(table_, "cannot tell whose memory this is", status, text);
+  return rejected(table_, "cannot tell whose memory this is", status, text);
 }
 
 Status Device::check_stream(void* stream) {
@@ -196,7 +196,7 @@ Status Device::check_stream(void* stream) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return {};
-  return of_what_was_given(table_, "cannot tell whether the stream can be used", status, text);
+  return rejected(table_, "cannot tell whether the stream can be used", status, text);
 }
 
 Result<ReadyMarkPtr> Device::mark(void* stream, void* event) {
@@ -209,10 +209,10 @@ Result<ReadyMarkPtr> Device::mark(void* stream, void* event) {
     return closed();
   }
   if (status == RONDE_PLUGIN_OK) return std::make_shared<const ReadyMark>(gate_, mark);
-  return of_what_was_given(table_, "cannot tell when the tensor is ready", status, text);
+  return rejected(table_, "cannot tell when the tensor is ready", status, text);
 }
 
-// ---- what it does ----
+// ---- batches, copies and memory ----
 
 DeviceWorkPtr Device::keep(ronde_plugin_work* work) {
   std::erase_if(works_, [](const DeviceWorkPtr& one) { return one->is_over(); });
@@ -232,7 +232,7 @@ Result<DeviceWorkPtr> Device::copy(Start start, const char* what, const ronde_pl
   ronde_plugin_work* work = nullptr;
   const auto status = start(engine_, &copy, &work, text.bytes.data(), text.bytes.size());
   if (status == RONDE_PLUGIN_OK) return keep(work);
-  // Of one rank alone, so never kUnsupported.
+  // Only this rank fails, so this is never kUnsupported, which all ranks would have to agree on.
   return failed(table_, what, RONDE_PLUGIN_FAILED, text);
 }
 
@@ -247,7 +247,7 @@ Result<DeviceWorkPtr> Device::copy_in(const ronde_plugin_copy& copy) {
 Result<Staging> Device::allocate_staging(std::size_t bytes) {
   Text text;
   void* memory = nullptr;
-  // Of no bytes it is memory all the same.
+  // No bytes get memory as well, so that nullptr always means a failure.
   const auto status = table_.allocate_host(engine_, std::max<std::size_t>(bytes, 1), &memory,
                                            text.bytes.data(), text.bytes.size());
   if (status == RONDE_PLUGIN_OK) return Staging(static_cast<std::byte*>(memory), {this});
@@ -268,7 +268,7 @@ Result<DeviceMemory> Device::allocate(std::size_t bytes) {
                        "no device memory of " + std::to_string(bytes) + " bytes: " + text.get());
 }
 
-// While a copy may still be under way the memory is the device's; close() frees everything.
+// A copy that may still be under way uses the memory, so close() frees it, with everything else.
 void FreeStaging::operator()(std::byte* memory) const {
   if (device->engine_ == nullptr || device->stuck_) return;
   device->table_.free_host(device->engine_, memory);

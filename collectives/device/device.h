@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One engine of a device's plug-in (plugin.h), as the rest of Ronde sees it: errors are Status, and
-// what is under way on the device is kept until it is over.
+// works are kept until they are over on the device.
 #pragma once
 
 #include <atomic>
@@ -34,20 +34,20 @@ class DeviceWork {
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
 
-  // Whether it is over; then it has been released. Its error ends the job.
+  // Returns whether the work is over; then it has been released. An error ends the job.
   base::Result<bool> poll();
-  // True: what is put into `stream` from now on begins when it is over. False: it is in no stream
-  // of the device yet; ask again.
+  // Returns true when the stream waits: what is put into `stream` from now on begins when the work
+  // is over. False: the work is in no stream of the device yet, so ask again.
   base::Result<bool> wait_on(void* stream);
   [[nodiscard]] bool is_over();
-  // The plug-in has it no more, or never will give an answer.
+  // Drops the work: the plug-in has closed, or will never answer.
   void forget();
 
  private:
   const ronde_plugin& table_;
   ronde_plugin_engine* const engine_;
-  // A waiter may come while it ends, and while the device is closed. Held over calls of the
-  // plug-in, none of which blocks.
+  // A thread may wait while the work ends, and while the device is closed. The lock is held during
+  // calls of the plug-in, none of which blocks.
   base::Mutex mutex_;
   ronde_plugin_work* work_ RONDE_GUARDED_BY(mutex_);
   base::Status failure_ RONDE_GUARDED_BY(mutex_);
@@ -61,7 +61,7 @@ struct FreeStaging {
 };
 using Staging = std::unique_ptr<std::byte, FreeStaging>;
 
-// Memory of the device that outlives the engine.
+// Memory of the device, which outlives the engine.
 struct DeviceMemory {
   std::byte* memory = nullptr;
   std::int32_t device = -1;
@@ -69,16 +69,16 @@ struct DeviceMemory {
 };
 
 // Thread safety: classify(), check_stream() and mark() from any thread, also while it is closed;
-// the rest belongs to whoever opens it, and then to the agent.
+// the rest belongs to the thread that opens it, and then to the agent.
 class Device {
  public:
-  // What a plug-in is given. The functions are called until close() has returned.
+  // What the plug-in gets from Ronde. It may call the functions until close() has returned.
   struct Host {
     std::int32_t rank = 0;
     std::int32_t size = 1;
     std::int32_t rank_on_host = 0;
     std::int32_t size_of_host = 1;
-    // Everybody's bytes by rank, all of one length; inside open() alone.
+    // Exchanges bytes of equal length: all ranks', by rank. Only called inside open().
     std::function<base::Status(std::span<const std::byte> mine, std::span<std::byte> all)>
         allgather;
     std::function<void()> ring;
@@ -94,32 +94,33 @@ class Device {
   // "CUDA 13.0, driver 580.65"
   [[nodiscard]] std::string versions() const;
   [[nodiscard]] std::int32_t number() const { return info_.device; }
-  // Of this rank alone: whether its device can reach those of the others.
+  // Whether the device of this rank can reach those of the others; other ranks may differ.
   [[nodiscard]] bool has_collectives() const {
     return info_.has_collectives != 0 && table_.execute != nullptr;
   }
 
-  // What a pointer is. kInvalidArgument, here and below: what the caller gave is wrong. Other
-  // errors end the job.
+  // Says what a pointer points to. kInvalidArgument, here and below: the caller's argument is
+  // wrong. Other errors end the job.
   base::Result<ronde_plugin_memory> classify(const void* pointer);
   base::Status check_stream(void* stream);
-  // What is in `stream` now, or up to `event` as it was recorded last.
+  // Marks what is in `stream` now, or up to `event` as it was recorded last.
   base::Result<ReadyMarkPtr> mark(void* stream, void* event);
 
-  // kUnsupported: no rank's device can do this; nothing was done. Other errors end the job.
+  // Starts a batch. kUnsupported: no rank's device can do this, and nothing was done. Other errors
+  // end the job.
   base::Result<DeviceWorkPtr> execute(const ronde_plugin_batch& batch);
   base::Result<DeviceWorkPtr> copy_out(const ronde_plugin_copy& copy);
   base::Result<DeviceWorkPtr> copy_in(const ronde_plugin_copy& copy);
   base::Result<Staging> allocate_staging(std::size_t bytes);
   base::Result<DeviceMemory> allocate(std::size_t bytes);
 
-  // The job has failed: nothing of this device is under way when it returns, if the plug-in keeps
-  // its promise to end within a second, and memory that it copied from and to may be given back.
-  // Takes up to two. Nothing can be put on its way afterwards.
+  // Ends all works since the job has failed. When this returns (after two seconds at the latest)
+  // none is under way, if the plug-in keeps its promise to end them within a second, and memory
+  // that it copied from and to may be released. Nothing new can be started afterwards.
   void abort(const std::string& why);
-  // After it the plug-in is not called any more. May be called again.
+  // Closes the plug-in, which is not called any more afterwards. May be called again.
   void close();
-  // In the child of a fork, where the plug-in's threads are not.
+  // Leaves the engine as it is in a forked child, which lacks the plug-in's threads.
   void forget() { engine_ = nullptr; }
 
  private:
@@ -132,14 +133,14 @@ class Device {
   DeviceWorkPtr keep(ronde_plugin_work* work);
 
   const ronde_plugin& table_;
-  const std::shared_ptr<PluginGate> gate_;  // for those who are not the agent
+  const std::shared_ptr<PluginGate> gate_;  // for calls from other threads than the agent's
   const Host host_;
   ronde_plugin_host given_{};
   ronde_plugin_info info_{};
   ronde_plugin_engine* engine_ = nullptr;
   std::vector<DeviceWorkPtr> works_;  // those that may be under way
   bool aborted_ = false;
-  bool stuck_ = false;  // some did not end in time: their memory is left to close()
+  bool stuck_ = false;  // some works did not end in time: close() frees their memory
 };
 
 }  // namespace ronde::collectives

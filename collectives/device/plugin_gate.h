@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads of the user call a plug-in while they submit, and another thread may close its engine
-// meanwhile: whoever is inside keeps it open, and nobody enters afterwards.
+// meanwhile. The gate keeps the engine open while a thread is inside, and lets none in afterwards.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,9 @@ class PluginGate {
     engine_ = engine;
   }
 
-  // call(table, engine), which must not block. False, and no call: the engine is closed, or it is
-  // that of the parent process, whose lock may be held by a thread that is not here.
+  // Calls call(table, engine), which must not block. Returns false, without the call, if the engine
+  // is closed, or belongs to the parent process: a thread that this process lacks may hold its
+  // lock.
   template <class Call>
   bool enter(const Call& call) {
     if (shut_.load(std::memory_order_acquire) || !process_.is_mine()) return false;
@@ -34,7 +35,7 @@ class PluginGate {
     return true;
   }
 
-  // Returns when nobody is inside any more.
+  // Closes the gate; returns when no thread is inside any more.
   void shut() {
     if (!process_.is_mine()) return;
     // Threads that enter one after another must not keep it open.
@@ -51,15 +52,15 @@ class PluginGate {
   ronde_plugin_engine* engine_ RONDE_GUARDED_BY(mutex_) = nullptr;
 };
 
-// A moment in a stream of the user, as it was when the tensor was submitted (plugin.h). May outlive
-// the engine. Thread safety: immutable; it may be let go by any thread.
+// A moment in a stream of the user, as it was when the tensor was submitted (plugin.h). It may
+// outlive the engine. Thread safety: immutable; any thread may release it.
 class ReadyMark {
  public:
   ReadyMark(std::shared_ptr<PluginGate> gate, ronde_plugin_mark* mark)
       : gate_(std::move(gate)), mark_(mark) {}
   ReadyMark(const ReadyMark&) = delete;
   ReadyMark& operator=(const ReadyMark&) = delete;
-  // With the engine its marks have gone.
+  // Closing the engine has freed its marks.
   ~ReadyMark() {
     gate_->enter([this](const ronde_plugin& table, ronde_plugin_engine* engine) {
       table.unmark(engine, mark_);

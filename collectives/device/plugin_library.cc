@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding a device back end: see plugin_library.h.
+// How a plug-in is located and loaded, and which tables are refused.
 #include "collectives/device/plugin_library.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ Status refused(const std::string& path, const std::string& why) {
   return Status::error(Code::kUnsupported, "the plug-in " + path + " is not used: " + why);
 }
 
-// The name of a function that every plug-in has and this one lacks, or nothing.
+// Returns the name of a function that every plug-in has and this one lacks, or nothing.
 std::string_view missing_function(const ronde_plugin& table) {
   const std::array<std::pair<std::string_view, bool>, 16> functions{{
       {"open", table.open != nullptr},
@@ -57,7 +57,7 @@ std::string_view missing_function(const ronde_plugin& table) {
 PluginPlace plugin_place(const std::string& wanted, const std::string& library_folder) {
   namespace fs = std::filesystem;
   if (wanted == kNoPlugin) return {"", true};
-  // A name alone would be looked for in the current folder.
+  // The loader would look for a name without a folder in the current one.
   if (wanted.empty() && library_folder.empty()) return {"", false};
   if (wanted.empty()) return {(fs::path(library_folder) / kOwnPlugin).string(), false};
   std::error_code ignored;
@@ -67,7 +67,7 @@ PluginPlace plugin_place(const std::string& wanted, const std::string& library_f
 
 std::string own_library_folder() {
   Dl_info info{};
-  // Any address inside this library will do.
+  // dladdr() takes any address inside this library.
   static constexpr char kHere = 0;
   if (::dladdr(&kHere, &info) == 0 || info.dli_fname == nullptr) return {};
   std::error_code error;
@@ -76,7 +76,8 @@ std::string own_library_folder() {
 }
 
 Result<PluginLibrary> PluginLibrary::load(const std::string& path) {
-  // Never closed: see above. Local: a plug-in's own libraries must not serve anybody else.
+  // The library is never closed (the class says why). It is loaded locally, so that no other code
+  // uses symbols of a plug-in's own libraries.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* const why = ::dlerror();

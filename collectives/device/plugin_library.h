@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding a device back end and checking that it is one: see plugin.h.
+// Finds a device back end, and checks that it is one that plugin.h describes.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace ronde::collectives {
 
-// Where a plug-in may be. `wanted` (RONDE_PLUGIN_PATH) is a file or a folder, or "off", and then
-// the only place; `library_folder` is where libronde.so lies, if that is known.
+// Where a plug-in may be. `wanted` (RONDE_PLUGIN_PATH) is a file, a folder or "off", and if it is
+// given the only place; `library_folder` is where libronde.so lies, if that is known.
 struct PluginPlace {
   std::string path;  // empty: there is none, or (required) none is wanted
-  // Somebody asked for it: that it is missing is worth a warning.
+  // The user has named it, so that its absence is worth a warning.
   bool required = false;
 
   friend bool operator==(const PluginPlace&, const PluginPlace&) = default;
@@ -24,7 +24,7 @@ struct PluginPlace {
 [[nodiscard]] PluginPlace plugin_place(const std::string& wanted,
                                        const std::string& library_folder);
 
-// The folder of the library that this code is linked into; empty where that cannot be told.
+// The folder of the library that this code is linked into; empty if that is unknown.
 [[nodiscard]] std::string own_library_folder();
 
 // A loaded plug-in whose table is complete and of this version. It stays in memory until the
@@ -32,8 +32,8 @@ struct PluginPlace {
 // Thread safety: immutable.
 class PluginLibrary {
  public:
-  // kUnsupported: what lies there is no plug-in of this version, and the text names it, its version
-  // and this one. kSystem: it cannot be loaded, in the loader's words.
+  // kUnsupported: the file is no plug-in of this version; the text names it, its version and this
+  // one. kSystem: the loader failed, and its words are in the text.
   static base::Result<PluginLibrary> load(const std::string& path);
 
   [[nodiscard]] const ronde_plugin& table() const { return *table_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-to-all inside a host: see in_host/all_to_all.h.
+// One window of row counts, and then windows with a piece of every pair's block.
 #include "collectives/in_host/all_to_all.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class InHostAllToAll final : public Collective {
       fill();
       return StepResult::kProgress;
     }
-    // From the next rank on, so that not all of them read the same slots at once.
+    // Each rank begins with the next one, so that not all of them read the same slots at once.
     if (taken_ < slots_.ranks()) {
       const std::int32_t from = (slots_.rank() + taken_) % slots_.ranks();
       if (!slots_.filled(from, number())) return StepResult::kIdle;
@@ -84,7 +84,8 @@ class InHostAllToAll final : public Collective {
     return windows_ == 0 ? StepResult::kDone : StepResult::kProgress;
   }
 
-  // Everybody's rows for everybody: what this rank gets, and the longest block of all.
+  // Reads all ranks' numbers of rows: what this rank receives, and the longest block of any pair,
+  // which decides how many windows follow. Returns the output.
   Result<std::span<std::byte>> read_counts() {
     const auto ranks = static_cast<std::size_t>(slots_.ranks());
     std::vector<std::int64_t> theirs(ranks);

@@ -10,9 +10,9 @@
 
 namespace ronde::collectives {
 
-// What others send is not known in advance: in the first window everybody lays out how many rows it
-// has for whom; then every rank knows how many windows follow. Until it is done no other collective
-// of these slots may be made.
+// No rank knows in advance how many rows the others send: in the first window every rank lays out
+// its numbers of rows, from which all ranks know how many windows follow. Until the collective is
+// done no other one of these slots may be made. The slots and the memory of `send` must outlive it.
 [[nodiscard]] std::unique_ptr<Collective> in_host_all_to_all(Slots& slots, RowsToSend send,
                                                              AllocateRows allocate,
                                                              const SlotTuning& tuning);

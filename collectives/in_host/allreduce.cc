@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce inside a host: see in_host/allreduce.h.
+// The two kinds of allreduce inside a host: one window for small vectors, a pipeline for others.
 #include "collectives/in_host/allreduce.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class SmallAllreduce final : public Collective, private InHostReduction {
     }
     if (!slots().all_filled(window_)) return StepResult::kIdle;
     sum(0, all_, false, [this](std::int32_t rank) { return place(rank); });
-    // Nobody waits for this window to be done: the next one's "filled" says it as well.
+    // No rank waits until this window is done, and the next window's "filled" includes "done".
     return StepResult::kDone;
   }
 
@@ -96,12 +96,12 @@ class WindowedAllreduce final : public Collective, private InHostReduction {
   [[nodiscard]] std::uint64_t number(std::int64_t window) const {
     return first_ + static_cast<std::uint64_t>(window);
   }
-  // Where the piece of `owner` lies in the buffer of `rank`.
+  // The place of the piece of `owner` in the buffer of `rank`.
   [[nodiscard]] std::byte* place(std::int32_t rank, std::int64_t window, std::int32_t owner) const {
     return slots().buffer(rank, number(window)) + owner * plan_.piece_bytes();
   }
   void fill(std::int64_t window) {
-    for_each_laid_out([this, window](std::int32_t owner) {
+    for_each_piece_in_slots([this, window](std::int32_t owner) {
       copy().in(0, plan_.piece(window, owner), place(slots().rank(), window, owner), store_);
     });
     if (window == 0) {
@@ -117,7 +117,7 @@ class WindowedAllreduce final : public Collective, private InHostReduction {
     slots().post_done(number(window));
   }
   void empty(std::int64_t window) {
-    for_each_laid_out([this, window](std::int32_t owner) {
+    for_each_piece_in_slots([this, window](std::int32_t owner) {
       copy().out(0, plan_.piece(window, owner), place(slots().rank(), window, owner));
     });
   }
@@ -126,15 +126,16 @@ class WindowedAllreduce final : public Collective, private InHostReduction {
   const StoreKind store_;
   const std::uint64_t first_;
   Phase phase_ = Phase::kFill;
-  // How many windows.
+  // Numbers of windows.
   std::int64_t filled_ = 0;
   std::int64_t reduced_ = 0;
   std::int64_t emptied_ = 0;
 };
 
-// Below this a second synchronisation costs more than every rank reading everybody's contribution;
-// what is read in all grows with the ranks. Beyond the other one what a rank reads and
-// writes leaves its first cache: at 16 KiB 2 ranks would take up to twice the time of the windows.
+// Below the first limit a second synchronisation costs more than that every rank reads all
+// contributions; what is read in all grows with the ranks. Beyond the second limit what a rank
+// reads and writes leaves its first cache: at 16 KiB 2 ranks would take up to twice the time of the
+// windows.
 constexpr std::int64_t kSmallVectorOfAllRanks = 64 << 10;
 constexpr std::int64_t kSmallVector = 12 << 10;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce in place, inside a host: see in_host/in_place.h.
+// The allreduce in place, which checks the places that other ranks publish before it uses them.
 #include "collectives/in_host/in_place.h"
 
 #include <algorithm>
@@ -20,13 +20,13 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-// What a rank lays into its buffer for each of its tensors.
+// A rank publishes one of these in its buffer for each of its tensors.
 using Place = std::uint64_t;  // bytes from the beginning of its arena
 
-// Of its part, before it looks after other things.
+// A step sums at most this many bytes, so that the agent can do other work in between.
 constexpr std::int64_t kStepBytes = 1 << 20;
 
-// A rank's part of a vector: the same arithmetic as that of one large window.
+// Returns a rank's part of a vector, by the arithmetic of one large window.
 ElementRange part_of(std::int64_t elements, std::int64_t element_bytes, const Slots& slots) {
   if (elements == 0) return {};
   constexpr std::int64_t kLine = 64;
@@ -60,15 +60,15 @@ class InPlaceAllreduce final : public Collective {
 
   Result<StepResult> step() override {
     switch (phase_) {
-      case Phase::kLay:
+      case Phase::kPublish:
         if (!slots_.may_fill(window_)) return StepResult::kIdle;
-        RONDE_RETURN_IF_ERROR(lay());
+        RONDE_RETURN_IF_ERROR(publish_places());
         slots_.post_filled(window_);
-        phase_ = Phase::kFind;
+        phase_ = Phase::kFindTensors;
         return StepResult::kProgress;
-      case Phase::kFind:
+      case Phase::kFindTensors:
         if (!slots_.all_filled(window_)) return StepResult::kIdle;
-        RONDE_RETURN_IF_ERROR(find());
+        RONDE_RETURN_IF_ERROR(find_tensors());
         phase_ = Phase::kSum;
         [[fallthrough]];
       case Phase::kSum:
@@ -84,7 +84,7 @@ class InPlaceAllreduce final : public Collective {
   }
 
  private:
-  enum class Phase : std::uint8_t { kLay, kFind, kSum, kWait };
+  enum class Phase : std::uint8_t { kPublish, kFindTensors, kSum, kWait };
   struct Tensor {
     std::byte* memory;   // this rank's
     std::int64_t begin;  // in the vector
@@ -97,15 +97,15 @@ class InPlaceAllreduce final : public Collective {
     return static_cast<std::size_t>(tensor.elements * element_bytes_);
   }
 
-  Status lay() {
+  Status publish_places() {
     const std::span<std::byte> arena = slots_.board().arena(slots_.rank());
     std::byte* to = slots_.buffer(slots_.rank(), window_);
     for (const Tensor& tensor : tensors_) {
       if (!lies_in(arena, tensor.memory, bytes_of(tensor))) {
-        return Status::error(Code::kInternal,
-                             "a tensor that is to be reduced in place does not lie on the board of "
-                             "rank " +
-                                 std::to_string(slots_.rank()));
+        return Status::error(
+            Code::kInternal,
+            "a tensor that is reduced in place does not lie in the arena of rank " +
+                std::to_string(slots_.rank()));
       }
       const auto place = static_cast<Place>(tensor.memory - arena.data());
       std::memcpy(to, &place, sizeof(place));
@@ -114,8 +114,8 @@ class InPlaceAllreduce final : public Collective {
     return {};
   }
 
-  // Where everybody's tensors lie. A place that cannot be is refused, not followed.
-  Status find() {
+  // Finds the tensors of all ranks. A place outside the arena is an error, and is not read.
+  Status find_tensors() {
     for (std::int32_t rank = 0; rank < slots_.ranks(); ++rank) {
       const std::span<std::byte> arena = slots_.board().arena(rank);
       const std::byte* from = slots_.buffer(rank, window_);
@@ -125,16 +125,16 @@ class InPlaceAllreduce final : public Collective {
         from += sizeof(place);
         if (place > arena.size() || bytes_of(tensor) > arena.size() - place) {
           return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
-                                                    " reduces in place, but not on its board")
+                                                    " published a place outside its arena")
               .with_rank(rank);
         }
-        everywhere_.push_back(arena.data() + place);
+        contributions_.push_back(arena.data() + place);
       }
     }
     return {};
   }
 
-  // The next lines of this rank's part.
+  // Sums the next lines of this rank's part.
   void sum_some() {
     const std::int64_t limit = std::min(part_.end, next_ + kStepBytes / element_bytes_);
     while (next_ < limit) {
@@ -143,7 +143,7 @@ class InPlaceAllreduce final : public Collective {
       const std::int64_t end = std::min(limit, tensor.end());
       const std::int64_t offset = (next_ - tensor.begin) * element_bytes_;
       for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-        destinations_[rank] = everywhere_[rank * tensors_.size() + tensor_] + offset;
+        destinations_[rank] = contributions_[rank * tensors_.size() + tensor_] + offset;
         sources_[rank] = destinations_[rank];
       }
       kernels_.of_host(sources_, destinations_, end - next_, scaling_);
@@ -158,11 +158,11 @@ class InPlaceAllreduce final : public Collective {
   const std::uint64_t window_;
   std::vector<Tensor> tensors_;  // those that are not empty
   ElementRange part_;            // this rank's, of the vector
-  Phase phase_ = Phase::kLay;
-  std::vector<std::byte*> everywhere_;  // by rank, then by tensor
-  std::int64_t next_ = 0;               // the first element that is not summed yet
-  std::size_t tensor_ = 0;              // where it may be: never before this one
-  // Scratch of sum_some(), by rank.
+  Phase phase_ = Phase::kPublish;
+  std::vector<std::byte*> contributions_;  // by rank, then by tensor
+  std::int64_t next_ = 0;                  // the first element that is not summed yet
+  std::size_t tensor_ = 0;                 // the tensor of next_, or one before it
+  // Scratch memory of sum_some(), by rank.
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
 };

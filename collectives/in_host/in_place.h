@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce among the ranks of a host for tensors that live on the board (arena.h): nothing is
-// copied. One window:
+// Allreduce among the ranks of a host for tensors that live on the board (board/arena.h): nothing
+// is copied. It takes one window:
 //
-//   lay     each rank lays where in its arena its tensors lie into its slot buffer; posts "filled"
-//   sum     all have filled: each rank sums its part of the vector straight over everybody's
-//           memory, p reads and p writes per element, which is the least there is; posts "done"
-//   wait    all are done: nobody touches this rank's tensors any more
+//   publish  each rank stores the places of its tensors in its arena into its slot buffer; posts
+//            "filled"
+//   sum      all have filled: each rank sums its part of the vector straight over all ranks'
+//            tensors, p reads and p writes per element, the lower bound; posts "done"
+//   wait     all are done: no other rank touches this rank's tensors any more
 //
 // The contributions are summed in rank order, by the same kernels as in in_host/allreduce.h: the
 // bits are the same.
@@ -22,12 +23,13 @@
 
 namespace ronde::collectives {
 
-// Whether so many tensors can be reduced in place at once: their places must fit a slot buffer. The
-// same on every rank.
+// Tells whether so many tensors can be reduced in place at once: their places must fit a slot
+// buffer. The answer is the same on every rank.
 [[nodiscard]] bool fits_in_place(const Slots& slots, std::size_t tensors);
 
 // Every tensor's input is its output and lies in this rank's arena (an empty one lies anywhere), on
-// every rank; no compression; fits_in_place(). Every rank gives the same reduction and sizes.
+// every rank; no compression; fits_in_place(). Every rank passes the same reduction and sizes. The
+// slots and the arenas must outlive the collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_allreduce_in_place(
     Slots& slots, const std::vector<base::TensorView>& tensors, const Reduction& reduction);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast, allgather and barrier inside a host: see in_host/moves.h.
+// Broadcast, allgather and barrier inside a host, one piece of each sender per window.
 #include "collectives/in_host/moves.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 using base::Result;
 
-// A window of these two is one piece of one rank: both of its buffers, and what it is copied from
-// or to, should stay in a core's own cache.
+// The bytes that a rank moves in a window of a broadcast or an allgather. Its buffers and the
+// memory that is copied from or to should stay in a core's own cache.
 std::int64_t window_bytes(const Slots& slots, const SlotTuning& tuning) {
   return std::min(2 * tuning.piece_bytes, slots.buffer_bytes());
 }
@@ -89,7 +89,7 @@ class InHostAllgather final : public Collective {
       filled_ = true;
       taken_ = 1;
     }
-    // From the next rank on, so that not all of them read the same slots at once.
+    // Each rank begins with the next one, so that not all of them read the same slots at once.
     const std::int32_t from = (me + taken_) % slots_.ranks();
     if (taken_ < slots_.ranks()) {
       if (!slots_.filled(from, number())) return StepResult::kIdle;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves bytes among the ranks of a host without arithmetic, over the slots of the board.
+// The collectives that move bytes among the ranks of a host without arithmetic, over the slots of
+// the board. Slots and tensors must outlive them; thread safety is that of Collective.
 #pragma once
 
 #include <memory>
@@ -10,17 +11,17 @@
 
 namespace ronde::collectives {
 
-// Everybody's outputs get the root's inputs. `view` has one chunk.
+// The root's inputs go to the outputs of all ranks. `view` has one chunk.
 [[nodiscard]] std::unique_ptr<Collective> in_host_broadcast(Slots& slots, fusion::FusedView view,
                                                             std::int32_t root,
                                                             const SlotTuning& tuning);
 
-// Chunk r of the view is what rank r gives, with an input on rank r. Blocks may differ in size and
-// be empty; what has no output on a rank is passed over there.
+// Chunk r of the view is the block of rank r, with an input on rank r. Blocks may differ in size
+// and be empty; a rank skips what has no output there.
 [[nodiscard]] std::unique_ptr<Collective> in_host_allgather(Slots& slots, fusion::FusedView view,
                                                             const SlotTuning& tuning);
 
-// Done when every rank has begun it.
+// It is done when every rank has begun it.
 [[nodiscard]] std::unique_ptr<Collective> in_host_barrier(Slots& slots);
 
 }  // namespace ronde::collectives

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatter inside a host: see in_host/reduce_scatter.h.
+// The reduce-scatter inside a host: windows of pieces that each owner sums and keeps.
 #include "collectives/in_host/reduce_scatter.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class InHostReduceScatter final : public Collective, private InHostReduction {
     if (window_ == plan_.windows()) return StepResult::kDone;
     if (!filled_) {
       if (!slots().may_fill(number())) return StepResult::kIdle;
-      for_each_laid_out([this](std::int32_t owner) {
+      for_each_piece_in_slots([this](std::int32_t owner) {
         copy().in(owner, piece(owner), place(slots().rank(), owner), store_);
       });
       slots().post_filled(number());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatter among the ranks of a host, over the slots of the board: block r of everybody's
-// input is summed by rank r, which keeps it. Blocks may differ in size and be empty.
+// Reduce-scatter among the ranks of a host, over the slots of the board: rank r sums block r of all
+// ranks' inputs and keeps it. Blocks may differ in size and be empty.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 namespace ronde::collectives {
 
 // `view` is made by FusedView::of_chunks: chunk r is block r, and only this rank's has an output.
-// Order and rounding are those of in_host_allreduce.
+// Order and rounding are those of in_host_allreduce. The slots and the tensors must outlive the
+// collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_reduce_scatter(Slots& slots,
                                                                  fusion::FusedView view,
                                                                  const Reduction& reduction,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reductions of a host share: the vector, and the sum over everybody's slots.
+// The base of a host's reductions: the vector, and the sum over all ranks' slots.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,8 @@
 
 namespace ronde::collectives {
 
+// The user owns the memory behind the view, which must stay until the collective is destroyed.
+//
 // Thread safety: one thread at a time (whoever has the agent's role).
 class InHostReduction {
  public:
@@ -37,22 +39,24 @@ class InHostReduction {
   [[nodiscard]] Slots& slots() const { return slots_; }
   [[nodiscard]] const WireCopy& copy() const { return copy_; }
 
-  // A rank's own piece needs no slot, unless what travels is not what lies in its tensors.
+  // Calls f(owner) for each piece that this rank copies into its slots: all but its own, and its
+  // own too where the slots hold another dtype than the tensors.
   template <class F>
-  void for_each_laid_out(F&& f) const {
+  void for_each_piece_in_slots(F&& f) const {
     for (std::int32_t owner = 0; owner < slots_.ranks(); ++owner) {
       if (owner != slots_.rank() || copy_.compresses()) f(owner);
     }
   }
 
-  // Sums `range` of a chunk over all ranks: contribution(r) is where rank r has laid it out. This
-  // rank's own is read from its tensors, and the sum goes to its outputs; with `store_back` also
-  // over the contributions of the others. A compressed tensor is summed where it is laid out, this
-  // rank's own too: with `store_back` the sum goes over all contributions and no further.
+  // Sums `range` of a chunk over all ranks; contribution(r) returns the place of rank r's copy.
+  // This rank's own contribution is read from its tensors, and the sum goes to its outputs; with
+  // `store_back` also over the contributions of the others. A compressed tensor is summed in the
+  // slots, this rank's own contribution too: with `store_back` the sum goes over all contributions
+  // and no further.
   template <class F>
   void sum(int chunk, const ElementRange& range, bool store_back, F&& contribution) {
     if (copy_.compresses()) {
-      sum_laid_out(range, store_back, contribution);
+      sum_in_slots(range, store_back, contribution);
       if (!store_back) copy_.out(chunk, range, contribution(slots_.rank()));
       return;
     }
@@ -78,7 +82,7 @@ class InHostReduction {
 
  private:
   template <class F>
-  void sum_laid_out(const ElementRange& range, bool store_back, F&& contribution) {
+  void sum_in_slots(const ElementRange& range, bool store_back, F&& contribution) {
     if (range.length() == 0) return;
     for (std::int32_t rank = 0; rank < slots_.ranks(); ++rank) {
       const auto index = static_cast<std::size_t>(rank);
@@ -96,7 +100,7 @@ class InHostReduction {
   const WireCopy copy_;
   const ReduceKernels& kernels_;
   const Scaling scaling_;
-  // Scratch of sum(), by rank.
+  // Scratch memory of sum(), by rank.
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe for tunings: see slot_probe.h.
+// The candidates, the measurement and the choice of a tuning.
 #include "collectives/in_host/slot_probe.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace {
 using base::Nanoseconds;
 using base::Status;
 
-// Large enough for a pipeline of windows, small enough to take a fraction of a millisecond.
+// The vector is large enough for a pipeline of windows, and small enough to take a fraction of a
+// millisecond.
 constexpr std::int64_t kProbeElements = (std::int64_t{2} << 20) / 4;
 constexpr int kRepetitions = 3;
 
@@ -31,7 +32,7 @@ Status run(Collective& collective, const std::function<Status()>& idle) {
   }
 }
 
-// One allreduce of `memory`; the time it took.
+// Runs one allreduce of `memory` and returns the time that it took.
 base::Result<Nanoseconds> measure(Slots& slots, const SlotTuning& tuning,
                                   std::vector<float>& memory, const std::function<Status()>& idle) {
   base::TensorView view;
@@ -39,7 +40,7 @@ base::Result<Nanoseconds> measure(Slots& slots, const SlotTuning& tuning,
   view.elements = base::Elements(std::ssize(memory));
   view.output = reinterpret_cast<std::byte*>(memory.data());
   view.input = view.output;
-  // A sum would grow beyond all bounds, and arithmetic on infinities may be slower.
+  // The operation is max, since a sum would grow to infinity, where arithmetic may be slower.
   const auto collective =
       in_host_allreduce(slots, fusion::FusedView({view}, 1), {.op = base::ReduceOp::kMax}, tuning);
   const base::SteadyClock clock;
@@ -54,8 +55,8 @@ std::vector<SlotTuning> tuning_candidates(std::int32_t ranks, std::int64_t buffe
   const std::int64_t most = buffer_bytes / ranks / 64 * 64;
   std::vector<SlotTuning> candidates;
   for (const StoreKind store : {StoreKind::kTemporal, StoreKind::kStreaming}) {
-    // The first is preferred. On most machines windows of about 128 KiB were best, which stay in a
-    // core's cache: 64 KiB for each of two ranks, 32 KiB for each of four.
+    // The first one is preferred. On most machines windows of about 128 KiB, which stay in a core's
+    // cache, were best: 64 KiB for each of two ranks, 32 KiB for each of four.
     const auto sizes = ranks <= 2 ? std::array<std::int64_t, 4>{64, 32, 128, 256}
                                   : std::array<std::int64_t, 4>{32, 64, 128, 256};
     for (const std::int64_t kibibytes : sizes) {
@@ -70,7 +71,7 @@ std::vector<SlotTuning> tuning_candidates(std::int32_t ranks, std::int64_t buffe
 
 std::size_t best_tuning(std::span<const Nanoseconds> times) {
   const auto best = std::min_element(times.begin(), times.end());
-  // Divided first: what was not measured is the largest number there is.
+  // The division comes first, since a candidate without a measurement has the largest number.
   if (*best >= times.front() / 100 * (100 - kNoisePercent)) return 0;
   return static_cast<std::size_t>(best - times.begin());
 }
@@ -80,7 +81,7 @@ Status probe_tuning(Slots& slots, std::span<const SlotTuning> candidates,
   std::vector<Nanoseconds> times(candidates.size(), Nanoseconds::max());
   if (candidates.size() > 1 && slots.ranks() > 1) {
     std::vector<float> memory(static_cast<std::size_t>(kProbeElements), 1.0F);
-    // Round robin, so that a disturbance does not hit all the runs of one candidate. The first
+    // Candidates take turns, so that a disturbance does not hit all the runs of one. The first
     // round warms up.
     for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
       for (std::size_t i = 0; i < candidates.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of a board: see slots.h.
+// The counters of the slots: their arithmetic, the memory order of posts, and which ranks are rung.
 #include "collectives/in_host/slots.h"
 
 #include <utility>
@@ -11,8 +11,8 @@ namespace ronde::collectives {
 
 namespace {
 
-// A counter is 3 * filled + done, and done is at most three behind: both can be told from it, and
-// it grows with either.
+// A counter is 3 * filled + done, and done is at most three behind filled: so both follow from it,
+// and it grows with either.
 std::uint64_t counter_of(std::uint64_t filled, std::uint64_t done) { return 3 * filled + done; }
 std::uint64_t filled_of(std::uint64_t counter) { return (counter + 3) / 4; }
 std::uint64_t done_of(std::uint64_t counter) { return counter - 3 * filled_of(counter); }
@@ -36,8 +36,8 @@ void Slots::want_rings(bool wanted) {
   words_[rank()].wants_rings.store(wanted ? 1 : 0, std::memory_order_seq_cst);
 }
 
-// seq_cst on both sides: the poster writes its counter and then reads who wants rings; a rank that
-// goes to sleep says so and then reads the counters. One of the two sees the other.
+// Both sides are seq_cst: the poster writes its counter and then reads wants_rings; a rank that
+// goes to sleep writes wants_rings and then reads the counters. One of the two sees the other.
 void Slots::post(std::uint64_t filled, std::uint64_t done) {
   base::check(done <= filled && filled - done <= 3, "windows are filled and done in order");
   filled_ = filled;
@@ -49,7 +49,7 @@ void Slots::post(std::uint64_t filled, std::uint64_t done) {
   }
 }
 
-// seq_cst for the look after want_rings(); on its own, acquire is what guards the bytes.
+// The load is seq_cst for the look after want_rings(); acquire alone would guard the bytes.
 std::uint64_t Slots::look(std::int32_t rank) {
   return seen_[static_cast<std::size_t>(rank)] =
              words_[rank].counter.load(std::memory_order_seq_cst);

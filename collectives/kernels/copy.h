@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving bytes, and changing their width on the way: f32 tensors may travel in 16 bits. The copies
-// of the data plane, in one place, since which stores are faster differs between machines.
+// The copies of the data plane, which may change the width of numbers: f32 tensors can travel in 16
+// bits. They are in one place, since which stores are faster differs between machines.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,19 @@
 
 namespace ronde::collectives {
 
-// Memory need not be aligned, and must not overlap. None of these touch a byte outside.
+// Memory is the caller's, need not be aligned, and must not overlap. None of these functions touch
+// a byte outside. Thread safety: every function may be called from any thread.
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, StoreKind kind);
 
-// f32 to f16 or bf16 (no other `wire` is valid): to nearest, ties to even; a NaN stays a NaN, and
-// what is too large becomes an infinity.
+// Converts f32 to f16 or bf16 (no other `wire` is valid): to nearest, ties to even; a NaN stays a
+// NaN, and a number that is too large becomes an infinity.
 void narrow_to_wire(base::DType wire, std::byte* to, const std::byte* from, std::int64_t elements,
                     StoreKind kind);
-// The way back; exact.
+// Converts back, exactly.
 void widen_from_wire(base::DType wire, std::byte* to, const std::byte* from, std::int64_t elements);
 
-// The same, as functions for one instruction set; every one gives the same bits.
-// `set` must not be above the best of this processor.
+// Returns the same copies for one instruction set, which must not be above the best of this
+// processor; every set gives the same bits.
 [[nodiscard]] const CopyKernels& copy_kernels_for(InstructionSet set);
 
 }  // namespace ronde::collectives

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two 16-bit floating-point types as bit patterns, and their conversions to and from f32. Round
-// to nearest, ties to even; a NaN stays a NaN.
+// The two 16-bit floating-point types as bit patterns, and their conversions to and from f32. They
+// round to nearest, ties to even; a NaN stays a NaN.
 //
 // The conversions of bits are written once for one number and for a vector of numbers: U, I and F
 // are uint32_t, int32_t and float, or compiler vectors of those. They are compiled for several
@@ -22,23 +22,23 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// Bits of bf16, in the lower half of 32, to bits of f32.
+// Converts bits of bf16, in the lower half of 32, to bits of f32.
 template <class U>
 [[gnu::always_inline]] inline U bits_of_bf16_widened(U bf16) {
   return bf16 << 16;
 }
 
-// And back: f32 to bf16 in the upper half of 32 bits; what lies below is to be thrown away.
+// Converts f32 to bf16 in the upper half of 32 bits; the caller drops the lower half.
 template <class U, class F>
 [[gnu::always_inline]] inline U bits_of_f32_as_bf16_above(F value) {
   const U bits = __builtin_bit_cast(U, value);
   const U rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
-  // Rounding could carry a NaN into infinity or beyond.
+  // NaNs have a case of their own, since rounding could carry one into infinity or beyond.
   const U nan = U{} + 0x7fc00000U;
   return value != value ? nan : rounded;
 }
 
-// Bits of f16, in the lower half of 32, to bits of f32.
+// Converts bits of f16, in the lower half of 32, to bits of f32.
 template <class I, class F, class U>
 [[gnu::always_inline]] inline U bits_of_f16_widened(U f16) {
   constexpr std::uint32_t kExponent = 0x7c00U << 13U;
@@ -50,14 +50,15 @@ template <class I, class F, class U>
   // A normal number needs its exponent moved; infinity and NaN need it moved to the very top.
   const U moved = magnitude + kRebias;
   const U normal = exponent == kExponent ? moved + kRebias : moved;
-  // A subnormal is mantissa * 2^-24: let the hardware normalise, by writing the mantissa below a
-  // one at 2^-14 and taking that one away again. Exact.
+  // A subnormal is mantissa * 2^-24. The hardware normalises it, exactly: the mantissa is written
+  // below a one at 2^-14, and that one is subtracted again.
   const F one = __builtin_bit_cast(F, U{} + kOne);
   const U subnormal = __builtin_bit_cast(U, __builtin_bit_cast(F, magnitude + kOne) - one);
   return (exponent == 0U ? subnormal : normal) | sign;
 }
 
-// And back. Numbers are compared as signed, which is what vector units can do; all are below 2^31.
+// Converts bits of f32 to bits of f16. Numbers are compared as signed ones, since vector units
+// compare those; all are below 2^31.
 template <class I, class F, class U>
 [[gnu::always_inline]] inline U bits_of_f32_as_f16(U bits) {
   constexpr std::int32_t kInfinity = 255 << 23;
@@ -71,33 +72,13 @@ template <class I, class F, class U>
   // adding 0.5 makes the hardware round there, with ties to even, subnormals and zero included.
   const F half = __builtin_bit_cast(F, U{} + kHalf);
   const U subnormal = __builtin_bit_cast(U, __builtin_bit_cast(F, magnitude) + half) - kHalf;
-  // Rounds the 13 bits that go; a carry runs into the exponent and, at the top, into infinity.
+  // This rounds away 13 bits; a carry runs into the exponent and, at the top, into infinity.
   const U odd = (magnitude >> 13) & 1U;
   const U normal = (magnitude - ((127U - 15U) << 23U) + 0xfffU + odd) >> 13;
   const U infinity = U{} + 0x7c00U;
   const U special = size > kInfinity ? infinity | 0x0200U : infinity;
   const U rounded = size < kSmallestNormal ? subnormal : normal;
   return (size < kTooLarge ? rounded : special) | (sign >> 16);
-}
-
-// One number at a time.
-
-[[gnu::always_inline]] inline float to_f32(BFloat16 value) {
-  return __builtin_bit_cast(float, bits_of_bf16_widened<std::uint32_t>(value.bits));
-}
-
-[[gnu::always_inline]] inline float to_f32(Float16 value) {
-  return __builtin_bit_cast(float,
-                            bits_of_f16_widened<std::int32_t, float, std::uint32_t>(value.bits));
-}
-
-[[gnu::always_inline]] inline BFloat16 to_bf16(float value) {
-  return {static_cast<std::uint16_t>(bits_of_f32_as_bf16_above<std::uint32_t>(value) >> 16)};
-}
-
-[[gnu::always_inline]] inline Float16 to_f16(float value) {
-  const auto bits = __builtin_bit_cast(std::uint32_t, value);
-  return {static_cast<std::uint16_t>(bits_of_f32_as_f16<std::int32_t, float>(bits))};
 }
 
 }  // namespace ronde::collectives

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The floating-point mode that the order rule needs: rounding to nearest, subnormals kept, no
-// traps. Whoever waits works, so Ronde computes in threads whose mode the user may have changed.
+// traps. A thread of the user's that waits also computes, and the user may have changed its mode.
 #pragma once
 
-// The one place that knows the processor: SSE's control word is far cheaper than the whole
-// environment.
+// This is the one place where the processor matters: SSE's control word is far cheaper to set than
+// the whole environment.
 #if defined(__SSE2__)
 #include <immintrin.h>
 #else
@@ -27,7 +27,8 @@ class ScopedFloatingPointMode {
   ~ScopedFloatingPointMode() { _mm_setcsr(users_); }
 
  private:
-  // All exceptions masked, round to nearest, neither flush-to-zero nor denormals-are-zero.
+  // The mode masks all exceptions and rounds to nearest, with neither flush-to-zero nor
+  // denormals-are-zero.
   static constexpr unsigned kDefaultMode = 0x1f80;
   unsigned users_;
 #else

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/kernels/reduce.h"
 
-#include <array>
-
 #include "base/check.h"
 #include "collectives/kernels/table.h"
 
 namespace ronde::collectives {
 namespace {
-
-constexpr std::array<std::string_view, 3> kNames{"plain", "AVX2", "AVX-512"};
 
 InstructionSet find_best() {
   for (const InstructionSet set : {InstructionSet::kAvx512, InstructionSet::kAvx2}) {
@@ -27,15 +23,14 @@ Scaling scaling_of(const Reduction& reduction, int ranks) {
                 "integers cannot be scaled");
     return {.prescale = 1.0, .factor = 1.0, .divisor = average ? ranks : 1};
   }
-  // Rounded here as well as in the kernels, so that "is it exactly 1" asks about the number used.
+  // Factors are rounded here as well as in the kernels, so that the kernels compare with 1 the
+  // number that they use.
   const bool f64 = reduction.dtype == base::DType::kF64;
   const auto rounded = [f64](double x) { return f64 ? x : double{static_cast<float>(x)}; };
   return {.prescale = rounded(reduction.prescale),
           .factor = rounded(average ? reduction.postscale / ranks : reduction.postscale),
           .divisor = 1};
 }
-
-std::string_view name_of(InstructionSet set) { return kNames[static_cast<std::size_t>(set)]; }
 
 InstructionSet best_instruction_set() {
   static const InstructionSet kBest = find_best();

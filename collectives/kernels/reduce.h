@@ -2,7 +2,7 @@
 // The arithmetic of a reduction, on contiguous memory: one table over dtype and operation. The
 // algorithms move bytes and call these; nothing else in Ronde knows what a sum is.
 //
-// What each operation does, element by element:
+// An operation does this, element by element:
 //
 //   sum, product   Floating point: in f32 for f16, bf16 and f32, in f64 for f64, in the order that
 //                  the order rule gives; f16 and bf16 are rounded to nearest, ties to even, and
@@ -25,46 +25,44 @@
 // With x' = the prescaled contribution of a rank, in the order of the ranks a, b, c, ..., z:
 //
 //   of_host    (a' + b' + ... + z') * factor    the ranks of a host
-//   first      a'                               a contribution sets out on its way round a ring
+//   first      a'                               a contribution begins its walk round a ring
 //   combine    (a' + b')                        a hop
 //   last_hop   ((a' + ... + y') + z') * factor
-//   only       a' * factor                      a job of one
+//   only       a' * factor                      a job of one rank
 //
 // Each kernel rounds what it stores to the dtype, and of_host nothing before that. So 16-bit types
 // round at every hop; there a prescaled contribution is rounded before it is added, since it is the
 // sum of a host that has one rank.
 #pragma once
 
-#include <string_view>
-
 #include "base/dtype.h"
 #include "collectives/kernels/types.h"
 
 namespace ronde::collectives {
 
-// What is reduced, and how.
+// The dtype, the operation and the scaling of a reduction.
 struct Reduction {
   base::DType dtype = base::DType::kF32;
   base::ReduceOp op = base::ReduceOp::kSum;
   double prescale = 1.0;   // on each contribution
   double postscale = 1.0;  // on the result
-  // Of f32 only: contributions and the result are rounded to 16 bits, as they travel.
+  // For f32 only: contributions and the result are rounded to 16 bits, as they travel.
   base::Compression compression = base::Compression::kNone;
 };
 
-// For a job of `ranks` ranks. Scaling integers is refused before this: an invariant here.
+// Returns the numbers that the kernels need in a job of `ranks` ranks. Callers have refused to
+// scale integers before; here that is an invariant.
 [[nodiscard]] Scaling scaling_of(const Reduction& reduction, int ranks);
 
-[[nodiscard]] std::string_view name_of(InstructionSet set);
-
-// The best that this processor and its operating system offer.
+// Returns the best one that this processor and its operating system offer.
 [[nodiscard]] InstructionSet best_instruction_set();
 
-// The kernels of an operation that is defined for the dtype (base::is_defined), for the best
-// instruction set.
+// Returns the kernels of an operation that is defined for the dtype (base::is_defined), for the
+// best instruction set. Thread safety: any thread; the tables are constant and live for ever.
 [[nodiscard]] const ReduceKernels& kernels_for(base::DType dtype, base::ReduceOp op);
 
-// For a given one, not above the best: every choice gives the same bits.
+// Returns the kernels for a given instruction set, not above the best: every choice gives the same
+// bits.
 [[nodiscard]] const ReduceKernels& kernels_for(InstructionSet set, base::DType dtype,
                                                base::ReduceOp op);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for AVX2 and F16C. This file alone is compiled with its instructions: nothing in it
-// may be shared with other files (see kernels/reduce_impl.h).
+// The kernels for AVX2 and F16C. This file alone is compiled with its instructions, so that nothing
+// in it may be shared with other files; kernels/reduce_impl.h has the rules.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Machine {
     return __builtin_bit_cast(
         Halves, _mm256_cvtps_ph(__builtin_bit_cast(__m256, floats), _MM_FROUND_TO_NEAREST_INT));
   }
-  // To addresses that are multiples of the size.
+  // The address must be a multiple of the size.
   [[gnu::always_inline]] static void stream(std::byte* to, Whole vector) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to), __builtin_bit_cast(__m256i, vector));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for AVX-512 (F, BW, VL, DQ). This file alone is compiled with its instructions:
-// nothing in it may be shared with other files (see kernels/reduce_impl.h).
+// The kernels for AVX-512 (F, BW, VL, DQ). This file alone is compiled with its instructions, so
+// that nothing in it may be shared with other files; kernels/reduce_impl.h has the rules.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct Machine {
   using Halves [[gnu::vector_size(kBytes / 2)]] = std::uint16_t;
   using Whole [[gnu::vector_size(kBytes)]] = char;
 
-  // The forms with a mask: g++ 12 sees phantom uninitialised reads in the others (GCC bug 105593).
+  // These use the forms with a mask, since g++ 12 sees phantom uninitialised reads in the others
+  // (GCC bug 105593).
   static constexpr __mmask16 kAll = 0xffff;
   [[gnu::always_inline]] static Floats widen_f16(Halves halves) {
     return __builtin_bit_cast(Floats,
@@ -27,7 +28,7 @@ struct Machine {
         Halves,
         _mm512_maskz_cvtps_ph(kAll, __builtin_bit_cast(__m512, floats), _MM_FROUND_TO_NEAREST_INT));
   }
-  // To addresses that are multiples of the size.
+  // The address must be a multiple of the size.
   [[gnu::always_inline]] static void stream(std::byte* to, Whole vector) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), __builtin_bit_cast(__m512i, vector));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division of many integers by one number, which averages need and vector units lack. Part of
-// kernels/reduce_impl.h.
+// Division of many integers by one number, which averages need and vector units lack. This is part
+// of kernels/reduce_impl.h.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t
     const T value = load_one<T>(values, i);
     double wide;
     if constexpr (!kIsSigned<T>) {
-      // Vector units convert signed numbers.
+      // Vector units convert signed numbers only.
       wide = static_cast<double>(static_cast<std::int32_t>(value ^ 0x80000000U)) + 2147483648.0;
     } else {
       wide = static_cast<double>(value);
@@ -46,8 +46,8 @@ void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t
 
 __extension__ using Wide = unsigned __int128;
 
-// 64 bits: the multiplication of Granlund and Montgomery ("Division by Invariant Integers using
-// Multiplication", 1994, figure 4.1), exact for every number and divisor.
+// 64 bits: this is the multiplication of Granlund and Montgomery ("Division by Invariant Integers
+// using Multiplication", 1994, figure 4.1), exact for every number and divisor.
 class Divider {
  public:
   explicit Divider(std::uint64_t divisor) {
@@ -79,7 +79,7 @@ void divide_wide(std::byte* values, std::int64_t elements, std::int64_t divisor)
   }
 }
 
-// Truncating towards zero; the divisor is at least 2.
+// Divides and truncates towards zero; the divisor is at least 2.
 template <class T>
 void divide(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   if constexpr (sizeof(T) == 8) {

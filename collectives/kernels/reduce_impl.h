@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels, written once and compiled for each instruction set. A source file
-// reduce_kernels_<set>.cc defines the struct Machine in the anonymous namespace, includes this and
-// exports one table. Machine has the vector width, the conversions of f16 and the streaming stores.
+// The kernels, written once and compiled for each instruction set. A source file reduce_<set>.cc
+// defines the struct Machine in the anonymous namespace, includes this and exports one table.
+// Machine has the vector width, the conversions of f16 and the streaming stores.
 //
 // Everything here is in an anonymous namespace on purpose, and nothing here calls an inline
 // function or a function template of the standard library or of base/: the linker keeps one copy of
 // such a function for the whole program, and must not choose the one with AVX-512 in it. A test
-// looks at the object files.
+// checks the object files.
 #pragma once
 
 #include <cstddef>
@@ -154,9 +154,9 @@ struct Scaled {
   }
 };
 
-// Vectors that are worked on at a time, in registers.
+// This many vectors are worked on at a time, in registers.
 inline constexpr std::size_t kUnrolled = 4;
-// Where vector v of a step lies.
+// Returns the place of vector v of a step.
 template <class T>
 [[gnu::always_inline]] constexpr std::int64_t at(std::size_t v) {
   return static_cast<std::int64_t>(v) * kRawBytes<T>;
@@ -164,7 +164,7 @@ template <class T>
 // Averages of integers are summed and divided a block at a time, which stays in the first cache.
 inline constexpr std::int64_t kBlockBytes = 4096;
 
-// ---- What an operation is done on
+// ---- The elements that an operation works on
 
 template <class T>
 inline constexpr bool kIsFloating = std::is_floating_point_v<ArithmeticOf<T>>;
@@ -174,9 +174,9 @@ inline constexpr bool kIsAveraged = std::is_integral_v<T> && sizeof(T) >= 4;
 template <class Op>
 inline constexpr bool kIsOrder = std::is_same_v<Op, Min> || std::is_same_v<Op, Max>;
 
-// Without scaling. Only comparisons and divisions see the sign of an integer; the other operations
-// share the code for unsigned ones, where wrapping around is defined. Comparing floating-point
-// numbers of 16 bits needs no arithmetic.
+// The elements without scaling. Only comparisons and divisions see the sign of an integer; the
+// other operations share the code for unsigned ones, where wrapping around is defined. Comparing
+// floating-point numbers of 16 bits needs no arithmetic.
 template <class T, class Op>
 struct LaneOf {
   using Type = T;
@@ -201,7 +201,7 @@ struct Memory {
   std::int64_t destination_count;
 };
 
-// All that is read of a step is read before any of it is written: a destination may be a source.
+// A step reads everything before it writes anything, since a destination may be a source.
 // kSources is the number of sources, or 0 for any.
 template <class T, class Op, int kSources, std::size_t kVectors, class Scale>
 [[gnu::always_inline]] inline void host_step(const Memory& memory, std::int64_t offset,
@@ -225,7 +225,7 @@ template <class T, class Op, int kSources, std::size_t kVectors, class Scale>
   }
 }
 
-// Less than a vector.
+// Sums the rest, which is shorter than a vector.
 template <class T, class Op, class Scale>
 [[gnu::always_inline]] inline void host_rest(const Memory& memory, std::int64_t offset,
                                              std::int64_t bytes, const Scale& scale) {
@@ -239,30 +239,30 @@ template <class T, class Op, class Scale>
   }
 }
 
-// The first destination is the caller's own memory, which nobody else has in a cache: asks for it
-// early, while slots of others are waited for. The processor's prefetchers stop at the end of a
-// page.
+// Prefetches the first destination, while the loads of others' slots are outstanding. It is the
+// caller's own memory, which no other core has in its cache. The processor's prefetchers stop at
+// the end of a page.
 template <std::int64_t kBytes>
-[[gnu::always_inline]] inline void ask_ahead(const std::byte* own) {
+[[gnu::always_inline]] inline void prefetch_own(const std::byte* own) {
   constexpr std::int64_t kAhead = 4096;
   for (std::int64_t line = 0; line < kBytes; line += 64) {
     __builtin_prefetch(own + kAhead + line, 0, 2);
   }
 }
 
-// Bytes [offset, end) of all memory.
+// Sums bytes [offset, end) of all memory.
 template <class T, class Op, class Scale>
 [[gnu::noinline]] void host_range(const Memory& memory, std::int64_t offset, std::int64_t end,
                                   Scale scale) {
   constexpr std::int64_t kStep = at<T>(kUnrolled);
   if (memory.source_count == 2) {
     for (; offset + kStep <= end; offset += kStep) {
-      ask_ahead<kStep>(memory.destinations[0] + offset);
+      prefetch_own<kStep>(memory.destinations[0] + offset);
       host_step<T, Op, 2, kUnrolled>(memory, offset, scale);
     }
   } else {
     for (; offset + kStep <= end; offset += kStep) {
-      ask_ahead<kStep>(memory.destinations[0] + offset);
+      prefetch_own<kStep>(memory.destinations[0] + offset);
       host_step<T, Op, 0, kUnrolled>(memory, offset, scale);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this processor can run, where that is not x86-64: what the compiler makes of the
-// plain ones. Its twin is kernels/reduce_x86.cc.
+// The choice of kernels where the processor is not x86-64: it can run the plain ones alone. Its
+// twin is kernels/reduce_x86.cc.
 #include "collectives/kernels/table.h"
 
 namespace ronde::collectives {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of elements for the kernels of one instruction set: how they are loaded, widened to the
-// type of the arithmetic, rounded and stored. Part of kernels/reduce_impl.h; needs its Machine.
+// type of the arithmetic, rounded and stored. This is part of kernels/reduce_impl.h and needs its
+// Machine.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 namespace ronde::collectives {
 namespace {
 
-// A bool as it lies in memory; other values than 0 and 1 are tolerated and count as true.
+// A bool as it lies in memory; values other than 0 and 1 are allowed and count as true.
 struct Bool {
   std::uint8_t byte;
 };
@@ -21,11 +22,11 @@ struct VectorOf {
   using Whole [[gnu::vector_size(Machine::kBytes)]] = T;
   using Half [[gnu::vector_size(Machine::kBytes / 2)]] = T;
 };
-// Of the machine's full width.
+// A vector of the machine's full width.
 template <class T>
 using Vector = typename VectorOf<T>::Whole;
 
-// What is calculated with: the elements of one load, widened to A, in one vector or in two.
+// The operands of the arithmetic: the elements of one load, widened to A, in one vector or in two.
 template <class A, std::size_t kParts>
 struct Values {
   Vector<A> parts[kParts];  // NOLINT: std::array has members that a linker shares
@@ -36,7 +37,7 @@ template <class A>
   return {{vector}};
 }
 
-// How elements of type T lie in memory (Raw), and how they are widened and rounded.
+// The form of elements of type T in memory (Raw), and how they are widened and rounded.
 template <class T>
 struct Elements {
   using Arithmetic = T;
@@ -90,9 +91,9 @@ struct Elements<BFloat16> {
   }
 };
 
-// The 16-bit types for min and max, without scaling: as signed integers that are ordered as the
-// numbers are, -0 below +0 (the bits of a negative number, all but the sign turned over). Every NaN
-// becomes the integer that wins, and that comes back as a NaN.
+// The 16-bit types for min and max without scaling become signed integers that are ordered as the
+// numbers are, -0 below +0 (all bits of a negative number but its sign are inverted). Every NaN
+// becomes the integer that wins, which becomes a NaN again.
 template <class T, bool kLargest>
 struct Ordered {
   T value;
@@ -132,11 +133,11 @@ template <class T>
 using ArithmeticOf = typename Elements<T>::Arithmetic;
 template <class T>
 using ValuesOf = decltype(Elements<T>::widen(typename Elements<T>::Raw{}));
-// What a vector of elements takes in memory.
+// The bytes that a vector of elements takes in memory.
 template <class T>
 inline constexpr std::int64_t kRawBytes = sizeof(typename Elements<T>::Raw);
 
-// Copies fewer than 2 * kSize bytes: as two blocks of kSize that may overlap, or of less.
+// Copies fewer than 2 * kSize bytes, as two blocks that may overlap, of kSize or of less.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void copy_blocks(std::byte* to, const std::byte* from,
                                                std::size_t bytes) {
@@ -156,13 +157,14 @@ template <std::size_t kSize>
   }
 }
 
-// Copies fewer bytes than two vectors. Not inlined: a call costs little next to what it would do to
-// the size of every kernel.
+// Copies fewer bytes than two vectors. It is not inlined, since a call costs little, and the code
+// would make every kernel larger.
 [[gnu::noinline]] void copy_few(std::byte* to, const std::byte* from, std::int64_t bytes) {
   copy_blocks<std::size_t{Machine::kBytes}>(to, from, static_cast<std::size_t>(bytes));
 }
 
-// All of a vector, or its first `bytes` with zeros behind them. Memory need not be aligned.
+// These load a whole vector, or its first `bytes` with zeros behind them. Memory need not be
+// aligned.
 template <class T>
 [[gnu::always_inline]] inline ValuesOf<T> load(const std::byte* from) {
   typename Elements<T>::Raw raw;

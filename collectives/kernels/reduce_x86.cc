@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this processor can run, on x86-64. Its twin for other processors is
+// The choice of kernels that this x86-64 processor can run. Its twin for other processors is
 // kernels/reduce_no_x86.cc.
 #include <cpuid.h>
 
@@ -8,8 +8,8 @@
 namespace ronde::collectives {
 namespace {
 
-// __builtin_cpu_supports asks the processor and the operating system, but not every compiler's
-// knows F16C. That works on AVX registers, which AVX2 has asked for already.
+// __builtin_cpu_supports asks the processor and the operating system, but not every compiler knows
+// F16C there, so cpuid is read. F16C works on AVX registers, which the check of AVX2 covers.
 bool has_avx2() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -27,7 +27,7 @@ bool has_avx512() {
 }  // namespace
 
 const KernelTable* kernel_table_of(InstructionSet set) {
-  // Asked once: cpuid traps in a virtual machine.
+  // The processor is asked once, since cpuid traps in a virtual machine.
   static const bool kHasAvx2 = has_avx2();
   static const bool kHasAvx512 = kHasAvx2 && has_avx512();
   switch (set) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels of one instruction set. Each set's source file (reduce_kernels_<set>.cc) compiles the
-// same templates with its own flags and fills one table; nothing else of those files is visible.
+// The table of all kernels of one instruction set. Each set's source file (reduce_<set>.cc)
+// compiles the same templates with its own flags and fills one table; nothing else of those files
+// is visible.
 #pragma once
 
 #include <array>
@@ -18,11 +19,12 @@ struct KernelTable {
 };
 
 extern const KernelTable kPlainKernels;
-// Of x86-64 alone.
+// These two exist on x86-64 alone.
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 
-// The table of a set; nothing when this build, the processor or its operating system lacks it.
+// Returns the table of a set, or nullptr when this build, the processor or its operating system
+// lacks it. Thread safety: any thread; tables are constant and live for ever.
 [[nodiscard]] const KernelTable* kernel_table_of(InstructionSet set);
 
 }  // namespace ronde::collectives

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types that kernels are called through: what is the same for every instruction set.
+// The types that kernels are called through, which are the same for every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace ronde::collectives {
 
-// What the kernels are compiled for; each includes those before it.
+// The instruction sets that kernels are compiled for; each includes those before it.
 enum class InstructionSet : std::uint8_t {
   kPlain = 0,   // what every processor of the architecture has
   kAvx2 = 1,    // with F16C
   kAvx512 = 2,  // F, BW, VL, DQ
 };
 
-// How bytes are stored into slots: through the caches, or around them. Streaming stores are
-// complete when the function returns: what is stored afterwards is seen after them. A processor
-// without wide vectors stores through the caches either way.
+// The stores into slots go through the caches (temporal) or around them (streaming). Streaming
+// stores are complete when the function returns: later stores become visible after them. A
+// processor without wide vectors stores through the caches for both kinds.
 enum class StoreKind : std::uint8_t { kTemporal = 0, kStreaming = 1 };
 
 // The numbers that the kernels multiply or divide with.
 struct Scaling {
   double prescale = 1.0;
   double factor = 1.0;       // the average and the postscale, in one
-  std::int64_t divisor = 1;  // of an average of integers
+  std::int64_t divisor = 1;  // for an average of integers
 };
 
 // Memory need not be aligned. `accumulator` and `own` must not overlap.
@@ -42,12 +42,12 @@ struct ReduceKernels {
   WithOwn combine = nullptr;
   WithOwn last_hop = nullptr;
   InPlace only = nullptr;
-  OfHost host = nullptr;  // of_host in raw form
+  OfHost host = nullptr;  // of_host() in raw form
 
-  // The sum of a host, in one place: elements of several contributions, in rank order, prescaled,
-  // reduced in the arithmetic's type, multiplied by the factor (integers: divided) and rounded
-  // once, stored to every destination. A destination may be exactly one of the sources; otherwise
-  // nothing overlaps. At least one source and one destination.
+  // Sums a host's contributions: elements of several contributions, in rank order, are prescaled,
+  // reduced in the arithmetic's type, multiplied by the factor (integers: divided), rounded once,
+  // and stored to every destination. A destination may be exactly one of the sources; otherwise
+  // nothing overlaps. There must be at least one source and one destination.
   void of_host(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
                std::int64_t elements, const Scaling& scaling) const {
     host(sources.data(), static_cast<std::int64_t>(sources.size()), destinations.data(),

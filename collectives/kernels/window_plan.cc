@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows and pieces: see window_plan.h.
+// The arithmetic of windows and pieces, in lines, without products that could overflow.
 #include "collectives/kernels/window_plan.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ronde::collectives {
 
-// No product here is larger than `value`.
+// No product in this function is larger than `value`.
 std::int64_t share(std::int64_t value, std::int64_t part, std::int64_t whole) {
   return value / whole * part + std::min(value % whole, part);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of windows and pieces: how a vector is worked on inside a host. Pure.
+// The arithmetic of windows and pieces, by which a vector is cut inside a host. Pure.
 //
 //   vector of L lines, W windows        window w has L/W lines, the first L%W one more
 //   window of n lines, p ranks          the piece of owner j has n/p, the first n%p one more
 //
-// A line is 64 bytes of what travels; pieces differ by at most one line, so nobody is left with a
-// crumb while others have a whole piece. No element is ever split.
+// A line is 64 bytes of what travels. Pieces differ by at most one line, so that all ranks have
+// equal work in every window. No element is ever split.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ struct ElementRange {
   friend constexpr bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
-// Where part `part` of `value` things begins when `whole` parts share them and the first ones take
-// what does not divide; part `whole` is the end.
+// Returns where part `part` of `value` things begins when `whole` parts share them and the first
+// ones take the remainder; part `whole` is the end.
 [[nodiscard]] std::int64_t share(std::int64_t value, std::int64_t part, std::int64_t whole);
 
 // Thread safety: immutable.
 class WindowPlan {
  public:
-  // A vector of `elements` elements that take `element_bytes` on the way, over `ranks` owners, in
-  // pieces of at most `piece_bytes`. The size of an element divides 64.
+  // Cuts a vector of `elements` elements that take `element_bytes` each in a slot, over `ranks`
+  // owners, in pieces of at most `piece_bytes`. The size of an element divides 64.
   WindowPlan(std::int64_t elements, std::int64_t element_bytes, std::int32_t ranks,
              std::int64_t piece_bytes);
 
   [[nodiscard]] std::int64_t windows() const { return windows_; }
-  // May be empty.
+  // The elements of an owner in a window; may be empty.
   [[nodiscard]] ElementRange piece(std::int64_t window, std::int32_t owner) const;
   [[nodiscard]] ElementRange window(std::int64_t window) const;
   // The most bytes that a piece has: a multiple of 64.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between a fused view and slots: see wire_copy.h.
+// The copies of each fragment of a range, narrowed or widened where f32 travels in 16 bits.
 #include "collectives/kernels/wire_copy.h"
 
 #include "base/check.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between a fused view and slots, in the dtype that travels: as it is, or 16-bit for f32.
+// Copies between a fused view and slots, in the dtype that travels: that of the view, or 16 bits
+// for f32.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +29,12 @@ class WireCopy {
     return view_.chunk_bytes(chunk).value() / user_size_;
   }
 
-  // From the user's inputs.
+  // Copies elements from the user's inputs.
   void in(int chunk, const ElementRange& range, std::byte* to, StoreKind kind) const;
-  // To the user's outputs.
+  // Copies elements to the user's outputs.
   void out(int chunk, const ElementRange& range, const std::byte* from) const;
 
-  // Calls f(input, output, elements, bytes on the way before this fragment) for each fragment.
+  // Calls f(input, output, elements, bytes that travel before this fragment) for each fragment.
   template <class F>
   void for_each_fragment(int chunk, const ElementRange& range, F&& f) const {
     std::int64_t before = 0;

@@ -35,7 +35,7 @@ class AllToAll final : public Collective {
   }
 
  private:
-  // Every number is a block of its own: the first exchange.
+  // The blocks of the first exchange: every number is a block of its own.
   template <class Byte, class Rows>
   static std::vector<std::span<Byte>> each_as_block(Rows& rows) {
     std::vector<std::span<Byte>> blocks;
@@ -46,7 +46,7 @@ class AllToAll final : public Collective {
     return blocks;
   }
 
-  // Consecutive blocks of memory.
+  // Cuts memory into consecutive blocks of so many rows.
   template <class Byte>
   std::vector<std::span<Byte>> blocks_at(Byte* memory,
                                          const std::vector<std::int64_t>& rows) const {
@@ -55,13 +55,13 @@ class AllToAll final : public Collective {
     for (const std::int64_t number : rows) {
       const auto bytes = static_cast<std::size_t>(number * send_.row_bytes.value());
       blocks.emplace_back(memory, bytes);
-      // A null pointer is what a rank without bytes may have.
+      // The pointer may be null on a rank without bytes, and is not moved then.
       if (bytes > 0) memory += bytes;
     }
     return blocks;
   }
 
-  // What the received rows take together. The others' numbers are input from outside.
+  // Returns the bytes of all received rows. The numbers come from other ranks, so they are checked.
   [[nodiscard]] base::Result<std::int64_t> received_bytes() const {
     std::int64_t sum = 0;
     for (std::size_t rank = 0; rank < received_rows_.size(); ++rank) {
@@ -100,7 +100,7 @@ class AllToAll final : public Collective {
   int tag_;
   std::vector<std::int64_t> received_rows_;
   bool rows_move_ = false;
-  std::optional<PairwiseExchange> exchange_;  // of the numbers, then of the rows
+  std::optional<PairwiseExchange> exchange_;  // exchanges the numbers, then the rows
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 // rank sends to the one k further and receives from the one k before, k = 1, 2, ..., n-1, so that
 // every pair of ends is busy with one partner at a time.
 //
-// What comes from others is not known in advance, so two exchanges follow each other: first the
-// number of rows, one for each pair, then the rows. Blocks are cut into segments. Sending and
-// receiving do not wait for each other; each has a few segments in flight.
+// A rank does not know in advance how many rows it will receive, so two exchanges follow each
+// other: first the numbers of rows, one for each pair, then the rows. Blocks are cut into segments.
+// Sending and receiving do not wait for each other; each has a few segments in flight.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,17 @@
 
 namespace ronde::collectives {
 
-// What one rank gives: the rows for rank 0, then those for rank 1, ...
+// The rows that one rank sends: those for rank 0, then those for rank 1, ... The memory is the
+// caller's, and must stay until the collective is destroyed.
 struct RowsToSend {
   const std::byte* input = nullptr;
   std::vector<std::int64_t> rows;  // for each rank; may be 0
   base::Bytes row_bytes;           // the same on every rank
 };
 
-// Called once, when it is known how many rows come from each rank. Returns the memory for them,
-// those from rank 0 first; it must have exactly that size, and must not overlap the input.
+// The collective calls this once, when it knows how many rows each rank sends to this one. It
+// returns the memory for them, those from rank 0 first, which remains the caller's; the memory must
+// have exactly that size, and must not overlap the input.
 using AllocateRows =
     std::function<base::Result<std::span<std::byte>>(std::span<const std::int64_t> received_rows)>;
 

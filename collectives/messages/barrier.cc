@@ -6,8 +6,8 @@
 namespace ronde::collectives {
 namespace {
 
-// One tag is enough: the peers of different rounds differ, and messages between two ranks keep
-// their order from one barrier to the next.
+// One tag is enough, because the peers of different rounds differ, and messages between two ranks
+// keep their order from one barrier to the next.
 class Barrier final : public Collective {
  public:
   Barrier(Transport& transport, int tag) : transport_(transport), tag_(tag) {}

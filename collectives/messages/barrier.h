@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barrier by dissemination: in round k each rank tells the one 2^k further that it, and everybody
-// it has heard of, has arrived. After ceil(log2 n) rounds of empty messages everybody has heard of
-// all.
+// Barrier by dissemination: in round k each rank sends an empty message to the one 2^k further,
+// which tells that it and all ranks that it knows of have arrived. After ceil(log2 n) rounds every
+// rank knows of all.
 #pragma once
 
 #include <memory>

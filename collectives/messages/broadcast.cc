@@ -14,11 +14,11 @@ namespace {
 
 using fusion::ByteRange;
 
-// Takes its segments one after another through: fill, forward, drain.
+// A lane takes its segments one after another through the phases.
 struct Lane : SegmentLane<1> {
   enum class Phase { kFill, kReceiving, kDrain, kDone };
 
-  std::int64_t round = 0;  // counts its segments
+  std::int64_t round = 0;  // the number of segments that are finished
   Phase phase = Phase::kFill;
   RequestSlot receiving;
   std::vector<RequestSlot> sending;  // one per child
@@ -32,7 +32,7 @@ class Broadcast final : public Collective {
   base::Result<StepResult> step() override;
 
  private:
-  // Takes a lane at most once through its phases. Returns whether something happened.
+  // Takes a lane through its phases, at most once. Returns whether something happened.
   base::Result<bool> advance(Lane& lane);
   base::Status fill(Lane& lane);
   base::Result<bool> finish_receiving(Lane& lane);
@@ -109,7 +109,7 @@ base::Result<bool> Broadcast::finish_receiving(Lane& lane) {
   const base::Result<bool> arrived = lane.receiving.ended(transport_);
   RONDE_RETURN_IF_ERROR(arrived.status());
   if (!*arrived) return false;
-  // First on its way, then copied out: the others are waiting.
+  // The segment is forwarded before it is copied out, since other ranks wait for it.
   RONDE_RETURN_IF_ERROR(forward(lane));
   view_.copy_out(0, range(lane).begin, bytes(lane));
   return true;
@@ -143,7 +143,7 @@ base::Result<bool> Broadcast::drain(Lane& lane) {
 
 BroadcastTree broadcast_tree(int rank, int size, int root, std::int64_t segments) {
   base::check(rank >= 0 && rank < size && root >= 0 && root < size, "broadcast: no such rank");
-  // Counted from the root, the tree is the same for every root.
+  // Places count from the root, so that the tree is the same for every root.
   const int place = (rank - root + size) % size;
   const auto rank_at = [&](int where) { return (where + root) % size; };
   BroadcastTree tree;
@@ -155,8 +155,8 @@ BroadcastTree broadcast_tree(int rank, int size, int root, std::int64_t segments
     if (place + 1 < size) tree.children.push_back(rank_at(place + 1));
     return tree;
   }
-  // Place v hangs below v without its lowest bit, and has children at each bit below that one. The
-  // child with the largest tree below it is served first.
+  // The parent of place v is v without its lowest bit, and v has a child for each bit below that
+  // one. It sends first to the child with the largest tree below it.
   if (place > 0) tree.parent = rank_at(place & (place - 1));
   const int limit = place == 0 ? 1 << depth : place & -place;
   for (int bit = limit / 2; bit > 0; bit /= 2) {

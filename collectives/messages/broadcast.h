@@ -4,7 +4,7 @@
 // Two trees, because the two ends of the range of sizes want opposite things. In a chain every rank
 // sends each segment once, so a long vector takes the time of one copy however many ranks there
 // are, but the first byte takes n-1 steps. In a binomial tree it takes log2(n) steps, but the root
-// sends everything log2(n) times. The cheaper one is picked by counting segments:
+// sends everything log2(n) times. Counting segments decides which one is cheaper:
 //
 //   chain     root ──► . ──► . ──► .        segments + n - 2 steps
 //   binomial  root ──► . ──► .              segments * ceil(log2 n) steps
@@ -24,17 +24,18 @@
 
 namespace ronde::collectives {
 
-// One rank's place in the tree.
+// The neighbours of a rank in the tree.
 struct BroadcastTree {
   std::optional<int> parent;  // none for the root
-  std::vector<int> children;  // in the order in which they are sent to
+  std::vector<int> children;  // in the order in which the rank sends to them
 };
 
-// Pure: the same tree on every rank, since all know the number of segments.
+// Returns the place of a rank in the tree, which is the same on all ranks, since all know the
+// number of segments. Pure.
 [[nodiscard]] BroadcastTree broadcast_tree(int rank, int size, int root, std::int64_t segments);
 
-// The view has one chunk. The root's input goes to every output, its own too where it is another
-// place. The transport and the workspace must outlive the collective.
+// The view has one chunk. The root's input goes to every output, to the root's own too where that
+// lies elsewhere. The transport, the workspace and the tensors must outlive the collective.
 std::unique_ptr<Collective> broadcast(Transport& transport, Workspace& workspace,
                                       fusion::FusedView view, int root, base::Bytes segment,
                                       int tag);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm an allreduce or a reduce-scatter takes between hosts. All of them give the same
-// bits, so this is a matter of time alone; but all ranks must take the same one, so it depends on
-// nothing but sizes and the number of hosts.
+// The choice of the algorithm for an allreduce or a reduce-scatter between hosts. All of them give
+// the same bits, so the choice decides about time alone. But all ranks must make the same choice,
+// so it depends on sizes and the number of hosts only. Pure, but for the functions that make
+// collectives.
 #pragma once
 
 #include <cstdint>
@@ -18,50 +19,40 @@
 
 namespace ronde::collectives {
 
-// The squares are for four hosts (square.h): in four steps, and the short one in three. Nobody asks
-// for them by name.
-enum class Algorithm : std::uint8_t { kRing, kDirect, kSquare, kShortSquare, kGather };
+enum class Algorithm : std::uint8_t { kRing, kDirect, kGather };
 
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);  // "ring"
-// Of those that may be asked for.
 [[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
 
-// The most bytes of a vector, as they travel, for which each of these is the fastest, one after
-// another; the ring is above. No bytes: it never is.
+// The most bytes of a vector, as they travel, for which each of these is the fastest, in this
+// order; above both the ring is. An algorithm with 0 bytes is never the fastest.
 struct AlgorithmLimits {
   base::Bytes gather;
-  base::Bytes short_square;
-  base::Bytes square;
   base::Bytes direct;
 };
 
-// From a model of a line of 1 Gbit/s with TCP, since that is where the choice matters most: a step
-// costs 10 us, a message 12 us of the processors at its ends, and a byte 8 ns on the line that all
-// ranks of a host share.
+// The limits come from a model of a link of 1 Gbit/s with TCP, where the choice matters most: a
+// step costs 10 us, a message 12 us of the processors at its ends, and a byte 8 ns on the link that
+// all ranks of a host share.
 //
 //            steps                 messages              times the bytes
 //   gather   1, from 4 on log2 n   n-1, or log2 n        n-1
 //   direct   2                     2(n-1)                2(n-1)/n, and a sixteenth more where
-//                                                        several send to one at a time
+//                                                        several send to one rank at a time
 //   ring     2(n-1)                2(n-1)                2(n-1)/n
-//
-// Of four hosts the squares take the place of direct: two messages fewer for a rank, or three.
-// There the limits are measured, since what the model adds up overlaps in fact (scaling.md).
 [[nodiscard]] AlgorithmLimits limits_for(int hosts);
 [[nodiscard]] Algorithm choose_algorithm(base::Bytes on_wire, int hosts);
 
 // A reduce-scatter has the first half of the steps, messages and bytes of the ring or of direct, so
-// that these two meet where their allreduces do by the model. Gather and the squares have no such
-// half.
-[[nodiscard]] base::Bytes direct_scatter_limit(int hosts);
+// that these two meet where their allreduces do. Gather has no such half.
 [[nodiscard]] Algorithm choose_scatter_algorithm(base::Bytes on_wire, int hosts);
 
-// ring_reduce_scatter, or direct_reduce_scatter whichever other is asked for.
+// Makes a ring_reduce_scatter for the ring, and a direct_reduce_scatter for both others.
 [[nodiscard]] std::unique_ptr<Collective> reduce_scatter_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView blocks_view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);
 
-// ring_allreduce, direct_allreduce, square_allreduce or gather_allreduce.
+// Makes a ring_allreduce, direct_allreduce or gather_allreduce.
 [[nodiscard]] std::unique_ptr<Collective> allreduce_between(
     Algorithm algorithm, Transport& transport, Workspace& workspace, fusion::FusedView view,
     const Reduction& reduction, int ranks, base::Bytes segment, int tag);

@@ -18,34 +18,34 @@ namespace {
 
 using fusion::ByteRange;
 
-// What passes between this rank and the one at some distance after it. Two buffers: in `mine` this
-// rank's contribution to the peer's chunk leaves, and then the result of that chunk arrives; in
-// `theirs` the peer's contribution to this rank's chunk arrives.
+// The messages between this rank and the one at some distance after it, in two buffers: `mine`
+// holds this rank's contribution to the peer's chunk, and then the result of that chunk; `theirs`
+// holds the peer's contribution to this rank's chunk.
 struct Pair {
   std::byte* mine = nullptr;
   std::byte* theirs = nullptr;
-  RequestSlot sending;            // the contribution to the peer's chunk
-  RequestSlot receiving;          // the contribution to this rank's chunk
-  RequestSlot answering;          // the result of this rank's chunk
-  RequestSlot answer;             // the result of the peer's chunk
-  bool awaits_an_answer = false;  // which has not been posted, or not been taken
+  RequestSlot sending_contribution;    // to the peer's chunk
+  RequestSlot receiving_contribution;  // to this rank's chunk
+  RequestSlot sending_result;          // of this rank's chunk
+  RequestSlot receiving_result;        // of the peer's chunk
+  bool awaits_result = false;          // the receive is not posted, or the result not copied out
 };
 
-// A lane carries its segments one after another. Messages of two ranks in one direction are, with
-// the tag of the lane: contribution, result, contribution of the next segment, ...; receives are
-// posted in this order, and so take what they are meant for.
+// A lane carries its segments one after another. With the tag of the lane, the messages between two
+// ranks in one direction are: contribution, result, contribution of the next segment, ... Receives
+// are posted in this order, and so each gets the message that it is for.
 struct Lane : SegmentLane<1> {
-  std::int64_t round = 0;     // the segment it is at
-  bool begun = false;         // the receives of the segment are posted
-  std::size_t laid = 0;       // contributions that have set out, to the nearest peer before first
-  std::size_t summed = 0;     // contributions that are in the sum, of the nearest peer after first
-  bool answered = false;      // the sum is whole, and has set out
-  std::vector<Pair> pairs{};  // by distance - 1
+  std::int64_t round = 0;              // the segment that the lane carries
+  bool begun = false;                  // the receives of the segment are posted
+  std::size_t contributions_sent = 0;  // to the nearest peer before this rank first
+  std::size_t summed = 0;              // contributions in the sum, of the nearest peer after first
+  bool results_sent = false;           // the sum is whole, and is being sent
+  std::vector<Pair> pairs{};           // by distance - 1
 };
 
 class Direct final : public Collective {
  public:
-  // `sum_verb`: what becomes of this rank's chunk when it is whole.
+  // `sum_verb` is the last turn of this rank's chunk: it goes to the outputs, and to others or not.
   Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, OrderedSum arithmetic,
          base::Bytes segment, int tag);
 
@@ -65,9 +65,9 @@ class Direct final : public Collective {
     return arithmetic_.on_wire(base::Bytes(range.length())).size();
   }
   [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
-  // What this rank sends to a peer last.
+  // The last message that this rank sends to a peer.
   [[nodiscard]] RequestSlot& last_of(Pair& pair) const {
-    return sends(sum_verb_) ? pair.answering : pair.sending;
+    return sends(sum_verb_) ? pair.sending_result : pair.sending_contribution;
   }
 
   void give_buffers(Lane& lane) const;
@@ -75,10 +75,10 @@ class Direct final : public Collective {
   // Each returns whether something happened, and does the work of one peer at most.
   base::Result<bool> advance(Lane& lane);
   base::Status begin(Lane& lane);
-  base::Result<bool> lay_out(Lane& lane);
+  base::Result<bool> send_contribution(Lane& lane);
   base::Result<bool> sum(Lane& lane);
-  base::Status answer(Lane& lane, const ByteRange& own);
-  base::Result<bool> take_answers(Lane& lane);
+  base::Status send_results(Lane& lane, const ByteRange& own);
+  base::Result<bool> take_results(Lane& lane);
   base::Result<bool> end(Lane& lane);
 
   Transport& transport_;
@@ -117,15 +117,15 @@ base::Result<StepResult> Direct::step() {
 base::Result<bool> Direct::advance(Lane& lane) {
   if (is_done(lane)) return false;
   if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
-  const base::Result<bool> laid = lay_out(lane);
-  RONDE_RETURN_IF_ERROR(laid.status());
+  const base::Result<bool> contributions_sent = send_contribution(lane);
+  RONDE_RETURN_IF_ERROR(contributions_sent.status());
   const base::Result<bool> summed = sum(lane);
   RONDE_RETURN_IF_ERROR(summed.status());
-  const base::Result<bool> taken = take_answers(lane);
+  const base::Result<bool> taken = take_results(lane);
   RONDE_RETURN_IF_ERROR(taken.status());
   const base::Result<bool> ended = end(lane);
   RONDE_RETURN_IF_ERROR(ended.status());
-  return *laid || *summed || *taken || *ended;
+  return *contributions_sent || *summed || *taken || *ended;
 }
 
 void Direct::give_buffers(Lane& lane) const {
@@ -144,39 +144,39 @@ base::Status Direct::begin(Lane& lane) {
   const ByteRange own = range(lane, transport_.rank());
   for (std::size_t index = 0; index < peers() && own.length() > 0; ++index) {
     Pair& pair = lane.pairs[index];
-    RONDE_RETURN_IF_ERROR(pair.receiving.receive(transport_, peer(index), lane.tag(tag_),
-                                                 {pair.theirs, on_wire(own)}));
+    RONDE_RETURN_IF_ERROR(pair.receiving_contribution.receive(
+        transport_, peer(index), lane.tag(tag_), {pair.theirs, on_wire(own)}));
   }
   lane.begun = true;
   return {};
 }
 
-base::Result<bool> Direct::lay_out(Lane& lane) {
-  if (lane.laid == peers()) return false;
-  const std::size_t index = peers() - 1 - lane.laid;
+base::Result<bool> Direct::send_contribution(Lane& lane) {
+  if (lane.contributions_sent == peers()) return false;
+  const std::size_t index = peers() - 1 - lane.contributions_sent;
   Pair& pair = lane.pairs[index];
   const ByteRange theirs = range(lane, peer(index));
   if (theirs.length() > 0) {
     arithmetic_.copy_in(peer(index), theirs, pair.mine);
-    RONDE_RETURN_IF_ERROR(
-        pair.sending.send(transport_, peer(index), lane.tag(tag_), {pair.mine, on_wire(theirs)}));
-    pair.awaits_an_answer = sends(sum_verb_);
+    RONDE_RETURN_IF_ERROR(pair.sending_contribution.send(transport_, peer(index), lane.tag(tag_),
+                                                         {pair.mine, on_wire(theirs)}));
+    pair.awaits_result = sends(sum_verb_);
   }
-  ++lane.laid;
+  ++lane.contributions_sent;
   return true;
 }
 
-// The sum grows in place of the first contribution. Results set out after all contributions have:
-// this is the order in which the peers expect them.
+// The sum grows in the buffer of the first contribution. Results are sent after all contributions,
+// which is the order in which the peers receive them.
 base::Result<bool> Direct::sum(Lane& lane) {
-  if (lane.answered || lane.laid < peers()) return false;
+  if (lane.results_sent || lane.contributions_sent < peers()) return false;
   const ByteRange own = range(lane, transport_.rank());
   if (own.length() == 0) {
-    lane.answered = true;
+    lane.results_sent = true;
     return true;
   }
   Pair& pair = lane.pairs[lane.summed];
-  const base::Result<bool> arrived = pair.receiving.ended(transport_);
+  const base::Result<bool> arrived = pair.receiving_contribution.ended(transport_);
   RONDE_RETURN_IF_ERROR(arrived.status());
   if (!*arrived) return false;
   std::byte* const whole = lane.pairs[0].theirs;
@@ -185,41 +185,41 @@ base::Result<bool> Direct::sum(Lane& lane) {
   } else {
     arithmetic_.add(own, whole, pair.theirs);
   }
-  if (++lane.summed == peers()) RONDE_RETURN_IF_ERROR(answer(lane, own));
+  if (++lane.summed == peers()) RONDE_RETURN_IF_ERROR(send_results(lane, own));
   return true;
 }
 
-base::Status Direct::answer(Lane& lane, const ByteRange& own) {
+base::Status Direct::send_results(Lane& lane, const ByteRange& own) {
   std::byte* const whole = lane.pairs[0].theirs;
   arithmetic_.run({sum_verb_, transport_.rank()}, own, whole);
   for (std::size_t left = peers(); left > 0 && sends(sum_verb_); --left) {
-    RONDE_RETURN_IF_ERROR(lane.pairs[left - 1].answering.send(
+    RONDE_RETURN_IF_ERROR(lane.pairs[left - 1].sending_result.send(
         transport_, peer(left - 1), lane.tag(tag_), {whole, on_wire(own)}));
   }
-  lane.answered = true;
+  lane.results_sent = true;
   return {};
 }
 
-// The buffer of a contribution takes the result when the contribution has left.
-base::Result<bool> Direct::take_answers(Lane& lane) {
+// The receive of a result is posted when the contribution has been sent, since both use one buffer.
+base::Result<bool> Direct::take_results(Lane& lane) {
   bool any = false;
   for (std::size_t index = 0; index < lane.pairs.size(); ++index) {
     Pair& pair = lane.pairs[index];
-    if (!pair.awaits_an_answer) continue;
+    if (!pair.awaits_result) continue;
     const ByteRange theirs = range(lane, peer(index));
-    if (pair.sending.busy()) {
-      const base::Result<bool> left = pair.sending.ended(transport_);
+    if (pair.sending_contribution.busy()) {
+      const base::Result<bool> left = pair.sending_contribution.ended(transport_);
       RONDE_RETURN_IF_ERROR(left.status());
       if (!*left) continue;
-      RONDE_RETURN_IF_ERROR(pair.answer.receive(transport_, peer(index), lane.tag(tag_),
-                                                {pair.mine, on_wire(theirs)}));
+      RONDE_RETURN_IF_ERROR(pair.receiving_result.receive(transport_, peer(index), lane.tag(tag_),
+                                                          {pair.mine, on_wire(theirs)}));
       any = true;
     }
-    const base::Result<bool> arrived = pair.answer.ended(transport_);
+    const base::Result<bool> arrived = pair.receiving_result.ended(transport_);
     RONDE_RETURN_IF_ERROR(arrived.status());
     if (!*arrived) continue;
     arithmetic_.copy_out(peer(index), theirs, pair.mine);
-    pair.awaits_an_answer = false;
+    pair.awaits_result = false;
     return true;
   }
   return any;
@@ -227,19 +227,19 @@ base::Result<bool> Direct::take_answers(Lane& lane) {
 
 base::Result<bool> Direct::end(Lane& lane) {
   bool any = false;
-  bool over = lane.answered;
+  bool over = lane.results_sent;
   for (Pair& pair : lane.pairs) {
     const base::Result<bool> left = last_of(pair).ended(transport_);
     RONDE_RETURN_IF_ERROR(left.status());
     any |= *left;
-    over &= !last_of(pair).busy() && !pair.awaits_an_answer;
+    over &= !last_of(pair).busy() && !pair.awaits_result;
   }
   if (!over) return any;
   ++lane.round;
   lane.begun = false;
-  lane.laid = 0;
+  lane.contributions_sent = 0;
   lane.summed = 0;
-  lane.answered = false;
+  lane.results_sent = false;
   return true;
 }
 
@@ -248,7 +248,7 @@ base::Result<bool> Direct::end(Lane& lane) {
 std::unique_ptr<Collective> direct_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, base::Bytes segment, int tag) {
-  if (transport.size() == 1) {  // nobody to talk to
+  if (transport.size() == 1) {  // there are no messages
     return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, segment, tag);
   }
   return std::make_unique<Direct>(transport, workspace, RingVerb::kReceiveReduceCopySend,

@@ -20,8 +20,8 @@ namespace {
 
 using fusion::ByteRange;
 
-// One message out and one in, each of so many contributions. Contributions lie in the buffer by
-// place (see place_of); those that are sent have come in the steps before.
+// A step sends one message and receives one, each of so many contributions. Contributions lie in
+// the buffer by place_of(); those that a step sends have arrived in the steps before.
 struct Step {
   int to = 0;
   int from = 0;
@@ -30,32 +30,32 @@ struct Step {
   int received = 0;  // and of the first that is received
   RequestSlot sending{};
   RequestSlot receiving{};
-  bool begun = false;  // its message has set out
+  bool begun = false;  // its message is being sent
 };
 
 // A lane carries its windows one after another. Its buffer has room for the contribution of each
 // rank, by place, and for the sum of one chunk.
 struct Lane : SegmentLane<1> {
-  std::int64_t round = 0;  // the window it is at
+  std::int64_t round = 0;  // the window that it carries
   bool begun = false;
-  bool summed = false;  // all have arrived, and the result is where it should be
+  bool summed = false;  // all contributions have arrived, and the outputs have the result
   std::vector<Step> steps{};
-  std::vector<ByteRange> parts{};  // of the window, by chunk
-  std::int64_t bytes = 0;          // on the wire, of a contribution to the window
+  std::vector<ByteRange> parts{};  // the window's part of each chunk
+  std::int64_t bytes = 0;          // a contribution to the window takes these on the wire
 };
 
-// Few ranks send to each other at once: it is one step. Of more, each passes on what it has got: as
-// many bytes in fewer messages, which double. When their number is a power of two, ranks exchange
-// in pairs, so that each message takes the acknowledgement of the last one along; otherwise the
-// messages go around the ring, as in Bruck's allgather.
+// Up to this many ranks all send to each other in one step. With more, each rank passes on what it
+// has received: as many bytes in fewer messages, which double in length. When their number is a
+// power of two, ranks exchange in pairs, so that each message carries the acknowledgement of the
+// one before; otherwise the messages go around the ring, as in Bruck's allgather.
 constexpr int kMostAtOnce = 3;
 
 bool in_pairs(int ranks) {
   return ranks > kMostAtOnce && std::has_single_bit(static_cast<unsigned>(ranks));
 }
 
-// Where the contribution of a rank lies: in pairs by rank, or else from this rank's on around the
-// ring.
+// The place of a rank's contribution: by rank where ranks exchange in pairs, and otherwise from
+// this rank's on around the ring.
 int place_of(int rank, int me, int ranks) {
   return in_pairs(ranks) ? rank : (rank + ranks - me) % ranks;
 }
@@ -110,7 +110,7 @@ class Gather final : public Collective {
 
   Transport& transport_;
   OrderedSum arithmetic_;
-  base::Bytes segment_;  // of the view: what a window has of each chunk
+  base::Bytes segment_;  // a window has at most this much of each chunk, in bytes of the view
   std::int64_t windows_;
   int tag_;
   SegmentLanes<Lane> lanes_;
@@ -139,7 +139,7 @@ base::Result<bool> Gather::advance(Lane& lane) {
   if (is_done(lane)) return false;
   bool any = !lane.begun;
   if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
-  bool waiting = false;  // for what a later step passes on
+  bool waiting = false;  // a later step passes on what an earlier one still receives
   bool leaving = false;
   for (Step& step : lane.steps) {
     if (!step.begun && !waiting) {
@@ -182,7 +182,7 @@ base::Status Gather::begin(Lane& lane) {
     arithmetic_.copy_in(chunk, part, next);
     next += on_wire(part);
   }
-  // Messages first: somebody waits for them.
+  // Messages are sent before receives are posted, since other ranks wait for them.
   for (Step& step : lane.steps) {
     RONDE_RETURN_IF_ERROR(send(lane, step));
     if (ranks() > kMostAtOnce) break;
@@ -200,7 +200,7 @@ base::Status Gather::send(Lane& lane, Step& step) {
                            {place(lane, step.sent), size_of(lane, step)});
 }
 
-// In memory of its own, since messages may still be leaving from where they lie.
+// The sum has memory of its own, since contributions may still be being sent from theirs.
 void Gather::sum(const Lane& lane) const {
   const int me = transport_.rank();
   std::byte* const whole = place(lane, ranks());
@@ -231,7 +231,7 @@ GatherShape gather_shape(int ranks) {
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, int tag, base::Bytes window) {
-  if (transport.size() == 1) {  // nobody to talk to
+  if (transport.size() == 1) {  // there are no messages, and no steps
     return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, window, tag);
   }
   return std::make_unique<Gather>(transport, workspace,

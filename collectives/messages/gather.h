@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gather allreduce, for small vectors: every rank gets the contributions of all, and sums all
-// chunks by itself, each in the order of the ring with the same kernels. For n-1 times the bytes it
-// takes one step where ranks are few, and else as many as the ranks have to double.
+// The gather allreduce, for small vectors: every rank receives the contributions of all, and sums
+// all chunks by itself, each in the order of the ring with the same kernels. It sends n-1 times the
+// bytes, in one step where ranks are few, and in ceil(log2 n) steps otherwise.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@
 
 namespace ronde::collectives {
 
-// What one message carries at most, of all chunks together (but at least a line of each): longer
-// vectors are cut into windows, a part of every chunk at a time.
+// The most bytes of a message, of all chunks together (but at least a line of each). Longer vectors
+// are cut into windows, a part of every chunk at a time.
 inline constexpr std::int64_t kGatherWindowBytes = kMessageBytes;
 
-// How many messages a rank sends, and how many of them follow each other.
+// The number of messages that a rank sends, and of steps in which they follow each other.
 struct GatherShape {
   int steps = 0;
   int messages = 0;
 };
 [[nodiscard]] GatherShape gather_shape(int ranks);
 
-// As ring_allreduce, in every respect but the messages.
+// Arguments and promises are those of ring_allreduce; `window` is the length of a message in bytes.
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, int tag,

@@ -10,7 +10,7 @@
 namespace ronde::collectives {
 namespace {
 
-// A compressed reduction, as one of tensors of the dtype that travels.
+// Returns a compressed reduction as one of tensors of the dtype that travels.
 Reduction as_it_travels(Reduction reduction) {
   base::check(
       reduction.compression == base::Compression::kNone || reduction.dtype == base::DType::kF32,
@@ -97,7 +97,8 @@ void OrderedSum::reduce(ReduceKernels::WithOwn kernel, int chunk, const fusion::
       });
 }
 
-// The own operand is 16-bit as well, so it passes through a block that stays in the first cache.
+// The kernels take 16-bit operands alone, so this rank's f32 input is narrowed into a block that
+// stays in the first cache.
 void OrderedSum::reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* buffer,
                                  const std::byte* input, std::int64_t elements) const {
   constexpr std::int64_t kBlockBytes = 4096;

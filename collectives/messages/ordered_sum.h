@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a turn of the ring does to bytes: between one engine buffer and the user's tensors. No
-// messages. The other algorithms between hosts use it as well: the bits come from here.
+// The arithmetic of a turn of the ring, between one engine buffer and the user's tensors. It sends
+// no messages. All algorithms between hosts use it, so that they give the same bits.
 //
-// The buffer holds what travels. That is the dtype of the view, or 16 bits for each of its f32
-// elements: then contributions are narrowed as they are read and results widened as they are
-// written, and everything in between is a ring of 16-bit numbers.
+// The buffer holds what travels: elements of the view's dtype, or 16 bits for each of its f32
+// elements. Then contributions are narrowed as they are read and results widened as they are
+// written, and the arithmetic in between is that of 16-bit numbers.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,18 @@
 
 namespace ronde::collectives {
 
-// Thread safety: one thread at a time; the memory behind the view is the user's.
+// It owns no memory: the buffers are the caller's, and the memory behind the view is the user's.
+// Thread safety: one thread at a time.
 class OrderedSum {
  public:
-  // For an allgather, which has no arithmetic.
+  // This one is for an allgather, which has no arithmetic.
   explicit OrderedSum(fusion::FusedView view);
   // `ranks` is what an average divides by.
   OrderedSum(fusion::FusedView view, const Reduction& reduction, int ranks);
 
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
 
-  // What bytes of the view take in a buffer, and the other way round.
+  // Convert between bytes of the view and the bytes that they take in a buffer.
   [[nodiscard]] base::Bytes on_wire(base::Bytes of_view) const {
     return base::Bytes(of_view.value() / element_ * wire_element_);
   }
@@ -38,13 +39,14 @@ class OrderedSum {
     return base::Bytes(of_wire.value() * (element_ / wire_element_));
   }
 
-  // Does `turn` for bytes `range` of its chunk. What was received is in `buffer`; what is to be
-  // sent is there afterwards.
+  // Does `turn` for bytes `range` of its chunk. `buffer` holds what was received, and afterwards
+  // what is to be sent.
   void run(const RingTurn& turn, const fusion::ByteRange& range, std::byte* buffer) const;
 
-  // The same one by one, for who gets the contributions as they are: lays out this rank's, raw;
-  // makes a contribution the beginning of a sum; adds another to it; adds the last one; writes the
-  // result to the outputs. `range` is of the view; buffers hold what travels, and do not overlap.
+  // The parts of run(), for algorithms whose ranks receive raw contributions. copy_in() stores this
+  // rank's raw contribution; begin_sum() makes a contribution the beginning of a sum; add() adds
+  // another one, and add_last() the last one; copy_out() writes the result to the outputs. `range`
+  // is in bytes of the view; buffers hold what travels, and must not overlap.
   void copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const;
   void begin_sum(const fusion::ByteRange& range, std::byte* sum) const {
     scale(kernels_.first, range, sum);

@@ -57,17 +57,17 @@ base::Status PairwiseExchange::start() {
   return {};
 }
 
-int PairwiseExchange::further(int distance) const {
+int PairwiseExchange::rank_after(int distance) const {
   return (transport_.rank() + distance) % transport_.size();
 }
 
-int PairwiseExchange::before(int distance) const {
+int PairwiseExchange::rank_before(int distance) const {
   return (transport_.rank() - distance + transport_.size()) % transport_.size();
 }
 
 base::Result<StepResult> PairwiseExchange::step() {
   if (!started_) RONDE_RETURN_IF_ERROR(start());
-  // Receives first: what is posted early needs no memory of the transport's.
+  // Receives are posted first: a message whose receive is posted needs no memory of the transport.
   RONDE_RETURN_IF_ERROR(post_receives());
   const base::Result<bool> sent = send_next();
   RONDE_RETURN_IF_ERROR(sent.status());
@@ -77,9 +77,9 @@ base::Result<StepResult> PairwiseExchange::step() {
 
   const auto busy = [](const Flight& flight) { return flight.request.busy(); };
   if (*sent || *received || copied) return StepResult::kProgress;
-  // Nothing happened: then either something is on its way, or nothing is left.
+  // Nothing happened, so either a request is outstanding, or nothing is left to do.
   if (std::any_of(sends_.begin(), sends_.end(), busy) || taken_ < posted_) return StepResult::kIdle;
-  memory_.nothing_points_here();
+  memory_.mark_unreferenced();
   return StepResult::kDone;
 }
 
@@ -114,9 +114,9 @@ base::Result<bool> PairwiseExchange::send_next() {
   }
   if (idle == nullptr) return any;
   const ByteRange range =
-      range_at(sending_, inputs_, [this](int distance) { return further(distance); });
+      range_at(sending_, inputs_, [this](int distance) { return rank_after(distance); });
   if (range.length() == 0) return any;
-  const int peer = further(sending_.distance);
+  const int peer = rank_after(sending_.distance);
   const auto bytes = static_cast<std::size_t>(range.length());
   std::memcpy(idle->buffer, part(block_of(inputs_, peer), range).data(), bytes);
   RONDE_RETURN_IF_ERROR(idle->request.send(transport_, peer, tag_, {idle->buffer, bytes}));
@@ -127,10 +127,10 @@ base::Result<bool> PairwiseExchange::send_next() {
 base::Status PairwiseExchange::post_receives() {
   for (; posted_ < taken_ + kSegmentsInFlight; ++posted_, ++receiving_.segment) {
     const ByteRange range =
-        range_at(receiving_, outputs_, [this](int distance) { return before(distance); });
+        range_at(receiving_, outputs_, [this](int distance) { return rank_before(distance); });
     if (range.length() == 0) return {};
     Flight& flight = receives_[static_cast<std::size_t>(posted_ % kSegmentsInFlight)];
-    flight.peer = before(receiving_.distance);
+    flight.peer = rank_before(receiving_.distance);
     flight.range = range;
     RONDE_RETURN_IF_ERROR(flight.request.receive(
         transport_, flight.peer, tag_, {flight.buffer, static_cast<std::size_t>(range.length())}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The moves of an all-to-all whose lengths are known: all_to_all.h tells the algorithm.
+// The exchange of blocks of known lengths, pair by pair, of which an all-to-all makes two.
 #pragma once
 
 #include <array>
@@ -19,11 +19,12 @@
 
 namespace ronde::collectives {
 
-// Blocks by rank; two ranks give the block that they share the same length. Requests point at the
-// workspace only. Within a pair and a direction messages keep their order, so one tag is enough.
+// Inputs and outputs are blocks by rank; two ranks give the block that they share the same length.
+// The blocks are the caller's; requests point at the workspace only. Within a pair and a direction
+// messages keep their order, so one tag is enough.
 //
-// It cannot get stuck: take the least (distance, segment) that is not finished anywhere. Both of
-// its ends have finished everything before it, so both have a place for it in flight.
+// It cannot get stuck: consider the least (distance, segment) that is not finished on all ranks.
+// Both of its ends have finished everything before it, so both have a place for it in flight.
 //
 // Thread safety: one thread at a time (whoever has the agent's role).
 class PairwiseExchange {
@@ -34,11 +35,11 @@ class PairwiseExchange {
   PairwiseExchange(Transport& transport, Workspace& workspace, Inputs inputs, Outputs outputs,
                    base::Bytes segment, int tag);
 
-  // As Collective::step().
+  // Has the contract of Collective::step().
   base::Result<StepResult> step();
 
  private:
-  // Walks over the segments of one direction: by distance, and those of a block in their order.
+  // The next segment in one direction: segments are ordered by distance, and within a block.
   struct Cursor {
     int distance = 1;
     std::int64_t segment = 0;
@@ -46,22 +47,23 @@ class PairwiseExchange {
   struct Flight {
     RequestSlot request;
     std::byte* buffer = nullptr;
-    int peer = 0;             // of a receive
-    fusion::ByteRange range;  // of the peer's block
+    int peer = 0;             // the sender, for a receive
+    fusion::ByteRange range;  // the bytes of the peer's block
   };
   using Flights = std::array<Flight, kSegmentsInFlight>;
 
   [[nodiscard]] base::Status start();
-  // Each takes at most one segment, so that a step stays short, and says whether something
+  // Each moves at most one segment, so that a step stays short, and returns whether something
   // happened.
   bool copy_own();
   base::Result<bool> send_next();
   base::Result<bool> receive_next();
   base::Status post_receives();
 
-  [[nodiscard]] int further(int distance) const;
-  [[nodiscard]] int before(int distance) const;
-  // Goes over blocks that have ended. The range is empty when there are no more.
+  [[nodiscard]] int rank_after(int distance) const;
+  [[nodiscard]] int rank_before(int distance) const;
+  // Returns the bytes at the cursor, which it moves over finished blocks; empty when no more are
+  // left.
   template <class Blocks, class Peer>
   fusion::ByteRange range_at(Cursor& cursor, const Blocks& blocks, Peer peer) const;
 
@@ -76,10 +78,10 @@ class PairwiseExchange {
   std::int64_t own_segment_ = 0;
   Cursor sending_;
   Flights sends_;
-  Cursor receiving_;  // the next to post
+  Cursor receiving_;  // the next receive to post
   std::int64_t posted_ = 0;
   std::int64_t taken_ = 0;
-  Flights receives_;  // number i in place i modulo their number
+  Flights receives_;  // receive i uses place i % kSegmentsInFlight
 };
 
 }  // namespace ronde::collectives

@@ -16,10 +16,10 @@ namespace {
 
 using fusion::ByteRange;
 
-// Chunks are cut into segments, and segment k of every chunk makes its own way round the ring. A
-// lane carries its segments one after another through all turns, so that it is one long row of
-// turns; `position` counts them. Two buffers take turns by position: while one is being sent, the
-// next segment is received into the other.
+// Chunks are cut into segments, and segment k of every chunk travels round the ring by itself. A
+// lane carries its segments one after another through all turns, and `position` counts these turns.
+// Positions use two buffers alternately: while one is being sent, the next segment is received into
+// the other.
 struct Lane : SegmentLane<2> {
   std::int64_t position = 0;          // the next turn to take
   std::int64_t receive_position = 0;  // the next turn to post a receive for: at most one ahead
@@ -27,7 +27,7 @@ struct Lane : SegmentLane<2> {
   std::array<RequestSlot, 2> sending;
 };
 
-// Where a position of a lane lies: the turn, and the bytes of its chunk.
+// The turn of a position of a lane, and the bytes of its chunk.
 struct Place {
   RingTurn turn;
   ByteRange range;
@@ -51,7 +51,7 @@ class Ring final : public Collective {
 
   // Each returns whether something happened.
   base::Result<bool> advance(Lane& lane);
-  base::Result<bool> end_sends(Lane& lane);
+  base::Result<bool> test_sends(Lane& lane);
   base::Status post_receives(Lane& lane);
   base::Result<bool> take_turn(Lane& lane);
 
@@ -90,12 +90,13 @@ base::Result<StepResult> Ring::step() {
 }
 
 base::Result<bool> Ring::advance(Lane& lane) {
-  const base::Result<bool> ended = end_sends(lane);
+  const base::Result<bool> ended = test_sends(lane);
   RONDE_RETURN_IF_ERROR(ended.status());
   RONDE_RETURN_IF_ERROR(post_receives(lane));
   const base::Result<bool> taken = take_turn(lane);
   RONDE_RETURN_IF_ERROR(taken.status());
-  // The turn made room for the receive after the next: posted now, it can arrive while we are away.
+  // The turn made room for the receive after the next: posted now, it can proceed until the next
+  // step.
   if (*taken) RONDE_RETURN_IF_ERROR(post_receives(lane));
   return *ended || *taken;
 }
@@ -111,7 +112,7 @@ std::span<std::byte> Ring::message(const Lane& lane, std::size_t buffer,
   return {lane.buffers[buffer], arithmetic_.on_wire(base::Bytes(range.length())).size()};
 }
 
-base::Result<bool> Ring::end_sends(Lane& lane) {
+base::Result<bool> Ring::test_sends(Lane& lane) {
   bool any = false;
   for (RequestSlot& slot : lane.sending) {
     const base::Result<bool> ended = slot.ended(transport_);
@@ -121,8 +122,8 @@ base::Result<bool> Ring::end_sends(Lane& lane) {
   return any;
 }
 
-// A receive may be posted one turn ahead, as soon as its buffer is free: position p uses the buffer
-// of p - 2, whose turn has been taken, but whose send may still be going on.
+// A receive is posted one turn ahead, as soon as its buffer is free: position p uses the buffer of
+// p - 2, whose turn has been taken, but whose send may be outstanding.
 base::Status Ring::post_receives(Lane& lane) {
   const std::int64_t last = std::min(lane.position + 1, end_of(lane) - 1);
   for (; lane.receive_position <= last; ++lane.receive_position) {
@@ -136,8 +137,8 @@ base::Status Ring::post_receives(Lane& lane) {
   return {};
 }
 
-// Takes at most one turn that has bytes, so that a step stays short; turns without bytes cost
-// nothing, and both neighbours know that they send no message.
+// Takes at most one turn that has bytes, so that a step stays short. Turns without bytes cost
+// nothing, and both neighbours know that no message is sent for them.
 base::Result<bool> Ring::take_turn(Lane& lane) {
   bool any = false;
   for (; lane.position < end_of(lane); ++lane.position, any = true) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ring: an allreduce in 2(n-1) steps and 2(n-1)/n of the bytes, and its two halves, the
-// reduce-scatter and the allgather. ring_plan.h tells the algorithm.
+// reduce-scatter and the allgather. ring_plan.h explains the algorithm.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ namespace ronde::collectives {
 
 // The view has one chunk per rank, and every rank a view of the same lengths. Tensors may be in
 // place. A segment is what one message carries: a smaller one costs more messages; a larger one
-// leaves less to overlap and falls out of the cache. The transport and the workspace must outlive
-// the collective.
+// leaves less to overlap and falls out of the cache. The transport, the workspace and the tensors
+// must outlive the collective. Thread safety: that of Collective.
 //
 // A compressed reduction is one of 16-bit tensors: contributions are rounded when they are read, so
 // half the bytes travel, and results are widened when they are written. Which chunk an element
 // belongs to, and so the order of its sum, does not depend on it.
 //
-// An average is over `ranks` contributions: more than the transport has ranks where the inputs are
+// An average divides by `ranks`, which is more than the ranks of the transport where the inputs are
 // sums already.
 std::unique_ptr<Collective> ring_allreduce(Transport& transport, Workspace& workspace,
                                            fusion::FusedView view, const Reduction& reduction,

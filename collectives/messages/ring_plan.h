@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of the ring: what a rank does with which chunk, turn by turn. Pure arithmetic, apart
-// from the bytes and the messages (ring.cc), so that it can be tested for every rank of every size.
+// The schedule of the ring: what a rank does with which chunk, turn by turn. The arithmetic is pure
+// and apart from the bytes and the messages (ring.cc), so that it can be tested for every rank of
+// every size.
 //
 // n ranks stand in a ring; each receives from the previous and sends to the next. The vector has n
 // chunks. Chunk c starts on rank c+1 and walks: every rank adds its contribution and passes it on,
@@ -25,13 +26,13 @@ enum class RingKind { kAllreduce, kReduceScatter, kAllgather };
 
 // "Copy" is to the user's output; "reduce" adds the user's input.
 enum class RingVerb {
-  kSend,                   // my contribution sets out
-  kReceiveReduceSend,      // a partial sum comes by
-  kReceiveReduceCopySend,  // my own chunk comes home: now it is the whole sum
-  kReceiveReduceCopy,      // reduce-scatter: my own chunk comes home, and goes no further
-  kReceiveCopySend,        // a whole sum comes by
-  kReceiveCopy,            // the last sum; the next rank already has it
-  kCopySend,               // allgather: my own block sets out
+  kSend,                   // this rank's contribution begins a sum
+  kReceiveReduceSend,      // a partial sum arrives and goes on
+  kReceiveReduceCopySend,  // this rank's own chunk arrives, becomes the whole sum and goes on
+  kReceiveReduceCopy,      // reduce-scatter: this rank's own chunk arrives, and goes no further
+  kReceiveCopySend,        // a whole sum arrives and goes on
+  kReceiveCopy,            // the last sum arrives; the next rank already has it
+  kCopySend,               // allgather: this rank's own block begins its walk
   kReduceCopy,             // allreduce or reduce-scatter of one rank
   kCopy,                   // allgather of one rank
 };
@@ -52,7 +53,7 @@ class RingPlan {
 
   [[nodiscard]] int turns() const;
   [[nodiscard]] RingTurn turn(int index) const;
-  // The neighbours: whom this rank sends to, and whom it receives from.
+  // The neighbours: this rank sends to next() and receives from previous().
   [[nodiscard]] int next() const { return (rank_ + 1) % size_; }
   [[nodiscard]] int previous() const { return (rank_ + size_ - 1) % size_; }
 

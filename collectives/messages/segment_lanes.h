@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every segmented algorithm needs around its own moves: lanes that share the segments, their
-// buffers in the engine's memory, and the step that lets each of them advance.
+// The frame of every segmented algorithm: lanes that share the segments, their buffers in the
+// engine's memory, and the step that lets each of them advance.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace ronde::collectives {
 
 static_assert(kSegmentsInFlight <= kTagsPerCollective, "a lane has a tag of its own");
 
-// An algorithm derives its lane from this, and adds where the lane stands.
+// An algorithm derives its lane from this, and adds the lane's state.
 template <std::size_t kBuffers>
 struct SegmentLane {
   LaneOfSegments of;
@@ -27,6 +27,8 @@ struct SegmentLane {
   [[nodiscard]] int tag(int first_tag) const { return first_tag + static_cast<int>(of.index); }
 };
 
+// It owns the lanes, and borrows their buffers from the workspace, which must outlive it.
+//
 // Thread safety: one thread at a time (whoever has the agent's role).
 template <class Lane>
 class SegmentLanes {
@@ -35,7 +37,8 @@ class SegmentLanes {
 
   [[nodiscard]] bool is_open() const { return open_; }
 
-  // Makes the lanes for that many segments, with buffers of `buffer` bytes; none without segments.
+  // Makes the lanes for that many segments, with buffers of `buffer` bytes, or none without
+  // segments.
   [[nodiscard]] base::Status open(const Transport& transport, std::int64_t segments,
                                   base::Bytes buffer) {
     constexpr std::int64_t kBuffers = std::tuple_size_v<decltype(Lane::buffers)>;
@@ -57,8 +60,9 @@ class SegmentLanes {
     return {};
   }
 
-  // The step of the collective: `advance` takes a lane a little further and says whether something
-  // happened; `is_done` says that a lane has nothing left to do, and nothing outstanding.
+  // The step of the collective: advance(lane) takes a lane a little further and returns whether
+  // something happened; is_done(lane) tells that a lane has nothing left to do, and nothing
+  // outstanding.
   template <class Advance, class IsDone>
   [[nodiscard]] base::Result<StepResult> step(Advance&& advance, IsDone&& is_done) {
     bool progress = false;
@@ -70,7 +74,7 @@ class SegmentLanes {
       done &= is_done(lane);
     }
     if (done) {
-      memory_.nothing_points_here();
+      memory_.mark_unreferenced();
       return StepResult::kDone;
     }
     return progress ? StepResult::kProgress : StepResult::kIdle;

@@ -6,7 +6,7 @@
 namespace ronde::collectives {
 
 fusion::ByteRange segment_of(base::Bytes bytes, base::Bytes segment, std::int64_t index) {
-  // Compared by division: index * segment may be far beyond what fits.
+  // The index is compared by division, since index * segment may overflow.
   if (index >= base::ceil_div(bytes.value(), segment.value()))
     return {bytes.value(), bytes.value()};
   const std::int64_t begin = index * segment.value();

@@ -14,7 +14,7 @@ namespace ronde::collectives {
 using base::Status;
 using fusion::FusedView;
 
-// Where a tensor lies makes no difference to messages.
+// `on_board` makes no difference, since messages copy every tensor.
 DataPlane::CollectivePtr MessagePlane::allreduce(const Views& tensors, const Reduction& reduction,
                                                  bool /*on_board*/, std::uint64_t sequence) {
   const int ranks = transport_.size();
@@ -55,7 +55,7 @@ Status MessagePlane::tune(const base::Config& /*config*/, const std::function<St
   return {};
 }
 
-void MessagePlane::want_rings(bool /*wanted*/) {}  // it is polled, or messages ring
+void MessagePlane::want_rings(bool /*wanted*/) {}  // the agent polls, or messages ring
 
 std::string MessagePlane::description() const {
   const std::string name(name_of(algorithm_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane that knows messages alone: every rank counts as a host. Planes of other jobs take
-// from it what they have nothing better for.
+// The data plane that uses messages alone: every rank counts as a host. The plane of several hosts
+// inherits the operations that it does not replace.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace ronde::collectives {
 
-// Thread safety: belongs to the agent.
+// It owns neither the transport nor the workspace; the workspace must outlive the transport, and
+// both the plane. Thread safety: used by the agent alone.
 class MessagePlane : public DataPlane {
  public:
   MessagePlane(Transport& transport, Workspace& workspace, Algorithm algorithm, base::Bytes segment)
@@ -39,8 +40,8 @@ class MessagePlane : public DataPlane {
   [[nodiscard]] Workspace& workspace() const { return workspace_; }
   [[nodiscard]] base::Bytes segment() const { return segment_; }
 
-  // Batches that follow each other use different tags, since a rank may be one batch ahead of
-  // another.
+  // The first of the tags of a batch. Batches that follow each other use different tags, since a
+  // rank may be one batch ahead of another.
   static int first_tag(std::uint64_t sequence);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane of one host: see plane/plane.h.
+// The data plane of a job on one host.
 #include "collectives/plane/plane.h"
 
 #include <string>

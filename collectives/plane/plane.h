@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm moves the bytes of an operation: one object for each kind of job, with a function
-// for each operation. The executor knows tensors, and the collectives know memory; this is between.
+// The data plane, which chooses the algorithm that moves the bytes of an operation: one class for
+// each kind of job, with a function for each operation. It is between the executor, which knows
+// tensors, and the collectives, which know memory.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,8 @@
 
 namespace ronde::collectives {
 
-// Thread safety: belongs to the agent.
+// The collectives that it makes are the caller's; the plane and the memory of their views must
+// outlive them. Thread safety: used by the agent alone.
 class DataPlane {
  public:
   using CollectivePtr = std::unique_ptr<Collective>;
@@ -31,48 +33,49 @@ class DataPlane {
 
   virtual ~DataPlane() = default;
 
-  // `sequence` numbers the batches of the job: what runs at the same time is told apart by it.
-  // `on_board`: on every rank all of the tensors lie in its arena, and their inputs are their
-  // outputs.
+  // `sequence` numbers the batches of the job, and tells collectives apart that run at the same
+  // time. `on_board` tells that on every rank all of the tensors lie in its arena, and that their
+  // inputs are their outputs.
   virtual CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
                                   std::uint64_t sequence) = 0;
   virtual CollectivePtr broadcast(const Views& tensors, std::int32_t root,
                                   std::uint64_t sequence) = 0;
-  // Blocks by rank: each has an output, this rank's has the input.
+  // blocks[r] is the block of rank r: each has an output, and this rank's has the input.
   virtual CollectivePtr allgather(base::DType dtype, const Views& blocks,
                                   std::uint64_t sequence) = 0;
-  // Blocks by rank: each has an input, this rank's has the output.
+  // blocks[r] is the block of rank r: each has an input, and this rank's has the output.
   virtual CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
                                        std::uint64_t sequence) = 0;
   virtual CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate,
                                    std::uint64_t sequence) = 0;
   virtual CollectivePtr barrier(std::uint64_t sequence) = 0;
 
-  // Once, before the first operation, on every rank: finds out what this machine likes. `idle` is
-  // called while others are waited for; its error ends it.
+  // Measures, once and on every rank before the first operation, which tuning is the fastest on
+  // this machine. While it waits for other ranks it calls idle(), whose error ends it.
   virtual base::Status tune(const base::Config& config,
                             const std::function<base::Status()>& idle) = 0;
 
-  // Before this rank sleeps: whoever moves a collective of it along must ring its doorbell.
+  // Call this with true before this rank sleeps: then a rank that makes one of its collectives able
+  // to go on rings its doorbell.
   virtual void want_rings(bool wanted) = 0;
 
-  // What was chosen and why, in one line.
+  // The choice of algorithms and the reason, in one line for the user.
   [[nodiscard]] virtual std::string description() const = 0;
 };
 
-// Over the slots of the board: all ranks share this host. `probe`: tune() measures, where the
-// configuration leaves the choice open.
+// Makes the plane of a job on one host, over the slots of its board. With `probe`, tune() measures
+// where the configuration leaves the choice open.
 std::unique_ptr<DataPlane> make_in_host_plane(const Board& board, bool probe);
 
-// Messages over the transport alone: every rank counts as a host. The algorithm is that of
-// allreduces, and gives the bits of the ring whichever it is. The workspace must outlive the
+// Makes a plane of messages over the transport alone: every rank counts as a host. The algorithm is
+// that of allreduces, and every choice gives the bits of the ring. The workspace must outlive the
 // transport, and both the plane.
 std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& workspace,
                                               base::Bytes segment,
                                               Algorithm algorithm = Algorithm::kRing);
 
-// A job of several hosts: the board is that of this one, and the transport that of all ranks. The
-// workspace must outlive the transport, and both the plane.
+// Makes the plane of a job of several hosts: the board is that of this host, and the transport that
+// of all ranks. The workspace must outlive the transport, and both the plane.
 std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
                                                 const JobShape& shape, Transport& transport,
                                                 Workspace& workspace, const base::Config& config);

@@ -24,7 +24,7 @@ std::string TunedSlots::text() const {
          (compared_ > 1 ? ", the best of " + std::to_string(compared_) + " here" : "");
 }
 
-// What the configuration leaves open; without a probe, the first of it.
+// Returns the tunings that the configuration leaves open, or without a probe the first of them.
 std::vector<SlotTuning> TunedSlots::candidates(const base::Config& config) const {
   std::vector<SlotTuning> all = tuning_candidates(slots_.ranks(), slots_.buffer_bytes());
   for (SlotTuning& tuning : all) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of a board, and how windows are cut on it: what every data plane needs that moves bytes
-// inside a host.
+// The slots of a board, and how windows are cut on it, for the data planes that move bytes inside a
+// host.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@
 
 namespace ronde::collectives {
 
-// Thread safety: belongs to the agent.
+// It owns a copy of the board. Thread safety: used by the agent alone.
 class TunedSlots {
  public:
-  // `probe`: tune() measures, where the configuration leaves the choice open.
+  // With `probe`, tune() measures where the configuration leaves the choice open.
   TunedSlots(const Board& board, bool probe) : slots_(board), probe_(probe) {}
 
   [[nodiscard]] Slots& slots() { return slots_; }
   [[nodiscard]] const SlotTuning& tuning() const { return tuning_; }
 
-  // As DataPlane::tune(), among the ranks of this host.
+  // Does what DataPlane::tune() promises, among the ranks of this host.
   base::Status tune(const base::Config& config, const std::function<base::Status()>& idle);
 
   // "pieces of at most 65536 bytes, temporal stores, the best of 4 here"
@@ -37,7 +37,7 @@ class TunedSlots {
   Slots slots_;
   const bool probe_;
   SlotTuning tuning_;
-  std::size_t compared_ = 0;  // tunings; 0 or 1: there was no choice
+  std::size_t compared_ = 0;  // the number of tunings; with 0 or 1 there was no choice
 };
 
 }  // namespace ronde::collectives

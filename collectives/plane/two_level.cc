@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane of several hosts: see plane/plane.h.
+// The data plane of a job on several hosts.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -28,7 +28,7 @@ namespace {
 using base::Status;
 using fusion::FusedView;
 
-// The ranks of all hosts at one position, in the order of the hosts.
+// Returns the ranks of all hosts at one position, in the order of the hosts.
 std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
   std::vector<int> members;
   members.reserve(base::narrow<std::size_t>(shape.hosts()));
@@ -38,7 +38,7 @@ std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
   return members;
 }
 
-// An all-to-all passes between all ranks as messages, whichever host they are on.
+// An all-to-all is inherited: its blocks pass between all ranks as messages, even inside a host.
 class TwoLevelPlane final : public MessagePlane {
  public:
   TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
@@ -95,9 +95,11 @@ class TwoLevelPlane final : public MessagePlane {
             .workspace = workspace(),
             .tuning = slots_.tuning(),
             .algorithm = algorithm_,
-            .segment = segment()};
+            .segment = segment(),
+            .block = collectives::default_block(shape_)};
   }
-  // The ranks of the other hosts that this one talks to; nobody for the ranks without a slice.
+  // The transport to the ranks of the other hosts that share this rank's slice; nullptr for a rank
+  // without a slice.
   [[nodiscard]] Transport* across() {
     if (group_) return &*group_;
     return shape_.ranks() == shape_.hosts() ? &transport() : nullptr;
@@ -109,17 +111,10 @@ class TwoLevelPlane final : public MessagePlane {
     }
     const AlgorithmLimits limits = limits_for(shape_.hosts());
     std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
-    const auto add = [&text](Algorithm algorithm, base::Bytes limit) {
-      if (limit.value() == 0) return;
-      text += ", " + std::string(name_of(algorithm)) + " up to " + std::to_string(limit.value());
-    };
-    add(Algorithm::kShortSquare, limits.short_square);
-    add(Algorithm::kSquare, limits.square);
-    add(Algorithm::kDirect, limits.direct);
-    text += ", the ring above";
-    const base::Bytes direct = direct_scatter_limit(shape_.hosts());
-    if (direct == limits.direct) return text;
-    return text + " (reduce-scatters: direct up to " + std::to_string(direct.value()) + ")";
+    if (limits.direct.value() > 0) {
+      text += ", direct up to " + std::to_string(limits.direct.value());
+    }
+    return text + ", the ring above";
   }
 
   const JobShape shape_;

@@ -39,10 +39,13 @@ class GroupTransport final : public Transport {
   }
   base::Result<bool> test(Request request) override { return inner_.test(request); }
 
-  // Of the whole: memory that is free here may still be awaited there.
+  // These three answer for the inner transport, since memory that no member's request points at may
+  // still belong to a request of another user of it.
   [[nodiscard]] bool needs_polling() const override { return inner_.needs_polling(); }
   [[nodiscard]] int outstanding() const override { return inner_.outstanding(); }
-  [[nodiscard]] bool writes_after_its_end() const override { return inner_.writes_after_its_end(); }
+  [[nodiscard]] bool writes_after_destruction() const override {
+    return inner_.writes_after_destruction();
+  }
 
  private:
   [[nodiscard]] int member(int peer) const { return members_.at(base::narrow<std::size_t>(peer)); }

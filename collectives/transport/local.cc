@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The in-memory transport: the hub's mailboxes and faults, and the ranks' ends of it.
 #include "collectives/transport/local.h"
 
 #include <algorithm>
@@ -14,21 +15,12 @@ using base::MutexLock;
 using base::Result;
 using base::Status;
 
-// ---- LocalHub
-// ------------------------------------------------------------------------------------
-
 LocalHub::LocalHub(int size, FaultPlan plan)
     : size_(size), plan_(std::move(plan)), random_(plan_.seed) {
   base::check(size > 0, "LocalHub: at least one rank");
 }
 
-void LocalHub::cut(int a, int b) {
-  const MutexLock lock(mutex_);
-  cut_now_.insert(link(a, b));
-}
-
 bool LocalHub::is_cut(const Link& link) const {
-  if (cut_now_.contains(link)) return true;
   const auto found = messages_on_link_.find(link);
   const std::int64_t messages = found == messages_on_link_.end() ? 0 : found->second;
   return std::any_of(plan_.cuts.begin(), plan_.cuts.end(), [&](const FaultPlan::Cut& cut) {
@@ -47,7 +39,7 @@ int LocalHub::draw_delay() {
 }
 
 std::optional<std::int64_t> LocalHub::deliver(const Route& route, std::span<const std::byte> data) {
-  // The copy is made before the lock: it is the only long part.
+  // The copy is made before the lock is taken, since it alone takes long.
   Message message{.data = {data.begin(), data.end()}, .delay = 0};
   const MutexLock lock(mutex_);
   const Link between = link(route.from, route.to);
@@ -65,7 +57,7 @@ std::optional<std::int64_t> LocalHub::deliver(const Route& route, std::span<cons
   return mailbox.sent++;
 }
 
-LocalHub::Pickup LocalHub::ask_after(const Route& route, std::int64_t number) {
+LocalHub::Pickup LocalHub::poll_send(const Route& route, std::int64_t number) {
   const MutexLock lock(mutex_);
   if (!plan_.synchronous_sends) return Pickup::kTaken;
   if (!mailboxes_[route].messages.contains(number)) return Pickup::kTaken;
@@ -96,18 +88,15 @@ LocalHub::PickupResult LocalHub::pick_up(const Route& route, std::int64_t number
   return {Pickup::kTaken, to.size()};
 }
 
-// ---- LocalTransport
-// ------------------------------------------------------------------------------
-
 LocalTransport::LocalTransport(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival)
     : hub_(std::move(hub)), rank_(rank), on_arrival_(std::move(on_arrival)) {
   base::check(rank >= 0 && rank < hub_->size(), "LocalTransport: no such rank");
 }
 
-Status LocalTransport::cut_error(const char* doing, int peer, int tag) const {
+Status LocalTransport::cut_error(const char* activity, int peer, int tag) const {
   return Status::error(Code::kTransport, "the link between rank " + std::to_string(rank_) +
                                              " and rank " + std::to_string(peer) +
-                                             " is cut: " + doing + " with tag " +
+                                             " is cut: " + activity + " with tag " +
                                              std::to_string(tag) + " failed; restart the job")
       .with_rank(peer);
 }
@@ -117,7 +106,7 @@ Result<Transport::Request> LocalTransport::send(int peer, int tag,
   base::check(peer >= 0 && peer < size(), "LocalTransport: no such peer");
   const std::optional<std::int64_t> number =
       hub_->deliver({.from = rank_, .to = peer, .tag = tag}, data);
-  // A cut is news to the other end as well.
+  // The other rank is notified of a cut as well, since its requests fail too.
   if (on_arrival_) on_arrival_(peer);
   if (!number) return cut_error("a send", peer, tag);
   pending_.emplace(next_request_, Pending{.peer = peer,
@@ -156,7 +145,7 @@ Result<bool> LocalTransport::test_send(Pending& pending) {
     return false;
   }
   const LocalHub::Route route{.from = rank_, .to = pending.peer, .tag = pending.tag};
-  const LocalHub::Pickup what = hub_->ask_after(route, pending.number);
+  const LocalHub::Pickup what = hub_->poll_send(route, pending.number);
   if (what == LocalHub::Pickup::kCut) return cut_error("a send", pending.peer, pending.tag);
   return what == LocalHub::Pickup::kTaken;
 }
@@ -168,7 +157,7 @@ Result<bool> LocalTransport::test_receive(const Pending& pending) {
     case LocalHub::Pickup::kNotYet:
       return false;
     case LocalHub::Pickup::kTaken:
-      // A synchronous sender has been waiting for this.
+      // A synchronous send of the other rank finishes with this.
       if (hub_->sends_are_synchronous() && on_arrival_) on_arrival_(pending.peer);
       return true;
     case LocalHub::Pickup::kCut:

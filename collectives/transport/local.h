@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -23,19 +22,19 @@
 
 namespace ronde::collectives {
 
-// What is to go wrong. Nothing, unless told.
+// The faults of a hub. By default there are none.
 struct FaultPlan {
-  // Every arrival, and every end of a send, is noticed only after 0 to max_delay more tests, drawn
-  // from the seed. Messages then overtake each other between tags and ranks, as they do on a
+  // test() reports every arrival and every finished send only after 0 to max_delay more calls,
+  // drawn from the seed. Messages then overtake each other between tags and ranks, as they do on a
   // network.
   std::uint64_t seed = 0;
   int max_delay = 0;
 
-  // A send ends only when the other end has received the message, as large messages over MPI do.
+  // A send finishes only when the other rank has received the message, as large ones over MPI do.
   bool synchronous_sends = false;
 
   // The link between two ranks breaks after that many messages (both directions counted): what was
-  // sent before still arrives, everything else on it is an error on both ranks.
+  // sent before still arrives, and everything else on it fails on both ranks.
   struct Cut {
     int a = 0;
     int b = 0;
@@ -53,9 +52,10 @@ struct FaultPlan {
   std::vector<WrongLength> wrong_lengths{};
 };
 
-// The mailboxes of a job of `size` ranks in this process.
+// The mailboxes of a job of `size` ranks in this process. The hub owns copies of the messages until
+// they are received.
 //
-// Thread safety: any thread.
+// Thread safety: every function may be called from any thread.
 class LocalHub {
  public:
   explicit LocalHub(int size, FaultPlan plan = {});
@@ -64,31 +64,29 @@ class LocalHub {
   [[nodiscard]] bool delays() const { return plan_.max_delay > 0; }
   [[nodiscard]] bool sends_are_synchronous() const { return plan_.synchronous_sends; }
 
-  // Breaks the link between two ranks now.
-  void cut(int a, int b) RONDE_EXCLUDES(mutex_);
-
-  // For LocalTransport. Numbers count the messages of one direction of one tag.
+  // The rest is for LocalTransport. Numbers count the messages of one direction of one tag.
   struct Route {
     int from;
     int to;
     int tag;
     friend auto operator<=>(const Route&, const Route&) = default;
   };
-  // The number of the message; none when the link is cut.
+  // Stores a copy of the message and returns its number, or nullopt when the link is cut.
   std::optional<std::int64_t> deliver(const Route& route, std::span<const std::byte> data)
       RONDE_EXCLUDES(mutex_);
-  // The number of the message that the next receive on this route is for.
+  // Returns the number of the message that the next receive on this route is for.
   std::int64_t number_receive(const Route& route) RONDE_EXCLUDES(mutex_);
   enum class Pickup { kNotYet, kTaken, kWrongLength, kCut };
   struct PickupResult {
     Pickup what;
-    std::size_t length;  // of the message
+    std::size_t length;  // bytes of the message
   };
+  // Copies message `number` to `to` and drops it, if it has arrived with that length.
   PickupResult pick_up(const Route& route, std::int64_t number, std::span<std::byte> to)
       RONDE_EXCLUDES(mutex_);
   int draw_delay() RONDE_EXCLUDES(mutex_);
-  // Whether a send that was delivered may end now; kNotYet, kTaken or kCut.
-  Pickup ask_after(const Route& route, std::int64_t number) RONDE_EXCLUDES(mutex_);
+  // Tells whether a send that was delivered may finish now: kNotYet, kTaken or kCut.
+  Pickup poll_send(const Route& route, std::int64_t number) RONDE_EXCLUDES(mutex_);
 
  private:
   struct Message {
@@ -113,16 +111,15 @@ class LocalHub {
   std::map<Route, Mailbox> mailboxes_ RONDE_GUARDED_BY(mutex_);
   std::map<Link, std::int64_t> messages_on_link_ RONDE_GUARDED_BY(mutex_);
   std::map<Link, std::int64_t> messages_in_direction_ RONDE_GUARDED_BY(mutex_);  // {from, to}
-  std::set<Link> cut_now_ RONDE_GUARDED_BY(mutex_);
 };
 
-// One rank's end of the hub.
+// One rank's end of the hub, which it shares the ownership of.
 //
 // Thread safety: one thread at a time; ends of different ranks may be used side by side.
 class LocalTransport final : public Transport {
  public:
-  // Called with a rank that has something new to see, on the thread that sent it, outside all
-  // locks.
+  // LocalTransport calls this with a rank that has a new message or failure to see, on the thread
+  // that caused it, and outside all locks.
   using OnArrival = std::function<void(int rank)>;
 
   LocalTransport(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival = {});
@@ -132,7 +129,7 @@ class LocalTransport final : public Transport {
   base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override;
   base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override;
   base::Result<bool> test(Request request) override;
-  // A delay is counted in tests, so somebody must keep testing.
+  // A delay is counted in calls of test(), so the agent must keep calling it.
   [[nodiscard]] bool needs_polling() const override { return hub_->delays(); }
   [[nodiscard]] int outstanding() const override { return static_cast<int>(pending_.size()); }
 
@@ -141,12 +138,12 @@ class LocalTransport final : public Transport {
     int peer;
     int tag;
     bool is_receive;
-    std::span<std::byte> data;  // of a receive
-    std::int64_t number;        // of the message on its route
-    int delay;                  // of a send
+    std::span<std::byte> data;  // where a receive stores
+    std::int64_t number;        // the message's on its route
+    int delay;                  // calls of test() before a send finishes
   };
 
-  [[nodiscard]] base::Status cut_error(const char* doing, int peer, int tag) const;
+  [[nodiscard]] base::Status cut_error(const char* activity, int peer, int tag) const;
   base::Result<bool> test_receive(const Pending& pending);
   base::Result<bool> test_send(Pending& pending);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI session of a build without MPI: a job of one works, and a job of several is told why not.
+// The MPI session of a build without MPI: a job of one rank works, and for a job of several the
+// calls fail with the reason. It is the twin of mpi/session.cc.
 #include <cstdlib>
 #include <string>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// At most one outstanding request, and what it was for: the bookkeeping that all algorithms share.
+// The bookkeeping of requests that all algorithms share: a slot has at most one outstanding
+// request.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 
 namespace ronde::collectives {
 
+// It owns no memory: what is sent and received belongs to the caller.
+//
 // Thread safety: that of the transport.
 class RequestSlot {
  public:
@@ -25,8 +28,8 @@ class RequestSlot {
     return keep(transport.receive(peer, tag, data));
   }
 
-  // Asks after the request. True when this call saw its end; false when it goes on or there is
-  // none.
+  // Tests the request. Returns true when this call saw it end, and false when it is outstanding or
+  // there is none.
   [[nodiscard]] base::Result<bool> ended(Transport& transport) {
     if (!request_) return false;
     base::Result<bool> done = transport.test(*request_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has been heard of while a job starts: see roll.h.
+// The verdict on a start that hangs: the root of several troubles, and the hosts of silent ranks.
 #include "collectives/transport/roll.h"
 
 #include <algorithm>
@@ -36,17 +36,17 @@ const StartTrouble* root_cause(std::span<const StartTrouble> troubles) {
   return first;
 }
 
-void Roll::next(std::string doing) {
-  before_ = std::exchange(doing_, std::move(doing));
+void Roll::begin_round(std::string activity) {
+  previous_ = std::exchange(activity_, std::move(activity));
   ++round_;
 }
 
-void Roll::hear(std::int32_t rank, const std::string& host, std::int32_t host_size,
-                base::Instant now) {
+void Roll::record(std::int32_t rank, const std::string& host, std::int32_t host_size,
+                  base::Instant now) {
   entries_[base::narrow<std::size_t>(rank)] = {host, host_size, round_, now};
 }
 
-void Roll::know_hosts(const std::vector<std::string>& hosts) {
+void Roll::set_hosts(const std::vector<std::string>& hosts) {
   for (std::size_t i = 0; i < std::min(hosts.size(), entries_.size()); ++i) {
     entries_[i].host = hosts[i];
   }
@@ -56,16 +56,16 @@ std::vector<std::int32_t> Roll::missing(base::Instant since) const {
   std::vector<std::int32_t> ranks;
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const Entry& entry = entries_[base::narrow<std::size_t>(rank)];
-    if (entry.round != round_ || entry.heard < since) ranks.push_back(rank);
+    if (entry.round != round_ || entry.called < since) ranks.push_back(rank);
   }
   return ranks;
 }
 
-// Of a rank that was never heard of it may follow from the hosts of the others.
+// The host of a rank that has never called may follow from the hosts of the others and their sizes.
 std::string Roll::host_of(std::int32_t rank) const {
   const Entry& entry = entries_[base::narrow<std::size_t>(rank)];
   if (!entry.host.empty()) return entry.host;
-  std::map<std::string, std::int32_t> free;  // places of ranks that were not heard of
+  std::map<std::string, std::int32_t> free;  // places of ranks that have never called, by host
   std::int32_t silent = 0;
   for (const Entry& other : entries_) {
     if (other.host.empty()) {
@@ -92,9 +92,9 @@ Status Roll::absent(const std::vector<std::int32_t>& ranks) const {
     names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
   }
   const std::string last =
-      before_.empty() ? "nothing was heard of it before" : "the last it did was " + before_;
+      previous_.empty() ? "nothing was received from it before" : "its last step was " + previous_;
   return Status::error(Code::kDeadline,
-                       names + " took no part in " + doing_ + " in time; " + last +
+                       names + " took no part in " + activity_ + " in time; " + last +
                            ": it opens no engine, has ended, is stopped, or its host is cut off; "
                            "look at its output (RONDE_START_TIMEOUT_SECONDS raises the limit)")
       .with_rank(ranks.empty() ? -1 : ranks.front());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has been heard of while a job starts, and what to say of those who have not. Pure.
+// The roll of a job that starts: which ranks have called in, and the error that names those that
+// have not. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@
 
 namespace ronde::collectives {
 
-// Why a rank cannot go on.
+// Why a rank cannot start.
 struct StartTrouble {
-  std::int32_t rank = -1;     // that says so
-  std::int32_t culprit = -1;  // whose fault it is, as far as it knows
-  std::string text;           // empty: none
+  std::int32_t rank = -1;     // the rank that reports it
+  std::int32_t culprit = -1;  // the rank at fault, as far as the reporter knows
+  std::string text;           // empty if there is no trouble
 
   [[nodiscard]] base::Status status() const;
 };
 
-// Of several troubles the one behind the others: a rank that is blamed and itself blames another is
-// not the culprit. nullptr: there are none.
+// Returns the trouble that is behind the others, or nullptr if there are none: a rank that is
+// blamed and itself blames another one is not the culprit.
 [[nodiscard]] const StartTrouble* root_cause(std::span<const StartTrouble> troubles);
 
 // Thread safety: used by one thread at a time.
@@ -30,25 +31,28 @@ class Roll {
  public:
   explicit Roll(std::int32_t ranks) : ranks_(ranks), entries_(static_cast<std::size_t>(ranks)) {}
 
-  // The ranks do something together; what they did before they have all done. "telling addresses".
-  void next(std::string doing);
+  // A new round begins, in which the ranks do something together ("telling addresses"). All of them
+  // have finished the round before.
+  void begin_round(std::string activity);
   [[nodiscard]] std::int32_t round() const { return round_; }
 
-  // host_size: how many of the job's ranks are on that host; 0 if it does not know.
-  void hear(std::int32_t rank, const std::string& host, std::int32_t host_size, base::Instant now);
-  void know_hosts(const std::vector<std::string>& hosts);
+  // Records that a rank has called in this round. `host_size` is how many of the job's ranks are on
+  // its host, 0 if the rank does not know.
+  void record(std::int32_t rank, const std::string& host, std::int32_t host_size,
+              base::Instant now);
+  void set_hosts(const std::vector<std::string>& hosts);
 
-  // Those who have said nothing in this round since then, ascending.
+  // The ranks that have not called in this round since then, ascending.
   [[nodiscard]] std::vector<std::int32_t> missing(base::Instant since) const;
-  // An error that names them, where they are, and what they did last.
+  // The error that names these ranks, their hosts, and what they did last.
   [[nodiscard]] base::Status absent(const std::vector<std::int32_t>& ranks) const;
 
  private:
   struct Entry {
     std::string host;
     std::int32_t host_size = 0;
-    std::int32_t round = 0;  // in which it was heard of
-    base::Instant heard{};
+    std::int32_t round = 0;  // the round of the last call
+    base::Instant called{};  // the time of the last call
   };
 
   [[nodiscard]] std::string host_of(std::int32_t rank) const;
@@ -56,8 +60,8 @@ class Roll {
   std::int32_t ranks_;
   std::vector<Entry> entries_;
   std::int32_t round_ = 0;
-  std::string doing_;
-  std::string before_;
+  std::string activity_;  // of this round
+  std::string previous_;  // activity of the round before
 };
 
 }  // namespace ronde::collectives

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The allocation and the choice of blocks: the smallest idle one that is large enough.
 #include "collectives/transport/workspace.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@
 namespace ronde::collectives {
 namespace {
 
-// Powers of two from here on, so that collectives of similar sizes find each other's blocks.
+// Block sizes are powers of two from here on, so that collectives of similar sizes can use the same
+// blocks.
 constexpr std::size_t kSmallestBlock = 4096;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's own memory for segments in flight. Requests of a transport point only here, never at
-// the user's tensors: so the user's memory is free the moment a work has ended, however it ended.
+// the user's tensors: so the user's memory is free the moment a work has finished or failed.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace ronde::collectives {
 
-// 64-byte aligned blocks, kept and handed out again. A block that requests may still point at is
-// parked: alive, but not handed out while the transport has anything outstanding. So a workspace
-// must outlive the transport whose requests point into it.
+// It owns 64-byte aligned blocks and lends them again and again. A block that requests may still
+// point at is parked: alive, but not lent while the transport has anything outstanding. So a
+// workspace must outlive the transport whose requests point into it.
 //
 // Thread safety: one thread at a time (whoever has the agent's role).
 class Workspace {
@@ -43,33 +43,33 @@ class Workspace {
     std::size_t size_ = 0;
   };
 
-  // A block of at least `bytes`; its contents are unspecified.
+  // Lends a block of at least `bytes`, with unspecified contents.
   base::Result<Block> acquire(const Transport& transport, base::Bytes bytes);
 
-  // Hands back a block that no request points at.
+  // Takes back a block that no request points at.
   void release(Block block);
 
-  // Hands back a block that requests may still point at.
+  // Takes back a block that requests may still point at.
   void park(Block block);
 
-  // Bytes that this workspace owns and has not handed out.
+  // The bytes of the blocks that are not on loan.
   [[nodiscard]] base::Bytes idle_bytes() const;
 
  private:
-  std::size_t blocks_ = 0;  // ever made; the lists have room for all, so handing back cannot fail
+  std::size_t blocks_ = 0;  // ever made; both lists have room for all, so release() cannot fail
   std::vector<Block> free_;
   std::vector<Block> parked_;
 };
 
-// A block on loan to one collective. Unless the collective says that nothing points at it any more,
-// the block is parked at the end.
+// A block on loan to one collective. The destructor parks the block, or releases it if the
+// collective has called mark_unreferenced().
 //
 // Thread safety: that of the workspace.
 class WorkspaceLease {
  public:
   explicit WorkspaceLease(Workspace& workspace) : workspace_(workspace) {}
   ~WorkspaceLease() {
-    if (quiet_) {
+    if (unreferenced_) {
       workspace_.release(std::move(block_));
     } else {
       workspace_.park(std::move(block_));
@@ -85,13 +85,13 @@ class WorkspaceLease {
     return {};
   }
   [[nodiscard]] std::byte* memory() const { return block_.bytes().data(); }
-  // Every request that pointed at the block has been reported by test().
-  void nothing_points_here() { quiet_ = true; }
+  // Call this when test() has reported every request that pointed at the block.
+  void mark_unreferenced() { unreferenced_ = true; }
 
  private:
   Workspace& workspace_;
   Workspace::Block block_;
-  bool quiet_ = false;
+  bool unreferenced_ = false;
 };
 
 }  // namespace ronde::collectives

@@ -20,7 +20,7 @@ class TwoLevelAllreduce final : public TwoLevelReduction {
 
  private:
   Phase across(std::int64_t block) override {
-    if (!drives()) return nothing();
+    if (!has_slice()) return nothing();
     return allreduce_between(algorithm(), *context().across, context().workspace,
                              sums_of_host(block), across_hosts(), context().shape.ranks(),
                              context().segment, tag_of(block));
@@ -43,11 +43,11 @@ std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
   const base::Bytes bytes = bytes_on_wire(view, reduction);
   const Algorithm algorithm = context.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(context));
+    BlockPlan plan(view, slices_for(bytes, shape), context.block);
     return std::make_unique<TwoLevelAllreduce>(context, std::move(view), reduction, algorithm,
                                                std::move(plan), first_tag);
   }
-  // One rank on every host has nothing to sum before.
+  // With one rank on every host there is nothing to sum in phase A.
   return allreduce_between(algorithm, *context.across, context.workspace, std::move(view),
                            reduction, shape.ranks(), context.segment, first_tag);
 }

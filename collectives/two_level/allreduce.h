@@ -3,16 +3,16 @@
 // on in blocks, a part of every chunk at a time (two_level/blocks.h). In three phases per block:
 //
 //   A   inside each host: slice i of the block is summed by its i-th rank, into engine memory
-//   B   between the hosts: the i-th ranks of all hosts reduce slice i in place, by ring, direct,
-//       square or gather
-//   C   inside each host: the i-th rank gives the result of slice i to everybody
+//   B   between the hosts: the i-th ranks of all hosts reduce slice i in place, by ring, direct or
+//       gather
+//   C   inside each host: the i-th rank gives the result of slice i to all ranks
 //
-// So all ranks of a host drive the line together, as many as the smallest host has.
-// (two_level/phases.h has the order of the phases.)
+// So several ranks of each host use the link together, as many as the smallest host has. (The order
+// of the phases is in two_level/phases.h.)
 //
 // The order rule: A sums the ranks of a host in their order, and B the hosts c+1, c+2, ..., c for
-// chunk c, rounding 16-bit types where they always do. A compressed f32 is 16-bit from reading on:
-// what A stores fits 16 bits, so B loses nothing of it.
+// chunk c, rounding 16-bit types where both always do. A compressed f32 is 16-bit from the moment
+// it is read: what A stores fits 16 bits, so B loses nothing of it.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@
 
 namespace ronde::collectives {
 
-// Over at least two hosts. Tensors of one dtype, at least one; each may be in place. Uses all of
+// The job has at least two hosts. The tensors, at least one, have one dtype; each may be in place.
+// They and what the context refers to must outlive the collective, which uses all of
 // kTagsPerCollective tags.
 [[nodiscard]] std::unique_ptr<Collective> two_level_allreduce(
     const TwoLevelContext& context, const std::vector<base::TensorView>& tensors,

@@ -34,7 +34,7 @@ ByteRange BlockPlan::part(std::int64_t block, std::int32_t slice, int chunk) con
   const std::int64_t first = share(all, block, blocks_);
   const std::int64_t here = share(all, block + 1, blocks_) - first;
   const std::int64_t bytes = chunk_bytes_.at(base::narrow<std::size_t>(chunk));
-  // Lines are compared, not bytes: the end of the last line could overflow.
+  // Lines are compared and not bytes, because the end of the last line could overflow.
   const auto byte_of = [&](std::int64_t line) { return line == all ? bytes : line * kLineBytes; };
   return {byte_of(first + share(here, slice, slices_)),
           byte_of(first + share(here, slice + 1, slices_))};

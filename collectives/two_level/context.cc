@@ -12,16 +12,15 @@ using base::Bytes;
 using fusion::FusedView;
 using fusion::ViewPart;
 
-// A few segments of every chunk, where there are not too many hosts.
-Bytes block_of(const TwoLevelContext& context) {
+// A block has a few segments of every chunk, unless there are very many hosts.
+Bytes default_block(const JobShape& shape) {
   constexpr std::int64_t kBlockBytes = 1 << 20;
   constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-  return context.block.value_or(
-      Bytes(std::max(kBlockBytes, context.shape.hosts() * kSmallestPartBytes)));
+  return Bytes(std::max(kBlockBytes, shape.hosts() * kSmallestPartBytes));
 }
 
 std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {
-  // Below this a message costs as much as what is in it.
+  // Below this size a message costs as much as its bytes.
   constexpr std::int64_t kSmallestSliceBytes = 4 << 10;
   return base::narrow<std::int32_t>(
       std::clamp<std::int64_t>(on_wire.value() / kSmallestSliceBytes, 1, shape.slices()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank of a job over several hosts has to work with.
+// The arguments that the collectives of a job over several hosts have in common.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@
 
 namespace ronde::collectives {
 
-// What it refers to must outlive the collectives. All ranks give the same shape, algorithm, segment
-// and block; those of a host the same tuning.
+// It owns nothing: what it refers to must outlive the collectives. All ranks pass the same shape,
+// algorithm, segment and block, and those of a host the same tuning.
 struct TwoLevelContext {
   const JobShape& shape;
   std::int32_t rank = 0;
-  // Of this rank's host; a rank there is a position.
+  // The slots of this rank's host; a rank there is a position.
   Slots& slots;
-  // Among the ranks of all hosts at this rank's position, in the order of the hosts; nullptr where
-  // the position is not below shape.slices().
+  // The transport among the ranks of all hosts at this rank's position, in the order of the hosts;
+  // nullptr where the position is not below shape.slices().
   Transport* across = nullptr;
   Workspace& workspace;
   SlotTuning tuning{};
-  std::optional<Algorithm> algorithm{};  // between the hosts; none: whatever is fastest
+  std::optional<Algorithm> algorithm{};  // between the hosts; without one the fastest is chosen
   base::Bytes segment;                   // as for ring_allreduce
-  // What a slice of a block has at most, and so what is in flight; none: as is good. Tests only.
-  std::optional<base::Bytes> block{};
+  // The most bytes of a slice of a block, and so of what is in flight (default_block).
+  base::Bytes block;
 };
 
-// What a slice of a block has at most.
-[[nodiscard]] base::Bytes block_of(const TwoLevelContext& context);
+// Returns the `block` that keeps the links of a job of this shape busy. Pure.
+[[nodiscard]] base::Bytes default_block(const JobShape& shape);
 
-// How many of the shape's slices a vector is cut into, of so many bytes as they travel: a short one
-// is not worth a message from every rank. Pure.
+// Returns how many of the shape's slices a vector is cut into that has so many bytes as they
+// travel: a short one is not worth a message from every rank. Pure.
 [[nodiscard]] std::int32_t slices_for(base::Bytes on_wire, const JobShape& shape);
 
-// Chunk r of `blocks` is the block of rank r; chunk h of the result those of host h's ranks, one
-// after another.
+// Groups blocks by host: chunk r of `blocks` is the block of rank r, and chunk h of the result has
+// those of host h's ranks, one after another. The result refers to the same memory.
 [[nodiscard]] fusion::FusedView by_host(const JobShape& shape, const fusion::FusedView& blocks);
 
 }  // namespace ronde::collectives

@@ -15,14 +15,14 @@ base::Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leader
   for (std::size_t index = 0; index < leaders.size(); ++index) {
     const auto rank = narrow<std::int32_t>(index);
     const std::int32_t leader = leaders[index];
-    // Whoever says that it is led by another one must find that other leading itself.
+    // The leader that a rank reports must report itself as its leader.
     const bool known =
         leader >= 0 && leader <= rank && leaders[narrow<std::size_t>(leader)] == leader;
     if (!known) {
       return base::Status::error(base::Code::kInternal,
-                                 "rank " + std::to_string(rank) + " says that rank " +
+                                 "rank " + std::to_string(rank) + " reports that rank " +
                                      std::to_string(leader) +
-                                     " is the first of its host, and that one does not");
+                                     " is the first of its host, which that rank does not");
     }
     if (leader == rank) shape.ranks_of_.emplace_back();
     const std::int32_t host = leader == rank ? narrow<std::int32_t>(shape.ranks_of_.size()) - 1

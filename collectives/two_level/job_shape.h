@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape of a job: which ranks share a host. It decides which algorithm moves the data and, with
-// the tensor itself, the bits of every result (the order rule). Pure.
+// The shape of a job: which ranks share a host. The shape decides which algorithm moves the data
+// and, with the tensor itself, the bits of every result (the order rule). Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace ronde::collectives {
 // Thread safety: a value.
 class JobShape {
  public:
-  // leaders[r] is the lowest rank on the host of rank r. An error says which rank's word does not
-  // fit the others.
+  // leaders[r] is the lowest rank on the host of rank r. The error names a rank whose leader does
+  // not fit those of the others.
   static base::Result<JobShape> of_leaders(std::span<const std::int32_t> leaders);
   static JobShape one_host(std::int32_t ranks);
 
@@ -30,15 +30,16 @@ class JobShape {
 
   [[nodiscard]] std::int32_t host_of(std::int32_t rank) const;
   [[nodiscard]] std::int32_t position_of(std::int32_t rank) const;
-  // Ascending; never empty.
+  // The ranks of a host, ascending and never empty; valid while this object lives.
   [[nodiscard]] std::span<const std::int32_t> ranks_of(std::int32_t host) const;
   [[nodiscard]] std::int32_t leader_of(std::int32_t host) const { return ranks_of(host).front(); }
 
-  // How many ranks of every host drive the link to the others, each with a slice of its own: as
+  // The number of ranks of every host that send to the others, each with a slice of its own: as
   // many as the smallest host has.
   [[nodiscard]] std::int32_t slices() const;
 
-  // What hosts are called in texts, by host; they decide nothing. Without names they are numbered.
+  // Sets the names of hosts in texts, by host; they decide nothing. Without names the texts have
+  // numbers.
   void set_host_names(std::vector<std::string> names) { names_ = std::move(names); }
   [[nodiscard]] std::string host_name(std::int32_t host) const;
 

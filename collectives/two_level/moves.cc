@@ -19,21 +19,22 @@ namespace {
 using fusion::FusedView;
 using fusion::ViewPart;
 
-// Who speaks for a host when `root` gives: itself, and elsewhere the leader.
-std::int32_t speaker_of(const JobShape& shape, std::int32_t host, std::int32_t root) {
+// The rank that sends or receives between hosts for its host: the root, and elsewhere the leader.
+std::int32_t representative_of(const JobShape& shape, std::int32_t host, std::int32_t root) {
   return shape.host_of(root) == host ? root : shape.leader_of(host);
 }
 
-std::vector<int> speakers(const JobShape& shape, std::int32_t root) {
+std::vector<int> representatives(const JobShape& shape, std::int32_t root) {
   std::vector<int> members;
   members.reserve(base::narrow<std::size_t>(shape.hosts()));
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
-    members.push_back(speaker_of(shape, host, root));
+    members.push_back(representative_of(shape, host, root));
   }
   return members;
 }
 
-// B brings a block to each host's speaker, and C from there to the host.
+// Phase B brings a block to each host's representative, and phase C from there to the other ranks
+// of the host.
 class TwoLevelBroadcast final : public TwoLevelPhases {
  public:
   TwoLevelBroadcast(const TwoLevelContext& context, Transport& all, FusedView view,
@@ -43,8 +44,10 @@ class TwoLevelBroadcast final : public TwoLevelPhases {
         view_(std::move(view)),
         plan_(std::move(plan)),
         root_(root),
-        speaker_(speaker_of(context.shape, context.shape.host_of(context.rank), root)) {
-    if (speaker_ == context.rank) between_.emplace(all, speakers(context.shape, root));
+        representative_(
+            representative_of(context.shape, context.shape.host_of(context.rank), root)) {
+    if (representative_ == context.rank)
+      between_.emplace(all, representatives(context.shape, root));
   }
 
  private:
@@ -56,10 +59,10 @@ class TwoLevelBroadcast final : public TwoLevelPhases {
   }
   Phase after(std::int64_t block) override {
     if (context_.slots.ranks() == 1) return nothing();
-    const bool passes_on = context_.rank == speaker_ && context_.rank != root_;
+    const bool passes_on = context_.rank == representative_ && context_.rank != root_;
     return in_host_broadcast(context_.slots,
                              passes_on ? part(block).with_outputs_as_inputs() : part(block),
-                             context_.shape.position_of(speaker_), context_.tuning);
+                             context_.shape.position_of(representative_), context_.tuning);
   }
   [[nodiscard]] FusedView part(std::int64_t block) const {
     return FusedView::of_parts(view_, {plan_.parts(block, 0)});
@@ -69,12 +72,13 @@ class TwoLevelBroadcast final : public TwoLevelPhases {
   const FusedView view_;
   const BlockPlan plan_;
   const std::int32_t root_;
-  const std::int32_t speaker_;
+  const std::int32_t representative_;
   std::optional<GroupTransport> between_;
 };
 
-// What the ranks of each host give, one after another, is a chunk. With the first block, A brings
-// what this host gives into all outputs here; from there B takes it, and C what came.
+// A chunk has the blocks of a host's ranks, one after another. With the first block, phase A brings
+// this host's chunk into all outputs on this host. Phase B sends it from there, and phase C copies
+// the chunks that phase B received.
 class TwoLevelAllgather final : public TwoLevelPhases {
  public:
   TwoLevelAllgather(const TwoLevelContext& context, FusedView blocks, const FusedView& hosts,
@@ -117,8 +121,8 @@ class TwoLevelAllgather final : public TwoLevelPhases {
 
   const TwoLevelContext context_;
   const std::int32_t host_;
-  const FusedView blocks_;   // chunk r is what rank r gives
-  const FusedView outputs_;  // chunk h is what host h gives, where it arrives
+  const FusedView blocks_;   // chunk r is the block of rank r
+  const FusedView outputs_;  // chunk h has the blocks of host h's ranks, in the outputs
   const BlockPlan plan_;
 };
 
@@ -142,7 +146,7 @@ class TwoLevelBarrier final : public TwoLevelPhases {
 std::unique_ptr<Collective> two_level_broadcast(const TwoLevelContext& context, Transport& all,
                                                 FusedView view, std::int32_t root, int first_tag) {
   base::check_eq(view.chunks(), 1, "two_level_broadcast: one chunk");
-  BlockPlan plan(view, 1, block_of(context));
+  BlockPlan plan(view, 1, context.block);
   return std::make_unique<TwoLevelBroadcast>(context, all, std::move(view), root, std::move(plan),
                                              first_tag);
 }
@@ -154,7 +158,7 @@ std::unique_ptr<Collective> two_level_allgather(const TwoLevelContext& context, 
   FusedView all = FusedView::of_chunks(dtype, blocks);
   base::check_eq(all.chunks(), shape.ranks(), "two_level_allgather: a block of each rank");
   const FusedView hosts = by_host(shape, all);
-  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), block_of(context));
+  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), context.block);
   return std::make_unique<TwoLevelAllgather>(context, std::move(all), hosts, std::move(plan),
                                              first_tag);
 }

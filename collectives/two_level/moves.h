@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves bytes in a job of several hosts without arithmetic: between the hosts as messages, so
-// that every byte comes to every host once, and inside them over the slots of the board, in blocks
-// (two_level/phases.h).
+// The collectives that move bytes in a job of several hosts without arithmetic: between the hosts
+// as messages, so that every byte comes to every host once, and inside them over the slots of the
+// board, in blocks (two_level/phases.h). Tensors and what the context refers to must outlive them.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ namespace ronde::collectives {
                                                               fusion::FusedView view,
                                                               std::int32_t root, int first_tag);
 
-// blocks[r] is what rank r gives: with an output everywhere, and an input on rank r. They may
-// differ in length. Between the hosts, the i-th ranks carry slice i of what each host gives, in a
-// ring.
+// blocks[r] is the block of rank r: with an output on every rank, and an input on rank r. Blocks
+// may differ in length. Between the hosts, the i-th ranks send slice i of each host's blocks around
+// a ring.
 [[nodiscard]] std::unique_ptr<Collective> two_level_allgather(
     const TwoLevelContext& context, base::DType dtype, const std::vector<base::TensorView>& blocks,
     int first_tag);
 
-// Done when every rank has begun it: the ranks of each host, then the leaders, then the hosts hear
-// of it.
+// It is done when every rank has begun it: first the ranks of each host wait for each other, then
+// the leaders, and then the leaders release the ranks of their hosts.
 [[nodiscard]] std::unique_ptr<Collective> two_level_barrier(const TwoLevelContext& context,
                                                             int first_tag);
 

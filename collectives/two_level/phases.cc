@@ -55,8 +55,8 @@ Result<bool> TwoLevelPhases::step_in_host() {
   return true;
 }
 
-// Making a collective of the host takes the next windows of the slots: so only when the one before
-// is over.
+// A collective inside the host takes the next windows of the slots when it is made, so it is made
+// only when the one before it has finished.
 Result<bool> TwoLevelPhases::begin_in_host() {
   const bool sums = next_is_before();
   if (!sums && across_of(after_) != nullptr) return false;

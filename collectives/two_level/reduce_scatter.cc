@@ -21,13 +21,13 @@ class TwoLevelReduceScatter final : public TwoLevelReduction {
 
  private:
   Phase across(std::int64_t block) override {
-    if (!drives()) return nothing();
+    if (!has_slice()) return nothing();
     return reduce_scatter_between(algorithm(), *context().across, context().workspace,
                                   sums_of_host(block), across_hosts(), context().shape.ranks(),
                                   context().segment, tag_of(block));
   }
 
-  // Of the view only what this host's ranks get, and there only this rank's block has an output.
+  // Phase C passes on this host's chunk alone, in which only this rank's block has an output.
   Phase after(std::int64_t block) override {
     const std::int32_t here = context().shape.host_of(context().rank);
     auto parts = plan().parts_by_position(block, context().slots.ranks());
@@ -40,10 +40,10 @@ class TwoLevelReduceScatter final : public TwoLevelReduction {
                              context().tuning);
   }
 
-  // Where B leaves the sum of this rank's slice.
+  // The place where phase B leaves the sum of this rank's slice.
   [[nodiscard]] const std::byte* own_sum(std::int64_t block, std::int32_t here) const {
     const std::byte* at = memory_of(block);
-    for (int chunk = 0; chunk < here && drives(); ++chunk) {
+    for (int chunk = 0; chunk < here && has_slice(); ++chunk) {
       at += plan().part(block, context().slots.rank(), chunk).length();
     }
     return at;
@@ -62,7 +62,7 @@ std::unique_ptr<Collective> two_level_reduce_scatter(const TwoLevelContext& cont
   const Algorithm algorithm =
       context.algorithm.value_or(choose_scatter_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(context));
+    BlockPlan plan(view, slices_for(bytes, shape), context.block);
     return std::make_unique<TwoLevelReduceScatter>(context, std::move(view), reduction, algorithm,
                                                    std::move(plan), first_tag);
   }

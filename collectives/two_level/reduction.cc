@@ -17,7 +17,7 @@ using base::Bytes;
 using base::Status;
 using fusion::FusedView;
 
-// What the ranks of a host do, which is not the end of it.
+// The reduction inside a host: sums without what is applied to the whole result.
 Reduction in_host(Reduction reduction) {
   if (reduction.op == base::ReduceOp::kAverage) reduction.op = base::ReduceOp::kSum;
   reduction.postscale = 1.0;
@@ -49,13 +49,13 @@ TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView v
       memory_(context.workspace) {}
 
 Status TwoLevelReduction::open() {
-  if (!drives()) return {};
+  if (!has_slice()) return {};
   base::check(context_.across != nullptr && context_.across->size() == context_.shape.hosts(),
               "TwoLevelReduction: one rank of each host");
   const std::int64_t blocks = std::min(kBlocks, plan_.blocks());
   RONDE_RETURN_IF_ERROR(
       memory_.acquire(*context_.across, Bytes(blocks * plan_.slice_bytes().value())));
-  memory_.nothing_points_here();  // requests point at the segments of phase B
+  memory_.mark_unreferenced();  // requests point at the segments of phase B, never here
   return {};
 }
 
@@ -69,7 +69,7 @@ TwoLevelPhases::Phase TwoLevelReduction::before(std::int64_t block) {
 }
 
 std::byte* TwoLevelReduction::memory_of(std::int64_t block) const {
-  return drives() ? memory_.memory() + block % kBlocks * plan_.slice_bytes().value() : nullptr;
+  return has_slice() ? memory_.memory() + block % kBlocks * plan_.slice_bytes().value() : nullptr;
 }
 
 FusedView TwoLevelReduction::sums_of_host(std::int64_t block) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reductions of a job over several hosts share: phase A, which sums inside each host, and
+// The base of the reductions of a job over several hosts: phase A, which sums inside each host, and
 // the engine memory that phase B reduces in place and phase C reads.
 #pragma once
 
@@ -19,13 +19,15 @@
 
 namespace ronde::collectives {
 
-// What the bytes of the view take on the line.
+// Returns how many bytes the view takes on the wire. Pure.
 [[nodiscard]] base::Bytes bytes_on_wire(const fusion::FusedView& view, const Reduction& reduction);
 
+// It owns the sums of this host, in a block of the context's workspace.
+//
 // Thread safety: one thread at a time (whoever has the agent's role).
 class TwoLevelReduction : public TwoLevelPhases {
  public:
-  // The view, which the plan is of, has a chunk for each host; the algorithm is for phase B.
+  // The view, which the plan cuts, has a chunk for each host; the algorithm is for phase B.
   TwoLevelReduction(const TwoLevelContext& context, fusion::FusedView view,
                     const Reduction& reduction, Algorithm algorithm, BlockPlan plan, int first_tag);
 
@@ -34,17 +36,17 @@ class TwoLevelReduction : public TwoLevelPhases {
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
   [[nodiscard]] const BlockPlan& plan() const { return plan_; }
   [[nodiscard]] Algorithm algorithm() const { return algorithm_; }
-  // What the hosts do with their sums: the scaling before is done.
+  // The reduction of the hosts' sums, without the prescale, which phase A has applied.
   [[nodiscard]] const Reduction& across_hosts() const { return across_hosts_; }
 
-  // Whether this rank has a slice.
-  [[nodiscard]] bool drives() const { return context_.slots.rank() < plan_.slices(); }
-  // Where this rank's slice of a block lies, chunk after chunk; nullptr where it has none.
+  // Tells whether this rank has a slice.
+  [[nodiscard]] bool has_slice() const { return context_.slots.rank() < plan_.slices(); }
+  // The memory of this rank's slice of a block, chunk after chunk; nullptr where it has none.
   [[nodiscard]] std::byte* memory_of(std::int64_t block) const;
-  // That slice: what this host adds up to, in place, with a chunk for each host.
+  // A view of that memory: the sums of this host, in place, with a chunk for each host.
   [[nodiscard]] fusion::FusedView sums_of_host(std::int64_t block) const;
-  // The slices of a block whose A has begun and whose C is not over: by position, in the user's
-  // tensors.
+  // The slices of a block whose A has begun and whose C has not finished: by position, in the
+  // user's tensors.
   [[nodiscard]] const fusion::FusedView& slices(std::int64_t block) const {
     return slices_[static_cast<std::size_t>(block % kBlocks)];
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuda/trainer_math.cc, where the build has no CUDA.
+// Replaces cuda/trainer_math.cc in builds without CUDA.
 #include "examples/gpu/no_device.h"
 #include "examples/gpu/trainer_math.h"
 

@@ -11,7 +11,7 @@ class NoDevice : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a build without CUDA says.
+// The reason in a build without CUDA.
 inline constexpr const char* kNoCudaInBuild =
     "this build has no CUDA: configure with the preset cuda";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of training on a GPU. Free of CUDA's types: builds without CUDA have it too
-// (no_cuda_trainer_math.cc).
+// The arithmetic of training on a GPU. This header has no types of CUDA: builds without CUDA use it
+// too (no_cuda_trainer_math.cc).
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace ronde::examples {
 
-// Takes a device for this process, before there is an engine, which then takes the same. Throws
-// NoDevice.
+// Takes a device for this process; call it before the engine opens, which then takes the same one.
+// Throws NoDevice.
 [[nodiscard]] std::unique_ptr<trainer::DeviceMath> open_cuda_math();
 
 }  // namespace ronde::examples

@@ -45,13 +45,13 @@ using ronde::perf::Options;
 using ronde::perf::Results;
 using ronde::perf::UsageError;
 
-// The rank as mpirun tells it, before there is an engine to ask.
+// Returns the rank that mpirun put into the environment, for use before an engine opens.
 std::string rank_of_environment() {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   return rank == nullptr ? "" : rank;
 }
 
-// One write for the whole line, so that the lines of ranks do not mix.
+// Writes the whole line at once, so that the lines of ranks do not mix.
 void print_error(const std::string& rank, const std::string& message) {
   std::cout << std::flush;
   const std::string where = rank.empty() ? "ronde-perf: " : "ronde-perf: rank " + rank + ": ";
@@ -59,14 +59,14 @@ void print_error(const std::string& rank, const std::string& message) {
   std::fflush(stderr);
 }
 
-// Destructors could wait for a rank that is dead.
+// Ends the process without destructors, which could wait for a rank that is dead.
 [[noreturn]] void exit_now(int code) {
   std::cout << std::flush;
   std::fflush(nullptr);
   std::_Exit(code);
 }
 
-// An error that all ranks have is rank 0's to print: mpirun ends the others while they wait here.
+// Rank 0 prints an error that all ranks have: mpirun ends the others while they wait here.
 [[noreturn]] void refuse(const std::string& message) {
   const std::string rank = rank_of_environment();
   const bool others_first = !rank.empty() && rank != "0";
@@ -94,7 +94,7 @@ std::string date() {
   return text.data();
 }
 
-// Collective.
+// Describes the machine, with facts of all ranks. Collective.
 Machine describe_machine(Engine& engine, const ronde::perf::Device& device,
                          const ronde::perf::MpiPeers* peers) {
   Machine machine;
@@ -139,7 +139,7 @@ void require_same_command(Engine& engine, const Options& options) {
   }
 }
 
-// What is written at the end.
+// The files that are written at the end.
 struct Files {
   explicit Files(const Options& options) : json(options.json), csv(options.csv), svg(options.svg) {}
   ronde::perf::OutputFile json;
@@ -147,7 +147,7 @@ struct Files {
   ronde::perf::OutputFile svg;
 };
 
-// The exit code of the comparison.
+// Compares with --baseline; returns the exit code.
 int compare_with_baseline(const std::vector<ronde::perf::Summary>& before, const Results& results,
                           const Options& options, std::ostream& out) {
   const ronde::perf::Comparison comparison =
@@ -163,7 +163,7 @@ int compare_with_baseline(const std::vector<ronde::perf::Summary>& before, const
   return comparison.worse.empty() ? 0 : kWorse;
 }
 
-// The exit code for all ranks.
+// Writes the report; returns the exit code for all ranks.
 int report(const Results& results, const Options& options, const Machine& machine,
            const Files& files, const ronde::perf::Baseline& before, std::ostream& table) {
   files.json.write([&](std::ostream& out) {
@@ -219,7 +219,7 @@ int run(const Options& options) {
   for (const std::string& name : options.against) {
     if (name == "mpi" || name == "mpi-best") mpi.push_back(name);
   }
-  // Both before the engine, which then has the same device, and shares this program's MPI.
+  // Both come before the engine, which then takes the same device, and shares this program's MPI.
   const std::unique_ptr<ronde::perf::Device> device =
       options.device == "cuda" ? ronde::perf::open_cuda_device()
                                : ronde::perf::make_host_device(options.on_board);
@@ -259,7 +259,7 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     refuse(error.what());
   } catch (const ronde::Error& error) {
-    // Of opening the engine. The settings are the same for all ranks, or all know that they differ.
+    // The engine did not open: settings are wrong on all ranks, or all ranks know that they differ.
     if (error.status() == RONDE_INVALID_ARGUMENT || error.status() == RONDE_MISMATCH) {
       refuse(error.what());
     }

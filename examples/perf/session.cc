@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See session.h.
+// Which cases are measured, with which memory, and which contenders are left out.
 #include "examples/perf/session.h"
 
 #include <algorithm>
@@ -33,13 +33,13 @@ Task task_for(const Case& shape, const Buffers& buffers) {
   task.device = &buffers.device();
   task.output = shape.in_place ? buffers.first() : buffers.second();
   if (shape.in_place && shape.operation == Operation::kReduceScatter) {
-    // In place is where its own block of the input lies.
+    // In place, the output is the rank's own block of the input.
     task.output += static_cast<std::size_t>(shape.rank) * shape.count * shape.dtype->size;
   }
   return task;
 }
 
-// The gradients behind each other, each at the start of a cache line, as allocators place them.
+// Places the gradients one after another, each at the start of a cache line, as allocators do.
 std::vector<Place> places_of(const std::string& model, const DType& dtype) {
   const std::size_t line = 64 / dtype.size;
   std::vector<Place> places;
@@ -81,14 +81,14 @@ Results Session::run() {
   const bool reduced = reduces(options_.operation);
   for (const DType* dtype : options_.dtypes) {
     for (const Op* op : options_.ops) {
-      if (reduced && !valid(*dtype, *op)) continue;  // "all" names more than there is
+      if (reduced && !valid(*dtype, *op)) continue;  // "all" names ops that this dtype lacks
       if (reduced && options_.device == "cuda" && !valid_on_gpu(*dtype, *op)) continue;
       if (options_.operation == Operation::kModel) {
         run_model(*dtype, *op);
       } else {
         run_sizes(*dtype, *op);
       }
-      if (!reduced) break;  // one of the ops stands for all
+      if (!reduced) break;  // the op does not matter
     }
   }
   if (table_ != nullptr) write_table_foot(*table_, results_.summaries);
@@ -98,7 +98,7 @@ Results Session::run() {
 void Session::run_sizes(const DType& dtype, const Op& op) {
   const std::vector<std::size_t> sizes = sizes_of(options_);
   std::vector<Case> cases;
-  std::size_t longest = 64;  // a result always has an address
+  std::size_t longest = 64;  // even an empty result needs an address
   for (const std::size_t size : sizes) {
     Case shape = make_case(options_.operation, dtype, op, size, options_.root, engine_.rank(),
                            engine_.size());

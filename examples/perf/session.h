@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank does from its engine's start to the report: the list of things to measure.
+// What one rank does between the start of its engine and the report: it measures case after case.
 #pragma once
 
 #include <cstddef>
@@ -37,11 +37,11 @@ class Session {
  private:
   void run_sizes(const DType& dtype, const Op& op);
   void run_model(const DType& dtype, const Op& op);
-  // Collective; fails on every rank if it fails on one.
+  // Allocates the buffers. Collective; fails on every rank if it fails on one.
   [[nodiscard]] std::unique_ptr<Buffers> take_memory(std::size_t bytes);
-  // Measures the contenders that can do this.
+  // Measures the contenders that can do this case.
   void run_case(const Case& shape, const Pattern& pattern, const Buffers& buffers);
-  // Names, once, what was asked for and is not measured.
+  // Prints, once, which contenders of --against are not measured, and why.
   void note_absent(const Case& shape, const std::vector<Summary>& rows);
   [[nodiscard]] std::vector<Summary> measure(const Key& key, const std::vector<Entry>& entries);
 
@@ -52,7 +52,7 @@ class Session {
   std::ostream* table_;
   std::vector<std::unique_ptr<Contender>> contenders_;  // Ronde first
   std::unique_ptr<Contender> one_by_one_;
-  std::set<std::string> notes_;  // that were printed
+  std::set<std::string> notes_;  // those that were printed
   Results results_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsing and checking flags: see command_line.h.
+// How Boost.Program_options is set up, and how each kind of value is checked.
 #include "examples/support/command_line.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-// The whole text as a number.
+// Reads the whole text as a number.
 template <typename Number>
 bool parse_number(const std::string& text, Number& number) {
   const char* end = text.data() + text.size();
@@ -41,7 +41,7 @@ bool CommandLine::parse(int argc, const char* const* argv) {
                           po::value(&flag.value)->default_value(flag.value)->value_name("VALUE"),
                           flag.help.c_str());
   }
-  // Whole names only: an abbreviation would change its meaning when a flag is added.
+  // Only whole names are allowed: an abbreviation would change its meaning when a flag is added.
   constexpr int kStyle = po::command_line_style::allow_long |
                          po::command_line_style::long_allow_adjacent |
                          po::command_line_style::long_allow_next;

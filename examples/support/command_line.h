@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of an example program: parsed with Boost.Program_options, checked here. Boost converts
-// "-1" to an unsigned number and "nan" to a floating one without a word; values stay text until
-// they are checked, so that each error names the flag, the value and what is valid.
+// "-1" to an unsigned number and "nan" to a floating one silently; values stay text until they are
+// checked, so that each error names the flag, the value and what is valid.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ronde::examples {
 
-// The user started the program in a wrong way: exit code 2.
+// An error of the user's command line: exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,10 +26,10 @@ class CommandLine {
 
   void add_flag(const std::string& name, const std::string& default_value, const std::string& help);
 
-  // False: --help was given and has been answered. Throws UsageError.
+  // Returns false if --help was given, whose text it has printed. Throws UsageError.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
 
-  // The value of a flag; throw UsageError when it is not valid.
+  // These return the value of a flag, and throw UsageError if it is not valid.
   [[nodiscard]] std::string text(const std::string& name) const;
   [[nodiscard]] std::string choice(const std::string& name,
                                    const std::vector<std::string>& choices) const;
@@ -39,7 +39,7 @@ class CommandLine {
   [[nodiscard]] double real(const std::string& name, const std::function<bool(double)>& valid,
                             const std::string& range) const;
 
-  // The program's name and all flags with their values, to compare them between ranks.
+  // Returns the program's name and all flags with their values, to compare them between ranks.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> flags() const;
 
   [[nodiscard]] const std::string& program() const noexcept { return program_; }

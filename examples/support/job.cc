@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job: see job.h.
+// Which rank prints an error, and in which order the ranks end.
 #include "examples/support/job.h"
 
 #include <fcntl.h>
@@ -18,13 +18,14 @@ namespace ronde::examples {
 
 namespace {
 
-// The rank as mpirun tells it, before there is an engine to ask. Empty without mpirun.
+// Returns the rank that mpirun put into the environment, for use before an engine opens. Empty
+// without mpirun.
 std::string rank_of_environment() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   return rank == nullptr ? "" : rank;
 }
 
-// One write for the whole line, so that the lines of ranks do not mix.
+// Writes the whole line at once, so that the lines of ranks do not mix.
 void print_error(const std::string& name, const std::string& rank, const std::string& message) {
   std::fflush(stdout);
   const std::string where = rank.empty() ? ": " : ": rank " + rank + ": ";
@@ -48,7 +49,7 @@ int fail_before_job(const std::string& name, const std::string& message, int cod
   return code;
 }
 
-// Every rank is here with the same error. None leaves before all have printed: mpirun kills the
+// Every rank calls this with the same error. None leaves before all have printed: mpirun kills the
 // rest of a job when the first rank fails.
 [[noreturn]] void fail_together(const std::string& name, Engine& engine, int rank,
                                 const trainer::AgreedError& error) {
@@ -95,7 +96,7 @@ void run_rank(const std::string& name, const trainer::Flags& flags,
 bool stderr_is_terminal() {
   if (isatty(STDERR_FILENO) != 0) return true;
   if (rank_of_environment().empty()) return false;
-  // Started by mpirun, the parent process: what it forwards ends where its own standard error does.
+  // The parent process is mpirun, which forwards to its own standard error.
   const std::string forwarded = "/proc/" + std::to_string(getppid()) + "/fd/2";
   const int descriptor = open(forwarded.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   if (descriptor < 0) return false;

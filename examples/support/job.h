@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an example program runs as one rank of a job: who prints an error, and how the process ends.
+// How an example program runs as one rank of a job: which rank prints an error, and how the process
+// ends.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
 // Runs `program`, which parses its flags and so forth, and turns an exception into a message and an
-// exit code: 2 for a UsageError, otherwise 1. For what fails before the ranks know each other.
+// exit code: 2 for a UsageError, otherwise 1. It is for errors before the ranks know each other.
 int run_program(const std::string& name, const std::function<void()>& program);
 
 // Runs the part of a program that works with the other ranks, on an engine of its own, after
@@ -24,7 +25,7 @@ int run_program(const std::string& name, const std::function<void()>& program);
 void run_rank(const std::string& name, const trainer::Flags& flags,
               const std::function<void(Engine&)>& work);
 
-// Standard error, as far as it ends at a person's terminal (mpirun forwards it through a pipe).
+// Whether standard error ends at a person's terminal (mpirun forwards it through a pipe).
 bool stderr_is_terminal();
 
 }  // namespace ronde::examples

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pack kernel: see pack.cuh.
+// The pack kernel and its launches; the only CUDA source of this layer.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -14,10 +14,10 @@ namespace ronde::fusion::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr std::int64_t kTileBytes = 32 << 10;  // of what is read
+constexpr std::int64_t kTileBytes = 32 << 10;  // of the input
 constexpr int kBlocksPerMultiprocessor = 4;
 
-// A kernel's parameters may have 32,764 bytes.
+// All of this is passed as a parameter of the kernel; parameters may have 32,764 bytes.
 struct Pieces {
   const void* from[kMostPieces];
   void* to[kMostPieces];
@@ -27,7 +27,8 @@ struct Pieces {
 };
 static_assert(sizeof(Pieces) + 64 <= 32764, "the pieces fit the parameters of a kernel");
 
-// Vectors of 16 bytes, read once and written once: neither is worth a place in the caches.
+// These move vectors of 16 bytes, each read once and written once, so that neither takes a place in
+// the caches.
 __device__ uint4 load_once(const uint4* from) {
   uint4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -43,7 +44,7 @@ __device__ void copy_words(const void* from, void* to, std::int64_t words) {
   for (std::int64_t i = threadIdx.x; i < words; i += kThreads) target[i] = source[i];
 }
 
-// The bytes before the next multiple of 16 are copied one by one; then vectors, if both ends allow.
+// Copies the bytes before the next multiple of 16 one by one, then vectors, if both ends allow.
 __device__ void copy_tile(const void* from, void* to, std::int64_t bytes) {
   const auto source = reinterpret_cast<std::uintptr_t>(from);
   const auto target = reinterpret_cast<std::uintptr_t>(to);
@@ -110,7 +111,8 @@ __device__ void convert_tile(const From* from, To* to, std::int64_t elements, Wi
   }
 }
 
-// One tile after the other, each by a whole block. `visit` gets its two ends and its elements.
+// Visits one tile after the other, each with a whole block. `visit` gets its two ends and its
+// elements.
 template <class Visit>
 __device__ void for_each_tile(const Pieces& pieces, std::int64_t from_size, std::int64_t to_size,
                               std::int64_t tile_elements, Visit visit) {

@@ -12,9 +12,9 @@
 
 namespace ronde::fusion::cuda {
 
-// What happens to every element: read as `from`, multiplied by `scale` in f32 (f64 for f64) if it
-// is not 1, and rounded to `to`. Either the types are equal, or one is f32 and the other f16 or
-// bf16. Types that are neither are copied and refuse a scale.
+// What happens to every element: it is read as `from`, multiplied by `scale` in f32 (f64 for f64)
+// if that is not 1, and rounded to `to`. Either the types are equal, or one is f32 and the other
+// f16 or bf16. Types that are neither are copied and refuse a scale.
 struct PackKind {
   base::DType from = base::DType::kF32;
   base::DType to = base::DType::kF32;
@@ -23,7 +23,8 @@ struct PackKind {
 
 // Puts the copies into the stream: as many launches as the parameters of a kernel have room for
 // pieces (one for up to kMostPieces). Memory may have any alignment that its type allows.
-// `multiprocessors`: of the device. cudaErrorInvalidValue: a kind that does not exist.
+// `multiprocessors` is the device's number of them. Returns cudaErrorInvalidValue for a kind that
+// does not exist.
 inline constexpr int kMostPieces = 1000;
 cudaError_t pack(std::span<const PackPiece> pieces, const PackKind& kind, int multiprocessors,
                  cudaStream_t stream);

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The role of driving the agent: how it is taken, left, granted and slept without. Everything that
-// decides whether a thread sleeps is in this file. It is a template over its environment (the
-// atomics, the mutex, the clock, the ways to sleep): production is in agent_runner.cc; the test
-// runs the same text in a model and visits every interleaving, delayed stores included.
+// The role of driving the agent: how a thread takes, leaves or is granted it, and sleeps without
+// it. Everything that decides whether a thread sleeps is in this file. It is a template over its
+// environment (the atomics, the mutex, the clock, how to sleep), whose real one is in
+// agent_runner.cc; the test runs the same text in a model and visits every interleaving, delayed
+// stores included.
 //
 // The words, and who may change them:
 // - role: free or held. Taken by a compare-and-swap; freed by the holder alone.
-// - armed: the doorbell's flag. 1: whoever rings must wake the background thread. Set by the thread
-//   that leaves, just after the role became free, and cleared by the one that takes it or is about
-//   to (hush).
-// - rings and posts: what came; rings of the doorbell, posts of threads that drive the agent next.
-// - seen: rings + posts as the holder read them before it last looked at everything.
+// - armed: the doorbell's flag. 1: a poster that rings must wake the background thread. Set by the
+//   thread that leaves, just after the role became free, and cleared by the one that takes it or is
+//   about to (disarm).
+// - rings and posts: counts of new work; rings of the doorbell, posts of threads that drive next.
+// - seen: rings + posts as the holder read them before its last look at everything.
 // - sleep_until: when the background thread wakes up by itself.
 // - node.state of one thread in wait(): running, parked (asleep, or about to be), granted, woken. A
 //   parked node is in the list; its state changes only under the mutex, so that "was it still there
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
-// - completion: pending, awaited (somebody may be asleep for it), done.
-// - asked: whether peers that move work in flight along must ring. A note of the holder to itself;
-//   what the peers read is the agent's business (Agent::want_rings).
+// - completion: pending, awaited (a thread may be asleep for it), done.
+// - asked: whether peers that move work in flight along must ring. Only the holder uses it; the
+// word
+//   that the peers read belongs to the agent (Agent::want_rings).
 //
-// Why nobody sleeps for ever. The words (but `seen`, a note of the holder to itself) are seq_cst,
+// Why no thread sleeps for ever. The words (but `seen`, which only the holder uses) are seq_cst,
 // and both sides write their own before they read the other's:
 // - poster:      rings += 1;            then wakes if armed
 //   leaver:      role = free; armed = 1; then rings != seen?
@@ -31,10 +33,10 @@
 //   holder:      asks for rings;        then looks once more, and only then sleeps or leaves
 // - background:  sleep_until = never;   then takes the role
 //   leaver:      role = free;           then is sleep_until too late for the agent's timers?
-// A role that is held never rests on a sleeper: a driver that goes to sleep frees it, and a thread
-// that is granted it is woken. A bell that somebody disarmed is armed again: whoever was woken for
-// it took the role, or found it held by a thread that arms after it has left. So the role is held
-// by a thread that runs, or the bell is armed, or somebody is about to arm it and look again.
+// A sleeper never holds the role: a driver that goes to sleep frees it, and a thread that is
+// granted it is woken. A bell that was disarmed is armed again: the thread that was woken for it
+// took the role, or found it held by a thread that arms after it has left. So the role is held by a
+// thread that runs, or the bell is armed, or a thread is about to arm it and look again.
 #pragma once
 
 #include <atomic>
@@ -49,9 +51,11 @@ struct RoleWords {
   enum Role : std::uint32_t { kFree = 0, kHeld = 1 };
   enum Node : std::uint32_t { kRunning = 0, kParked = 1, kGranted = 2, kWoken = 3 };
   enum Completion : std::uint32_t { kPending = 0, kAwaited = 1, kDone = 2 };
-  // Who watches before it sleeps: the driver, a waiter while another thread drives, the background.
+  // A thread that watches before it sleeps: the driver, a waiter while another thread drives, or
+  // the background thread.
   enum class Watcher { kDriver, kBystander, kBackground };
-  // Places in the loops, for the model: nothing but the place and its number lives on there.
+  // Places in the loops, for the model: there a thread's state is the place and its number, nothing
+  // else.
   enum class Place { kWait, kDrive, kBystand, kPark, kSleep, kLeave, kTurn, kBackground };
 };
 
@@ -60,12 +64,13 @@ struct RoleWords {
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
-// - do_work(), runnable(), busy(), due(): the agent's; due() is when it must be looked at next
-// - want_rings(bool): the agent's, and asked(): what it was told last
+// - do_work(), runnable(), busy(), due(): the agent's; due() is when do_work() must be called next
+// - want_rings(bool): the agent's, and asked(): its last argument
 // - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
 // - under the mutex: enlist(Node&), remove(Node&), parked_after(Node*): the next parked node of the
 //   list, the first after nullptr, or nullptr; the longest asleep comes first
-// - checkpoint(Place, int): nothing; for the model
+// - checkpoint(Place, int): does nothing; the model uses it
+//
 // Thread safety: any thread may call wait(), complete() and post(); the background thread alone
 // calls background_turn().
 template <typename Env>
@@ -76,35 +81,27 @@ class AgentRole : private RoleWords {
 
   explicit AgentRole(Env& env) : env_(env) {}
 
-  // The calling thread goes into wait() next: until then nobody who rings need wake the background
-  // thread. wait() makes up for it, whatever it finds.
-  void hush() { env_.disarm(); }
+  // The calling thread calls wait() next: until then a ring need not wake the background thread.
+  // wait() arms the bell again or looks, whatever it finds.
+  void disarm() { env_.disarm(); }
 
-  // There is new work, and the calling thread goes into wait() next.
+  // There is new work, and the calling thread calls wait() next.
   void post() { env_.words().posts.fetch_add(1, std::memory_order_seq_cst); }
 
-  // Ends `completion`. It is touched once, by the exchange, and may be gone after that: the
-  // sleepers are found through the list, where its address is only compared.
+  // Sets `completion` to done. The exchange is the only access to it, and it may be destroyed after
+  // that: the sleepers are found through the list, where its address is only compared.
   void complete(Completion& completion) {
     const std::uint32_t before = env_.word(completion).exchange(kDone, std::memory_order_seq_cst);
     if (before != kAwaited) return;
     Lock lock(env_.mutex);
     for (Node* node = env_.parked_after(nullptr); node != nullptr; node = env_.parked_after(node)) {
-      if (node->waits_for(completion)) rouse(*node, kWoken);
-    }
-  }
-
-  // Has every thread that sleeps in wait() look again.
-  void rouse_all() {
-    Lock lock(env_.mutex);
-    for (Node* node = env_.parked_after(nullptr); node != nullptr; node = env_.parked_after(node)) {
-      rouse(*node, kWoken);
+      if (node->waits_for(completion)) wake(*node, kWoken);
     }
   }
 
   bool wait(Completion& completion, Time deadline) {
     if (done(completion)) {
-      pass_by();
+      skip_wait();
       return true;
     }
     Node node(env_, completion);
@@ -117,7 +114,7 @@ class AgentRole : private RoleWords {
           return done(completion);
         }
         const Time due = env_.due();
-        if (!give_up(node, completion)) continue;
+        if (!release_and_park(node, completion)) continue;
         if (fresh()) {
           holder = withdraw(node) || take();
           continue;
@@ -136,7 +133,7 @@ class AgentRole : private RoleWords {
       env_.sleep(node, deadline);
       holder = withdraw(node);
       if (done(completion) || env_.expired(deadline)) {
-        // Granted or not was decided in withdraw(); who has the role leaves it properly.
+        // withdraw() decided whether the role was granted; a thread that has it must leave it.
         if (holder) leave();
         return done(completion);
       }
@@ -145,12 +142,12 @@ class AgentRole : private RoleWords {
   }
 
   // One turn of the background thread: drives until nothing is left to do, and returns until when
-  // it may sleep if nothing wakes it. It hands the role to nobody: it is the one that sleeps for
-  // all.
+  // it may sleep if nothing wakes it. It does not grant the role to a waiter, because it is the
+  // thread that sleeps in place of all.
   Time background_turn() {
     for (;;) {
       env_.checkpoint(Place::kTurn, 0);
-      // Before the take: if it fails, the holder frees the role later and then reads this.
+      // Stored before take(): if that fails, the holder frees the role later and then reads this.
       env_.words().sleep_until.store(Env::kNever, std::memory_order_seq_cst);
       if (!take()) return Env::kNever;  // the holder looks at everything before it leaves
       {
@@ -183,50 +180,52 @@ class AgentRole : private RoleWords {
     if (!env_.words().role.compare_exchange_strong(expected, kHeld, std::memory_order_seq_cst)) {
       return false;
     }
-    // Posters need not wake anybody while somebody looks anyway.
+    // Posters need not wake a thread while this one looks anyway.
     env_.disarm();
     return true;
   }
 
-  // Gives the role to nobody. fresh() must be asked afterwards.
+  // Frees the role. The caller must ask fresh() afterwards.
   void release() {
-    // In this order. Armed while the role is still held, a late poster (one whose ring was seen
-    // long ago) could disarm the bell and wake a background thread that finds the role held and
-    // sleeps again: then the role is free, nobody looks, and the next ring wakes nobody.
+    // The order matters. If the bell were armed while the role is still held, a late poster (one
+    // whose ring was seen long ago) could disarm it and wake a background thread that finds the
+    // role held and sleeps again: then the role is free, no thread looks, and the next ring wakes
+    // none.
     env_.words().role.store(kFree, std::memory_order_seq_cst);
     env_.arm();
   }
 
-  // One look at everything. What comes after the counts are read makes fresh() true.
+  // Looks at everything once. A ring or post after the counts are read makes fresh() true.
   int look() {
     const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
     env_.words().seen.store(came, std::memory_order_relaxed);
     const int amount = env_.do_work();
-    // It goes on, and is watched: a ring would only cost the peers time.
+    // Work goes on, and this thread watches it: a ring would only cost the peers time.
     if (amount > 0 && env_.asked()) env_.want_rings(false);
     return amount;
   }
 
-  // Holder that is about to stop watching. True if work is in flight that could have gone on
-  // without a ring until now: then one more look is due.
+  // Called by a holder that is about to stop watching: asks the peers for rings. True if work is in
+  // flight that could have gone on without a ring until now, so that the holder must look once
+  // more.
   bool listen() {
     if (env_.asked() || !env_.busy()) return false;
     env_.want_rings(true);
     return true;
   }
 
-  // Something came since the holder last looked.
+  // Whether a ring or a post has come since the holder's last look.
   bool rung() {
     const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
     return came != env_.words().seen.load(std::memory_order_relaxed);
   }
 
-  // The same, or something is left over. Asked by a thread that has just freed the role: if another
+  // The same, or whether work is left. Called by a thread that has just freed the role: if another
   // took it meanwhile the answer may be too new, and is then not needed.
   bool fresh() { return rung() || env_.runnable(); }
 
-  // Holder: works until `completion` is done or the deadline has passed (true), or until it is time
-  // to sleep (false). Looks at least once.
+  // Called by the holder: works until `completion` is done or the deadline has passed (true), or
+  // until it is time to sleep (false). Looks at least once.
   bool drive(Completion& completion, Time deadline) {
     for (;;) {
       Watch watch(env_, Watcher::kDriver);
@@ -240,8 +239,8 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Another thread drives, and may be about to finish or to leave: worth a short look before
-  // sleeping.
+  // Called while another thread drives, which may be about to finish or to leave: watches for a
+  // short time before sleeping.
   void stand_by(Completion& completion) {
     Watch watch(env_, Watcher::kBystander);
     while (watch.again(false)) {
@@ -251,26 +250,27 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Of a thread that need not wait after all. A caller of hush() must not leave the bell silent,
-  // nor a caller of post() its work unnoticed; whoever holds the role arms and looks when it
-  // leaves.
-  void pass_by() {
+  // Called by a thread that need not wait after all. If it called disarm(), the bell must be armed
+  // again, and if it called post(), its work must be seen. Where another thread holds the role,
+  // that one arms and looks when it leaves.
+  void skip_wait() {
     if (!env_.armed() && env_.words().role.load(std::memory_order_seq_cst) == kFree) env_.arm();
     if (fresh()) env_.wake_background();
   }
 
-  // Holder whose own work is done or out of time: another thread that waits goes on, or nobody.
+  // Called by a holder whose own work is done or out of time: grants the role to another thread
+  // that waits, or frees it.
   void leave() {
     env_.checkpoint(Place::kLeave, 0);
-    // Other work may be in flight. Once nobody watches it, rings bring the background thread; but
-    // if it moves even now, that takes over at once. And where somebody rang for what was seen
-    // before he did, a look is cheaper than waking it.
+    // Other work may be in flight. Once no thread watches it, rings wake the background thread; but
+    // if the work moves even now, the background thread takes over at once. And where a ring came
+    // for work that an earlier look has seen already, one more look is cheaper than a wake-up.
     const bool moves = (listen() || rung()) && look() > 0;
     const Time due = env_.due();
     {
       Lock lock(env_.mutex);
       if (Node* next = env_.parked_after(nullptr); next != nullptr) {
-        rouse(*next, kGranted);
+        wake(*next, kGranted);
         return;
       }
       release();
@@ -278,9 +278,10 @@ class AgentRole : private RoleWords {
     if (moves || fresh() || due < sleep_until()) env_.wake_background();
   }
 
-  // Holder that goes to sleep: frees the role and parks. Not to another waiter, which would hand it
-  // back just so, for ever. False when `completion` is done: still holder, not parked.
-  bool give_up(Node& node, Completion& completion) {
+  // Called by a holder that goes to sleep: frees the role and parks. The role is not granted to
+  // another waiter, which would grant it back in the same manner, for ever. False when `completion`
+  // is done: then this thread still holds the role and is not parked.
+  bool release_and_park(Node& node, Completion& completion) {
     Lock lock(env_.mutex);
     if (!await(completion)) return false;
     enlist(node);
@@ -288,7 +289,8 @@ class AgentRole : private RoleWords {
     return true;
   }
 
-  // Parks, unless `completion` is done or the role is free to be taken: false.
+  // Parks the thread. False, and not parked, if `completion` is done or the role is free to be
+  // taken.
   bool park(Node& node, Completion& completion) {
     Lock lock(env_.mutex);
     if (env_.words().role.load(std::memory_order_seq_cst) == kFree) return false;
@@ -297,7 +299,7 @@ class AgentRole : private RoleWords {
     return true;
   }
 
-  // Tells complete() that somebody may sleep; false if it is done already.
+  // Tells complete() that a thread may sleep; false if `completion` is done already.
   bool await(Completion& completion) {
     std::uint32_t expected = kPending;
     return env_.word(completion)
@@ -310,16 +312,16 @@ class AgentRole : private RoleWords {
     env_.enlist(node);
   }
 
-  // Not parked any more. True when the role was granted to this thread while it was.
+  // Ends parking. True when the role was granted to this thread while it was parked.
   bool withdraw(Node& node) {
     Lock lock(env_.mutex);
     env_.remove(node);
     return env_.state(node).exchange(kRunning, std::memory_order_seq_cst) == kGranted;
   }
 
-  // Takes a parked thread out of its sleep. The list keeps it until it withdraws, which it cannot
-  // do before the mutex is free: the node does not vanish while it is woken.
-  void rouse(Node& node, std::uint32_t state) RONDE_REQUIRES(env_.mutex) {
+  // Wakes a parked thread. The list keeps its node until the thread calls withdraw(), which waits
+  // for the mutex: so the node is not destroyed while it is woken.
+  void wake(Node& node, std::uint32_t state) RONDE_REQUIRES(env_.mutex) {
     env_.state(node).store(state, std::memory_order_seq_cst);
     env_.wake(node);
   }

@@ -34,10 +34,10 @@ static_assert(static_cast<int>(Completion::kPending) == RoleWords::kPending &&
               static_cast<int>(Completion::kAwaited) == RoleWords::kAwaited &&
               static_cast<int>(Completion::kDone) == RoleWords::kDone);
 
-// How soon the next look must come while nothing will ring (an MPI request is outstanding).
+// How soon the next do_work() must follow while nothing will ring (an MPI request is outstanding).
 constexpr base::Nanoseconds kPollInterval = std::chrono::milliseconds(1);
 
-// Sleeps while `word` is `value`, at most `span`; may come back early. A null span sleeps for ever.
+// Sleeps while `word` is `value`, at most `span`; may return early. A null span means no limit.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* span) {
   ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, span, nullptr, 0);
 }
@@ -46,7 +46,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// What epoll_wait takes: rounded up, since waking a little early only means going round once more.
+// The timeout of epoll_wait, rounded up, because waking too early would only cost one more round.
 int milliseconds_until(base::Instant until, base::Instant now) {
   if (until == base::kNever) return -1;
   if (until <= now) return 0;
@@ -54,6 +54,9 @@ int milliseconds_until(base::Instant until, base::Instant now) {
   return static_cast<int>(std::min<std::int64_t>(base::ceil_div(rest, 1'000'000), INT_MAX));
 }
 
+// The real environment of AgentRole.
+//
+// Thread safety: as AgentRole asks of each function; the list is guarded by the mutex.
 class Environment : private RoleWords {
  public:
   using Time = base::Instant;
@@ -68,7 +71,7 @@ class Environment : private RoleWords {
     std::atomic<base::Instant> sleep_until{base::kNever};
   };
 
-  // One thread inside wait(), on its stack. Its place in the list is guarded by the mutex.
+  // One thread inside wait(); lies on its stack. The mutex guards its place in the list.
   struct Node {
     Node(Environment&, Completion& completion) : target(&completion) {}
     [[nodiscard]] bool waits_for(const Completion& completion) const {
@@ -198,7 +201,7 @@ class Environment : private RoleWords {
   const AgentRunner::Options options_;
   Words words_;
   std::atomic<int> bystanders_{0};
-  bool asked_ = false;  // of the role
+  bool asked_ = false;  // only the holder of the role uses it
   Node* first_ RONDE_GUARDED_BY(mutex) = nullptr;
   Node* last_ RONDE_GUARDED_BY(mutex) = nullptr;
 };
@@ -245,7 +248,7 @@ void AgentRunner::State::sleep(base::Instant until) {
   const int count =
       ::epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), timeout);
   wakeups.fetch_add(1, std::memory_order_relaxed);
-  // EINTR: somebody attached a debugger. Going round once more is right in any case.
+  // An error is EINTR, as when a debugger attaches; the loop then only goes round once more.
   for (int i = 0; i < count; ++i) {
     const int fd = events.at(static_cast<std::size_t>(i)).data.fd;
     if (fd == bell.event_fd()) {
@@ -253,13 +256,13 @@ void AgentRunner::State::sleep(base::Instant until) {
       continue;
     }
     agent.on_event(fd);
-    // Whoever holds the role must look again: this thread may not get it.
+    // The thread that holds the role must look again, because this one may not get it.
     role.post();
   }
 }
 
-// Nobody else looks at the descriptors, and a driver that sleeps is woken by nobody: it looks
-// itself, as often as it would look at MPI.
+// Used without a background thread: no other thread polls the descriptors or wakes a sleeping
+// driver, so the driver polls them itself, as often as it polls MPI.
 bool AgentRunner::State::wait_alone(Completion& completion, base::Instant deadline) {
   while (true) {
     const base::Instant now = clock.now();
@@ -325,12 +328,7 @@ void AgentRunner::stop() {
 
 base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLIN | EPOLLONESHOT); }
 
-base::Status AgentRunner::unwatch(int fd) {
-  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, fd, nullptr) == 0) return {};
-  return base::Status::system("could not stop watching descriptor " + std::to_string(fd), errno);
-}
-
-void AgentRunner::will_wait() { state_->role.hush(); }
+void AgentRunner::will_wait() { state_->role.disarm(); }
 
 void AgentRunner::notify(bool wake_background) {
   if (wake_background) {
@@ -346,12 +344,6 @@ bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
 }
 
 void AgentRunner::complete(Completion& completion) { state_->role.complete(completion); }
-
-void AgentRunner::look_again() {
-  state_->role.rouse_all();
-  state_->bell.ring();
-  state_->bell.wake();
-}
 
 AgentRunner::Counters AgentRunner::counters() const {
   return {state_->wakeups.load(std::memory_order_relaxed),

@@ -20,7 +20,7 @@ inline void cpu_relax() {
 #endif
 }
 
-// What there is to do with a core while waiting. A test puts its own in place.
+// What a thread can do with its core while it waits. A test replaces it.
 struct OwnCore {
   base::SteadyClock clock;
 
@@ -29,13 +29,16 @@ struct OwnCore {
   void yield() const { ::sched_yield(); }
 };
 
-// Thread safety: belongs to one thread. Measures real time, whatever the engine's clock is: this is
-// about the CPU.
+// Decides how one thread watches. It measures real time, whatever the engine's clock is, because it
+// is about the CPU.
+//
+// Thread safety: none; one thread uses it.
 template <typename Core>
 class IdleOn {
  public:
-  // Pauses for `spin`, then yields until `yield` more has gone by while the agent is busy. When
-  // there are more ranks than cores a pause only keeps the core from the rank that is waited for.
+  // Pauses for `spin`, then yields for `yield` more while the agent is busy. oversubscribed: yields
+  // from the start, because with more ranks than cores a pause only keeps the core from the rank
+  // for which this one waits.
   IdleOn(base::Nanoseconds spin, base::Nanoseconds yield, bool oversubscribed, Core core = {})
       : core_(std::move(core)),
         spin_(spin),
@@ -46,7 +49,7 @@ class IdleOn {
   bool again(bool busy) {
     if (round_++ == 0) begin_ = core_.now();
     const bool spins = !oversubscribed_ && gone_ < spin_;
-    // A look and a few pauses are short, and the clock is not free: read it now and then.
+    // A look and a few pauses are short, and the clock is not free, so it is not read every round.
     if (!spins || round_ % kRoundsPerReading == 0) gone_ = core_.now() - begin_;
     if (gone_ >= (busy ? total_ : spin_)) return false;
     if (oversubscribed_ || gone_ >= spin_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: one runtime in one process. Takes tensors from any thread, and completes their works.
+// The engine: one runtime in one process. Takes tensors from any thread, and finishes their works.
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,13 @@ namespace ronde::runtime {
 
 // Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
 // is caller-driven: it has no background thread, and makes progress only inside wait() and close(),
-// which are then for the thread alone that opened it.
+// which then only the thread that opened it may call.
 //
-// Thread safety: every function may be called from any thread, but close() only once, last.
+// It owns the job, the agent and the background thread. It touches the memory of a tensor from
+// submit() until the work is done and never afterwards, whatever happens. In a forked child every
+// function returns kClosed and touches nothing.
+//
+// Thread safety: every function may be called from any thread; close() once, as the last call.
 class Engine {
  public:
   using WorkPtr = std::shared_ptr<Work>;
@@ -40,7 +44,7 @@ class Engine {
       std::function<base::Result<std::unique_ptr<Job>>(const base::Config&, const base::Clock&)>;
 
   // Reads the settings from `environment` ("NAME=value" lines), joins the job and waits until every
-  // rank has done so.
+  // rank has done so, at most RONDE_START_TIMEOUT_SECONDS.
   static base::Result<std::shared_ptr<Engine>> open(const OpenJob& open_job,
                                                     const std::vector<std::string>& environment,
                                                     std::shared_ptr<const base::Clock> clock);
@@ -52,27 +56,32 @@ class Engine {
   [[nodiscard]] std::int32_t size() const { return size_; }
   [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
   [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+  [[nodiscard]] const base::Clock& clock() const { return *clock_; }
 
-  // Puts a tensor in flight. An error makes no work.
+  // Puts a tensor in flight and returns at once. With an error no work exists, and the memory is
+  // the caller's again.
   base::Result<WorkPtr> submit(Submission submission);
 
-  // Memory on the board: tensors that live there on every rank are reduced in place. It may outlive
-  // the engine. None is given out once the engine has failed, since the others may still write into
-  // what was released.
+  // Allocates memory on the board: tensors that live there on every rank are reduced in place. The
+  // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
+  // because other ranks may still write into memory that was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
 
-  // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
-  base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
-  // Waits as long as the engine's deadlines allow; the work's result.
-  base::Status wait(Work& work);
+  // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
+  // is done.
+  base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // Waits until the work is done, and returns its result. A work that the stall checks should have
+  // ended, and that is not done, fails the job.
+  base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
 
-  // Of a tensor of a device: what is put into `stream` from now on begins when the work is over.
-  // Waits until the device has its batch in a stream, helping meanwhile, and not for its end; but
-  // where tensors pass through host memory for that. An error of the work may come too late for
-  // this: wait() has it.
-  base::Status wait(Work& work, void* stream);
+  // Has a stream of a device wait for a work of that device: what the caller puts into `stream`
+  // after this call begins when the work is done. The call returns as soon as the device has the
+  // batch in a stream, helping meanwhile, or, where tensors pass through host memory, when the work
+  // is done. The work may fail after this call has returned ok; wait(work) returns that error.
+  base::Status let_stream_wait(Work& work, void* stream);
 
-  // Completes what can be completed and fails the rest. Not ok when works were failed.
+  // Finishes the works that can be finished and fails the rest, and leaves the job. Returns an
+  // error when it failed works. Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds.
   base::Status close();
 
   [[nodiscard]] Statistics statistics() const;
@@ -86,15 +95,15 @@ class Engine {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
-  bool drive(Completion& completion, base::Instant deadline);
-  base::Result<bool> wait_done(Work& work, base::Instant deadline);
-  base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status wait(Work& work, base::Instant deadline);
+  // When the stall checks have ended a work that is in flight now.
+  [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);
-  base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
+  base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
-  // For what drives the agent: in a caller-driven engine only the thread that opened it may.
+  // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
-  void let_go(const std::atomic<std::int32_t>& threads) const;
+  void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
@@ -108,19 +117,19 @@ class Engine {
   const std::int32_t local_rank_;
   const std::int32_t local_size_;
   const std::shared_ptr<BoardMemory> memory_;
-  const base::Bytes small_bytes_;  // up to here a tensor on the board is like any other
+  const base::Bytes small_bytes_;  // up to this size a tensor on the board is not reduced in place
   base::Log log_;
-  std::shared_ptr<collectives::Device> device_;  // or nullptr, and why there is none:
-  std::string no_device_;
+  std::shared_ptr<collectives::Device> device_;
+  std::string no_device_;  // where device_ is nullptr: why
   const std::thread::id opener_ = std::this_thread::get_id();
-  // Why there is no background thread; empty: there is one.
+  // The reason why there is no background thread; empty: there is one.
   const std::string caller_driven_;
   TensorTable table_;
   RankAgent agent_;
   AgentRunner runner_;
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
-  std::atomic<std::int32_t> submitting_threads_{0};  // with a tensor that was not announced yet
+  std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
   bool open_ = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of an engine: see engine.h.
+// Opening an engine: the steps in which ranks wait for each other before the runner starts.
 #include <poll.h>
 
 #include <chrono>
@@ -20,10 +20,10 @@ using base::Status;
 
 namespace {
 
-// While ranks enter the board: nobody rings for that.
+// How often an engine looks whether ranks have entered the board, for which no bell rings.
 constexpr auto kEnterPoll = std::chrono::microseconds(200);
 
-// Inside a host no operation needs MPI, unless it is told to.
+// On a single host operations need MPI only if an algorithm is forced.
 std::string why_caller_driven(const base::Config& config, const Job& job) {
   const bool needs_transport = job.shape().hosts() > 1 || config.algorithm != "auto";
   return needs_transport ? job.transport_bound_to_thread() : "";
@@ -68,9 +68,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   }
   const Status entered = engine->enter(deadline);
   if (!entered.ok()) {
-    // The others must not go on with a rank that is not there.
+    // The other ranks must not wait for one that could not open.
     engine->agent_.fail(entered, entered.rank().value_or(engine->rank_));
-    // Nobody else drives yet; this tells the other hosts.
+    // The runner does not run yet, so this step sends the failure to the other hosts.
     if (!engine->open_) [[maybe_unused]]
       const int told = engine->agent_.do_work();
     engine->job_->board().set_state(collectives::PresenceState::kDead);
@@ -106,7 +106,8 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
               runner_options(config_, *job_)) {}
 
-// All ranks take part, whatever they find. Before anything that can fail on one of them alone.
+// Collective: all ranks take part, whatever device they find. It comes before every step that can
+// fail on one rank alone, which would leave the others waiting here.
 Status Engine::start_device(base::Instant deadline) {
   DeviceStart start;
   start.place = collectives::plugin_place(config_.plugin_path, collectives::own_library_folder());
@@ -177,7 +178,8 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
   }
 }
 
-// Nobody watches the other processes for this rank yet, so it looks itself while it waits.
+// The runner does not watch the pidfds of the other ranks yet, so this function polls them while it
+// waits.
 Status Engine::tune(base::Instant deadline) {
   constexpr int kWaitsPerLook = 256;
   int waits = 0;

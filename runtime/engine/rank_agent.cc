@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent of one rank: see rank_agent.h.
+// The agent's step and its end: failures, decisions, and finishing works. Its other parts have
+// files of their own: rank_agent_announcing.cc, rank_agent_executing.cc, rank_agent_stalls.cc.
 #include "runtime/engine/rank_agent.h"
 
 #include <algorithm>
@@ -21,10 +22,10 @@ using base::Status;
 
 namespace {
 
-// Looks at a batch that cannot go on before the rest is looked at: about a microsecond.
+// How often the executor retries a batch that cannot go on before it returns: about a microsecond.
 constexpr int kWatch = 16;
 
-// A device that has failed does not ring.
+// How often the device is polled, because one that has failed does not ring.
 constexpr base::Nanoseconds kDevicePoll = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -48,10 +49,10 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 
-// After a failure MPI may still write into segments that it was given; nothing can be asked of it
-// any more, so they are left to the end of the process.
+// After a failure MPI may still write into the segments of unfinished requests and cannot be asked
+// to stop, so their memory is never freed.
 void RankAgent::keep_what_mpi_may_write() {
-  if (transport_ == nullptr || !transport_->writes_after_its_end()) return;
+  if (transport_ == nullptr || !transport_->writes_after_destruction()) return;
   executor_.abandon();
   [[maybe_unused]] auto* const kept = workspace_.release();
 }
@@ -81,21 +82,21 @@ std::unique_ptr<ControlNode> RankAgent::make_control_node() {
 
 int RankAgent::do_work() {
   int work = 0;
-  left_over_ = true;  // unless step() comes to its end
+  work_left_ = true;  // unless step() returns without an error
   if (!failed()) {
     const collectives::ScopedFloatingPointMode mode;
     try {
       work = look_and_step();
     } catch (const std::exception&) {
-      // The one thing that throws in here is a lack of memory. The role must not be lost with it:
-      // the job ends, and what that frees lets the next look tell everybody.
+      // Only a lack of memory throws in here. This thread must go on to give back the agent's role,
+      // so the job fails, which frees memory, and the next step can spread the failure.
       board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
       executor_.abandon();
       work = 1;
     }
   }
-  // After a failure nothing is ever left over.
-  const bool more = left_over_ && !failed();
+  // After a failure no work is left.
+  const bool more = work_left_ && !failed();
   if (more != more_.load(std::memory_order_relaxed)) more_.store(more, std::memory_order_seq_cst);
   return work;
 }
@@ -116,7 +117,7 @@ bool RankAgent::needs_polling() {
 
 Instant RankAgent::next_deadline() {
   if (failed()) return kNever;
-  // Submitting wakes nobody here, so a sleeper looks for late tensors from time to time.
+  // Submitting does not wake a sleeping driver, so it looks for late tensors from time to time.
   const Instant now = clock_.about_now();
   const base::Nanoseconds patience = config_.stall_warning / 4;
   Instant next = patience >= kNever - now ? kNever : now + patience;
@@ -126,7 +127,7 @@ Instant RankAgent::next_deadline() {
   return next;
 }
 
-// Another host has sent something, or the process of another rank has ended.
+// A message of another host has arrived, or the process of another rank has ended.
 void RankAgent::on_event(int fd) {
   if (fd == links_fd()) {
     links_watched_.store(false, std::memory_order_release);
@@ -141,7 +142,7 @@ void RankAgent::on_event(int fd) {
     std::string text = "rank " + std::to_string(rank) + " (host " + base::host_name() + ", pid " +
                        std::to_string(presence.pid) +
                        ") died: its process ended without closing its engine";
-    if (!presence.doing.empty()) text += "; it was last " + presence.doing;
+    if (!presence.activity.empty()) text += "; it was last " + presence.activity;
     fail(Status::error(Code::kPeerFailed, text), rank);
     return;
   }
@@ -164,10 +165,11 @@ bool RankAgent::check_failure() {
   const auto record = board_.failure();
   if (!record) return false;
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
-  // The others hear of it first: a device takes its time to let go.
+  // The other hosts are notified first, because abandoning a device may take seconds.
   log_.error(why.message());
-  if (links_) links_->spread(*record);
-  // Then the users' memory, and then its owners, who may end the process.
+  if (links_) links_->send_failure(*record);
+  // Then the caller's memory is released, and only then are waiters notified: they may free it, or
+  // end the process.
   executor_.abandon(why.message());
   job_.abandon();
   {
@@ -188,9 +190,9 @@ Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(flush_announcements());
   int work = 0;
   if (control_node_) {
-    const auto led = step_control_node();
-    RONDE_RETURN_IF_ERROR(led.status());
-    work += *led;
+    const auto stepped = step_control_node();
+    RONDE_RETURN_IF_ERROR(stepped.status());
+    work += *stepped;
   }
   const auto read = read_decisions();
   RONDE_RETURN_IF_ERROR(read.status());
@@ -198,23 +200,25 @@ Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(executed.status());
   check_stalls();
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
-  // Nobody rings for these: a batch that was left in the middle of its stride, and what the
-  // coordinator held back until the last batch had ended.
+  // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
+  // that the coordinator held back until the last batch had finished.
   if (control_node_) control_node_->hold_devices_back(executor_.device_full());
-  left_over_ = strides_ || (control_node_ && !executor_.busy() && control_node_->waits_for_idle());
+  work_left_ =
+      batch_can_go_on_ || (control_node_ && !executor_.busy() && control_node_->waits_for_idle());
   return work + *read + *executed;
 }
 
 Result<int> RankAgent::step_control_node() {
   control_node_->hold_devices_back(executor_.device_full());
-  auto led = control_node_->step(!executor_.busy());
-  RONDE_RETURN_IF_ERROR(led.status());
+  auto stepped = control_node_->step(!executor_.busy());
+  RONDE_RETURN_IF_ERROR(stepped.status());
   control_drained_.store(control_node_->drained(), std::memory_order_release);
-  // What had come has been read, so that only something new wakes the background thread again.
+  // Everything that had arrived is read, so the descriptor is watched again: only new messages wake
+  // the background thread.
   if (!links_watched_.exchange(true, std::memory_order_acq_rel)) {
     RONDE_RETURN_IF_ERROR(hooks_.watch(links_->fd()));
   }
-  return led;
+  return stepped;
 }
 
 Result<int> RankAgent::read_decisions() {
@@ -247,7 +251,7 @@ Status RankAgent::on_decision(const Decision& decision) {
   return {};
 }
 
-// Nothing can be agreed without this rank: what is not in a batch yet never will be.
+// Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.
 void RankAgent::on_departed(std::int32_t rank) {
   const Status why =
       Status::remote(Code::kClosed,
@@ -256,14 +260,14 @@ void RankAgent::on_departed(std::int32_t rank) {
                      "", rank);
   table_.shut(why);
   for (const LocalTensorPtr& tensor : table_.remove_all(false)) end(tensor, why);
-  // Without its leader, or the coordinator, it hears of no further good-bye.
+  // Once its leader or the coordinator has departed, no further decision arrives here, so this rank
+  // must not wait for its own departure.
   if (rank == job_.rank() || rank == kCoordinator || rank == job_.rank_at(kLeader)) {
     complete_once(departed_);
   }
 }
 
-// The name is free again before the waiter hears of it, so that it may submit the next step at
-// once.
+// The name is released before the waiter is notified, so that it may submit the name again at once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
   table_.remove(*tensor);
   if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
@@ -281,7 +285,7 @@ void RankAgent::complete_once(Completion& completion) {
   if (!completion.done()) hooks_.complete(completion);
 }
 
-// ---- the end ----
+// ---- closing ----
 
 std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
   const MutexLock lock(failed_works_mutex_);
@@ -295,7 +299,7 @@ void RankAgent::close() {
   transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!control_node_) board_.doorbell(kLeader).ring();
-  if (links_ && !failed()) links_->say_good_bye();
+  if (links_ && !failed()) links_->send_good_bye();
   control_node_.reset();
   links_.reset();
 }

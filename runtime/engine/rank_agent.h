@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent of one rank: everything an engine does that nobody calls it for. Reads the decisions of
-// the coordinator, executes batches, ends works, notices failures and stalls; on the leader of a
-// host it steps the coordinator or the relay too.
+// The agent of one rank: everything that an engine does between the calls of its user. Reads the
+// decisions of the coordinator, executes batches, finishes works, detects failures and stalls; on
+// the leader of a host it steps the coordinator or the relay too.
 #pragma once
 
 #include <atomic>
@@ -40,19 +40,23 @@ struct Statistics {
   std::uint64_t full_requests = 0;
   std::uint64_t planned_requests = 0;
   std::uint64_t background_wakes = 0;
-  base::Nanoseconds execution{0};  // while a batch was under way
+  base::Nanoseconds execution{0};  // the time in which a batch was in progress
 };
 
-// Thread safety: the Agent functions as agent.h says; announce(), fail(), failed(),
-// failed_works() and statistics() from any thread.
+// Touches the board, the transport, the links, the device and the tensor table of its engine, which
+// must outlive it; owns the executor and the control node.
+//
+// Thread safety: the Agent functions as agent.h says; announce(), fail(), failed(), failure(),
+// failed_works(), want_drained(), control_drained() and statistics() from any thread; the rest is
+// for the thread that opens and closes the engine, while the runner does not run.
 class RankAgent final : public Agent {
  public:
   struct Hooks {
-    // Ends a work's completion (AgentRunner::complete).
+    // Finishes a completion (AgentRunner::complete).
     std::function<void(Completion&)> complete;
-    // This rank's own doorbell, from this process (AgentRunner::notify).
+    // Rings this rank's own doorbell from within this process (AgentRunner::notify).
     std::function<void(bool wake)> notify;
-    // Has on_event(fd) called once more (AgentRunner::watch).
+    // Asks for one more call of on_event(fd) (AgentRunner::watch).
     std::function<base::Status(int fd)> watch;
   };
 
@@ -69,10 +73,12 @@ class RankAgent final : public Agent {
   [[nodiscard]] base::Instant next_deadline() override;
   void on_event(int fd) override;
 
-  // On the leader of a job of several hosts: what to have watched besides the peers, or -1.
+  // The descriptor that the runner must watch besides the peers' pidfds, on the leader in a job of
+  // several hosts; otherwise -1.
   [[nodiscard]] int links_fd() const { return links_ == nullptr ? -1 : links_->fd(); }
 
-  // Which rank ends when this descriptor becomes readable; before the runner watches any.
+  // Registers which rank's process has ended when this descriptor becomes readable. Call it before
+  // the runner watches the descriptor.
   void watch(int pidfd, std::int32_t rank) { watched_.emplace_back(pidfd, rank); }
 
   // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
@@ -81,42 +87,42 @@ class RankAgent final : public Agent {
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
 
-  // The job has failed: everybody hears of it.
+  // Fails the job on every rank, with `culprit` as the rank that caused it (-1: unknown).
   void fail(const base::Status& why, std::int32_t culprit);
 
-  // Done when the coordinator has said good-bye to this rank, or will not any more.
+  // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
-  // Done when nothing is in flight here (ended by do_work after drain_wanted()).
+  // Done when nothing is in flight here; do_work() finishes it after want_drained().
   [[nodiscard]] Completion& drained() { return drained_; }
   void want_drained() { drain_wanted_.store(true, std::memory_order_release); }
-  // On a leader: everything that was decided can be read by the others.
-  [[nodiscard]] bool lead_drained() const {
+  // On a leader: the other ranks can read everything that was decided.
+  [[nodiscard]] bool control_drained() const {
     return control_drained_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  // The first error that ended a work after want_drained(), and how many there were.
+  // The first error that a work finished with after want_drained(), and how many there were.
   [[nodiscard]] std::pair<base::Status, std::uint64_t> failed_works() const;
 
   [[nodiscard]] Statistics statistics() const;
 
-  // Why the job has failed; ok while it has not.
+  // The error that failed the job; ok while it has not failed.
   [[nodiscard]] base::Status failure() const;
 
-  // Once, before the runner starts, on every rank: finds out how this machine likes its data moved.
+  // Collective, once, before the runner starts: measures how data is moved fastest on this machine.
   base::Status tune(const std::function<base::Status()>& idle) {
     return executor_.tune(config_, idle);
   }
-  // Before the runner starts: who does the batches of device tensors.
+  // Sets the device that executes batches of device tensors; before the runner starts.
   void use(std::shared_ptr<collectives::Device> device, bool direct) {
     executor_.use(std::move(device), direct);
   }
-  // When nobody drives any more: the device does not ring after it.
+  // Call it when no thread drives the agent any more; the device does not ring afterwards.
   void close_device() { executor_.close_device(); }
-  // Which algorithm moves the data and why, in one line.
+  // One line that names the algorithm that moves the data, and the reason for it.
   [[nodiscard]] std::string data_plane() const { return executor_.description(); }
 
-  // Lets go of the transport; the last call.
+  // Releases the device, the transport and the links; the last call.
   void close();
 
  private:
@@ -131,7 +137,7 @@ class RankAgent final : public Agent {
   base::Status on_batch(const BatchDecision& decision);
   base::Result<int> execute();
   base::Status failed_in(const ExecutableBatch& batch, const base::Status& why);
-  void take_note();
+  void finish_works();
   void finish(const ExecutableBatch& batch);
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();
@@ -143,7 +149,7 @@ class RankAgent final : public Agent {
   void end_inquiry();
   void fail_overdue(const LocalTensor& tensor);
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
-  // The first rank whose process stands still, or -1.
+  // The first rank of this host whose process is stopped, or -1.
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
   void keep_what_mpi_may_write();
@@ -164,15 +170,15 @@ class RankAgent final : public Agent {
   std::atomic<bool> backlog_{false};
 
   collectives::StreamReader decisions_;
-  std::unique_ptr<TcpLinks> links_;                    // outlives the lead
+  std::unique_ptr<TcpLinks> links_;                    // outlives the control node
   std::unique_ptr<ControlNode> control_node_;          // on the leader of the host
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<collectives::Transport> transport_;
   Executor executor_;
   std::vector<ExecutableBatch> finished_;
-  std::atomic<std::uint64_t> received_batches_{0};  // written by the agent alone
+  std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
   std::optional<std::uint64_t> warned_batch_;
-  std::string doing_;  // the text of the last batch
+  std::string activity_;  // the text of the last batch
 
   std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
   Completion departed_;
@@ -182,20 +188,21 @@ class RankAgent final : public Agent {
   std::atomic<bool> links_watched_{true};
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};
-  // Of the last look: more_ before it is published, and whether the executor could have gone on.
-  bool left_over_ = false;
-  bool strides_ = false;
-  std::optional<base::Instant> batch_began_;  // the one that is under way
-  // Tensors reported as failed by stalling; if the coordinator has not ended the job by then, this
-  // rank does.
+  // What the last step found: more_ before it is published, and whether the executor could have
+  // gone on with its batch.
+  bool work_left_ = false;
+  bool batch_can_go_on_ = false;
+  std::optional<base::Instant> batch_began_;  // the batch in progress
+  // Tensors that this rank reported as stalled for good; if the coordinator has not failed the job
+  // by give_up_at_, this rank does.
   std::vector<LocalTensorPtr> stalled_;
   base::Instant give_up_at_ = base::kNever;
-  // Tensors whose batch does not move, and until when other hosts may say why.
+  // Tensors whose batch does not move, and until when other hosts may report the cause.
   std::vector<LocalTensorPtr> inquiry_;
   base::Instant inquiry_ends_at_ = base::kNever;
   bool roll_called_ = false;
   base::Instant next_stall_check_{};  // nothing can be late before
-  bool batch_overdue_ = false;        // the first of them was in a batch when the time was over
+  bool batch_overdue_ = false;        // stalled_.front() was in a batch at give_up_at_
 
   mutable base::Mutex failed_works_mutex_;
   base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's agent tells its lead: by counting itself in on the board, or by a message through
-// it.
+// How a rank announces tensors to its leader: by counting itself in on the board, or by a message
+// through it. Unlike the rest of the agent, these functions run on the submitting threads.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,8 @@ using base::Status;
 
 Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool wake) {
   if (ticket.entry >= 0) {
-    // Before counting in: once the last rank has, the batch may end at any moment.
+    // The mark comes before the count: once the last rank has counted itself in, the batch may
+    // finish at any moment.
     board_.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed));
     const auto arrival =
         board_.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board_.ranks()));
@@ -38,8 +39,9 @@ Status RankAgent::announce(const Announcement& announcement, bool wake) {
   control_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
   {
     const MutexLock lock(announce_mutex_);
-    // Before the coordinator can see that this rank waits for room: whoever is rung for it must
-    // look, and waits for the lock then.
+    // The flag is set before the leader can see that this rank waits for room. It rings this rank
+    // when it has made room, and the thread that then drives must see the flag and wait for the
+    // lock.
     backlog_.store(true, std::memory_order_seq_cst);
     RONDE_RETURN_IF_ERROR(announcements_.post(bytes));
     backlog_.store(announcements_.backlog().value() > 0, std::memory_order_seq_cst);

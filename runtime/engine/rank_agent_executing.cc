@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's agent does with the batches that were decided on.
+// How a rank's agent executes batches: claims their tensors, steps the executor, finishes their
+// works.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -15,10 +16,10 @@ using base::Status;
 
 namespace {
 
-// Steps of one batch between two looks at the control plane.
+// How many steps of a batch the agent takes before it looks at the control plane again.
 constexpr int kStepsPerLook = 64;
 
-// Into a string that is used again: every batch has one.
+// Writes into a string that is used again, because every batch needs one.
 void describe(const ExecutableBatch& batch, std::string& text) {
   const LocalTensor& first = *batch.tensors.front();
   text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
@@ -28,7 +29,7 @@ void describe(const ExecutableBatch& batch, std::string& text) {
   }
 }
 
-// What the device refused it refused as a batch; its owners know tensors.
+// The device's error is about the batch; the caller knows its tensor, so the error names that.
 Status of_tensor(const LocalTensor& tensor, const Status& why) {
   return Status::error(why.code(), "'" + tensor.name + "': " + why.message());
 }
@@ -41,7 +42,8 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
     return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
                                               " came after batch " + std::to_string(received));
   }
-  // Whoever submits a tensor of this batch again has heard of its end, and so sees this.
+  // A thread that submits a tensor of this batch again has seen the work done, and with it this
+  // store.
   received_batches_.store(decision.sequence, std::memory_order_relaxed);
   ExecutableBatch batch;
   batch.sequence = decision.sequence;
@@ -51,44 +53,45 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
     if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
     batch.tensors.push_back(std::move(claimed->tensor));
   }
-  describe(batch, doing_);
-  board_.set_doing(doing_);
+  describe(batch, activity_);
+  board_.set_activity(activity_);
   executor_.enqueue(std::move(batch));
   return {};
 }
 
 Result<int> RankAgent::execute() {
   int work = 0;
-  strides_ = false;
-  const auto landed = executor_.land(finished_);
-  // What has come to its end did so before anything failed.
-  take_note();
-  if (!landed.ok()) return failed_in(executor_.first_under_way(), landed.status());
-  if (*landed) ++work;
-  // Not beyond the end of a batch: whoever waits for it should hear of it, and the coordinator has
-  // another one, perhaps.
+  batch_can_go_on_ = false;
+  const auto polled = executor_.poll_device(finished_);
+  // Batches that finished did so before the failure, so their works succeed.
+  finish_works();
+  if (!polled.ok()) return failed_in(executor_.first_on_device(), polled.status());
+  if (*polled) ++work;
+  // The loop stops when a batch finishes, so that its waiters are notified at once and the
+  // coordinator can send the next.
   bool ended = false;
   for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
     if (!batch_began_) batch_began_ = clock_.now();
     const auto progress = executor_.step(finished_);
     ended = !finished_.empty();
-    take_note();
+    finish_works();
     if (!progress.ok()) return failed_in(executor_.batch(), progress.status());
     if (!*progress) return work;
     ++work;
   }
-  strides_ = executor_.busy();
+  batch_can_go_on_ = executor_.busy();
   return work;
 }
 
 Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {
-  describe(batch, doing_);
-  return Status::error(why.code(), "rank " + std::to_string(job_.rank()) + " failed " + doing_,
+  describe(batch, activity_);
+  return Status::error(why.code(), "rank " + std::to_string(job_.rank()) + " failed " + activity_,
                        why);
 }
 
-// Of what the executor has finished, and of what it has given to the device.
-void RankAgent::take_note() {
+// Finishes the works of the batches that the executor has finished, and marks those as issued that
+// it has given to the device.
+void RankAgent::finish_works() {
   for (const LocalTensorPtr& tensor : executor_.take_issued()) {
     hooks_.complete(tensor->work->issued);
   }
@@ -106,7 +109,7 @@ void RankAgent::take_note() {
 void RankAgent::finish(const ExecutableBatch& batch) {
   batches_.fetch_add(1, std::memory_order_relaxed);
   for (const LocalTensorPtr& tensor : batch.tensors) {
-    // Those of a group count one by one; a barrier has no memory, and counts as one.
+    // The members of a group are counted one by one; a barrier has no views and is counted as one.
     tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
     payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
                              std::memory_order_relaxed);

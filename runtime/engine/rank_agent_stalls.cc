@@ -20,12 +20,12 @@ using base::Status;
 
 namespace {
 
-// How long the coordinator may take to end a job that a rank has reported as stalled for good. On
-// several hosts it may first have to find out which of them stands still.
+// How long the coordinator may take to fail a job that a rank has reported as stalled for good.
+// With several hosts it may first have to find out which of them stands still.
 constexpr base::Nanoseconds kVerdictGrace = std::chrono::seconds(1);
 constexpr base::Nanoseconds kVerdictGraceOfHosts = kVerdictGrace + 2 * kRollCallGrace;
 
-// How long the leaders that find everybody in their place give those that do not.
+// How long a leader whose neighbours all answer waits for leaders that found a silent one.
 constexpr base::Nanoseconds kInquiryOfOthers = 2 * kRollCallGrace;
 
 }  // namespace
@@ -46,11 +46,11 @@ void RankAgent::check_stalls() {
   }
   if (now >= give_up_at_) give_up();
   if (now >= inquiry_ends_at_) end_inquiry();
-  // What is submitted from now on cannot be late before that.
+  // A tensor that is submitted from now on cannot be late before that.
   next_stall_check_ = std::min(clock_.after(config_.stall_warning), next_stall());
 }
 
-// When the first tensor in flight is late, or the coordinator with a verdict.
+// When the first tensor in flight will be late, or the coordinator's verdict about one that is.
 Instant RankAgent::next_stall() {
   Instant next = std::min(give_up_at_, inquiry_ends_at_);
   const Instant oldest_unreported = table_.oldest(0);
@@ -60,8 +60,8 @@ Instant RankAgent::next_stall() {
   return next;
 }
 
-// The coordinator has had its time to end the job. What is in a batch meanwhile was late, but
-// moves: it gets the whole deadline once more.
+// Called when the coordinator has not failed the job in time. A tensor that went into a batch
+// meanwhile was late but moves, so it gets the whole deadline once more.
 void RankAgent::give_up() {
   give_up_at_ = kNever;
   std::erase_if(stalled_, [](const LocalTensorPtr& tensor) { return tensor->ended; });
@@ -83,7 +83,7 @@ void RankAgent::give_up() {
 
 void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   if (tensor->in_batch) {
-    // Everybody has submitted it: some rank does not move its data.
+    // Every rank has submitted it, so some rank does not move its data.
     if (failed) {
       inquire(tensor);
     } else {
@@ -92,10 +92,10 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
     return;
   }
   const base::Nanoseconds waited = clock_.now() - tensor->submitted;
-  // The coordinator warns, and ends the job in the end; if it does not, the grace below does.
+  // The coordinator warns, and at the deadline fails the job; if it does not, give_up() does.
   announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true).ignore();
   if (!failed) {
-    // It hears of this through the leader, which may be what stands still.
+    // The announcement passes through the leader, which may itself be stopped.
     if (is_stopped(board_.presence(kLeader))) warn(*tensor);
     return;
   }
@@ -105,7 +105,7 @@ void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
   give_up_at_ = clock_.after(job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace);
 }
 
-// One line for all tensors that are late until the next batch comes.
+// Logs one line for all tensors that are late until the next batch arrives.
 void RankAgent::warn(const LocalTensor& tensor) {
   const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
   if (warned_batch_ == received) return;
@@ -113,8 +113,9 @@ void RankAgent::warn(const LocalTensor& tensor) {
   log_.warning(stall_text(tensor));
 }
 
-// The batch of this tensor has not moved for too long. A rank that stands still is seen by its own
-// host, or, if it leads that, by its neighbours. All others give them the time to say so first.
+// Called when the batch of this tensor has not moved for too long. A stopped rank is found by the
+// ranks of its host, a stopped leader by its neighbours too. All other ranks wait, so that the
+// failure names the cause.
 void RankAgent::inquire(const LocalTensorPtr& tensor) {
   if (job_.shape().hosts() == 1 || stopped_rank() >= 0) return fail_overdue(*tensor);
   inquiry_.push_back(tensor);
@@ -132,7 +133,7 @@ void RankAgent::end_inquiry() {
   if (!roll_called_) return fail_overdue(*tensor);
   const auto silent = links_->silent();
   if (silent.empty()) {
-    // Whoever stands still is no neighbour of ours, but of others.
+    // No neighbour of this leader stands still, so another leader must find the one that does.
     roll_called_ = false;
     inquiry_ends_at_ = clock_.after(kInquiryOfOthers - kRollCallGrace);
     return;
@@ -153,16 +154,17 @@ std::string RankAgent::stall_text(const LocalTensor& tensor) const {
   std::string text = "'" + tensor.name + "' has waited for " +
                      seconds_text(clock_.now() - tensor.submitted) +
                      (tensor.in_batch ? " in a batch" : "");
-  std::map<std::string, std::vector<std::int32_t>> ranks_doing;
+  std::map<std::string, std::vector<std::int32_t>> ranks_by_activity;
   std::string stopped;
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
     const collectives::Presence presence = board_.presence(position);
     const std::int32_t rank = job_.rank_at(position);
-    ranks_doing[presence.doing.empty() ? "idle" : presence.doing].push_back(rank);
+    ranks_by_activity[presence.activity.empty() ? "idle" : presence.activity].push_back(rank);
     stopped += stopped_text(rank, presence);
   }
-  for (const auto& [doing, ranks] : ranks_doing) {
-    text += "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + doing;
+  for (const auto& [activity, ranks] : ranks_by_activity) {
+    text +=
+        "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + activity;
   }
   return text + stopped;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What batches ask for: see batch_parts.h.
+// Views, blocks and results of a batch, operation by operation.
 #include "runtime/execute/batch_parts.h"
 
 #include <new>
@@ -15,7 +15,7 @@ using base::Status;
 
 namespace {
 
-// The work's own memory for a result. `lack`: what to say where there is none.
+// Allocates the work's own memory for a result. `lack`: the error's text where there is none.
 Status allocate_output(const LocalTensor& tensor, base::Bytes bytes, collectives::Device* device,
                        const std::string& lack) {
   OutputBuffer& output = tensor.work->output;
@@ -102,13 +102,13 @@ std::int64_t row_bytes_of(const Signature& is) {
   return row_elements(is.shape).value() * base::size_of(is.dtype);
 }
 
-Result<base::Bytes> note_received(const LocalTensor& tensor,
-                                  std::span<const std::int64_t> received) {
+Result<base::Bytes> store_received(const LocalTensor& tensor,
+                                   std::span<const std::int64_t> received) {
   Work& work = *tensor.work;
   const std::int64_t row_bytes = row_bytes_of(tensor.signature);
   std::int64_t rows = 0;
   for (const std::int64_t of_rank : received) {
-    // Of rows without bytes there may be any number.
+    // The number of rows must be checked by itself, because rows may have no bytes.
     if (of_rank < 0 || __builtin_add_overflow(rows, of_rank, &rows)) {
       return Status::error(Code::kInvalidArgument, "'" + tensor.name +
                                                        "': the other ranks send more than 2^63 - "
@@ -130,7 +130,7 @@ Result<base::Bytes> note_received(const LocalTensor& tensor,
 Result<std::span<std::byte>> received_rows(const LocalTensor& tensor,
                                            std::span<const std::int64_t> received,
                                            collectives::Device* device) {
-  const auto bytes = note_received(tensor, received);
+  const auto bytes = store_received(tensor, received);
   RONDE_RETURN_IF_ERROR(bytes.status());
   RONDE_RETURN_IF_ERROR(
       allocate_output(tensor, *bytes, device,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch, and what the data plane or a device is asked for on its behalf: which memory, in which
-// blocks, and where results go whose size only the runtime knows.
+// A batch, and the arguments of its collective on the data plane or a device: which memory, in
+// which blocks, and where results go whose size only the runtime knows. The memory belongs to the
+// caller, or, for results, to the tensor's work.
+//
+// Thread safety: only the agent calls these functions.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +22,29 @@ namespace ronde::runtime {
 // A batch with this rank's memory behind it.
 struct ExecutableBatch {
   std::uint64_t sequence = 0;
-  AgreedTensor agreed;  // of the first tensor; all of a batch have the same operation, dtype and op
+  AgreedTensor agreed;  // the first tensor's; all of a batch have the same operation, dtype and op
   std::vector<LocalTensorPtr> tensors;
-  base::Status status{};  // of a finished one: an error is that of its tensors alone
+  base::Status status{};  // of a finished batch: an error fails its tensors, but not the job
 };
 
 [[nodiscard]] std::vector<base::TensorView> views_of(const ExecutableBatch& batch);
 [[nodiscard]] collectives::Reduction reduction_of(const Signature& signature);
 
-// The result of an allgather, as blocks by rank; this rank's has the input. The memory is that of
-// the device, if one is given.
+// Allocates the result of an allgather and returns it as blocks by rank; this rank's block has the
+// input. The memory is the device's, if one is given.
 base::Result<std::vector<base::TensorView>> gathered_blocks(const ExecutableBatch& batch,
                                                             std::int32_t rank,
                                                             collectives::Device* device);
-// The input of a reduce-scatter, as blocks by rank; this rank's has the output.
+// Returns the input of a reduce-scatter as blocks by rank; this rank's block has the output.
 [[nodiscard]] std::vector<base::TensorView> scattered_blocks(const ExecutableBatch& batch,
                                                              std::int32_t rank, std::int32_t size);
 
 // The bytes of one row of an all-to-all.
 [[nodiscard]] std::int64_t row_bytes_of(const Signature& signature);
-// Notes in the work of an all-to-all how many rows come from each rank; all their bytes.
-base::Result<base::Bytes> note_received(const LocalTensor& tensor,
-                                        std::span<const std::int64_t> received);
-// The memory for them, of the device if one is given.
+// Stores in the work of an all-to-all how many rows come from each rank, and returns their bytes.
+base::Result<base::Bytes> store_received(const LocalTensor& tensor,
+                                         std::span<const std::int64_t> received);
+// Does the same and allocates memory for these rows, the device's if one is given.
 base::Result<std::span<std::byte>> received_rows(const LocalTensor& tensor,
                                                  std::span<const std::int64_t> received,
                                                  collectives::Device* device);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launching batches: see device_launch.h.
+// The launch as a collective: an exchange of splits where the operation needs one, then the call of
+// the plug-in.
 #include "runtime/execute/device_launch.h"
 
 #include <cstddef>
@@ -36,7 +37,7 @@ ronde_plugin_operation operation_of(Operation operation) {
   return RONDE_PLUGIN_BARRIER;
 }
 
-// What goes to each rank, then what comes from each.
+// The blocks that go to each rank, followed by those that come from each.
 std::vector<base::TensorView> exchanged_blocks(const LocalTensor& tensor) {
   const std::int64_t row = row_elements(tensor.signature.shape).value();
   std::vector<base::TensorView> blocks;
@@ -68,8 +69,8 @@ class Launch final : public Collective {
 
   Result<StepResult> step() override {
     if (batch_.agreed.signature.operation == Operation::kAllToAll) {
-      const auto told = exchange_splits();
-      if (!told.ok() || *told != StepResult::kDone) return told;
+      const auto exchanged = exchange_splits();
+      if (!exchanged.ok() || *exchanged != StepResult::kDone) return exchanged;
     }
     const auto tensors = parts();
     RONDE_RETURN_IF_ERROR(tensors.status());
@@ -77,7 +78,7 @@ class Launch final : public Collective {
   }
 
  private:
-  // Every rank sends every other the number of rows that it will get.
+  // Every rank sends to every other the number of rows that it will receive.
   Result<StepResult> exchange_splits() {
     const LocalTensor& tensor = *batch_.tensors.front();
     if (exchange_ == nullptr) {
@@ -162,7 +163,8 @@ class Launch final : public Collective {
   const std::int32_t size_;
   Launched& launched_;
   std::vector<std::int64_t> received_;
-  collectives::DataPlane::CollectivePtr exchange_;  // writes into what is above
+  collectives::DataPlane::CollectivePtr
+      exchange_;  // writes into received_, so it is destroyed first
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts a batch of device tensors on its way where the devices of all ranks reach each other.
+// Gives a batch of device tensors to the device, where the devices of all ranks reach each other.
+//
+// Thread safety: only the agent calls these functions.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +15,22 @@
 
 namespace ronde::runtime {
 
-// What came of a launch.
+// The result of a launch.
 struct Launched {
-  collectives::DeviceWorkPtr work;  // under way from now on, or nullptr:
-  base::Status refused;             // no device can do it, and no rank has begun
+  collectives::DeviceWorkPtr work;  // in progress on the device; nullptr: not launched, because of
+  base::Status refused;             // this error, which every rank gets before it begins
 };
 
-// A collective that is done when the device has the batch; the result is in `launched` then. Of an
-// all-to-all the ranks first tell each other, through the plane, how much they send. All that is
-// referred to must outlive it.
+// Returns a collective that is done when the device has the batch; the result is in `launched`
+// then. For an all-to-all the ranks first exchange, through the plane, how many rows they send.
+// Every argument given by reference must outlive the collective.
 std::unique_ptr<collectives::Collective> launch_on_device(const ExecutableBatch& batch,
                                                           collectives::Device& device,
                                                           collectives::DataPlane& plane,
                                                           std::int32_t rank, std::int32_t size,
                                                           Launched& launched);
 
-// A tensor of the device as the plug-in sees it.
+// Describes a tensor of the device for the plug-in.
 [[nodiscard]] ronde_plugin_tensor plugin_tensor(const base::TensorView& view,
                                                 const collectives::ReadyMarkPtr& ready);
 

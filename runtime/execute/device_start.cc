@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the device back ends: see device_start.h.
+// The two exchanges of the start: which plug-in each rank has found, and whether it opened.
 #include "runtime/execute/device_start.h"
 
 #include <algorithm>
@@ -22,18 +22,18 @@ using collectives::PluginLibrary;
 
 namespace {
 
-// The first byte of what is exchanged. First everybody says what it has found: nothing at all, or
-// one of these with a text.
+// The first byte of a frame. In the first exchange every rank sends what it has found: an empty
+// frame, or one of these with a text.
 enum class Found : std::uint8_t { kLoaded = 1, kRefused = 2, kOff = 3 };
-// Then the plug-ins talk while they open. One that gives up early sends its verdict into a
-// conversation that the others go on with, so they must be told apart.
-enum class Talk : std::uint8_t { kData = 1, kVerdict = 2 };
+// After that the plug-ins exchange data while they open. One that fails early sends its verdict
+// while the others still exchange data, so the two kinds must be distinguishable.
+enum class FrameKind : std::uint8_t { kData = 1, kVerdict = 2 };
 
 constexpr std::string_view kOff = "RONDE_PLUGIN_PATH=off";
 
 using Bytes = std::vector<std::byte>;
 
-Bytes said(std::uint8_t kind, std::string_view text) {
+Bytes frame_of(std::uint8_t kind, std::string_view text) {
   Bytes bytes(1 + text.size());
   bytes[0] = std::byte{kind};
   if (!text.empty()) std::memcpy(&bytes[1], text.data(), text.size());
@@ -61,55 +61,57 @@ std::string grouped(const std::vector<std::string>& texts) {
   return all;
 }
 
-StartedDevice stays_out(const std::string& why, bool expected) {
+StartedDevice without_device(const std::string& why, bool expected) {
   StartedDevice started;
   started.none = why;
-  started.line = why + "; tensors in host memory go their usual way";
+  started.line = why + "; tensors in host memory are not affected";
   started.level = expected ? base::LogLevel::kInfo : base::LogLevel::kWarning;
   return started;
 }
 
-// What one rank's plug-in came to.
+// Whether one rank's plug-in opened.
 struct Verdict {
   bool ok = false;
   bool direct = false;
-  std::string text;  // its versions, or why it stays out
+  std::string text;  // its versions, or why it is not used
 };
 constexpr std::size_t kVerdictFlags = 3;  // kind, ok, direct
 
 Bytes encode(const Verdict& verdict) {
-  // Of a character each.
+  // One character for each flag.
   const std::string flags{verdict.ok ? '1' : '0', verdict.direct ? '1' : '0'};
-  return said(static_cast<std::uint8_t>(Talk::kVerdict), flags + verdict.text);
+  return frame_of(static_cast<std::uint8_t>(FrameKind::kVerdict), flags + verdict.text);
 }
 Verdict decode(const Bytes& bytes) {
   if (bytes.size() < kVerdictFlags) return {false, false, "a verdict that cannot be read"};
   return {bytes[1] == std::byte{'1'}, bytes[2] == std::byte{'1'}, text_of(bytes, kVerdictFlags)};
 }
 
-// What the plug-ins of the job tell each other while they open. Thread safety: one thread.
-class Conversation {
+// What the plug-ins of the job exchange while they open.
+//
+// Thread safety: none; one thread uses it.
+class OpeningExchange {
  public:
-  explicit Conversation(Exchange exchange) : exchange_(std::move(exchange)) {}
+  explicit OpeningExchange(Exchange exchange) : exchange_(std::move(exchange)) {}
 
   // The plug-in's allgather.
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (!over_.ok()) return over_;
-    const Bytes frame = said(static_cast<std::uint8_t>(Talk::kData),
-                             {reinterpret_cast<const char*>(mine.data()), mine.size()});
+    if (!ended_.ok()) return ended_;
+    const Bytes frame = frame_of(static_cast<std::uint8_t>(FrameKind::kData),
+                                 {reinterpret_cast<const char*>(mine.data()), mine.size()});
     const auto parts = exchange_(frame);
-    if (!parts.ok()) return over_ = broken_ = parts.status();
+    if (!parts.ok()) return ended_ = broken_ = parts.status();
     for (std::size_t rank = 0; rank < parts->size(); ++rank) {
       const Bytes& part = (*parts)[rank];
-      if (kind_of(part) == static_cast<std::uint8_t>(Talk::kVerdict)) {
-        return over_ = Status::error(
+      if (kind_of(part) == static_cast<std::uint8_t>(FrameKind::kVerdict)) {
+        return ended_ = Status::error(
                    Code::kUnsupported,
-                   "it stays out on rank " + std::to_string(rank) + ": " + decode(part).text);
+                   "it is not used on rank " + std::to_string(rank) + ": " + decode(part).text);
       }
       if (part.size() != frame.size()) {
-        return over_ = Status::error(
+        return ended_ = Status::error(
                    Code::kUnsupported,
-                   "it exchanges other numbers of bytes on rank " + std::to_string(rank));
+                   "it exchanges another number of bytes on rank " + std::to_string(rank));
       }
       if (!mine.empty()) {
         std::memcpy(all.data() + rank * mine.size(), part.data() + 1, mine.size());
@@ -118,14 +120,15 @@ class Conversation {
     return {};
   }
 
-  // Everybody's verdict: those who still talk are told that this one has ended.
+  // Returns every rank's verdict. Ranks that still exchange data receive this rank's verdict
+  // meanwhile, which ends their allgather().
   Result<std::vector<Verdict>> conclude(const Verdict& mine) {
     while (broken_.ok()) {
       const auto parts = exchange_(encode(mine));
       RONDE_RETURN_IF_ERROR(parts.status());
       std::vector<Verdict> verdicts;
       for (const Bytes& part : *parts) {
-        if (kind_of(part) == static_cast<std::uint8_t>(Talk::kVerdict)) {
+        if (kind_of(part) == static_cast<std::uint8_t>(FrameKind::kVerdict)) {
           verdicts.push_back(decode(part));
         }
       }
@@ -136,11 +139,11 @@ class Conversation {
 
  private:
   const Exchange exchange_;
-  Status over_;    // why there is nothing more to say
-  Status broken_;  // ranks cannot be reached: nobody can start
+  Status ended_;   // the error of every further allgather()
+  Status broken_;  // ranks cannot be reached, so no engine can start
 };
 
-// What this rank has found, for the others.
+// What this rank has found, and the frame that tells the others.
 struct Search {
   std::optional<PluginLibrary> plugin;
   Bytes finding;
@@ -148,19 +151,19 @@ struct Search {
 
 Search search(const collectives::PluginPlace& place) {
   if (place.path.empty() && place.required) {
-    return {std::nullopt, said(static_cast<std::uint8_t>(Found::kOff), kOff)};
+    return {std::nullopt, frame_of(static_cast<std::uint8_t>(Found::kOff), kOff)};
   }
   std::error_code ignored;
   if (!place.required && !std::filesystem::exists(place.path, ignored)) return {};
   auto library = PluginLibrary::load(place.path);
   if (library.ok()) {
-    return {*library, said(static_cast<std::uint8_t>(Found::kLoaded), library->name())};
+    return {*library, frame_of(static_cast<std::uint8_t>(Found::kLoaded), library->name())};
   }
   return {std::nullopt,
-          said(static_cast<std::uint8_t>(Found::kRefused), library.status().message())};
+          frame_of(static_cast<std::uint8_t>(Found::kRefused), library.status().message())};
 }
 
-// Nothing: all ranks have loaded the same.
+// Returns nothing when all ranks have loaded the same plug-in, so that they go on to open it.
 std::optional<StartedDevice> compare(const Parts& findings) {
   const auto has = [&](Found kind) {
     return std::count_if(findings.begin(), findings.end(), [kind](const Bytes& one) {
@@ -179,16 +182,16 @@ std::optional<StartedDevice> compare(const Parts& findings) {
   }
   const std::string found = grouped(texts);
   if (std::cmp_equal(none + has(Found::kOff), findings.size())) {
-    StartedDevice off;  // nobody misses one: there is nothing to print
+    StartedDevice off;  // no rank wants a plug-in, so no line is logged
     off.none = found;
     return off;
   }
   if (std::cmp_equal(has(Found::kLoaded), findings.size())) {
     if (found == texts.front()) return std::nullopt;
-    return stays_out("the ranks have different device plug-ins: " + found, false);
+    return without_device("the ranks have different device plug-ins: " + found, false);
   }
-  if (found == texts.front()) return stays_out(found, false);
-  return stays_out("not all ranks have a device plug-in: " + found, false);
+  if (found == texts.front()) return without_device(found, false);
+  return without_device("not all ranks have a device plug-in: " + found, false);
 }
 
 StartedDevice agree_on(const std::shared_ptr<Device>& device, const std::string& name,
@@ -204,7 +207,8 @@ StartedDevice agree_on(const std::shared_ptr<Device>& device, const std::string&
     if (!verdict.direct) apart.push_back(base::narrow<std::int32_t>(rank));
   }
   if (!ok) {
-    return stays_out("the plug-in '" + name + "' stays out: " + grouped(texts), none && !required);
+    return without_device("the plug-in '" + name + "' is not used: " + grouped(texts),
+                          none && !required);
   }
   StartedDevice started;
   started.device = device;
@@ -224,11 +228,12 @@ Result<StartedDevice> start_device(DeviceStart start) {
   const auto findings = start.exchange(found.finding);
   RONDE_RETURN_IF_ERROR(findings.status());
   if (auto without = compare(*findings)) return *std::move(without);
-  // The plug-in may keep what it was given, and must not talk after open().
-  const auto talk = std::make_shared<Conversation>(start.exchange);
-  start.host.allgather = [weak = std::weak_ptr<Conversation>(talk)](auto mine, auto all) {
-    const auto conversation = weak.lock();
-    if (conversation != nullptr) return conversation->allgather(mine, all);
+  // The plug-in may keep the function, but calls after open() must fail: so it holds a weak
+  // pointer.
+  const auto exchange = std::make_shared<OpeningExchange>(start.exchange);
+  start.host.allgather = [weak = std::weak_ptr<OpeningExchange>(exchange)](auto mine, auto all) {
+    const auto open = weak.lock();
+    if (open != nullptr) return open->allgather(mine, all);
     return Status::error(Code::kUnsupported, "allgather is for open alone");
   };
   const auto opened = Device::open(*found.plugin, std::move(start.host));
@@ -236,7 +241,7 @@ Result<StartedDevice> start_device(DeviceStart start) {
   mine.ok = opened.ok();
   mine.direct = opened.ok() && (*opened)->has_collectives();
   mine.text = opened.ok() ? (*opened)->versions() : opened.status().message();
-  const auto verdicts = talk->conclude(mine);
+  const auto verdicts = exchange->conclude(mine);
   RONDE_RETURN_IF_ERROR(verdicts.status());
   return agree_on(opened.ok() ? *opened : nullptr, found.plugin->name(), *verdicts,
                   start.place.required);

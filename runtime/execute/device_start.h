@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of a job start their device back end: each finds and opens its plug-in, and all
-// agree on what came of it. It is used by every rank or by none, and nobody fails to start for it.
+// agree on the outcome. The device is used by every rank or by none; without one the engine still
+// starts.
+//
+// Thread safety: only the thread that opens the engine calls these functions.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +22,7 @@
 
 namespace ronde::runtime {
 
-// What every rank said, by rank.
+// Every rank's bytes, by rank.
 using Parts = std::vector<std::vector<std::byte>>;
 // Job::allgather with a deadline.
 using Exchange = std::function<base::Result<Parts>(std::span<const std::byte> mine)>;
@@ -31,17 +34,18 @@ struct DeviceStart {
 };
 
 struct StartedDevice {
-  std::shared_ptr<collectives::Device> device;  // of all ranks, or of none
+  std::shared_ptr<collectives::Device> device;  // set on all ranks or on none
   bool direct = false;                          // the devices of all ranks can reach each other
-  // What a tensor of a device is told when there is none: why.
+  // Where there is no device: the reason, for the error of a device tensor.
   std::string none =
       "there is no device plug-in beside libronde.so, and RONDE_PLUGIN_PATH is empty";
-  // For the log; empty when nobody has or wants a plug-in.
+  // A line for the log; empty when no rank has or wants a plug-in.
   std::string line;
   base::LogLevel level = base::LogLevel::kInfo;
 };
 
-// Once on every rank, when the engines open. An error: the ranks could not talk to each other.
+// Collective, once, when the engines open. Returns an error only if the exchange between the ranks
+// failed.
 base::Result<StartedDevice> start_device(DeviceStart start);
 
 }  // namespace ronde::runtime

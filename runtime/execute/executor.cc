@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executing batches: see executor.h.
+// Making and stepping the collective of the current batch, and polling those of the device.
 #include "runtime/execute/executor.h"
 
 #include <span>
@@ -76,7 +76,7 @@ Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
     current_ = std::move(*made);
   }
   auto result = current_->step();
-  // Where the others are about to post, a look here is much cheaper than one at everything.
+  // Where the peers are about to post, retrying here is much cheaper than a whole do_work().
   for (int i = 0; i < watch_ && result.ok() && *result == collectives::StepResult::kIdle; ++i) {
     cpu_relax();
     result = current_->step();
@@ -89,7 +89,7 @@ Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
   return true;
 }
 
-// The current batch has been done, or given to the device.
+// Called when the current batch is finished or has been given to the device.
 void Executor::conclude(std::vector<ExecutableBatch>& finished) {
   current_.reset();
   Launched launched = std::exchange(launched_, {});
@@ -104,40 +104,40 @@ void Executor::conclude(std::vector<ExecutableBatch>& finished) {
     tensor->work->on_device = launched.work;
     issued_.push_back(tensor);
   }
-  under_way_.push_back({std::move(batch), std::move(launched.work)});
+  device_batches_.push_back({std::move(batch), std::move(launched.work)});
 }
 
-Result<bool> Executor::land(std::vector<ExecutableBatch>& finished) {
-  bool landed = false;
-  while (!under_way_.empty()) {
-    const auto over = under_way_.front().work->poll();
-    RONDE_RETURN_IF_ERROR(over.status());
-    if (!*over) break;
-    finished.push_back(std::move(under_way_.front().batch));
-    under_way_.pop_front();
-    landed = true;
+Result<bool> Executor::poll_device(std::vector<ExecutableBatch>& finished) {
+  bool some = false;
+  while (!device_batches_.empty()) {
+    const auto done = device_batches_.front().work->poll();
+    RONDE_RETURN_IF_ERROR(done.status());
+    if (!*done) break;
+    finished.push_back(std::move(device_batches_.front().batch));
+    device_batches_.pop_front();
+    some = true;
   }
-  return landed;
+  return some;
 }
 
 bool Executor::awaits_device() const {
-  return !under_way_.empty() ||
+  return !device_batches_.empty() ||
          (current_ != nullptr && on_device(waiting_.front().agreed.signature));
 }
 
 void Executor::abandon(const std::string& why) {
-  // First the device: it reads and writes what the others point at.
+  // The device is aborted first, because it reads and writes memory that the batches below keep.
   if (device_ != nullptr) device_->abort(why);
   current_.reset();
   launched_ = {};
   waiting_.clear();
-  under_way_.clear();
+  device_batches_.clear();
   issued_.clear();
 }
 
 void Executor::close_device() {
   if (device_ == nullptr) return;
-  if (busy() || !under_way_.empty()) abandon("the engine was closed");
+  if (busy() || !device_batches_.empty()) abandon("the engine was closed");
   lanes_.memory.clear();
   device_->close();
   device_.reset();

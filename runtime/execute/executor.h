@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes agreed batches, one after another in the order of the job: makes the collective of each
-// and steps it. Batches that a device does by itself are put on their way in that order, and stay
-// under way while later ones follow.
+// and steps it. Batches that a device executes by itself are given to it in that order, and stay in
+// progress while later ones follow.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,14 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the agent.
+// Owns the data plane and the batches; shares the device with the engine. It touches the memory of
+// a batch's tensors until the batch is in `finished` or abandon() returns. No function blocks,
+// except abandon(), close_device() and tune().
+//
+// Thread safety: none; only the agent uses it.
 class Executor {
  public:
-  // `watch`: how often a step looks again before it says that nothing can go on; 0 where ranks
+  // `watch`: how often a step retries before it returns that nothing can go on; 0 where ranks
   // outnumber cores.
   Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, std::int32_t size,
            int watch);
@@ -35,30 +39,35 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Before the first batch. direct: the devices of all ranks reach each other, so that batches go
-  // to them and not through host memory.
+  // Sets the device; before the first batch. direct: the devices of all ranks reach each other, so
+  // that batches go to them and not through host memory.
   void use(std::shared_ptr<collectives::Device> device, bool direct);
 
   void enqueue(ExecutableBatch batch) { waiting_.push_back(std::move(batch)); }
 
-  // One step. What it finished is appended to `finished`: outputs are complete, nothing is
-  // outstanding. An error ends the job: nothing may be stepped after it.
+  // Does one step; true: something went on. A batch that it finished is appended to `finished`: its
+  // outputs are complete, nothing is outstanding. An error fails the job, and no step may follow.
   base::Result<bool> step(std::vector<ExecutableBatch>& finished);
 
-  // Looks at the batches that are under way on the device; those that are over, the first ones
-  // first, are appended to `finished`. An error ends the job; it is of first_under_way().
-  base::Result<bool> land(std::vector<ExecutableBatch>& finished);
-  [[nodiscard]] const ExecutableBatch& first_under_way() const { return under_way_.front().batch; }
-  // Tensors whose batch has been given to the device since the last call: streams can wait for it.
+  // Polls the batches that are in progress on the device, and appends the finished ones, in their
+  // order, to `finished`; true: there were some. An error fails the job; its batch is
+  // first_on_device().
+  base::Result<bool> poll_device(std::vector<ExecutableBatch>& finished);
+  [[nodiscard]] const ExecutableBatch& first_on_device() const {
+    return device_batches_.front().batch;
+  }
+  // Tensors whose batch has been given to the device since the last call, so streams can wait for
+  // it.
   [[nodiscard]] std::vector<LocalTensorPtr> take_issued() { return std::exchange(issued_, {}); }
 
-  // What the device does by itself is given work in advance, but little: what becomes ready
-  // meanwhile goes together.
-  [[nodiscard]] bool device_full() const { return under_way_.size() >= kMostUnderWay; }
-  // The device is at work here: it rings, but not when it has failed.
+  // Whether the device has enough batches. It gets few in advance, so that tensors that become
+  // ready meanwhile go into one batch.
+  [[nodiscard]] bool device_full() const { return device_batches_.size() >= kMostOnDevice; }
+  // Whether the device works for this rank. It rings when it has finished, but not when it has
+  // failed.
   [[nodiscard]] bool awaits_device() const;
   [[nodiscard]] bool busy() const { return current_ != nullptr || !waiting_.empty(); }
-  // The peers must ring this rank's doorbell when they move a collective of it along, or need not.
+  // Whether peers must ring this rank's doorbell when they let its collective go on.
   void want_rings(bool wanted) { plane_->want_rings(wanted); }
   // The batch that is being executed by stepping; only while busy().
   [[nodiscard]] const ExecutableBatch& batch() const { return waiting_.front(); }
@@ -68,18 +77,19 @@ class Executor {
   }
   [[nodiscard]] std::string description() const { return plane_->description(); }
 
-  // Forgets everything, which the device is told to end. Memory that requests may point at stays in
-  // the workspace.
+  // Drops all batches and aborts the device, after a failure. Memory that requests of the transport
+  // may point at stays in the workspace.
   void abandon(const std::string& why = "the job has failed");
-  // Lets go of the device. Nothing of it is under way, unless it does not answer.
+  // Closes and releases the device. Afterwards nothing is in progress there, unless it does not
+  // answer.
   void close_device();
 
  private:
-  struct UnderWay {
+  struct DeviceBatch {
     ExecutableBatch batch;
     collectives::DeviceWorkPtr work;
   };
-  static constexpr std::size_t kMostUnderWay = 2;
+  static constexpr std::size_t kMostOnDevice = 2;
 
   base::Result<collectives::DataPlane::CollectivePtr> make(const ExecutableBatch& batch);
   base::Result<collectives::DataPlane::CollectivePtr> make_on_device(const ExecutableBatch& batch);
@@ -93,10 +103,10 @@ class Executor {
   std::shared_ptr<collectives::Device> device_;
   bool direct_ = false;
   StagingLanes lanes_;
-  Launched launched_;  // what the current one came to
+  Launched launched_;  // the result of the current launch
   std::unique_ptr<collectives::Collective> current_;
-  std::deque<ExecutableBatch> waiting_;  // the front is the current one
-  std::deque<UnderWay> under_way_;       // in order
+  std::deque<ExecutableBatch> waiting_;     // the front is the current one
+  std::deque<DeviceBatch> device_batches_;  // in order
   std::vector<LocalTensorPtr> issued_;
 };
 

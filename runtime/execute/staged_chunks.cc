@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks through host memory: see staged_chunks.h.
+// The pipeline of chunks over three lanes of host memory.
 #include "runtime/execute/staged_chunks.h"
 
 #include <algorithm>
@@ -31,29 +31,29 @@ class StagedChunks final : public Collective {
         views_(views_of(batch)),
         chunks_(cut_into_chunks(views_, StagingLanes::kChunkBytes)),
         copies_(StagingLanes::kLanes, StagedCopies(device)),
-        gives_(is_.operation != Operation::kBroadcast || is_.root == rank) {
+        contributes_(is_.operation != Operation::kBroadcast || is_.root == rank) {
     for (const LocalTensorPtr& tensor : batch.tensors) {
       ready_.insert(ready_.end(), tensor->ready.begin(), tensor->ready.end());
     }
   }
 
-  // One step of each of the three that may go on at the same time.
+  // Steps the three activities that go on at the same time: copying out, reducing, copying in.
   Result<StepResult> step() override {
     bool moved = false;
-    // The chunk that had this lane before is in its tensors.
+    // A chunk may be copied out once the chunk that used its lane before is back in its tensors.
     while (out_ < chunks_.size() && out_ < in_ + StagingLanes::kLanes) {
       RONDE_RETURN_IF_ERROR(copy_out(out_++));
       moved = true;
     }
     if (moving_ < out_) {
-      const auto went = move();
-      RONDE_RETURN_IF_ERROR(went.status());
-      moved = moved || *went;
+      const auto stepped = step_collective();
+      RONDE_RETURN_IF_ERROR(stepped.status());
+      moved = moved || *stepped;
     }
     while (in_ < moving_) {
-      const auto over = copies_of(in_).over();
-      RONDE_RETURN_IF_ERROR(over.status());
-      if (!*over) break;
+      const auto finished = copies_of(in_).finished();
+      RONDE_RETURN_IF_ERROR(finished.status());
+      if (!*finished) break;
       ++in_;
       moved = true;
     }
@@ -72,8 +72,9 @@ class StagedChunks final : public Collective {
   Status copy_out(std::size_t chunk) {
     for (const ChunkPart& part : chunks_[chunk]) {
       const ronde_plugin_tensor tensor = plugin_tensor(views_[part.tensor], ready_[part.tensor]);
-      // A rank that gives nothing must not write before its stream is there either.
-      const base::Elements elements = gives_ ? part.elements : base::Elements(0);
+      // A rank whose input is not used still starts an empty copy: it makes the lane wait for the
+      // tensor's stream, before which the output must not be written.
+      const base::Elements elements = contributes_ ? part.elements : base::Elements(0);
       RONDE_RETURN_IF_ERROR(copies_of(chunk).out(
           tensor, is_.dtype, {part.begin, elements, memory_of(chunk) + part.offset}));
     }
@@ -82,7 +83,7 @@ class StagedChunks final : public Collective {
   Status copy_in(std::size_t chunk) {
     for (const ChunkPart& part : chunks_[chunk]) {
       const base::TensorView& view = views_[part.tensor];
-      const bool own = is_.operation == Operation::kBroadcast && gives_;
+      const bool own = is_.operation == Operation::kBroadcast && contributes_;
       if (own && view.input == view.output) continue;
       RONDE_RETURN_IF_ERROR(
           copies_of(chunk).in(plugin_tensor(view, ready_[part.tensor]), is_.dtype,
@@ -90,12 +91,12 @@ class StagedChunks final : public Collective {
     }
     return {};
   }
-  // The collective of chunk `moving_`. True when something went on.
-  Result<bool> move() {
+  // Steps the collective of chunk `moving_`. True when something went on.
+  Result<bool> step_collective() {
     if (collective_ == nullptr) {
-      const auto over = copies_of(moving_).over();
-      RONDE_RETURN_IF_ERROR(over.status());
-      if (!*over) return false;
+      const auto finished = copies_of(moving_).finished();
+      RONDE_RETURN_IF_ERROR(finished.status());
+      if (!*finished) return false;
       collective_ = make(moving_);
     }
     const auto stepped = collective_->step();
@@ -105,7 +106,8 @@ class StagedChunks final : public Collective {
     RONDE_RETURN_IF_ERROR(copy_in(moving_++));
     return true;
   }
-  // One after another with the tags of one batch: messages between two ranks keep their order.
+  // The collectives of all chunks use the tags of one batch; they do not mix, because they follow
+  // each other and messages between two ranks keep their order.
   [[nodiscard]] collectives::DataPlane::CollectivePtr make(std::size_t chunk) {
     std::vector<base::TensorView> parts;
     for (const ChunkPart& part : chunks_[chunk]) {
@@ -123,11 +125,12 @@ class StagedChunks final : public Collective {
   collectives::DataPlane& plane_;
   StagingLanes& lanes_;
   const std::vector<base::TensorView> views_;
-  std::vector<collectives::ReadyMarkPtr> ready_;  // of each view
+  std::vector<collectives::ReadyMarkPtr> ready_;  // by view
   const std::vector<std::vector<ChunkPart>> chunks_;
   std::vector<StagedCopies> copies_;  // by lane
-  const bool gives_;                  // this rank's input is wanted
-  // Chunks before: copied out or about to be; reduced; in their tensors.
+  const bool contributes_;            // this rank's input is used
+  // Chunks before out_ are copied out or about to be, before moving_ reduced, before in_ back in
+  // their tensors.
   std::size_t out_ = 0;
   std::size_t moving_ = 0;
   std::size_t in_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunks of an allreduce or a broadcast that passes through host memory: see staging.h.
+// Stages an allreduce or a broadcast of device tensors through host memory in chunks: one chunk is
+// reduced while the next is copied out and the one before copied in.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,13 @@
 
 namespace ronde::runtime {
 
-// Host memory for chunks, kept from batch to batch. Thread safety: belongs to the agent.
+// Host memory for chunks, kept from batch to batch.
+//
+// Thread safety: none; only the agent uses it.
 struct StagingLanes {
   static constexpr std::size_t kLanes = 3;
-  // Large enough that starting a copy is nothing beside it, small enough to stay in the caches.
+  // Large enough that the cost of starting a copy does not count, small enough to stay in the
+  // caches.
   static constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 
   std::vector<collectives::Staging> memory;
@@ -28,7 +32,7 @@ struct StagingLanes {
 
 // A part of one tensor, and where it lies in its chunk.
 struct ChunkPart {
-  std::size_t tensor = 0;  // of the batch's views
+  std::size_t tensor = 0;  // the index of its view in the batch
   std::int64_t begin = 0;  // elements
   base::Elements elements;
   std::int64_t offset = 0;  // bytes, a multiple of 64
@@ -36,11 +40,12 @@ struct ChunkPart {
   friend bool operator==(const ChunkPart&, const ChunkPart&) = default;
 };
 
-// Cuts tensors into chunks of at most so many bytes, which is a multiple of 64. The same on every
-// rank, since it looks at sizes alone. Pure.
+// Cuts tensors into chunks of at most `chunk_bytes`, a multiple of 64. All ranks cut alike, because
+// only sizes count. Pure.
 [[nodiscard]] std::vector<std::vector<ChunkPart>> cut_into_chunks(
     const std::vector<base::TensorView>& tensors, std::int64_t chunk_bytes);
 
+// Makes the collective; stage() calls it. Every argument given by reference must outlive it.
 base::Result<std::unique_ptr<collectives::Collective>> staged_chunks(const ExecutableBatch& batch,
                                                                      collectives::Device& device,
                                                                      collectives::DataPlane& plane,

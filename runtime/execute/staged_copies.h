@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between a device and host memory that are under way together.
+// Copies between a device and host memory that are in progress together.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,10 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the agent.
+// The device and all memory belong to the caller, and must stay until finished() has returned true
+// or the device was aborted. No function blocks.
+//
+// Thread safety: none; only the agent uses it.
 class StagedCopies {
  public:
   // Elements [begin, begin + elements) of a tensor, and where they lie in host memory.
@@ -32,8 +35,8 @@ class StagedCopies {
     return keep(device_->copy_in(copy_of(tensor, dtype, part)));
   }
 
-  // Whether all of them are over.
-  base::Result<bool> over() {
+  // Whether all copies are finished.
+  base::Result<bool> finished() {
     while (!works_.empty()) {
       const auto polled = works_.back()->poll();
       RONDE_RETURN_IF_ERROR(polled.status());

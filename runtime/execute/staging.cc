@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device tensors through host memory: see staging.h.
+// Staging of whole tensors: a base class with the three stages, and one class for each operation.
 #include "runtime/execute/staging.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using collectives::StepResult;
 
 namespace {
 
-// Everything out, one collective, everything in.
+// Copies everything out, runs one collective, copies everything in.
 class StagedWhole : public Collective {
  public:
   StagedWhole(const ExecutableBatch& batch, Device& device, collectives::DataPlane& plane,
@@ -33,8 +33,8 @@ class StagedWhole : public Collective {
       stage_ = Stage::kOut;
     }
     if (stage_ == Stage::kOut) {
-      const auto over = copies_.over();
-      if (!over.ok() || !*over) return waiting(over);
+      const auto finished = copies_.finished();
+      if (!finished.ok() || !*finished) return waiting(finished);
       auto made = make();
       RONDE_RETURN_IF_ERROR(made.status());
       collective_ = std::move(*made);
@@ -47,8 +47,8 @@ class StagedWhole : public Collective {
       RONDE_RETURN_IF_ERROR(copy_in());
       stage_ = Stage::kIn;
     }
-    const auto over = copies_.over();
-    if (!over.ok() || !*over) return waiting(over);
+    const auto finished = copies_.finished();
+    if (!finished.ok() || !*finished) return waiting(finished);
     return StepResult::kDone;
   }
 
@@ -64,8 +64,8 @@ class StagedWhole : public Collective {
   [[nodiscard]] std::int32_t rank() const { return rank_; }
   [[nodiscard]] std::int32_t size() const { return size_; }
 
-  // The tensor's input, behind its stream.
-  Status take(base::Bytes bytes, collectives::Staging& memory) {
+  // Starts a copy of the tensor's input into new host memory, after what its stream has to do.
+  Status copy_input(base::Bytes bytes, collectives::Staging& memory) {
     auto allocated = device_.allocate_staging(bytes.size());
     RONDE_RETURN_IF_ERROR(allocated.status());
     memory = std::move(*allocated);
@@ -73,8 +73,9 @@ class StagedWhole : public Collective {
                        tensor().signature.dtype,
                        {0, tensor().views.front().elements, memory.get()});
   }
-  // Into memory that nobody has written before, or that was read in take().
-  Status give(std::byte* output, base::Elements elements, std::byte* from) {
+  // Starts a copy into a part of the output. It waits for no stream: the memory is the work's own,
+  // or copy_input() has waited already.
+  Status copy_output(std::byte* output, base::Elements elements, std::byte* from) {
     if (elements.value() == 0) return {};
     const base::TensorView view{output, output, elements, tensor().signature.dtype};
     return copies_.in(plugin_tensor(view, nullptr), view.dtype, {0, elements, from});
@@ -84,8 +85,8 @@ class StagedWhole : public Collective {
  private:
   enum class Stage { kBegin, kOut, kMoving, kIn };
 
-  static Result<StepResult> waiting(const Result<bool>& over) {
-    if (!over.ok()) return over.status();
+  static Result<StepResult> waiting(const Result<bool>& finished) {
+    if (!finished.ok()) return finished.status();
     return StepResult::kIdle;
   }
 
@@ -111,7 +112,7 @@ class StagedAllgather final : public StagedWhole {
     auto gathered = device().allocate_staging(payload_of(batch().agreed).size());
     RONDE_RETURN_IF_ERROR(gathered.status());
     gathered_ = std::move(*gathered);
-    return take(tensor().bytes(), mine_);
+    return copy_input(tensor().bytes(), mine_);
   }
   Result<collectives::DataPlane::CollectivePtr> make() override {
     std::byte* next = gathered_.get();
@@ -120,14 +121,15 @@ class StagedAllgather final : public StagedWhole {
       if (block.input != nullptr) block.input = mine_.get();
       next += block.bytes().value();
     }
-    // With no elements the input of this rank may be a null pointer.
+    // The loop has skipped this rank's block if its input is a null pointer, which is legal for a
+    // tensor without elements.
     blocks_[base::narrow<std::size_t>(rank())].input = mine_.get();
     return plane().allgather(batch().agreed.signature.dtype, blocks_, batch().sequence);
   }
   Status copy_in() override {
     base::Elements all;
     for (const base::TensorView& block : blocks_) all += block.elements;
-    return give(tensor().work->output.data(), all, gathered_.get());
+    return copy_output(tensor().work->output.data(), all, gathered_.get());
   }
 
   std::vector<base::TensorView> blocks_;
@@ -140,8 +142,8 @@ class StagedReduceScatter final : public StagedWhole {
   using StagedWhole::StagedWhole;
 
  private:
-  Status copy_out() override { return take(tensor().bytes(), whole_); }
-  // In place: into this rank's rows of its own copy.
+  Status copy_out() override { return copy_input(tensor().bytes(), whole_); }
+  // The result goes in place, into this rank's rows of its own copy.
   Result<collectives::DataPlane::CollectivePtr> make() override {
     auto blocks = scattered_blocks(batch(), rank(), size());
     std::byte* next = whole_.get();
@@ -153,7 +155,7 @@ class StagedReduceScatter final : public StagedWhole {
     share_ = blocks[base::narrow<std::size_t>(rank())].elements;
     return plane().reduce_scatter(blocks, reduction_of(batch().agreed.signature), batch().sequence);
   }
-  Status copy_in() override { return give(tensor().views.front().output, share_, mine_); }
+  Status copy_in() override { return copy_output(tensor().views.front().output, share_, mine_); }
 
   collectives::Staging whole_;
   std::byte* mine_ = nullptr;
@@ -165,7 +167,7 @@ class StagedAllToAll final : public StagedWhole {
   using StagedWhole::StagedWhole;
 
  private:
-  Status copy_out() override { return take(tensor().bytes(), sent_); }
+  Status copy_out() override { return copy_input(tensor().bytes(), sent_); }
   Result<collectives::DataPlane::CollectivePtr> make() override {
     return plane().all_to_all(
         {sent_.get(), tensor().splits, base::Bytes(row_bytes_of(tensor().signature))},
@@ -183,7 +185,7 @@ class StagedAllToAll final : public StagedWhole {
     const OutputBuffer& output = tensor().work->output;
     const base::Elements elements(base::narrow<std::int64_t>(output.size()) /
                                   base::size_of(tensor().signature.dtype));
-    return give(output.data(), elements, received_.get());
+    return copy_output(output.data(), elements, received_.get());
   }
 
   collectives::Staging sent_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of device tensors where the devices cannot reach each other: through host memory, with
-// the collectives of the data plane. Allreduces and broadcasts are cut into chunks, so that one is
-// reduced while the next is copied out and the one before copied in.
+// Executes batches of device tensors where the devices cannot reach each other: it copies them
+// through host memory and uses the collectives of the data plane there. staged_chunks.h has
+// allreduces and broadcasts, which are cut into chunks; all others are copied whole.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,11 @@
 
 namespace ronde::runtime {
 
-// All that is referred to must outlive the collective. Copies that it has begun may go on after its
-// end, into the lanes and the user's memory, until the device is aborted.
+// Every argument given by reference must outlive the collective. If the collective is destroyed
+// before it is done, its copies go on, into the lanes and the caller's memory, until the device is
+// aborted.
+//
+// Thread safety: only the agent calls it.
 base::Result<std::unique_ptr<collectives::Collective>> stage(const ExecutableBatch& batch,
                                                              collectives::Device& device,
                                                              collectives::DataPlane& plane,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greetings of the ranks: see greeting.h.
+// The bytes of a greeting, and what can be read off the greetings of all ranks.
 #include "runtime/job/greeting.h"
 
 #include <charconv>
@@ -22,7 +22,7 @@ using base::Status;
 
 namespace {
 
-// One field after another, each with a zero behind it.
+// A greeting's bytes are its fields in this order, each followed by a zero.
 template <class GreetingRef>
 auto fields_of(GreetingRef& greeting) {
   return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a job tell each other at the start, in one exchange over MPI: enough for every
-// rank to know the shape of the job, and for leaders to find each other. Pure.
+// The greeting that the ranks of a job exchange over MPI at the start: from it every rank learns
+// the shape of the job, and leaders find each other. Plain values and pure functions.
 #pragma once
 
 #include <array>
@@ -18,36 +18,37 @@ namespace ronde::runtime {
 
 struct Greeting {
   std::string settings;
-  std::string processors;  // that it may use
+  std::string processors;  // the ones that it may use
   std::string leader;      // the first rank of its host
   std::string host_name;
   std::string socket_name;  // from a leader: where the ranks of its host fetch the board
   std::string addresses;    // from a leader: where other leaders reach it, separated by blanks
-  std::string secret;       // from rank 0: what the leaders know each other by
+  std::string secret;       // from rank 0: the secret by which leaders recognise each other
   std::string trouble;      // why this rank cannot go on
-  std::string culprit;      // the rank whose fault that is, if it is known
+  std::string culprit;      // the rank that caused the trouble, if it is known
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
 };
 
 [[nodiscard]] std::vector<std::byte> encode(const Greeting& greeting);
-// An error says that this rank runs another version.
+// An error names `rank` as one that runs another version.
 base::Result<Greeting> decode_greeting(std::span<const std::byte> bytes, std::int32_t rank);
 
-// By rank, as all that follows.
+// Where the ranks are. Here and below greetings[r] is rank r's.
 base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings);
-// By host.
+// The leaders' addresses, by host.
 [[nodiscard]] std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
                                                     const collectives::JobShape& shape);
 // How many cores these ranks of one host may use together.
 [[nodiscard]] std::int64_t cores_of(std::span<const Greeting> greetings,
                                     std::span<const int> ranks);
 
-// Who is where, for people: a line for the job, and one for each host.
+// Which rank is where, as text for people: a line for the job, and one for each host. `slot_bytes`:
+// of one slot on the board.
 [[nodiscard]] std::string table_of(std::span<const Greeting> greetings,
                                    const collectives::JobShape& shape, std::int64_t slot_bytes);
 
-// The secret of the job, in text.
+// The secret of the job as text, and back.
 [[nodiscard]] std::string hex_of(const JobSecret& secret);
 base::Result<JobSecret> secret_of_hex(const std::string& text);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both kinds of job have in common: see job.h.
+// The parts that both kinds of job share: positions, the check of settings, the board's geometry.
 #include "runtime/job/job.h"
 
 #include <map>

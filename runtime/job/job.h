@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job an engine belongs to: who the ranks are, the board they share, and the transport between
-// them. Two kinds: processes started by mpirun (process_job.cc) and engines in one process
-// (local_job.h), which run the very same protocol.
+// The job to which an engine belongs: its ranks, the board that they share, and the transport
+// between them. There are two kinds: processes started by mpirun (process_job.cc) and engines in
+// one process (local_job.h), which run the very same protocol.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,16 @@
 
 namespace ronde::runtime {
 
-// Another rank of this host, to be watched: the descriptor becomes readable when its process ends.
+// Another rank of this host, for the runner to watch: the descriptor becomes readable when its
+// process ends.
 struct PeerWatch {
   std::int32_t rank = 0;
   collectives::FileDescriptor pidfd;
 };
 
-// Thread safety: belongs to the engine; used by one thread at a time.
+// The engine owns it; links and transports that it returns belong to the agent.
+//
+// Thread safety: one thread at a time.
 class Job {
  public:
   virtual ~Job() = default;
@@ -43,45 +46,46 @@ class Job {
   [[nodiscard]] std::int32_t local_size() const;
   [[nodiscard]] std::int32_t rank_at(std::int32_t position) const;
 
-  // Which rank is where, in some lines for people.
+  // Which rank is where, as lines for people.
   [[nodiscard]] virtual std::string table() const { return "job of " + shape().text(); }
 
   // The cores that the ranks of this host may use together.
   [[nodiscard]] virtual std::int64_t cores() const = 0;
   [[nodiscard]] bool oversubscribed() const { return local_size() > cores(); }
 
-  // Of this host.
+  // The board of this host.
   [[nodiscard]] virtual collectives::Board& board() = 0;
   // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
   // Elsewhere nullptr.
   virtual std::unique_ptr<TcpLinks> take_links() = 0;
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
   // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
-  // the job may, and this says why: "the program started MPI with MPI_THREAD_FUNNELED".
+  // the job may, and this is the reason: "the program started MPI with MPI_THREAD_FUNNELED".
   [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
 
-  // Whether the time of a probe at the start is well spent: not for engines in one process.
+  // Whether the engine probes at the start how data is moved fastest; engines in one process do
+  // not.
   [[nodiscard]] virtual bool probes() const = 0;
 
   // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
   // share this process.
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
 
-  // Every rank's bytes, by rank; lengths may differ. `doing`: what a rank that does not take part
-  // is said to keep the others from. For the start alone: by the thread that opens the engine, on
-  // all ranks, before the transport moves anything.
+  // Collective: returns every rank's bytes, by rank; lengths may differ. `activity`: what the ranks
+  // do here, for the error that names a rank which does not take part (kDeadline). Only for the
+  // start: the thread that opens the engine calls it before the transport moves anything.
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather(
-      std::span<const std::byte> mine, const std::string& doing, const base::Clock& clock,
+      std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
-  // After a failure: the transport is not used again.
+  // Called after a failure; the transport is not used again.
   virtual void abandon() = 0;
-  // The orderly end; the transport has been destroyed.
+  // Leaves the job in order, after the transport has been destroyed.
   virtual base::Status close() = 0;
 };
 
-// Refuses ranks that were started with settings that must be the same everywhere; texts[r] is rank
-// r's Config::shared_text(). The error names the setting and groups the ranks by value.
+// Checks that the settings that must be the same everywhere are; texts[r] is rank r's
+// Config::shared_text(). The error names the setting and groups the ranks by value.
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
 // Joins the MPI job of this process, or makes a job of one where there is none.
@@ -90,7 +94,7 @@ base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
     const base::Clock& clock);
 
-// The geometry of every board: streams are sized so that the requests of a large model fit.
+// The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,
                                                         const base::Config& config);
 

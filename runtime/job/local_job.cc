@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of engines in one process: see local_job.h.
+// Joining a local job, the boards and links of its hosts, and the Job that each engine gets.
 #include "runtime/job/local_job.h"
 
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/cores.h"
 #include "runtime/tensors/signature.h"
 
@@ -22,13 +23,13 @@ using base::Status;
 
 namespace {
 
-// More engines than this in one process are a mistake, not a test.
+// The limit of ranks: more engines in one process are a mistake, not a test.
 constexpr std::int32_t kMostLocalRanks = 64;
 
-// Many jobs of many ranks live in one test.
+// The limit of a rank's arena, because one test may hold many jobs of many ranks.
 constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 
-// The boards of all hosts, seen from anywhere: an arrival rings the receiver wherever it is.
+// The doorbells of all hosts: a message's arrival rings the receiver, on whichever host it is.
 class Doorbells {
  public:
   explicit Doorbells(const collectives::JobShape& shape) : shape_(shape) {}
@@ -69,7 +70,7 @@ class LocalMember final : public Job {
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
-                                                        const std::string& /*doing*/,
+                                                        const std::string& /*activity*/,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
     return job_->allgather(rank_, rounds_++, mine, deadline - clock.now());
@@ -95,23 +96,24 @@ std::string name_of_host(std::int32_t host) {
 
 }  // namespace
 
-Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size,
-                                                   const collectives::FaultPlan& faults) {
+Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size) {
   if (size < 1 || size > kMostLocalRanks) {
     return Status::error(Code::kInvalidArgument, "a local job of " + std::to_string(size) +
                                                      " ranks: use 1 to " +
                                                      std::to_string(kMostLocalRanks));
   }
-  return create(collectives::JobShape::one_host(size), faults);
+  return create(collectives::JobShape::one_host(size));
 }
 
 Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
-                                                   const collectives::FaultPlan& faults,
-                                                   std::int32_t fan_in) {
+                                                   std::int32_t fan_in,
+                                                   std::shared_ptr<collectives::LocalHub> hub) {
+  base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
   auto job = std::shared_ptr<LocalJob>(new LocalJob(shape));
   const MutexLock lock(job->mutex_);
   job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
-  job->hub_ = std::make_shared<collectives::LocalHub>(shape.ranks(), faults);
+  job->hub_ =
+      hub != nullptr ? std::move(hub) : std::make_shared<collectives::LocalHub>(shape.ranks());
   RONDE_RETURN_IF_ERROR(job->make_hosts(fan_in));
   return job;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job whose ranks are engines in this process: memory instead of MPI, the same board protocol.
-// The whole runtime is tested with it, and a job of one is one of it.
+// Tests of the whole runtime use it, and so does a process that was not started by mpirun.
 #pragma once
 
 #include <condition_variable>
@@ -25,17 +25,20 @@
 
 namespace ronde::runtime {
 
-// What the engines of the job share. Thread safety: join() may be called from any thread.
+// What the engines of the job share. They own it together. join() and allgather() block until all
+// ranks have called them, or a deadline has passed.
+//
+// Thread safety: every function may be called from any thread.
 class LocalJob : public std::enable_shared_from_this<LocalJob> {
  public:
   // All ranks share one host.
-  static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size,
-                                                        const collectives::FaultPlan& faults = {});
-  // Ranks that share no host have boards of their own, and their leaders talk over socket pairs,
-  // as leaders of processes do over TCP. fan_in: of the tree of the hosts.
-  static base::Result<std::shared_ptr<LocalJob>> create(const collectives::JobShape& shape,
-                                                        const collectives::FaultPlan& faults = {},
-                                                        std::int32_t fan_in = HostTree::kFanIn);
+  static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size);
+  // Each host of `shape` has a board of its own, and the leaders exchange messages over socket
+  // pairs, as leaders of processes do over TCP. `fan_in` is that of the tree of the hosts; `hub`
+  // carries messages between the ranks (without one the job makes its own).
+  static base::Result<std::shared_ptr<LocalJob>> create(
+      const collectives::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
+      std::shared_ptr<collectives::LocalHub> hub = nullptr);
 
   [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
 
@@ -43,8 +46,8 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   base::Result<std::unique_ptr<Job>> join(std::int32_t rank, const base::Config& config,
                                           const base::Clock& clock);
 
-  // Every rank's bytes of round `round`, which each rank counts by itself. By ranks that have
-  // joined.
+  // Returns every rank's bytes of round `round`; each rank counts its rounds. Only ranks that have
+  // joined may call it.
   base::Result<std::vector<std::vector<std::byte>>> allgather(std::int32_t rank,
                                                               std::uint64_t round,
                                                               std::span<const std::byte> mine,
@@ -53,7 +56,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
  private:
   struct Round {
     std::vector<std::optional<std::vector<std::byte>>> parts;  // by rank
-    std::int32_t read = 0;                                     // by so many ranks
+    std::int32_t read = 0;                                     // how many ranks have read it
   };
   // What the ranks of one host share.
   struct Host {
@@ -74,7 +77,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   std::condition_variable_any joined_;
   std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);
   base::Status failure_
-      RONDE_GUARDED_BY(mutex_);  // of the ranks' meeting: nobody can join after it
+      RONDE_GUARDED_BY(mutex_);  // why the ranks did not all join; afterwards none can
   bool has_boards_ RONDE_GUARDED_BY(mutex_) = false;
   std::vector<Host> hosts_ RONDE_GUARDED_BY(mutex_);
   std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);

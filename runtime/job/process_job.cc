@@ -62,10 +62,10 @@ class ProcessJob final : public Job {
   }
   [[nodiscard]] bool probes() const override { return true; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
-                                                        const std::string& doing,
+                                                        const std::string& activity,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
-    return communicator_->allgather_bytes(mine, doing, {}, clock, deadline);
+    return communicator_->allgather_bytes(mine, activity, {}, clock, deadline);
   }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }
@@ -85,7 +85,7 @@ class ProcessJob final : public Job {
   Result<PeerWatch> watch_peer(std::int32_t position) {
     const std::int32_t peer = rank_at(position);
     const collectives::Presence presence = board_.presence(position);
-    // No glibc wrapper in Debian 12.
+    // The glibc of Debian 12 has no wrapper for this call.
     const long pidfd = ::syscall(SYS_pidfd_open, presence.pid, 0);
     if (pidfd < 0 && errno == ESRCH) return dead(peer, presence);
     if (pidfd < 0) {
@@ -94,7 +94,7 @@ class ProcessJob final : public Job {
                             errno);
     }
     PeerWatch watch{peer, collectives::FileDescriptor(base::narrow<int>(pidfd))};
-    // The pid may have passed to another process before the descriptor held it.
+    // The process may have ended, and its pid been given to another, before the descriptor held it.
     const auto started = collectives::process_start_time(presence.pid);
     const bool known = started.ok() && presence.start_time != 0;
     if (known && *started != presence.start_time) return dead(peer, presence);
@@ -132,9 +132,9 @@ void set_trouble(Greeting& greeting, const Status& status) {
 }
 
 Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicator,
-                                       const std::string& doing, const Greeting& mine,
+                                       const std::string& activity, const Greeting& mine,
                                        const base::Clock& clock, base::Instant deadline) {
-  auto all = communicator.allgather_bytes(encode(mine), doing,
+  auto all = communicator.allgather_bytes(encode(mine), activity,
                                           trouble_of(mine, communicator.rank()), clock, deadline);
   RONDE_RETURN_IF_ERROR(all.status());
   std::vector<Greeting> greetings;
@@ -152,11 +152,13 @@ Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicato
   return greetings;
 }
 
-// What is left of the start's time to tell everybody how the meeting went, where there is as much.
-constexpr base::Nanoseconds kTimeToTell = std::chrono::seconds(8);
+// How much of the start's time is kept for the exchange of verdicts after the meeting, but at most
+// half of what is left.
+constexpr base::Nanoseconds kVerdictTime = std::chrono::seconds(8);
 
-// The start of a rank, step by step.
-// Thread safety: none; used by the thread that opens the engine.
+// The start of a rank, step by step. Owns what it has opened until job() hands it over.
+//
+// Thread safety: none; the thread that opens the engine uses it.
 class Opening {
  public:
   Opening(collectives::MpiCommunicator& communicator, const base::Config& config,
@@ -165,13 +167,13 @@ class Opening {
         config_(config),
         clock_(clock),
         here_(communicator.ranks_on_this_host()),
-        meet_by_(deadline - std::min((deadline - clock.now()) / 2, kTimeToTell)),
+        meet_by_(deadline - std::min((deadline - clock.now()) / 2, kVerdictTime)),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
 
   [[nodiscard]] bool several_hosts() const {
     return here_.size() != base::narrow<std::size_t>(communicator_.size());
   }
-  // What this rank has to say; leaders are reachable from here on.
+  // Makes this rank's greeting; from here on a leader can be reached.
   Greeting greet() {
     Greeting mine;
     mine.settings = config_.shared_text();
@@ -184,7 +186,7 @@ class Opening {
     set_trouble(mine, trouble);
     return mine;
   }
-  // Meets the ranks of this host at its board, and the leaders of the others.
+  // Shares the board with the ranks of this host, and connects to the leaders of other hosts.
   Status meet(const std::vector<Greeting>& greetings) {
     RONDE_RETURN_IF_ERROR(share_board(greetings));
     auto shape = shape_of(greetings);
@@ -257,7 +259,7 @@ class Opening {
   const base::Config& config_;
   const base::Clock& clock_;
   const std::vector<int> here_;
-  // So early that everybody can still be told who was not reached.
+  // Early enough that the ranks can still exchange which rank was not reached.
   const base::Instant meet_by_;
   const collectives::BoardGeometry geometry_;
   std::shared_ptr<collectives::SharedMemory> memory_;
@@ -277,7 +279,8 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
   RONDE_RETURN_IF_ERROR(greetings.status());
   const Status met = opening.meet(*greetings);
   if (communicator->size() > 1) {
-    // Who does not reach another rank or host knows it alone: everybody is to say the same.
+    // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
+    // and every rank returns the same error.
     Greeting verdict;
     set_trouble(verdict, met);
     RONDE_RETURN_IF_ERROR(

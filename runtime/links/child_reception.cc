@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reception of the children: see child_reception.h.
+// The reception's step: listeners, strangers that owe a hello, and children that may disconnect.
 #include "runtime/links/child_reception.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using base::Instant;
 using base::Status;
 using collectives::FileDescriptor;
 
-// Of one listener at a time, so that those who wait to be heard are heard in between.
+// How many connections a listener accepts in one step, so that hellos are read in between.
 constexpr int kAcceptedAtOnce = 64;
 
 }  // namespace
@@ -37,7 +37,8 @@ void ChildReception::watch(std::vector<pollfd>& entries) {
   watched_children_.clear();
   for (std::size_t i = 0; i < children_.size(); ++i) {
     if (!children_[i].socket.valid()) continue;
-    // Not for reading: a child may send frames already, which its link will read.
+    // Only the end of the connection is awaited: a child may send frames already, which its
+    // FrameSocket will read.
     entries.push_back({children_[i].socket.get(), POLLRDHUP, 0});
     watched_children_.push_back(i);
   }
@@ -48,15 +49,15 @@ Status ChildReception::step(std::span<const pollfd> entries, Instant now) {
   const auto of_strangers = entries.subspan(listeners_.size(), heard);
   const auto of_children = entries.subspan(listeners_.size() + heard);
   for (std::size_t i = 0; i < of_children.size(); ++i) {
-    if (of_children[i].revents != 0) lose(children_[watched_children_[i]]);
+    if (of_children[i].revents != 0) drop_child(children_[watched_children_[i]]);
   }
   for (std::size_t i = 0; i < heard; ++i) {
-    if (of_strangers[i].revents != 0) hear(strangers_[i]);
+    if (of_strangers[i].revents != 0) read_hello(strangers_[i]);
     if (strangers_[i].socket.valid() && now - strangers_[i].since >= kHelloTime) {
-      turn_away(strangers_[i], Trouble::kSlow);
+      reject(strangers_[i], Trouble::kSlow);
     }
   }
-  forget_closed();
+  erase_closed();
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     if (entries[i].revents != 0) RONDE_RETURN_IF_ERROR(accept_some(*listeners_[i], now));
   }
@@ -70,68 +71,69 @@ Status ChildReception::accept_some(const FileDescriptor& listener, Instant now) 
       const int error = errno;
       if (error == EAGAIN) return {};
       if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS) {
-        continue;  // of a connection that has ended before it was accepted
+        continue;  // the error is about a connection that ended before it was accepted
       }
       if (strangers_.empty()) return Status::system("could not accept another leader", error);
-      drop_oldest();
+      reject_oldest();
       continue;
     }
     const auto from = other_end(socket);
     strangers_.push_back(
         {std::move(socket), HelloReader(), now, from ? text_of(*from) : std::string("a socket")});
-    hear(strangers_.back());  // a child has said hello by now, so that no crowd delays it
+    // A child's hello has usually arrived with its connection; so no crowd of strangers delays it.
+    read_hello(strangers_.back());
     if (!strangers_.back().socket.valid()) strangers_.pop_back();
-    if (strangers_.size() > kMostStrangers) drop_oldest();
+    if (strangers_.size() > kMostStrangers) reject_oldest();
   }
   return {};
 }
 
-void ChildReception::hear(Stranger& stranger) {
+void ChildReception::read_hello(Stranger& stranger) {
   switch (stranger.reader.read(stranger.socket)) {
     case HelloReader::Got::kPart:
       return;
     case HelloReader::Got::kGarbage:
-      return turn_away(stranger, Trouble::kGarbage);
+      return reject(stranger, Trouble::kGarbage);
     case HelloReader::Got::kEnd:
-      return turn_away(stranger, Trouble::kCut);
+      return reject(stranger, Trouble::kCut);
     case HelloReader::Got::kHello:
-      return judge(stranger, stranger.reader.hello());
+      return check_hello(stranger, stranger.reader.hello());
   }
 }
 
-void ChildReception::judge(Stranger& stranger, const LeaderHello& hello) {
-  if (hello.version != hello_.version) return turn_away(stranger, Trouble::kVersion);
-  if (!same_secret(hello.secret, hello_.secret)) return turn_away(stranger, Trouble::kSecret);
+void ChildReception::check_hello(Stranger& stranger, const LeaderHello& hello) {
+  if (hello.version != hello_.version) return reject(stranger, Trouble::kVersion);
+  if (!same_secret(hello.secret, hello_.secret)) return reject(stranger, Trouble::kSecret);
   const auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& one) {
     return one.expected.host == hello.host;
   });
-  if (child == children_.end()) return turn_away(stranger, Trouble::kNoChild);
-  if (child->socket.valid()) return turn_away(stranger, Trouble::kTwice);
+  if (child == children_.end()) return reject(stranger, Trouble::kNoChild);
+  if (child->socket.valid()) return reject(stranger, Trouble::kTwice);
   LeaderHello answer = hello_;
   answer.secret = inverted(hello_.secret);
-  if (!send_hello(stranger.socket, answer)) return turn_away(stranger, Trouble::kCut);
+  if (!send_hello(stranger.socket, answer)) return reject(stranger, Trouble::kCut);
   child->socket = std::move(stranger.socket);
   child->from = stranger.from;
   --missing_;
 }
 
-void ChildReception::turn_away(Stranger& stranger, Trouble trouble) {
+void ChildReception::reject(Stranger& stranger, Trouble trouble) {
   Count& count = counts_.at(static_cast<std::size_t>(trouble));
   ++count.times;
   count.last_from = stranger.from;
   stranger.socket.reset();
 }
 
-void ChildReception::drop_oldest() {
-  turn_away(strangers_.front(), Trouble::kCrowd);
+void ChildReception::reject_oldest() {
+  reject(strangers_.front(), Trouble::kCrowd);
   strangers_.erase(strangers_.begin());
 }
 
-void ChildReception::forget_closed() {
+void ChildReception::erase_closed() {
   std::erase_if(strangers_, [](const Stranger& one) { return !one.socket.valid(); });
 }
 
-void ChildReception::lose(Child& child) {
+void ChildReception::drop_child(Child& child) {
   Count& count = counts_.at(static_cast<std::size_t>(Trouble::kLost));
   ++count.times;
   count.last_from = child.from;
@@ -159,10 +161,10 @@ std::vector<std::int32_t> ChildReception::missing() const {
   return hosts;
 }
 
-const char* ChildReception::words_of(Trouble trouble) {
+const char* ChildReception::reason_of(Trouble trouble) {
   switch (trouble) {
     case Trouble::kGarbage:
-      return "what was sent is not of Ronde";
+      return "what was sent is not Ronde's protocol";
     case Trouble::kVersion:
       return "another version of Ronde was at the other end";
     case Trouble::kSecret:
@@ -174,11 +176,11 @@ const char* ChildReception::words_of(Trouble trouble) {
     case Trouble::kCut:
       return "the other end closed it before a whole hello";
     case Trouble::kSlow:
-      return "no whole hello came within 5 s";
+      return "no whole hello arrived within 5 s";
     case Trouble::kCrowd:
       return "too many others were waiting";
     case Trouble::kLost:
-      return "a host left again before all had come";
+      return "a host disconnected before all had connected";
   }
   return "";
 }
@@ -188,12 +190,12 @@ void ChildReception::report(const base::Log& log) const {
     const Count& count = counts_.at(i);
     if (count.times == 0) continue;
     const auto trouble = static_cast<Trouble>(i);
-    // A host with several ways to its parent may take more than one of them.
+    // A host with several routes to its parent may connect over more than one of them.
     const auto level =
         trouble == Trouble::kTwice ? base::LogLevel::kDebug : base::LogLevel::kWarning;
     log.log(level, "while the hosts connected, " + std::to_string(count.times) +
                        (count.times == 1 ? " connection was" : " connections were") +
-                       " turned away: " + words_of(trouble) + " (last from " + count.last_from +
+                       " turned away: " + reason_of(trouble) + " (last from " + count.last_from +
                        ")");
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a leader receives its children, among whatever else connects. For links/meeting.cc alone.
+// Accepts the connections of a leader's children, and rejects everything else that connects. Only
+// links/meeting.cc uses it.
 #pragma once
 
 #include <poll.h>
@@ -25,14 +26,16 @@ struct ExpectedChild {
   std::string host_name;
 };
 
-// Steps a reception; the caller polls. A connection must say a right hello within kHelloTime;
-// what does not is closed, counted and told at the end.
+// A reception in steps, between which the caller polls; no step blocks. A connection must send a
+// correct hello within kHelloTime; any other is closed, counted and reported at the end. It owns
+// the accepted sockets until take(), and touches nothing else.
 //
-// Thread safety: used by one thread.
+// Thread safety: none; one thread uses it.
 class ChildReception {
  public:
-  // Connections that have not said hello: beyond this many the oldest is closed, so that strangers
-  // cannot use up the descriptors. A child that is hit comes again.
+  // The limit of connections that have not sent a whole hello: beyond it the oldest is closed, so
+  // that strangers cannot use up the descriptors. A child whose connection this closes connects
+  // again.
   static constexpr std::size_t kMostStrangers = 256;
   static constexpr auto kHelloTime = std::chrono::seconds(5);
 
@@ -42,7 +45,7 @@ class ChildReception {
                  std::vector<ExpectedChild> children, const LeaderHello& hello,
                  const Keepalive& keepalive);
 
-  // Appends what to wait for.
+  // Appends the descriptors to poll.
   void watch(std::vector<pollfd>& entries);
   // `entries`: those that watch() appended, after poll().
   base::Status step(std::span<const pollfd> entries, base::Instant now);
@@ -51,7 +54,7 @@ class ChildReception {
   // In the order in which they were expected.
   std::vector<LinkEnd> take();
   [[nodiscard]] std::vector<std::int32_t> missing() const;
-  // One line for each kind of what was turned away.
+  // Logs one line for each reason for which connections were rejected.
   void report(const base::Log& log) const;
 
  private:
@@ -77,7 +80,7 @@ class ChildReception {
   struct Child {
     ExpectedChild expected;
     std::string from;
-    collectives::FileDescriptor socket;  // invalid: has not come
+    collectives::FileDescriptor socket;  // invalid: not connected yet
   };
   struct Count {
     std::uint64_t times = 0;
@@ -85,18 +88,19 @@ class ChildReception {
   };
 
   base::Status accept_some(const collectives::FileDescriptor& listener, base::Instant now);
-  // Reads; the socket is gone from the stranger when it is one no more.
-  void hear(Stranger& stranger);
-  void judge(Stranger& stranger, const LeaderHello& hello);
-  void turn_away(Stranger& stranger, Trouble trouble);
-  void drop_oldest();
-  void forget_closed();
-  void lose(Child& child);
-  static const char* words_of(Trouble trouble);
+  // Reads what a stranger has sent. Afterwards its socket is invalid if it was rejected, or if it
+  // is a child, which then has the socket.
+  void read_hello(Stranger& stranger);
+  void check_hello(Stranger& stranger, const LeaderHello& hello);
+  void reject(Stranger& stranger, Trouble trouble);
+  void reject_oldest();
+  void erase_closed();
+  void drop_child(Child& child);
+  static const char* reason_of(Trouble trouble);
 
   std::vector<const collectives::FileDescriptor*> listeners_;
   std::vector<Child> children_;
-  std::vector<std::size_t> watched_children_;  // as watch() appended them
+  std::vector<std::size_t> watched_children_;  // in the order in which watch() appended them
   LeaderHello hello_;
   Keepalive keepalive_;
   std::vector<Stranger> strangers_;  // oldest first

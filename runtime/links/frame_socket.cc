@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over a stream socket: see links/frame_socket.h.
+// Parsing frames, and sending and receiving them over a socket that may be full or closed.
 #include "runtime/links/frame_socket.h"
 
 #include <sys/socket.h>
@@ -26,10 +26,10 @@ static_assert(std::endian::native == std::endian::little,
               "lengths are written in the machine's order, which must be little-endian");
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
-// A buffer that a long frame has made larger than this is given back once it is empty.
+// A buffer that a long frame has made larger than this is freed once it is empty.
 constexpr std::size_t kKeptBuffer = std::size_t{1} << 20U;
 
-// Errors that say that the connection is gone, as opposed to a call that was wrong.
+// Whether an errno means that the connection has ended, and not that the call was wrong.
 bool ends_connection(int error) {
   switch (error) {
     case EPIPE:
@@ -57,7 +57,8 @@ std::span<std::byte> FrameReader::room() {
     end_ = 0;
     if (buffer_.size() > kKeptBuffer) buffer_ = {};
   } else if (begin_ >= end_ - begin_) {
-    // No more is moved than was given out: a byte costs a bounded number of moves.
+    // No more bytes are moved than were returned before, so each byte is moved a bounded number of
+    // times.
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
@@ -73,7 +74,7 @@ Result<std::optional<std::span<const std::byte>>> FrameReader::next() {
   std::memcpy(&length, buffer_.data() + begin_, kLengthBytes);
   if (length == 0 || length > kLongestFrame) {
     return Status::error(Code::kTransport, "a frame of " + std::to_string(length) +
-                                               " bytes is announced: what arrives is not of Ronde");
+                                               " bytes is announced: this is not Ronde's protocol");
   }
   if (end_ - begin_ - kLengthBytes < length) return frame;
   frame = std::span<const std::byte>(buffer_).subspan(begin_ + kLengthBytes, length);
@@ -88,7 +89,8 @@ Status FrameSocket::queue(std::span<const std::byte> frame) {
                              ": it must have 1 to " + std::to_string(kLongestFrame));
   }
   if (broken_output_) return {};
-  // What was written makes room, at a cost that what was written has paid for.
+  // Written bytes are erased only once they are more than half, so fewer bytes move than were
+  // written.
   if (written_ > out_.size() / 2) {
     out_.erase(out_.begin(), out_.begin() + base::narrow<std::ptrdiff_t>(written_));
     written_ = 0;
@@ -112,7 +114,6 @@ Result<bool> FrameSocket::flush() {
         ::send(fd(), out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       written_ += base::narrow<std::size_t>(sent);
-      bytes_sent_ += base::narrow<std::uint64_t>(sent);
       continue;
     }
     if (errno == EINTR) continue;
@@ -158,7 +159,6 @@ Result<bool> FrameSocket::read_some() {
     const ssize_t size = ::recv(fd(), room.data(), room.size(), MSG_DONTWAIT);
     if (size > 0) {
       reader_.arrived(base::narrow<std::size_t>(size));
-      bytes_received_ += base::narrow<std::uint64_t>(size);
       return true;
     }
     if (size == 0) {
@@ -169,7 +169,7 @@ Result<bool> FrameSocket::read_some() {
     const int error = errno;
     if (error == EINTR) continue;
     if (error == EAGAIN) {
-      // A connection that cannot be written any more has nothing to say either.
+      // After a failed write the connection has ended, so nothing more can arrive.
       if (broken_output_) close_with("");
       return false;
     }
@@ -184,7 +184,7 @@ Result<bool> FrameSocket::read_some() {
 void FrameSocket::close_with(std::string reason) {
   closed_ = true;
   broken_output_ = true;
-  // What a write has found out earlier is nearer to the cause.
+  // The error of an earlier write is closer to the cause.
   close_reason_ = write_error_.empty() ? std::move(reason) : write_error_;
   drop_output();
 }

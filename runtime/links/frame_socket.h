@@ -15,9 +15,9 @@
 
 namespace ronde::runtime {
 
-// What the meeting of the leaders hands over.
+// A connection as the meeting of the leaders hands it over.
 struct LinkEnd {
-  std::int32_t host = -1;              // at the other end
+  std::int32_t host = -1;              // the host at the other end
   std::string peer;                    // "host 2 (node7, 10.0.0.3:4711)", for error texts
   collectives::FileDescriptor socket;  // connected, non-blocking
 };
@@ -28,35 +28,39 @@ struct LinkEnds {
   std::vector<LinkEnd> children;  // in the order of HostTree::children_of
 };
 
-// The frames in a stream of bytes that arrives in pieces. Pure.
+// Finds the frames in a stream of bytes that arrives in pieces. Pure; owns its buffer.
 //
-// Thread safety: used by one thread.
+// Thread safety: none; one thread uses it.
 class FrameReader {
  public:
   static constexpr std::size_t kLongestFrame = std::size_t{64} << 20U;
 
-  // Room for what arrives next, never empty; what next() gave is gone afterwards.
+  // Returns room for the bytes that arrive next, never empty. Frames that next() has returned are
+  // no longer valid afterwards.
   std::span<std::byte> room();
-  // So many bytes have arrived in that room.
+  // Tells the reader that so many bytes have arrived in that room.
   void arrived(std::size_t bytes) { end_ += bytes; }
   // The next whole frame, if there is one. No frame is empty or longer than kLongestFrame; after
-  // such a length the stream cannot be understood any more, and every call fails (kTransport).
+  // such a length the stream cannot be parsed any more, and every call fails (kTransport).
   base::Result<std::optional<std::span<const std::byte>>> next();
   // Whether a frame has arrived in part.
   [[nodiscard]] bool inside_frame() const { return begin_ != end_; }
-  // The memory it holds: bounded by what has arrived, not by what a length claims.
+  // The bytes of memory that the reader holds: bounded by what has arrived, not by the length in a
+  // frame's head.
   [[nodiscard]] std::size_t capacity() const { return buffer_.size(); }
 
  private:
-  // What one read takes at most while frames are small: many of them cost one system call.
+  // How much one read takes at most while frames are small, so that many cost one system call.
   static constexpr std::size_t kLeastBuffer = std::size_t{64} << 10U;
 
   std::vector<std::byte> buffer_;
-  std::size_t begin_ = 0;  // of what has arrived and was not given out
+  std::size_t begin_ = 0;  // of the bytes that have arrived and were not returned yet
   std::size_t end_ = 0;
 };
 
-// Thread safety: used by one thread.
+// One connection; owns its socket and the bytes that wait to be sent. No function blocks.
+//
+// Thread safety: none; one thread uses it.
 class FrameSocket {
  public:
   static constexpr std::size_t kLongestFrame = FrameReader::kLongestFrame;
@@ -68,32 +72,29 @@ class FrameSocket {
   [[nodiscard]] int fd() const { return end_.socket.get(); }
 
   // Queues a frame and writes what the socket takes. Once the socket is full this makes no system
-  // call: the rest goes out by flush(), to be called when the socket can be written (POLLOUT), and
+  // call: flush(), to be called when the socket can be written (POLLOUT), sends the rest, and
   // frames that were queued meanwhile go out in one write.
   //
-  // That the connection has ended is no error here: frames are dropped from then on, and receive()
-  // finds out, after it has given out what the other end said last.
+  // A connection that has ended is no error here: frames are dropped from then on, and receive()
+  // reports the end, after it has returned the last frames of the other end.
   base::Status send(std::span<const std::byte> frame);
-  // Without writing.
+  // Queues a frame without writing.
   base::Status queue(std::span<const std::byte> frame);
-  // True: nothing is left.
+  // Writes queued bytes as far as the socket takes them. True: nothing is left.
   base::Result<bool> flush();
   [[nodiscard]] bool backlogged() const { return written_ != out_.size(); }
 
   // The next whole frame, or nothing when the socket has no more for now. The bytes are valid until
-  // the next call. An error (kTransport) is for ever.
+  // the next call. After an error (kTransport) every call returns it.
   base::Result<std::optional<std::span<const std::byte>>> receive();
 
-  // Whether receive() has come to the end of the stream. Whole frames before it come first.
+  // Whether receive() has reached the end of the stream, which it does after all whole frames.
   [[nodiscard]] bool closed() const { return closed_; }
-  // In words; empty while the link is open.
+  // The reason as a text; empty while the connection is open.
   [[nodiscard]] const std::string& close_reason() const { return close_reason_; }
 
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
-  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
-
  private:
-  // One read. True: something arrived.
+  // Reads once. True: something arrived.
   base::Result<bool> read_some();
   void close_with(std::string reason);
   void drop_output();
@@ -107,8 +108,6 @@ class FrameSocket {
   std::string write_error_;
   bool closed_ = false;
   std::string close_reason_;
-  std::uint64_t bytes_sent_ = 0;
-  std::uint64_t bytes_received_ = 0;
 };
 
 }  // namespace ronde::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hello of leaders: see links/hello.h.
+// The bytes of a hello, and reading and sending them.
 #include "runtime/links/hello.h"
 
 #include <sys/socket.h>

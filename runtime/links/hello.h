@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two leaders say when they meet: each that it is of this job, and which host it leads. A
-// child says hello with the job's secret; the parent answers with the secret's bytes inverted, so
-// that the child knows that the other end has it too, and does not only send back what it got.
+// The hello: with it two leaders prove that they belong to the same job, and tell which host each
+// leads. A child sends the job's secret; the parent answers with the secret's bytes inverted, which
+// shows that it knows the secret and does not only send back what it received.
 #pragma once
 
 #include <array>
@@ -31,29 +31,29 @@ inline constexpr std::size_t kHelloBytes = 8 + 4 + 4 + 16;
 using HelloBytes = std::array<std::byte, kHelloBytes>;
 
 [[nodiscard]] HelloBytes encode_hello(const LeaderHello& hello);
-// Nothing if it is not of this size or does not begin with the magic. Versions and secrets are the
-// caller's to judge.
+// Nothing if the size is wrong or the magic is missing. The caller checks version and secret.
 [[nodiscard]] std::optional<LeaderHello> decode_hello(std::span<const std::byte> bytes);
 // Whether bytes that have arrived so far can become a hello.
 [[nodiscard]] bool may_become_hello(std::span<const std::byte> bytes);
 
-// In a time that does not tell how much of it is right.
+// Compares in constant time, so that the time does not reveal how much of a guess is right.
 [[nodiscard]] bool same_secret(const JobSecret& left, const JobSecret& right);
 [[nodiscard]] JobSecret inverted(const JobSecret& secret);
 
-// A hello that arrives in pieces. Takes not one byte more off the socket: what follows are frames.
+// Reads a hello that arrives in pieces, and not one byte more, because frames follow it. The socket
+// stays the caller's; no function blocks.
 //
-// Thread safety: used by one thread.
+// Thread safety: none; one thread uses it.
 class HelloReader {
  public:
   enum class Got : std::uint8_t {
     kPart,     // wait for more
     kHello,    // hello() has it
-    kGarbage,  // it cannot become a hello
-    kEnd,      // the connection has ended before
+    kGarbage,  // the bytes cannot become a hello
+    kEnd,      // the connection ended before a whole hello
   };
 
-  // Reads what is there.
+  // Reads what has arrived.
   Got read(const collectives::FileDescriptor& socket);
   [[nodiscard]] const LeaderHello& hello() const { return hello_; }
 
@@ -63,7 +63,8 @@ class HelloReader {
   LeaderHello hello_;
 };
 
-// A new connection always has room for one. False: it has ended.
+// Sends a hello on a new connection, which always has room for one. False: the connection has
+// ended.
 [[nodiscard]] bool send_hello(const collectives::FileDescriptor& socket, const LeaderHello& hello);
 
 }  // namespace ronde::runtime

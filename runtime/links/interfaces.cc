@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of this host: see interfaces.h.
+// Parsing, choosing and ordering addresses; list_interfaces() at the end asks the kernel for them.
 #include "runtime/links/interfaces.h"
 
 #include <arpa/inet.h>
@@ -53,7 +53,7 @@ struct Network {
   int prefix_length = 0;
 };
 
-// "10.0.0.0/8"; an address alone is the network of itself.
+// Parses "10.0.0.0/8"; an address without a length is a network of one.
 std::optional<Network> parse_network(std::string_view word) {
   const std::size_t slash = word.find('/');
   const auto address = parse_address(word.substr(0, slash));
@@ -87,8 +87,9 @@ void v4_first(std::vector<InterfaceAddress>& addresses) {
   });
 }
 
-// What is listened on when nobody says otherwise.
-std::vector<InterfaceAddress> usual(const std::vector<InterfaceAddress>& all, bool loopback) {
+// The addresses to listen on when the user has named none.
+std::vector<InterfaceAddress> default_addresses(const std::vector<InterfaceAddress>& all,
+                                                bool loopback) {
   std::vector<InterfaceAddress> chosen;
   for (const InterfaceAddress& one : all) {
     if (one.up && one.loopback == loopback && !is_link_local(one.address)) chosen.push_back(one);
@@ -186,8 +187,8 @@ Result<std::vector<InterfaceAddress>> choose_addresses(const std::vector<Interfa
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (taken[i]) chosen.push_back(all[i]);
   }
-  if (chosen.empty()) chosen = usual(all, false);
-  if (chosen.empty()) chosen = usual(all, true);
+  if (chosen.empty()) chosen = default_addresses(all, false);
+  if (chosen.empty()) chosen = default_addresses(all, true);
   if (chosen.empty()) {
     return Status::error(
         Code::kSystem,
@@ -215,7 +216,7 @@ std::vector<Endpoint> order_by_nearness(std::vector<Endpoint> theirs,
 
 namespace {
 
-// The bytes of an address or a mask; nothing if it is of neither family.
+// Returns the bytes of an address or a mask; nothing if it belongs to neither family.
 std::optional<IpAddress> address_of(const sockaddr* from) {
   if (from == nullptr) return std::nullopt;
   IpAddress address;

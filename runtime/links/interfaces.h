@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of a host's addresses its leader listens on, and in which order another leader tries them.
+// Pure, but for list_interfaces(). Thread safety: values, and functions that any thread may call.
 #pragma once
 
 #include <array>
@@ -16,10 +17,9 @@ namespace ronde::runtime {
 
 enum class IpFamily : std::uint8_t { kV4, kV6 };
 
-// Thread safety: values.
 struct IpAddress {
   IpFamily family = IpFamily::kV4;
-  std::array<std::uint8_t, 16> bytes{};  // of kV4 the first four
+  std::array<std::uint8_t, 16> bytes{};  // kV4 uses the first four
 
   friend bool operator==(const IpAddress&, const IpAddress&) = default;
 };
@@ -34,13 +34,13 @@ struct Endpoint {
 struct InterfaceAddress {
   std::string name;  // "eth0"
   IpAddress address;
-  int prefix_length = 0;  // bits of the address that all of its network share
+  int prefix_length = 0;  // how many leading bits all addresses of its network share
   bool up = false;
   bool loopback = false;
   std::uint32_t index = 0;  // the kernel's number of the interface
 };
 
-// What the user wants, and how strictly.
+// The interfaces that the user asked for, and how strictly.
 struct WantedInterfaces {
   std::string words;    // "eth0,10.0.0.0/8,fd00::/8"; empty: all
   bool strict = false;  // a word that matches nothing is an error
@@ -53,29 +53,28 @@ struct WantedInterfaces {
 [[nodiscard]] std::optional<Endpoint> parse_endpoint(std::string_view text);
 [[nodiscard]] std::string text_of(const Endpoint& endpoint);
 
-// Whether both are in the network of `network` with a prefix of so many bits.
+// Whether `other` is in the network of `network`, whose prefix has so many bits.
 [[nodiscard]] bool same_network(const IpAddress& network, int prefix_length,
                                 const IpAddress& other);
 // fe80::/10: valid on one link only.
 [[nodiscard]] bool is_link_local(const IpAddress& address);
 
-// The setting RONDE_INTERFACE, or else what the job's MPI was told for the same purpose: lines
-// "NAME=value" are searched for OMPI_MCA_btl_tcp_if_include. That one may name what this host does
-// not have (it was written for the whole cluster), so there a word that matches nothing is passed
-// over.
+// Returns the setting RONDE_INTERFACE, or, where it is empty, OpenMPI's setting for the same
+// purpose, OMPI_MCA_btl_tcp_if_include, from lines "NAME=value". OpenMPI's was written for the
+// whole cluster and may name interfaces that this host lacks, so it is not strict.
 [[nodiscard]] WantedInterfaces wanted_interfaces(const std::string& setting,
                                                  std::span<const std::string> environment);
 
-// The addresses to listen on, IPv4 first. Without words: all of interfaces that are up, without
-// loopback (unless there is nothing else) and link-local addresses. Words are names of interfaces
-// or networks; only a network names a link-local address.
+// Returns the addresses to listen on, IPv4 first. Without words these are all addresses of
+// interfaces that are up, except link-local ones, and loopback only if there is nothing else. Words
+// are names of interfaces or networks; only a network can select a link-local address.
 base::Result<std::vector<InterfaceAddress>> choose_addresses(
     const std::vector<InterfaceAddress>& all, const WantedInterfaces& wanted,
     const std::string& host_name);
 
-// The addresses of another host as this one should try them: those in a network of this host
-// first. Those that are this host's own come last: every host has the address of its container
-// bridge, and behind it is not the other.
+// Returns the addresses of another host in the order in which this one should try them: those in a
+// network of this host first. Those that this host has too come last: all hosts may have the same
+// address on a container bridge, where it does not lead to another host.
 [[nodiscard]] std::vector<Endpoint> order_by_nearness(std::vector<Endpoint> theirs,
                                                       const std::vector<InterfaceAddress>& mine);
 

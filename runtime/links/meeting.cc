@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meeting of the leaders: see links/meeting.h.
+// The meeting's loop, which steps a search for the parent and a reception of the children together.
 #include "runtime/links/meeting.h"
 
 #include <poll.h>
@@ -24,9 +24,9 @@ using base::Instant;
 using base::Result;
 using base::Status;
 
-// A wait looks at the clock at least this often: the clock may be a test's.
+// A wait reads the clock at least this often, because a test may move its clock.
 constexpr std::int64_t kPollSliceMs = 20;
-// A port that is free on one address may be in use on another.
+// How many ports are tried: one that is free on one address may be in use on another.
 constexpr int kPortTries = 16;
 constexpr std::size_t kMostNamed = 4;
 
@@ -69,8 +69,8 @@ Result<std::vector<Endpoint>> endpoints_of(std::int32_t host, const LeaderAddres
   return endpoints;
 }
 
-// Both sides of a leader's meeting, stepped together: nobody waits for one before the other, so
-// there is no order of arrival in which hosts wait for each other.
+// Both sides of a leader's meeting. They are stepped together, so a leader never waits for its
+// parent before it serves its children, and no order of arrival makes hosts wait for each other.
 struct Sides {
   ParentSearch* search;  // null: this is the root
   ChildReception* reception;
@@ -132,7 +132,7 @@ Status no_children(const ChildReception& reception, std::int32_t host,
 
 Result<JobSecret> make_job_secret() {
   JobSecret secret{};
-  // So few bytes come whole or not at all.
+  // The kernel returns so few bytes whole or not at all.
   if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
     return Status::system("could not get random bytes", errno);
   }
@@ -168,7 +168,7 @@ Status LeaderMeeting::listen_on_family(std::span<const InterfaceAddress> chosen,
       auto socket = listen_on({one.address, port}, one.index);
       const auto end = socket.ok() ? own_end(*socket) : std::nullopt;
       if (!end) {
-        // An address may have gone, or not be usable yet.
+        // The address may have been removed, or not be usable yet.
         all = false;
         trouble = socket.status();
         continue;

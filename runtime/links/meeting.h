@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the leaders of the hosts come to be connected. Each listens, the bootstrap tells everybody
-// all addresses and a secret of the job, and then every leader connects to its parent in the tree
-// of hosts and is connected to by its children. Both ends show that they know the secret. Strangers
-// and garbage are closed and counted; they keep nobody out. After the meeting nothing listens.
+// How the leaders of the hosts are connected. Each listens, the bootstrap gives all leaders the
+// addresses of all and a secret of the job, and then every leader connects to its parent in the
+// tree of hosts and accepts its children. Both ends prove that they know the secret. Connections of
+// strangers are closed and counted, and cannot keep a leader out. After the meeting nothing
+// listens.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +24,32 @@
 
 namespace ronde::runtime {
 
-// Of the kernel's random numbers.
+// Makes a secret from the kernel's random numbers.
 base::Result<JobSecret> make_job_secret();
 
-// How a leader is reached. By host, in a list.
+// How a leader is reached; in a list, item h is host h's.
 struct LeaderAddress {
   std::int32_t rank = -1;  // of the leader
   std::string host_name;
   std::vector<std::string> addresses;  // "10.0.0.1:4711", "[fd00::1]:4711"
 };
 
-// Thread safety: used by one thread.
+// Owns the listening sockets until meet() returns. meet() blocks, until its deadline at most.
+//
+// Thread safety: none; one thread uses it.
 class LeaderMeeting {
  public:
-  // Listens from here on, so that the addresses may be given away. One port per address family,
-  // chosen by the kernel, on the addresses alone that RONDE_INTERFACE (`wanted`) names; see
-  // interfaces.h.
+  // Starts to listen, so that the addresses may be sent to others. One port per address family,
+  // chosen by the kernel, and only on the addresses that RONDE_INTERFACE (`wanted`) selects, as
+  // choose_addresses() does.
   static base::Result<LeaderMeeting> listen(const std::string& wanted, const std::string& host_name,
                                             const Keepalive& keepalive = {});
 
   [[nodiscard]] std::vector<std::string> addresses() const;
 
   // Connects to the parent of `host` in the tree and accepts its children. `leaders`: of all hosts.
-  // Stops listening before it returns, whatever comes out. An error (kDeadline) names both ends,
-  // and the rank of the leader that was not met.
+  // Stops listening before it returns, with an error too. An error (kDeadline) names both ends, and
+  // the rank of the leader that was not connected.
   base::Result<LinkEnds> meet(const HostTree& tree, std::int32_t host,
                               std::span<const LeaderAddress> leaders, const JobSecret& secret,
                               const base::Clock& clock, base::Instant deadline,
@@ -60,8 +63,8 @@ class LeaderMeeting {
   };
 
   LeaderMeeting() = default;
-  // On the addresses of one family, with one port for all. What cannot be listened on is left out,
-  // and its error kept.
+  // Listens on the addresses of one family, with one port for all. An address that cannot be
+  // listened on is left out; its error is returned if none is left.
   base::Status listen_on_family(std::span<const InterfaceAddress> chosen, IpFamily family);
 
   std::vector<Listener> listeners_;

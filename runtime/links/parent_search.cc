@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for the parent: see parent_search.h.
+// The search's step: finished connections, answers, timeouts, and the next address to try.
 #include "runtime/links/parent_search.h"
 
 #include <algorithm>
@@ -9,9 +9,9 @@ namespace ronde::runtime {
 
 namespace {
 
-// For a connection to come about: longer than a lost first packet takes to be sent again (1 s).
+// How long an attempt may take: longer than a lost first packet takes to be sent again (1 s).
 constexpr auto kTryTime = std::chrono::seconds(2);
-// Between two rounds over all addresses, when each refuses at once.
+// The pause between two rounds over all addresses, for when each refuses at once.
 constexpr auto kRoundPause = std::chrono::milliseconds(100);
 
 constexpr const char* kAskedText = "connected, but there was no answer";
@@ -48,7 +48,7 @@ void ParentSearch::step(std::span<const pollfd> entries, base::Instant now) {
     }
   }
   if (done()) {
-    attempts_.clear();  // the other connections would only be refused
+    attempts_.clear();  // the parent would reject any other connection
     return;
   }
   begin_next(now);
@@ -98,7 +98,7 @@ void ParentSearch::on_answer(Attempt& attempt) {
 }
 
 void ParentSearch::begin_next(base::Instant now) {
-  // One at a time, so that the nearest address that works is taken.
+  // Only one attempt connects at a time, so that the nearest address that works wins.
   const bool busy = std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
     return attempt.state == State::kConnecting ||
            (attempt.state == State::kAsked && now - attempt.since < kTryTime);
@@ -119,7 +119,7 @@ void ParentSearch::begin(Attempt& attempt, base::Instant now) {
   attempt.socket = std::move(*socket);
   attempt.state = State::kConnecting;
   attempt.since = now;
-  // A try that the deadline cuts short says less than one that has come to its end.
+  // An attempt that the deadline cuts short must not replace the outcome of a finished one.
   if (!attempt.tried) attempt.outcome = "timed out";
   attempt.tried = true;
 }

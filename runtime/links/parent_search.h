@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A leader's way to its parent: every address of it in turn, until one answers. For
-// links/meeting.cc alone.
+// Connects a leader to its parent by trying every address of it in turn, until one answers. Only
+// links/meeting.cc uses it.
 #pragma once
 
 #include <poll.h>
@@ -19,26 +19,26 @@
 
 namespace ronde::runtime {
 
-// Where to search, and how to be known.
+// Where to search, and the hello by which the parent knows this leader.
 struct SearchPlan {
   std::int32_t parent = -1;
-  std::string parent_name;             // of its host
+  std::string parent_name;             // the parent's host name
   std::vector<Endpoint> addresses;     // nearest first
   LeaderHello hello;                   // of this leader
-  std::uint32_t link_local_index = 0;  // of the interface behind which link-local addresses are
+  std::uint32_t link_local_index = 0;  // the interface through which link-local addresses are tried
   Keepalive keepalive;
 };
 
-// Steps a search; the caller polls. An address that accepts but does not answer may be another
-// program's, or the parent may not have come to its meeting yet: it is kept, and the others are
-// tried beside it.
+// A search in steps, between which the caller polls; no step blocks. An address that accepts but
+// does not answer may be another program's, or the parent may not be in meet() yet: so its
+// connection is kept, and the other addresses are tried beside it. Owns its sockets.
 //
-// Thread safety: used by one thread.
+// Thread safety: none; one thread uses it.
 class ParentSearch {
  public:
   explicit ParentSearch(SearchPlan plan);
 
-  // Appends what to wait for.
+  // Appends the descriptors to poll.
   void watch(std::vector<pollfd>& entries);
   // `entries`: those that watch() appended, after poll().
   void step(std::span<const pollfd> entries, base::Instant now);
@@ -54,7 +54,7 @@ class ParentSearch {
   struct Attempt {
     Endpoint to;
     State state = State::kIdle;
-    base::Instant since{};  // of the state
+    base::Instant since{};  // when the state began
     collectives::FileDescriptor socket;
     HelloReader answer;
     bool tried = false;
@@ -69,9 +69,9 @@ class ParentSearch {
 
   SearchPlan plan_;
   std::vector<Attempt> attempts_;
-  std::vector<std::size_t> watched_;  // attempts, as watch() appended them
+  std::vector<std::size_t> watched_;  // attempts, in the order in which watch() appended them
   std::size_t next_ = 0;
-  base::Instant not_before_{};  // of the next round
+  base::Instant not_before_{};  // when the next round may begin
   std::optional<LinkEnd> link_;
 };
 

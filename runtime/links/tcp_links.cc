@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of a leader: see links/tcp_links.h.
+// Messages over the neighbours' frame sockets, watched by one epoll.
 #include "runtime/links/tcp_links.h"
 
 #include <poll.h>
@@ -19,8 +19,8 @@ using base::Status;
 
 namespace {
 
-// How long the last words may wait for a socket that is full.
-constexpr int kLastWordsMilliseconds = 200;
+// How long a last message may wait for a socket that is full.
+constexpr int kLastMessageMilliseconds = 200;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Status TcpLinks::add(LinkEnd end) {
   return {};
 }
 
-TcpLinks::From TcpLinks::who(const Neighbour& neighbour) const {
+TcpLinks::From TcpLinks::side_of(const Neighbour& neighbour) const {
   return has_parent_ && &neighbour == neighbours_.data() ? From::kParent : From::kChild;
 }
 
@@ -50,7 +50,7 @@ std::int32_t TcpLinks::children() const {
   return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent_ ? 1 : 0);
 }
 
-// A lost link is not watched any more: its descriptor would be readable for ever.
+// A lost link is no longer watched, because its descriptor stays readable.
 Status TcpLinks::watch(Neighbour& neighbour, bool add) {
   epoll_event event{};
   event.events = EPOLLIN | (neighbour.wants_room ? EPOLLOUT : 0U);
@@ -67,7 +67,7 @@ Result<int> TcpLinks::poll(const Take& take) {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events.at(static_cast<std::size_t>(i));
     Neighbour& neighbour = neighbours_.at(event.data.u64);
-    if ((event.events & EPOLLOUT) != 0) ++work;  // flush() goes on
+    if ((event.events & EPOLLOUT) != 0) ++work;  // flush() can go on
     if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) continue;
     const auto read = this->read(neighbour, take);
     RONDE_RETURN_IF_ERROR(read.status());
@@ -98,7 +98,7 @@ Result<int> TcpLinks::read(Neighbour& neighbour, const Take& take) {
       RONDE_RETURN_IF_ERROR(neighbour.link.queue(encode(LinkMessage(RollCall{true}))));
       continue;
     }
-    RONDE_RETURN_IF_ERROR(take(who(neighbour), *message));
+    RONDE_RETURN_IF_ERROR(take(side_of(neighbour), *message));
   }
   return neighbour.link.closed() ? work + 1 : work;
 }
@@ -110,7 +110,7 @@ Status TcpLinks::send_up(const LinkMessage& message) {
 Status TcpLinks::send_down(const LinkMessage& message) {
   const std::vector<std::byte> bytes = encode(message);
   for (Neighbour& neighbour : neighbours_) {
-    if (who(neighbour) == From::kChild) RONDE_RETURN_IF_ERROR(neighbour.link.queue(bytes));
+    if (side_of(neighbour) == From::kChild) RONDE_RETURN_IF_ERROR(neighbour.link.queue(bytes));
   }
   return {};
 }
@@ -135,13 +135,13 @@ std::optional<TcpLinks::Lost> TcpLinks::take_lost() {
     if (neighbour.lost || !neighbour.link.closed()) continue;
     neighbour.lost = true;
     watch(neighbour, false).ignore();
-    return Lost{who(neighbour), neighbour.link.host(), neighbour.link.peer(),
+    return Lost{side_of(neighbour), neighbour.link.host(), neighbour.link.peer(),
                 neighbour.link.close_reason(), neighbour.good_bye};
   }
   return std::nullopt;
 }
 
-// One roll call at a time: another would take back the answers that somebody is about to look at.
+// Only one roll call runs at a time: another would clear answers that its caller has not read yet.
 Status TcpLinks::call_roll() {
   const bool under_way =
       std::any_of(neighbours_.begin(), neighbours_.end(),
@@ -159,7 +159,7 @@ std::vector<TcpLinks::Lost> TcpLinks::silent() const {
   std::vector<Lost> silent;
   for (const Neighbour& neighbour : neighbours_) {
     if (neighbour.answered || neighbour.lost) continue;
-    silent.push_back({who(neighbour), neighbour.link.host(), neighbour.link.peer(),
+    silent.push_back({side_of(neighbour), neighbour.link.host(), neighbour.link.peer(),
                       "has not answered for " +
                           std::to_string(kRollCallGrace / std::chrono::milliseconds(1)) + " ms",
                       neighbour.good_bye});
@@ -167,11 +167,11 @@ std::vector<TcpLinks::Lost> TcpLinks::silent() const {
   return silent;
 }
 
-void TcpLinks::spread(const collectives::FailureRecord& record) { write_last(record); }
+void TcpLinks::send_failure(const collectives::FailureRecord& record) { write_last(record); }
 
-void TcpLinks::say_good_bye() { write_last(GoodBye{}); }
+void TcpLinks::send_good_bye() { write_last(GoodBye{}); }
 
-// To all first; then one wait for all whose sockets are full.
+// Writes to all neighbours first; then waits once for all whose sockets are full.
 void TcpLinks::write_last(const LinkMessage& message) {
   const std::vector<std::byte> bytes = encode(message);
   std::vector<pollfd> full;
@@ -181,16 +181,8 @@ void TcpLinks::write_last(const LinkMessage& message) {
     const auto flushed = neighbour.link.flush();
     if (flushed.ok() && !*flushed) full.push_back({neighbour.link.fd(), POLLOUT, 0});
   }
-  if (full.empty() || ::poll(full.data(), full.size(), kLastWordsMilliseconds) <= 0) return;
+  if (full.empty() || ::poll(full.data(), full.size(), kLastMessageMilliseconds) <= 0) return;
   for (Neighbour& neighbour : neighbours_) neighbour.link.flush().status().ignore();
-}
-
-std::uint64_t TcpLinks::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const Neighbour& neighbour : neighbours_) {
-    bytes += neighbour.link.bytes_sent() + neighbour.link.bytes_received();
-  }
-  return bytes;
 }
 
 }  // namespace ronde::runtime

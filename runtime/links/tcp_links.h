@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of one leader over sockets: one to its parent, but at the root, and one to each child.
-// Reads and writes without blocking, and says through one descriptor
-// when there is something to do.
+// The links of one leader over sockets: one to its parent (which the root lacks) and one to each
+// child. Reads and writes without blocking; one descriptor becomes readable when there is something
+// to do.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,9 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the agent; fd() may be read by any thread.
+// Owns the sockets.
+//
+// Thread safety: only the agent uses it, but any thread may call fd().
 class TcpLinks final : public Links {
  public:
   static base::Result<std::unique_ptr<TcpLinks>> open(LinkEnds ends);
@@ -30,7 +32,6 @@ class TcpLinks final : public Links {
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
   // ---- Links ----
-  [[nodiscard]] bool has_parent() const override { return has_parent_; }
   [[nodiscard]] std::int32_t children() const override;
   base::Result<int> poll(const Take& take) override;
   base::Status send_up(const LinkMessage& message) override;
@@ -40,21 +41,19 @@ class TcpLinks final : public Links {
   base::Status call_roll() override;
   [[nodiscard]] std::vector<Lost> silent() const override;
 
-  // The last words: tells every neighbour, and waits shortly where a socket is full.
-  void spread(const collectives::FailureRecord& record);
+  // Sends the job's failure to every neighbour; waits up to 200 ms for sockets that are full.
+  void send_failure(const collectives::FailureRecord& record);
 
-  // The last words of an engine that closes.
-  void say_good_bye();
-
-  [[nodiscard]] std::uint64_t bytes() const;
+  // Sends a GoodBye to every neighbour, in the same manner; nothing may be sent afterwards.
+  void send_good_bye();
 
  private:
   struct Neighbour {
     FrameSocket link;
-    bool answered = true;     // the last roll call
-    bool good_bye = false;    // it has said so
-    bool lost = false;        // reported
-    bool wants_room = false;  // the epoll watches for it
+    bool answered = true;     // it has answered the last roll call
+    bool good_bye = false;    // it has sent a GoodBye
+    bool lost = false;        // take_lost() has returned it
+    bool wants_room = false;  // the epoll watches for room to write
   };
 
   TcpLinks() = default;
@@ -62,7 +61,7 @@ class TcpLinks final : public Links {
   void write_last(const LinkMessage& message);
   base::Result<int> read(Neighbour& neighbour, const Take& take);
   base::Status watch(Neighbour& neighbour, bool add);
-  [[nodiscard]] From who(const Neighbour& neighbour) const;
+  [[nodiscard]] From side_of(const Neighbour& neighbour) const;
 
   collectives::FileDescriptor epoll_;
   bool has_parent_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets: see tcp_socket.h.
+// The system calls behind the leaders' sockets: addresses for both families, and socket options.
 #include "runtime/links/tcp_socket.h"
 
 #include <netinet/in.h>
@@ -74,7 +74,7 @@ Result<FileDescriptor> make_socket(IpFamily family) {
   return socket;
 }
 
-// An option that cannot be set makes the connection slower to notice trouble, never wrong.
+// An option that cannot be set only makes the connection slower to detect a lost host.
 void set_option(const FileDescriptor& socket, int level, int name, int value) {
   (void)::setsockopt(socket.get(), level, name, &value, sizeof value);
 }
@@ -110,7 +110,7 @@ Result<FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
   RONDE_RETURN_IF_ERROR(socket.status());
   configure(*socket, keepalive);
   const SocketAddress address = address_of(to, index);
-  // An interrupted connect() goes on by itself.
+  // An interrupted connect() continues in the kernel.
   if (::connect(socket->get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     return Status::error(base::Code::kSystem, error_text(errno));

@@ -13,27 +13,31 @@
 
 namespace ronde::runtime {
 
-// When a host that has vanished (no power, no network) is given up: after about ten seconds,
-// whether or not anything was on its way to it. A process that ends is noticed at once, without
-// this. A process that is stopped is alive as long as its socket has room: one that has not read
-// for so long that the writer's bytes wait for `unanswered` is given up too.
+// When the connection to a host that has vanished (no power, no network) ends: after about ten
+// seconds, whether or not bytes were in flight to it. The end of a process is noticed at once,
+// without this. The connection to a stopped process stays as long as its socket has room; it ends
+// once bytes have waited for `unanswered`.
 struct Keepalive {
   std::chrono::seconds idle{5};         // silence before the first probe
   std::chrono::seconds interval{2};     // between probes
   int count = 3;                        // probes without an answer
-  std::chrono::seconds unanswered{10};  // of bytes that were sent
+  std::chrono::seconds unanswered{10};  // how long sent bytes may stay unacknowledged
 };
 
-// Listens on an address; port 0 lets the kernel choose. `index`: of its interface.
+// Listens on an address; port 0 lets the kernel choose. `index`: the kernel's number of its
+// interface. All functions here return at once; any thread may call them, and the caller owns the
+// sockets that they return.
 base::Result<collectives::FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index);
 
-// Begins to connect; done when the socket can be written: ask pending_error() then.
+// Begins to connect. The attempt is finished when the socket can be written; pending_error() then
+// returns whether it failed.
 base::Result<collectives::FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
                                                         const Keepalive& keepalive);
-// The errno of what has failed on a socket since the last call, or 0.
+// The errno of what failed on a socket since the last call, or 0.
 [[nodiscard]] int pending_error(const collectives::FileDescriptor& socket);
 
-// The next connection of a listener. Invalid, with errno, when there is none.
+// Returns the next connection of a listener; an invalid descriptor, with errno set, when there is
+// none.
 collectives::FileDescriptor accept_next(const collectives::FileDescriptor& listener,
                                         const Keepalive& keepalive);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree along which control moves between hosts: announcements up to host 0, decisions down from
-// it. Every host talks to its parent and to a bounded number of children, however large the job is.
+// The tree along which control messages travel between hosts: announcements up to host 0, decisions
+// down from it. Every host has a parent and a bounded number of children, however large the job is.
 // Pure.
 #pragma once
 
@@ -23,7 +23,7 @@ class HostTree {
       : hosts_(hosts), fan_in_(fan_in) {}
 
   [[nodiscard]] std::int32_t hosts() const { return hosts_; }
-  // Of any host but the root.
+  // Call it for any host but the root.
   [[nodiscard]] std::int32_t parent_of(std::int32_t host) const { return (host - 1) / fan_in_; }
   [[nodiscard]] std::vector<std::int32_t> children_of(std::int32_t host) const {
     const std::int64_t first = std::int64_t{host} * fan_in_ + 1;
@@ -33,12 +33,6 @@ class HostTree {
       children.push_back(static_cast<std::int32_t>(child));
     }
     return children;
-  }
-  // Links between a host and the root.
-  [[nodiscard]] std::int32_t depth_of(std::int32_t host) const {
-    std::int32_t depth = 0;
-    for (; host != kRoot; host = parent_of(host)) ++depth;
-    return depth;
   }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leader's end of the board's streams: see board_desk.h.
+// Polling of the ranks' announcement streams, and the shared decision stream, whose readers may
+// have left.
 #include "runtime/negotiate/board_desk.h"
 
 #include <utility>
@@ -50,15 +51,15 @@ Status BoardDesk::flush() {
   RONDE_RETURN_IF_ERROR(flushed.status());
   drained_ = *flushed;
   if (!decisions_.take_added()) return {};
-  // The leader reads what was decided in the same look.
+  // The leader itself needs no ring: it reads the decisions in the same step of its agent.
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
     if (position != board_.rank()) board_.doorbell(position).ring();
   }
   return {};
 }
 
-// A rank that has left reads no further, whatever it left upon: its own good-bye, or that of its
-// leader or of the coordinator. When it goes it rings, so that this is looked at again.
+// A rank that has left reads no further decisions, whether it left after its own departure, its
+// leader's or the coordinator's. It rings when it leaves, so that flush() runs again.
 void BoardDesk::detach_closed() {
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {
     if (board_.state(position) == collectives::PresenceState::kClosed) decisions_.detach(position);

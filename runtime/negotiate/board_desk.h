@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leader's end of the control streams on its host's board: takes in what the ranks of the host
-// announce, and gives out decisions to all of them.
+// The leader's end of the control streams on its host's board: reads what the ranks of the host
+// announce, and writes decisions for all of them. Touches the board and its doorbells only.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,28 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the leader's agent.
+// Thread safety: none; only the leader's agent uses it. Holds a share of the board's memory.
 class BoardDesk {
  public:
   explicit BoardDesk(collectives::Board board);
 
   [[nodiscard]] const collectives::Board& board() const { return board_; }
 
-  // Every announcement that has come, with the position of its rank on this host. An error of
-  // `take` ends it and is returned.
+  // Hands every announcement that has arrived to `take`, with the position of its rank on this
+  // host, and returns how many there were. Stops at the first error of `take` and returns it.
   using TakeAnnouncement =
       std::function<base::Status(std::int32_t position, std::span<const std::byte> announcement)>;
   base::Result<int> take_announcements(const TakeAnnouncement& take);
-  // Every planned entry for which all ranks of this host have arrived.
+  // The same for every planned entry for which all ranks of this host have arrived.
   using TakeReady = std::function<base::Status(std::int32_t entry)>;
   base::Result<int> take_ready(const TakeReady& take);
 
   // Queues an encoded decision for all ranks of the host.
   base::Status post(std::span<const std::byte> decision) { return decisions_.post(decision); }
-  // Writes what fits, and rings whoever must read it. Nobody waits for a rank that has left.
+  // Writes what fits on the board, and rings the ranks that must read it. A rank that has left the
+  // job no longer holds up the stream.
   base::Status flush();
-  // Everything that was posted lies on the board.
+  // True when everything that was posted lies on the board.
   [[nodiscard]] bool drained() const { return drained_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator: see coordinator.h.
+// The coordinator's step: reading announcements, reporting stalls, and group commit of batches.
 #include "runtime/negotiate/coordinator.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using base::Status;
 
 namespace {
 
-constexpr std::int32_t kHost = 0;  // the coordinator's
+constexpr std::int32_t kHost = 0;  // the coordinator's own host
 
 }  // namespace
 
@@ -127,11 +127,11 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
 Status Coordinator::report_stalls() {
   std::vector<Stall> unclear;
   for (Stall& stall : std::exchange(stalls_, {})) {
-    if (negotiator_.find_out(stall.said.name)) {
+    if (negotiator_.find_out(stall.announced.name)) {
       RONDE_RETURN_IF_ERROR(report(stall));
       continue;
     }
-    const auto again = press(stall);
+    const auto again = find_silent_host(stall);
     RONDE_RETURN_IF_ERROR(again.status());
     if (*again) unclear.push_back(stall);
   }
@@ -139,11 +139,12 @@ Status Coordinator::report_stalls() {
   return {};
 }
 
-// A host has not answered who waits for what: whoever stands still is named, in a warning, or in
-// the error that ends the job. False: all is said.
-Result<bool> Coordinator::press(Stall& stall) {
-  if (!stall.asked) {
-    stall.asked = true;
+// Called while a host has not answered which of its ranks wait: calls the roll, and names a
+// neighbour that does not answer it, in a warning or in the error that ends the job. True: call it
+// again later; false: the stall has been reported.
+Result<bool> Coordinator::find_silent_host(Stall& stall) {
+  if (!stall.roll_called) {
+    stall.roll_called = true;
     stall.answer_by = clock_.after(kRollCallGrace);
     RONDE_RETURN_IF_ERROR(links_->call_roll());
     return true;
@@ -151,21 +152,22 @@ Result<bool> Coordinator::press(Stall& stall) {
   if (clock_.now() < stall.answer_by) return true;
   stall.answer_by = base::kNever;
   const auto silent = links_->silent();
-  const std::string late =
-      "'" + stall.said.name + "' has waited for " + seconds_text(Nanoseconds(stall.said.waited_ns));
-  if (stall.said.failed) {
-    // Further down the tree: its own neighbours, or the deadline of the rank that waits.
+  const std::string late = "'" + stall.announced.name + "' has waited for " +
+                           seconds_text(Nanoseconds(stall.announced.waited_ns));
+  if (stall.announced.failed) {
+    // The silent host is further down the tree: its own neighbours find it, or the deadline of the
+    // rank that waits ends the job.
     if (silent.empty()) return true;
     return silent_neighbour(shape_, silent.front(), late);
   }
   const std::string who =
       silent.empty() ? "a host does not answer which of its ranks have submitted it"
                      : silent.front().peer + " " + silent.front().reason + " and may stand still";
-  RONDE_RETURN_IF_ERROR(notice(stall.said.name, late + "; " + who));
+  RONDE_RETURN_IF_ERROR(notice(stall.announced.name, late + "; " + who));
   return false;
 }
 
-// Every rank that waits reports the same stall; one line is enough.
+// Every rank that waits reports the same stall, but one line of output is enough.
 Status Coordinator::notice(const std::string& name, const std::string& text) {
   const base::Instant now = clock_.now();
   std::erase_if(noticed_, [&](const auto& each) { return each.second <= now; });
@@ -191,19 +193,19 @@ base::Instant Coordinator::next_deadline() const {
 }
 
 Status Coordinator::report(const Stall& stall) {
-  const StalledAnnouncement& said = stall.said;
-  const auto waiting = negotiator_.waiting_for(said.name);
-  if (!waiting) return {};  // it is in a batch or about to be
+  const StalledAnnouncement& announced = stall.announced;
+  const auto waiting = negotiator_.waiting_for(announced.name);
+  if (!waiting) return {};  // the tensor is in a batch or about to be
+  const std::string late =
+      "'" + announced.name + "' has waited for " + seconds_text(Nanoseconds(announced.waited_ns));
   if (waiting->missing.empty()) {
-    // The last one to count itself in has not come to report it. Ranks find out who stands still.
-    if (said.failed) return {};
-    return notice(said.name, "'" + said.name + "' has waited for " +
-                                 seconds_text(Nanoseconds(said.waited_ns)) +
-                                 ": a rank may have stopped in the middle of submitting it");
+    // The last rank counted itself in but has not reported the entry: it stopped in between. The
+    // ranks of its host find it by its process state.
+    if (announced.failed) return {};
+    return notice(announced.name,
+                  late + ": a rank may have stopped in the middle of submitting it");
   }
-  std::string text = "'" + said.name + "' has waited for " +
-                     seconds_text(Nanoseconds(said.waited_ns)) + ": submitted on " +
-                     ranks_phrase(waiting->ready) + ", not yet on " +
+  std::string text = late + ": submitted on " + ranks_phrase(waiting->ready) + ", not yet on " +
                      ranks_phrase(waiting->missing);
   if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
   std::string stopped;
@@ -211,15 +213,15 @@ Status Coordinator::report(const Stall& stall) {
   for (const std::int32_t missing : waiting->missing) {
     if (!is_here(missing)) continue;
     const auto presence = desk_.board().presence(shape_.position_of(missing));
-    if (!presence.doing.empty()) {
-      text += "; rank " + std::to_string(missing) + " was last " + presence.doing;
+    if (!presence.activity.empty()) {
+      text += "; rank " + std::to_string(missing) + " was last " + presence.activity;
     }
     const std::string stands_still = stopped_text(missing, presence);
     if (stopped.empty() && !stands_still.empty()) culprit = missing;
     stopped += stands_still;
   }
   text += stopped;
-  if (!said.failed) return notice(said.name, text);
+  if (!announced.failed) return notice(announced.name, text);
   collectives::FailureRecord record;
   record.culprit = culprit;
   record.reporter = stall.rank;
@@ -229,7 +231,7 @@ Status Coordinator::report(const Stall& stall) {
   return {};
 }
 
-// Group commit: while the data plane is busy, what becomes ready waits and goes together.
+// Group commit: while the data plane is busy, tensors that become ready wait and go in one batch.
 Result<int> Coordinator::publish(bool data_plane_idle) {
   int work = 0;
   for (const Decision& decision : negotiator_.take_decisions()) {
@@ -270,7 +272,7 @@ bool Coordinator::is_here(std::int32_t rank) const { return shape_.host_of(rank)
 Status Coordinator::post(const Decision& decision) {
   if (std::holds_alternative<DepartedDecision>(decision)) somebody_left_ = true;
   std::vector<std::byte> bytes = encode(decision);
-  // The ranks here arrive on words that the negotiator has closed itself.
+  // The ranks of this host need no CloseDecision: the negotiator has closed their words itself.
   if (!std::holds_alternative<CloseDecision>(decision)) RONDE_RETURN_IF_ERROR(desk_.post(bytes));
   return links_ == nullptr ? Status() : links_->send_down(RelayedDecision{std::move(bytes)});
 }

@@ -23,16 +23,19 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the agent of rank 0.
+// Touches the board of its host, the links and the clock; starts no thread and never blocks.
+//
+// Thread safety: none; only the agent of rank 0 uses it.
 class Coordinator final : public ControlNode {
  public:
-  // `links`: to other hosts, nullptr without any. All that is referred to must outlive it.
+  // `links`: to other hosts; nullptr on a single host. Every argument given by reference or pointer
+  // must outlive the coordinator.
   Coordinator(const collectives::Board& board, const collectives::JobShape& shape, Links* links,
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
   void hold_devices_back(bool held) override { negotiator_.hold_devices_back(held); }
-  // When a lingering batch is due, or an answer about a stall.
+  // When a lingering batch or an answer about a stall is due.
   [[nodiscard]] base::Instant next_deadline() const override;
   [[nodiscard]] bool waits_for_idle() const override {
     return negotiator_.has_ready() && linger_until_ == base::kNever;
@@ -40,7 +43,7 @@ class Coordinator final : public ControlNode {
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:
-  // The plan's words on the board of this host, whose ranks' positions are not their ranks.
+  // The plan's arrival words on the board of this host, where a position is not a rank's number.
   class BoardArrivals final : public ArrivalWords {
    public:
     BoardArrivals(collectives::Board board, const collectives::JobShape& shape)
@@ -55,10 +58,10 @@ class Coordinator final : public ControlNode {
     const collectives::JobShape& shape_;
   };
   struct Stall {
-    std::int32_t rank = 0;  // that reported it
-    StalledAnnouncement said;
-    bool asked = false;                      // the neighbours, whether they are there
-    base::Instant answer_by = base::kNever;  // when they should have said so
+    std::int32_t rank = 0;  // the one that reported it
+    StalledAnnouncement announced;
+    bool roll_called = false;                // the neighbours were asked whether they run
+    base::Instant answer_by = base::kNever;  // when they should have answered
   };
 
   base::Result<int> read_board();
@@ -66,7 +69,7 @@ class Coordinator final : public ControlNode {
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
   base::Status report_stalls();
-  base::Result<bool> press(Stall& stall);
+  base::Result<bool> find_silent_host(Stall& stall);
   base::Status report(const Stall& stall);
   base::Status notice(const std::string& name, const std::string& text);
   base::Result<int> publish(bool data_plane_idle);
@@ -86,7 +89,7 @@ class Coordinator final : public ControlNode {
   base::Instant linger_until_ = base::kNever;
   bool somebody_left_ = false;
   bool links_drained_ = true;
-  std::vector<Stall> stalls_;  // not yet reported: other hosts are asked who waits
+  std::vector<Stall> stalls_;  // not yet reported: other hosts must answer who waits
   // Stalls that were reported, and until when they are not reported again.
   std::map<std::string, base::Instant> noticed_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing what the ranks said: see disagreement.h.
+// The comparison of the ranks' statements, and the text that groups ranks by their statement.
 #include "runtime/negotiate/disagreement.h"
 
 #include <algorithm>
@@ -15,36 +15,36 @@ using base::Status;
 
 using Statements = std::vector<Statement>;
 
-// "ranks 0-2 said X at train.cc:40, rank 3 said Y at train.cc:41": the ranks grouped by what they
-// said, in the words that `words` finds for each.
-std::string who_said_what(const Statements& statements,
-                          const std::function<std::string(const Signature&)>& words) {
+// Returns "ranks 0-2 submitted X at train.cc:40, rank 3 submitted Y at train.cc:41", where
+// `words` makes X and Y.
+std::string who_submitted_what(const Statements& statements,
+                               const std::function<std::string(const Signature&)>& words) {
   struct Group {
-    std::string said;
+    std::string submitted;
     std::string place;
     std::vector<std::int32_t> ranks;
   };
   std::vector<Group> groups;
   for (std::size_t rank = 0; rank < statements.size(); ++rank) {
-    const std::string said = words(statements[rank].signature);
+    const std::string submitted = words(statements[rank].signature);
     auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const Group& known) { return known.said == said; });
+                              [&](const Group& known) { return known.submitted == submitted; });
     if (group == groups.end()) {
-      group = groups.insert(groups.end(), {said, statements[rank].place, {}});
+      group = groups.insert(groups.end(), {submitted, statements[rank].place, {}});
     }
     group->ranks.push_back(base::narrow<std::int32_t>(rank));
   }
   std::string text;
   for (const Group& group : groups) {
     if (!text.empty()) text += ", ";
-    text += ranks_phrase(group.ranks) + " said " + group.said;
+    text += ranks_phrase(group.ranks) + " submitted " + group.submitted;
     if (!group.place.empty()) text += " at " + group.place;
   }
   return text;
 }
 
 // The first tensor of a group at which the ranks disagree; nothing when they disagree about
-// something else, or are not all speaking of a group.
+// something else, or when a rank submitted no group.
 std::optional<std::size_t> differing_member(const Statements& statements) {
   const Signature& first = statements.front().signature;
   std::optional<std::size_t> differs;
@@ -73,12 +73,12 @@ Status disagreement(const std::string& name, const Statements& statements) {
       if (*index >= members.size()) return "nothing: its group has " + tensors_text(members.size());
       return "'" + members[*index].name + "' " + base::to_string(members[*index].shape);
     };
-    return Status::error(Code::kMismatch, subject + " about tensor " + std::to_string(*index + 1) +
-                                              " of the group: " + who_said_what(statements, words) +
-                                              advice);
+    return Status::error(Code::kMismatch,
+                         subject + " about tensor " + std::to_string(*index + 1) +
+                             " of the group: " + who_submitted_what(statements, words) + advice);
   }
   return Status::error(Code::kMismatch,
-                       subject + ": " + who_said_what(statements, describe) + advice);
+                       subject + ": " + who_submitted_what(statements, describe) + advice);
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ base::Result<AgreedTensor> agree_on(const std::string& name,
   tensor.signature = statements.front().signature;
   for (const Statement& statement : statements) {
     if (!agree(tensor.signature, statement.signature)) return disagreement(name, statements);
-    // In place on every rank, or on none.
+    // The tensor is reduced in place on every rank or on none.
     tensor.signature.on_board = tensor.signature.on_board && statement.signature.on_board;
   }
   const Operation operation = tensor.signature.operation;

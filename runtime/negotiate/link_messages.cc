@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of messages between leaders: see link_messages.h.
+// The layout in bytes of the messages between leaders, kind by kind.
 #include "runtime/negotiate/link_messages.h"
 
 #include <utility>

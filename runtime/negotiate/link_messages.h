@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the leaders of the hosts tell each other, one message in each frame of a link.
+// The messages between the leaders of hosts, one in each frame of a link. Plain values and pure
+// functions.
 //
-// Up the tree go the announcements of ranks as they are, and what a whole subtree has in common:
-// that all of its ranks are ready for a planned entry, and who had arrived at one that was closed.
-// A node sends these once for itself and everything below it, so that what the root reads does not
-// grow with the hosts. Down go the decisions as they are. A failure goes everywhere.
+// Up the tree go the announcements of ranks, unchanged, and what a whole subtree has in common:
+// that all of its ranks are ready for a planned entry, and which had arrived at one that was
+// closed. A node sends these once for itself and everything below it, so that the root does not
+// read more when there are more hosts. Down go the decisions, unchanged. A failure goes in both
+// directions.
 #pragma once
 
 #include <cstddef>
@@ -44,20 +46,20 @@ struct RelayedDecision {
   std::vector<std::byte> decision;
 };
 
-// "Are you there?", and the answer. The kernel keeps the connection of a process alive that stands
-// still; only the process itself can answer this.
+// "Are you running?", and the answer. The kernel keeps the connection of a stopped process alive,
+// so only an answer of the process itself shows that it runs.
 struct RollCall {
   bool answer = false;
 };
 
-// The last message of a leader that closes its engine: that its connection ends is no accident.
+// The last message of a leader that closes its engine: the end of its connection is no failure.
 struct GoodBye {};
 
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
                                  RollCall, GoodBye, collectives::FailureRecord>;
 
-// Encoding never fails. Decoding accepts exactly what encoding makes: anything else is an error
-// that says at which byte, and costs no more memory than the message is long.
+// Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
+// an error (kInternal) that names the byte, and uses no more memory than the message is long.
 [[nodiscard]] std::vector<std::byte> encode(const LinkMessage& message);
 base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of one leader to its neighbours in the tree of hosts, as a lead sees them: messages in,
-// messages out, and who is gone. What carries them is somebody else's business: sockets in a job
-// (links/tcp_links.h), memory in a simulation.
+// The links of one leader to its neighbours in the tree of hosts, as a control node sees them:
+// messages in, messages out, and which connections have ended. An implementation carries them over
+// sockets in a job (links/tcp_links.h), or through memory in a simulation.
 #pragma once
 
 #include <chrono>
@@ -20,37 +20,38 @@ namespace ronde::runtime {
 // How long a neighbour may take to answer a roll call.
 inline constexpr base::Nanoseconds kRollCallGrace = std::chrono::seconds(1);
 
-// Thread safety: belongs to the agent.
+// Thread safety: none; only the agent uses it. No function blocks.
 class Links {
  public:
-  // Who sent something.
+  // On which side of the tree a neighbour is.
   enum class From : std::uint8_t { kParent, kChild };
 
   virtual ~Links() = default;
 
-  [[nodiscard]] virtual bool has_parent() const = 0;
   [[nodiscard]] virtual std::int32_t children() const = 0;
 
-  // Reads every message that has arrived. An error of `take` ends it and is returned.
+  // Hands every message that has arrived to `take`, and returns how many there were. Stops at the
+  // first error of `take` and returns it.
   using Take = std::function<base::Status(From, const LinkMessage&)>;
   virtual base::Result<int> poll(const Take& take) = 0;
 
   virtual base::Status send_up(const LinkMessage& message) = 0;
   virtual base::Status send_down(const LinkMessage& message) = 0;
-  // Hands on what was sent, as far as there is room. True: nothing is left.
+  // Writes queued messages as far as the connections have room. True: nothing is left.
   virtual base::Result<bool> flush() = 0;
 
-  // A neighbour whose connection has ended, once for each: nothing more comes from it.
+  // A neighbour whose connection has ended, so that nothing more arrives from it. take_lost()
+  // returns each once.
   struct Lost {
-    From who = From::kParent;
+    From side = From::kParent;
     std::int32_t host = -1;
     std::string peer;
-    std::string reason;     // why, as the kernel has it
-    bool good_bye = false;  // its leader has said good-bye before
+    std::string reason;     // the kernel's error text; empty: closed in order
+    bool good_bye = false;  // its leader has sent a GoodBye before
   };
   [[nodiscard]] virtual std::optional<Lost> take_lost() = 0;
 
-  // Asks every neighbour whether it is there, and answers such questions in poll().
+  // Asks every neighbour whether it runs; poll() answers when a neighbour asks.
   virtual base::Status call_roll() = 0;
   // The neighbours that have not answered the last roll call.
   [[nodiscard]] virtual std::vector<Lost> silent() const = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of control messages, in bytes. Numbers are little-endian of fixed width; a text or a
-// list is its length and its content. For messages.cc
-// and link_messages.cc.
+// The fields of control messages, in bytes, for messages.cc and link_messages.cc. Numbers are
+// little-endian and of fixed width; a text or a list is its length followed by its content.
 #pragma once
 
 #include <bit>
@@ -28,6 +27,7 @@ static_assert(std::endian::native == std::endian::little,
 // The bytes of a group member without a name and without dimensions: two lengths.
 inline constexpr std::size_t kLeastMember = 2 * sizeof(std::uint32_t);
 
+// Builds one message. Thread safety: none.
 class Encoder {
  public:
   template <typename Kind>
@@ -98,7 +98,8 @@ inline std::optional<std::int64_t> sum_of(const std::vector<std::int64_t>& value
   return sum;
 }
 
-// Remembers the first error; from then on every read gives a default. The caller asks at the end.
+// Reads one message, whose bytes must outlive it. Keeps the first error; from then on every read
+// returns a default, so the caller need only check finish(). Thread safety: none.
 class Decoder {
  public:
   explicit Decoder(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -125,7 +126,7 @@ class Decoder {
     at_ = bytes_.size();
     return {left.begin(), left.end()};
   }
-  // Of an error.
+  // The code of an error, so kOk is not accepted.
   base::Code code() {
     const auto value = number<base::Code>();
     if (value <= base::Code::kOk || value > base::Code::kInternal) fail("an unknown error code");
@@ -183,7 +184,7 @@ class Decoder {
     return value;
   }
 
-  // Parts that belong to each other: whoever uses them does not ask again.
+  // Checks that the parts of a signature fit each other, because its users rely on that.
   void check_parts(const Signature& value) {
     if (has_rows(value.operation) && value.shape.empty()) fail("rows without a dimension");
     if (!value.splits.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of announcements and decisions: see messages.h; of their fields: message_codec.h.
+// The layout in bytes of announcements and decisions, kind by kind; message_codec.h has the fields.
 #include "runtime/negotiate/messages.h"
 
 #include "base/numbers.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks and their coordinator tell each other, and how it lies in bytes.
+// The messages between ranks and their coordinator, and their bytes. Plain values and pure
+// functions.
 //
 // Announcements go from a rank to the coordinator. Decisions go from the coordinator to every rank,
 // in one order that is the same everywhere: the order of the job.
@@ -44,13 +45,14 @@ using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, Stal
 
 // ---- decisions ----
 
-// Entry `entry` of the plan stands for nothing any more.
+// Entry `entry` of the plan no longer stands for a tensor.
 struct EvictDecision {
   std::int32_t entry = 0;
 };
 
-// Nobody arrives at an older generation of this entry than this one any more. For the leaders of
-// other hosts, who answer with a ClosedReport; their ranks do not hear of it.
+// From now on no rank arrives at a generation of this entry that is older than this one. It is sent
+// to the leaders of other hosts, which answer with a ClosedReport and do not pass it to their
+// ranks.
 struct CloseDecision {
   std::int32_t entry = 0;
   std::uint32_t generation = 0;
@@ -65,19 +67,19 @@ struct ErrorDecision {
   std::int32_t rank = -1;
 };
 
-// A line for every rank about this tensor: those that wait for it, and those it waits for.
+// A warning about this tensor for every rank: those that wait for it, and those it waits for.
 struct NoticeDecision {
   std::string name;
   std::string text;
 };
 
-// Execute these together, after the batches before.
+// Every rank executes these together, after all batches with a lower sequence number.
 struct BatchDecision {
   std::uint64_t sequence = 0;
   std::vector<BatchItem> items;
 };
 
-// This rank has left; nothing can be agreed any more.
+// This rank has left the job; nothing can be agreed any more.
 struct DepartedDecision {
   std::int32_t rank = 0;
 };
@@ -85,8 +87,8 @@ struct DepartedDecision {
 using Decision = std::variant<BindDecision, EvictDecision, CloseDecision, ErrorDecision,
                               NoticeDecision, BatchDecision, DepartedDecision>;
 
-// Encoding never fails. Decoding accepts exactly what encoding makes: anything else is an error
-// that says at which byte, and costs no more memory than the message is long.
+// Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
+// an error (kInternal) that names the byte, and uses no more memory than the message is long.
 [[nodiscard]] std::vector<std::byte> encode(const Announcement& announcement);
 [[nodiscard]] std::vector<std::byte> encode(const Decision& decision);
 base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes);

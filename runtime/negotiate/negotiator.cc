@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The negotiation: see negotiator.h.
+// The negotiator's records: requests, arrivals, the plan's entries, and ranks that leave.
+// negotiator_batches.cc chooses what goes into a batch.
 #include "runtime/negotiate/negotiator.h"
 
 #include <utility>
@@ -10,8 +11,8 @@ namespace ronde::runtime {
 
 namespace {
 
-// A hundred looks at the least recently used entries are enough: a plan whose oldest hundred
-// entries are all in use is too small, and then names travel.
+// The search for an entry to evict stops after a hundred: a plan whose hundred least recently used
+// entries are all in use is too small, and then tensors travel by name.
 constexpr int kEvictionTries = 100;
 
 }  // namespace
@@ -36,18 +37,18 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
       pending = unbind(known->second);
     } else {
       pending = pendings_.emplace(request.name, Pending{}).first;
-      pending->second.said.resize(static_cast<std::size_t>(ranks_));
+      pending->second.statements.resize(static_cast<std::size_t>(ranks_));
     }
   }
-  auto& said = pending->second.said.at(static_cast<std::size_t>(rank));
-  if (said.has_value()) {
+  auto& statement = pending->second.statements.at(static_cast<std::size_t>(rank));
+  if (statement.has_value()) {
     fail(pending, base::Code::kInternal,
          "'" + request.name + "': rank " + std::to_string(rank) +
              " announced it twice; this is a bug in Ronde",
          request.place, rank);
     return;
   }
-  said = Said{normalized(request.signature), request.place};
+  statement = Statement{normalized(request.signature), request.place};
   ++pending->second.requests;
   settle(pending);
   if (anyone_leaving_) sweep();
@@ -56,9 +57,10 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
 void Negotiator::on_entry_ready(std::int32_t index) {
   if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
   Entry& entry = entry_at(index);
-  // A generation that was closed while its last rank was reporting has been dealt with.
+  // Where the generation was closed while its last rank was reporting, unbind() has counted the
+  // arrivals already.
   if (entry.state != EntryState::kBound || entry.is_ready) return;
-  // Nor does its report speak for the generation that followed, or a second time.
+  // Such a late report must not count for the next generation, nor count twice.
   if (entry.here) return;
   if (arrivals_.count(index) != static_cast<std::uint32_t>(reporters_.ranks_here)) return;
   entry.here = true;
@@ -72,7 +74,7 @@ void Negotiator::on_subtree_ready(std::int32_t index, std::uint32_t generation) 
   if (entry.generation == generation) report_ready(index);
 }
 
-// Every reporter reports a step once, and the next step begins when this one is in a batch.
+// Every reporter reports once a step, and the next step begins when the entry is in a batch.
 void Negotiator::report_ready(std::int32_t index) {
   Entry& entry = entry_at(index);
   if (++entry.reports <= reporters_.subtrees) return;
@@ -89,7 +91,7 @@ void Negotiator::on_closed(std::int32_t index, std::uint32_t generation, std::ui
                            std::span<const std::int64_t> ranks) {
   if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
   const Entry& entry = entry_at(index);
-  // An answer that is not waited for any more: everybody had sent a full request meanwhile.
+  // The answer is no longer needed when every rank has sent a full request meanwhile.
   if (entry.generation != generation || entry.state != EntryState::kUnbound) return;
   const auto pending = pendings_.find(entry.name);
   if (pending == pendings_.end() || pending->second.entry != index) return;
@@ -106,13 +108,13 @@ void Negotiator::on_closing(std::int32_t rank, bool forced) {
   leaving = forced ? Leaving::kForced : Leaving::kClosing;
   if (!anyone_leaving_) {
     anyone_leaving_ = true;
-    // From here on the coordinator must know who is ready for what: nobody counts himself in any
-    // more, everybody sends full requests.
+    // From here on the coordinator must know which rank is ready for what, so ranks no longer count
+    // themselves in: all send full requests.
     const std::list<std::int32_t> bound = use_order_;
     for (const std::int32_t index : bound) {
       if (!entry_at(index).is_ready) settle(unbind(index));
     }
-    // What is ready goes by name, so that nobody counts himself in on its entry afterwards.
+    // Ready tensors travel by name, so that no rank counts itself in on their entries afterwards.
     for (Ready& ready : ready_) {
       if (ready.entry < 0) continue;
       Entry& entry = entry_at(ready.entry);
@@ -134,7 +136,7 @@ Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   Entry& entry = entry_at(index);
   Pending pending;
   pending.entry = index;
-  pending.said.resize(static_cast<std::size_t>(ranks_));
+  pending.statements.resize(static_cast<std::size_t>(ranks_));
   ++entry.generation;
   pending.anonymous = arrivals_.close_generation(index, entry.generation);
   pending.awaited = reporters_.subtrees;
@@ -148,7 +150,8 @@ Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   return pendings_.emplace(entry.name, std::move(pending)).first;
 }
 
-// Nothing is missing any more: resolve. Nobody has said anything: forget it.
+// Resolves a pending record for which no rank is missing, and erases one for which no rank has
+// arrived or sent a request.
 void Negotiator::settle(Pendings::iterator pending) {
   const std::uint32_t accounted = pending->second.anonymous + pending->second.requests;
   if (accounted == 0) {
@@ -165,9 +168,9 @@ void Negotiator::resolve(Pendings::iterator position) {
   Pending& pending = position->second;
   std::vector<Statement> statements;
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-    const auto& said = pending.said[static_cast<std::size_t>(rank)];
-    if (said) {
-      statements.push_back({said->signature, said->place});
+    const auto& statement = pending.statements[static_cast<std::size_t>(rank)];
+    if (statement) {
+      statements.push_back(*statement);
       continue;
     }
     Signature signature = pending.anonymous_tensor.signature;
@@ -211,7 +214,8 @@ std::int32_t Negotiator::bind(const std::string& name, std::int32_t index, Agree
   return index;
 }
 
-// An entry whose arrival word is at (generation, 0) and for which no rank holds that generation.
+// Returns an entry whose arrival word is at (generation, 0) and whose generation no rank holds; -1
+// if the plan has none.
 std::int32_t Negotiator::take_free_entry() {
   std::int32_t index = -1;
   if (!free_.empty()) {
@@ -228,10 +232,11 @@ std::int32_t Negotiator::take_free_entry() {
       const Entry& entry = entry_at(candidate);
       if (entry.is_ready || entry.reports != 0 || arrivals_.count(candidate) != 0) continue;
       const auto pending = unbind(candidate);
-      // It is free when the other hosts have answered; this tensor goes by its name meanwhile.
+      // The entry is free when the other hosts have answered; until then the tensor travels by
+      // name.
       if (pending->second.awaited > 0) break;
       if (pending->second.anonymous != 0) {
-        // Ranks slipped in since the count was read: the entry is theirs.
+        // Ranks have arrived since the count was read, so their tensor keeps the entry.
         settle(pending);
         continue;
       }
@@ -258,7 +263,7 @@ void Negotiator::release_entry(std::int32_t index) {
 }
 
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
-  if (pending.said[static_cast<std::size_t>(rank)]) return true;
+  if (pending.statements[static_cast<std::size_t>(rank)]) return true;
   if (pending.anonymous_elsewhere.contains(rank)) return true;
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
@@ -280,7 +285,7 @@ void Negotiator::sweep() {
       break;
     }
   }
-  // What is left includes every rank that leaves: they go when it has gone.
+  // What is left was submitted by every rank that leaves, so they depart when it is done.
   if (!pendings_.empty() || !ready_.empty()) return;
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     auto& leaving = leaving_[static_cast<std::size_t>(rank)];
@@ -295,7 +300,7 @@ std::vector<Decision> Negotiator::take_decisions() { return std::exchange(decisi
 bool Negotiator::find_out(const std::string& name) {
   if (reporters_.subtrees == 0) return true;
   const auto bound = entry_of_name_.find(name);
-  // What is ready is complete: there is nothing to find out.
+  // A ready entry is complete, so there is nothing to ask about it.
   if (bound != entry_of_name_.end() && !entry_at(bound->second).is_ready) {
     settle(unbind(bound->second));
   }

@@ -5,16 +5,16 @@
 // A tensor becomes ready in one of two ways:
 //   planned   its name has an entry of the plan. Ranks count themselves in on the entry's arrival
 //             word; the last one reports the entry (on_entry_ready). No name moves.
-//   in full   at least one rank sent a full request: the tensor is new there, or it says something
-//             else than the plan. The entry's generation is closed, so that no rank can count
-//             itself in any more; those that had are `anonymous` in the pending record, the others
-//             send full requests. When all are accounted for, what they said is compared: they get
-//             an entry, or an error that every one of them receives.
+//   in full   at least one rank sent a full request: the tensor is new there, or it differs from
+//             the plan. The entry's generation is closed, so that no rank can count itself in any
+//             more; those that had are `anonymous` in the pending record, the others send full
+//             requests. When all are accounted for, their statements are compared: the tensor gets
+//             an entry, or an error that every rank receives.
 //
 // The arrival words of other hosts are out of reach. Their leaders report, each for a subtree of
 // hosts: that all of its ranks have counted themselves in (on_subtree_ready); and, asked by a
-// CloseDecision, who had when the generation was closed (on_closed). While such answers are missing
-// nobody is called late.
+// CloseDecision, which had when the generation was closed (on_closed). While such answers are
+// missing no rank is reported as late.
 #pragma once
 
 #include <algorithm>
@@ -28,47 +28,49 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "runtime/negotiate/disagreement.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
 
-// The arrival words of the plan: one per entry, each a generation and a count.
+// The arrival words of the plan that the coordinator can reach: one per entry, each a generation
+// and a count. Ranks change them at any time; the implementation makes each call atomic.
 class ArrivalWords {
  public:
   virtual ~ArrivalWords() = default;
-  // From now on nobody arrives at another generation than this one, whose count is 0. Returns how
-  // many ranks had arrived at the generation before.
+  // From now on ranks can arrive only at this generation, whose count is 0. Returns how many ranks
+  // had arrived at the generation before.
   virtual std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) = 0;
   // Sets the count of a complete entry back to 0.
   virtual void reset(std::int32_t entry) = 0;
   virtual std::uint32_t count(std::int32_t entry) = 0;
-  // Whether this rank counted itself in since `last_batch`, the last one with this entry (0: none);
-  // exact once the rank has stopped submitting, a hint before. Of ranks of other hosts nothing is
-  // known: false.
+  // Whether this rank counted itself in since `last_batch`, the last one with this entry (0: none).
+  // Exact once the rank has stopped submitting, a hint before. Always false for ranks of other
+  // hosts, whose words are out of reach.
   virtual bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) = 0;
 };
 
-// Thread safety: none; it belongs to the coordinator's agent.
+// Thread safety: none; only the coordinator's agent uses it. `arrivals` must outlive it.
 class Negotiator {
  public:
-  // Whose arrivals there are: the ranks whose words are at hand, and subtrees that report.
+  // Where arrivals come from: ranks whose words are within reach, and subtrees that report.
   struct Reporters {
     std::int32_t ranks_here = 0;
     std::int32_t subtrees = 0;
   };
 
-  // All ranks are at hand.
+  // For a job whose ranks' words are all within reach.
   Negotiator(std::int32_t ranks, std::int64_t plan_capacity, ArrivalWords& arrivals)
       : Negotiator(ranks, Reporters{ranks, 0}, plan_capacity, arrivals) {}
   Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
              ArrivalWords& arrivals);
 
   void on_request(std::int32_t rank, const RequestAnnouncement& request);
-  // The last of the ranks at hand has arrived.
+  // The last of the ranks within reach has arrived at this entry.
   void on_entry_ready(std::int32_t entry);
   void on_subtree_ready(std::int32_t entry, std::uint32_t generation);
-  // A subtree's answer to a CloseDecision: how many of its ranks had arrived before, and which.
+  // A subtree answers a CloseDecision: how many of its ranks had arrived before, and which.
   void on_closed(std::int32_t entry, std::uint32_t generation, std::uint32_t arrived,
                  std::span<const std::int64_t> ranks);
   // Forced: the rank no longer waits for the tensors it has submitted.
@@ -83,19 +85,19 @@ class Negotiator {
     return std::any_of(ready_.begin(), ready_.end(),
                        [this](const Ready& ready) { return may_go(ready.tensor); });
   }
-  // The next batch of what is ready on every rank; nothing if nothing is. The decisions made before
-  // must be taken (and sent) first.
+  // The next batch, of at most `limit` bytes or one tensor, of what is ready on every rank; nothing
+  // if no tensor is. The decisions made before must be taken (and sent) first.
   std::optional<BatchDecision> next_batch(base::Bytes limit);
 
-  // For the report of a stall: which ranks wait for this tensor, and which it waits for. Nothing if
+  // For the report of a stall: which ranks wait for this tensor, and for which it waits. Nothing if
   // no rank waits.
   struct Waiting {
     std::vector<std::int32_t> ready;
     std::vector<std::int32_t> missing;
   };
   [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
-  // Asks the other hosts who waits for this tensor, where that is not known here. True: all is
-  // known, ask waiting_for(). False: ask again when answers have come.
+  // Asks the other hosts which ranks wait for this tensor, where that is not known here. True: all
+  // is known, call waiting_for(). False: call it again when answers have arrived.
   [[nodiscard]] bool find_out(const std::string& name);
 
  private:
@@ -104,26 +106,22 @@ class Negotiator {
     EntryState state = EntryState::kFree;
     std::uint32_t generation = 0;
     bool is_ready = false;     // complete, and not yet in a batch
-    std::int32_t reports = 0;  // of those that are ready for the present step
-    bool here = false;         // the ranks at hand are among them
+    std::int32_t reports = 0;  // how many reporters are ready for the present step
+    bool here = false;         // the ranks within reach are one of them
     std::string name;
     std::string place;
     AgreedTensor tensor;
-    std::uint64_t last_batch = 0;  // with this entry, whatever its name was
+    std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
     std::list<std::int32_t>::iterator use;
-  };
-  struct Said {
-    Signature signature;
-    std::string place;
   };
   struct Pending {
     std::int32_t entry = -1;
-    std::vector<std::optional<Said>> said;  // by rank
-    std::uint32_t requests = 0;             // how many have said it
+    std::vector<std::optional<Statement>> statements;  // by rank
+    std::uint32_t requests = 0;                        // how many ranks have made one
     // Ranks that had counted themselves in on the entry when its generation was closed, and what
     // they had agreed to then.
     std::uint32_t anonymous = 0;
-    std::int32_t awaited = 0;  // answers of subtrees, which may add to `anonymous`
+    std::int32_t awaited = 0;  // how many subtrees must still answer and may add to `anonymous`
     std::set<std::int64_t> anonymous_elsewhere;  // ranks of other hosts
     AgreedTensor anonymous_tensor;
     std::string anonymous_place;
@@ -140,7 +138,7 @@ class Negotiator {
     return !devices_held_ || !on_device(tensor.signature);
   }
   Entry& entry_at(std::int32_t entry);
-  // Stops arrivals at a bound entry; what had arrived becomes a pending record.
+  // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
   Pendings::iterator unbind(std::int32_t entry);
   void report_ready(std::int32_t entry);
   static void forget_reports(Entry& entry);
@@ -158,7 +156,8 @@ class Negotiator {
   }
   [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
-  // Fails what can never complete since a rank is closing; says good-bye to ranks that are done.
+  // Fails tensors that can never complete because a rank is closing, and lets ranks depart for
+  // which nothing is left to do.
   void sweep();
 
   std::int32_t ranks_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the tensors that are ready everywhere go together: see negotiator.h.
+// The negotiator's choice of batches: which of the tensors that are ready on every rank go
+// together.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +17,9 @@ namespace ronde::runtime {
 
 namespace {
 
-// Tensors fuse only when one pass over memory can serve them: the same operation on the same type
-// with the same factors. The number of a device is the rank's own business. 0 means: with nothing.
+// Tensors with equal keys may be fused. They fuse only when one pass over memory can serve them:
+// the same operation on the same type with the same factors. The number of a device is not
+// compared, because each rank has its own. Key 0 fuses with nothing.
 std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& tensors) {
   using Class = std::tuple<Operation, base::DType, base::ReduceOp, std::int32_t, bool,
                            std::uint64_t, std::uint64_t, base::Compression, bool>;
@@ -46,7 +48,7 @@ std::vector<std::uint64_t> fusion_keys(const std::vector<const AgreedTensor*>& t
 
 }  // namespace
 
-// Which of what is ready goes next, together.
+// Returns the indices of those ready tensors that go into the next batch.
 std::vector<std::size_t> Negotiator::choose(base::Bytes limit) const {
   if (ready_.size() == 1) return {0};
   std::vector<const AgreedTensor*> tensors;
@@ -76,7 +78,8 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
       batch.items.push_back({-1, std::move(ready.name), std::move(ready.tensor)});
       continue;
     }
-    // Before the batch is known to any rank, so that the next step's arrivals find a fresh count.
+    // The count is reset before any rank knows of the batch, so that the next step's arrivals start
+    // from 0.
     if (ready.planned) arrivals_.reset(ready.entry);
     Entry& entry = entry_at(ready.entry);
     entry.is_ready = false;

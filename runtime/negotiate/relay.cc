@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay of a host: see relay.h.
+// The relay's two directions: reports are added up and go up once, decisions go down unchanged.
 #include "runtime/negotiate/relay.h"
 
 #include <string>
@@ -91,11 +91,12 @@ Status Relay::check_entry(std::int64_t entry) const {
 
 Status Relay::on_ready_here(std::int32_t entry) {
   const collectives::ArrivalCount arrival = desk_.board().arrival(entry);
-  // A generation that was closed while its last rank was reporting: the answer said so.
+  // Where the generation was closed while its last rank was reporting, on_close() has counted the
+  // arrivals already.
   if (arrival.count != static_cast<std::uint32_t>(desk_.board().ranks())) return {};
   const auto index = base::narrow<std::size_t>(entry);
   if (index >= ready_.size()) ready_.resize(index + 1);
-  // Nor may it report the generation that followed once more.
+  // Such a late report must not report the next generation twice.
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
   RONDE_RETURN_IF_ERROR(on_ready({entry, arrival.generation}));
   ready_[index].here = ready_[index].generation == arrival.generation;
@@ -108,7 +109,7 @@ Status Relay::on_ready(const ReadyReport& report) {
   if (index >= ready_.size()) ready_.resize(index + 1);
   Ready& ready = ready_[index];
   const auto ahead = static_cast<std::int32_t>(report.generation - ready.generation);
-  if (ahead < 0) return {};  // it has been closed since
+  if (ahead < 0) return {};  // this generation has been closed since
   if (ahead > 0) ready = {report.generation};
   if (++ready.reports <= links_.children()) return {};
   return links_.send_up(report);
@@ -118,9 +119,9 @@ Status Relay::on_closed(const ClosedReport& report) {
   const auto closing = closing_.find(report.entry);
   if (closing == closing_.end()) {
     return Status::error(Code::kInternal, "an answer about entry " + std::to_string(report.entry) +
-                                              " that nobody asked for");
+                                              " that was not asked for");
   }
-  // The entry has been closed again since, before all had answered.
+  // The entry was closed again before all had answered, so this answer is out of date.
   if (closing->second.report.generation != report.generation) return {};
   ClosedReport& sum = closing->second.report;
   sum.arrived += report.arrived;
@@ -140,7 +141,7 @@ Status Relay::on_decision(const RelayedDecision& relayed) {
   if (const auto* close = std::get_if<CloseDecision>(&*decision)) return on_close(*close);
   if (const auto* bind = std::get_if<BindDecision>(&*decision)) {
     RONDE_RETURN_IF_ERROR(check_entry(bind->entry));
-    // Before any rank hears of the generation, and can arrive at it.
+    // The word gets the new generation before any rank reads the decision and can arrive at it.
     [[maybe_unused]] const std::uint32_t none =
         desk_.board().close_generation(bind->entry, bind->generation);
   } else if (const auto* batch = std::get_if<BatchDecision>(&*decision)) {
@@ -154,13 +155,13 @@ Status Relay::on_decision(const RelayedDecision& relayed) {
   return desk_.post(relayed.decision);
 }
 
-// Before the batch is known to any rank, so that the next step's arrivals find a fresh count.
+// Called before any rank knows of the batch, so that the next step's arrivals start from 0.
 void Relay::on_batch(const BatchDecision& batch) {
   const collectives::Board& board = desk_.board();
   const auto all = static_cast<std::uint32_t>(board.ranks());
   for (const BatchItem& item : batch.items) {
     if (item.entry < 0) continue;
-    // One that became ready through full requests has no arrivals.
+    // An entry that became ready through full requests has no arrivals to reset.
     const collectives::ArrivalCount arrival = board.arrival(item.entry);
     if (arrival.count == all) board.reset(item.entry, arrival.generation, all);
     const auto index = static_cast<std::size_t>(item.entry);
@@ -200,11 +201,11 @@ Status Relay::on_departed(std::int32_t rank) {
   return {};
 }
 
-// What was to come from a parent that has left will not come: that the coordinator has left says
-// the same.
+// After a parent that has left no decision can arrive, which is the same for the ranks below as if
+// the coordinator had left: so that is what they receive.
 Status Relay::on_lost(const Links::Lost& lost, bool data_plane_idle) {
   if (is_accident(lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, lost);
-  if (lost.who == Links::From::kChild) return {};
+  if (lost.side == Links::From::kChild) return {};
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));
   return desk_.post(bytes);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lead of every host but the first: passes what the ranks of its host, and of the hosts below
-// it in the tree, announce on to its parent, and the decisions that come from there to both. What a
-// whole subtree has in common goes up once (link_messages.h).
+// The control node of every host but the first: passes announcements of the ranks of its host, and
+// of the hosts below it in the tree, to its parent, and decisions from the parent to both. What a
+// whole subtree has in common goes up once (link_messages.h). Touches the board of its host and the
+// links; starts no thread and never blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@
 
 namespace ronde::runtime {
 
-// Thread safety: belongs to the agent of the host's leader.
+// Thread safety: none; only the agent of the host's leader uses it.
 class Relay final : public ControlNode {
  public:
-  // `links` must outlive it, and has a parent.
+  // `links` must have a parent; `links` and `shape` must outlive the relay.
   Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
         Links& links);
 
@@ -38,7 +39,7 @@ class Relay final : public ControlNode {
     std::int32_t reports = 0;
     bool here = false;  // this host has reported
   };
-  // Answers to a CloseDecision that have come.
+  // The answers to a CloseDecision that have arrived, added up.
   struct Closing {
     ClosedReport report;
     std::int32_t awaited = 0;
@@ -59,21 +60,21 @@ class Relay final : public ControlNode {
   const std::int32_t host_;
   BoardDesk desk_;
   Links& links_;
-  std::vector<Ready> ready_;                 // by entry, as far as any was used
-  std::vector<std::uint64_t> last_batches_;  // by entry: the last one with it
+  std::vector<Ready> ready_;                 // by entry, as long as the highest that was used
+  std::vector<std::uint64_t> last_batches_;  // by entry: the last batch with it
   std::map<std::int32_t, Closing> closing_;  // by entry
   bool links_drained_ = true;
-  bool somebody_left_ = false;  // neighbours may go as well
+  bool somebody_left_ = false;  // a rank has left, so neighbours may close their connections
 };
 
-// Whether it is an accident that a neighbour's connection has ended. Once somebody has left,
-// nothing is agreed any more, and every leader goes when its own rank is done; but not in the
-// middle of a batch without a good-bye.
+// Whether the end of a neighbour's connection is a failure. It is none once a rank has left,
+// because then nothing is agreed any more and every leader closes when its own rank is done; but a
+// connection that ends in the middle of a batch without a GoodBye is.
 [[nodiscard]] bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle);
-// The error that it ends the job with.
+// The error with which a lost connection ends the job.
 [[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
                                           const Links::Lost& lost);
-// A neighbour that has not answered a roll call, while something is late that needs it.
+// The error for a neighbour that has not answered a roll call while `late` waits for it.
 [[nodiscard]] base::Status silent_neighbour(const collectives::JobShape& shape,
                                             const Links::Lost& silent, const std::string& late);
 

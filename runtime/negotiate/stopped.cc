@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that stand still: see stopped.h.
+// The state of a process, as /proc/<pid>/stat gives it.
 #include "runtime/negotiate/stopped.h"
 
 #include <fstream>

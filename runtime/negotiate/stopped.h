@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the ranks of this host stand still, by SIGSTOP or under a debugger: for the reports of a
-// stall. Thread safety: every function may be called from any thread.
+// Whether a rank of this host is stopped, by SIGSTOP or under a debugger; the reports of a stall
+// use it. Reads /proc. Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <cstdint>

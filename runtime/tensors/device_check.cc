@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors lie: see device_check.h.
+// Compares where a tensor was declared to lie with what the device plug-in says about its pointers.
 #include "runtime/tensors/device_check.h"
 
 #include <cstddef>
@@ -23,13 +23,13 @@ std::string device_text(std::int32_t device) {
   return "memory of device " + std::to_string(device);
 }
 
-// A barrier has no memory.
+// A barrier has no memory, so the text names the device alone.
 std::string declared_as(const Signature& is) {
   return "it is declared as " + (is_barrier(is.operation) ? "of device " + std::to_string(is.device)
                                                           : device_text(is.device));
 }
 
-// One pointer of a tensor. Managed memory is where it is declared to be.
+// Checks one pointer of a tensor. Managed memory counts as lying wherever it is declared to be.
 Status check_pointer(const std::string& name, const std::string& which, const void* pointer,
                      bool declared_device, Device& device) {
   const auto is = device.classify(pointer);
@@ -98,7 +98,7 @@ Status check_places(const LocalTensor& tensor, Device* device, const std::string
 }
 
 Status mark_ready(LocalTensor& tensor, Device& device) {
-  // The members of a group share a few streams.
+  // The members of a group share a few streams, so one mark serves all that name the same.
   std::map<std::pair<void*, void*>, collectives::ReadyMarkPtr> known;
   for (std::size_t i = 0; i < tensor.readiness.size(); ++i) {
     const Readiness& waits_for = tensor.readiness[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks say about tensors, compared and put into words: see signature.h.
+// Comparison, arithmetic and texts of signatures.
 #include "runtime/tensors/signature.h"
 
 #include <algorithm>
@@ -127,7 +127,7 @@ std::string describe(const Signature& signature) {
   if (signature.compression != base::Compression::kNone) {
     text += ", compression " + std::string(base::name_of(signature.compression));
   }
-  // Its number is the rank's own business, and nothing to disagree about.
+  // Each rank numbers its own devices, so ranks cannot disagree about the number.
   if (signature.device >= 0) text += ", on a device";
   return text + ')';
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says about a tensor, what the ranks must agree on, and how the plan names it.
+// How a rank describes a tensor, what the ranks must agree on, and how the plan names it. Plain
+// values and pure functions: no clock, no I/O, no memory of tensors.
+//
+// Thread safety: values, as thread-safe as an int.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,8 @@ enum class Operation : std::uint8_t {
   kBarrier = 3,
   kReduceScatter = 4,
   kAllToAll = 5,
-  // A barrier among streams of devices: one of hosts has nothing that could say where it is.
+  // A barrier among streams of devices. It is an operation of its own because a barrier has no
+  // memory whose place could tell the two apart.
   kDeviceBarrier = 6,
 };
 
@@ -42,41 +46,42 @@ struct Signature {
   base::DType dtype = base::DType::kF32;
   base::ReduceOp op = base::ReduceOp::kAverage;
   std::int32_t root = 0;
-  // Where its memory is: -1 is the host's. The devices of ranks have numbers of their own, so only
-  // whether it is on one is compared.
+  // Where its memory is; -1 means in host memory. Each rank numbers its own devices, so ranks
+  // compare only whether the memory is on a device.
   std::int32_t device = -1;
-  std::int32_t priority = 0;  // not compared: the coordinator follows its own
-  // Allreduce: the tensor lies on the board and can be reduced in place. Not compared: ranks may
-  // differ in it, and then it is not (agree_on).
+  std::int32_t priority = 0;  // not compared: the coordinator uses that of its own rank
+  // Allreduce: the tensor lies on the board and can be reduced in place. Not compared: where ranks
+  // differ, the tensor is not reduced in place (agree_on).
   bool on_board = false;
   double prescale = 1.0;
   double postscale = 1.0;
   base::Compression compression = base::Compression::kNone;
-  base::Shape shape;  // of a group: one dimension, the elements of all members
-  // Reduce-scatter: the rows of each rank; empty: as even as can be (rows_of_rank).
+  base::Shape shape;  // a group has one dimension: the elements of all members
+  // Reduce-scatter: the rows of each rank; empty: shared as evenly as possible (rows_of_rank).
   std::vector<std::int64_t> splits;
-  std::vector<GroupMember> members;  // of a group, in the order of the call; else empty
+  std::vector<GroupMember> members;  // in the order of the call; empty for a single tensor
 
   friend bool operator==(const Signature& a, const Signature& b);
 };
 
 // True when the operation cuts or joins tensors along their first dimension.
 [[nodiscard]] bool has_rows(Operation operation);
-// True when there is nothing but a name.
+// True when the operation has a name but no memory.
 [[nodiscard]] bool is_barrier(Operation operation);
-// True when it is the devices' business and not the data plane's.
+// True when devices execute the tensor, and not the data plane of the CPUs.
 [[nodiscard]] bool on_device(const Signature& signature);
-// True when the operation computes: op, scale factors and compression mean something.
+// True when the operation computes, so that op, scale factors and compression have a meaning.
 [[nodiscard]] bool reduces(Operation operation);
 
 // The same signature with the fields its operation does not use at their defaults.
 [[nodiscard]] Signature normalized(Signature signature);
 
-// True when two ranks may say these about one tensor: equal, but for the first dimension of an
-// allgather or an all-to-all.
+// True when two ranks may submit one tensor with these signatures: they are equal, but for the
+// first dimension of an allgather or an all-to-all.
 [[nodiscard]] bool agree(const Signature& a, const Signature& b);
 
-// "allreduce(sum, f32, [128, 784])". The rows of an all-to-all are nobody else's business: "*".
+// "allreduce(sum, f32, [128, 784])". Ranks need not agree on the rows of an all-to-all, so "*"
+// stands for them.
 [[nodiscard]] std::string describe(const Signature& signature);
 
 // A tensor that all ranks agreed on. `first_dimensions` has one number per rank for an allgather
@@ -104,18 +109,19 @@ struct BatchItem {
   AgreedTensor tensor;
 };
 
-// The bytes that this tensor moves (for an allgather, of all ranks together; 0 for an all-to-all,
-// of which only the ranks know). Shapes were checked when they were submitted or decoded.
+// The bytes that this tensor moves: for an allgather those of all ranks together, for an all-to-all
+// 0, because only each rank knows its own. Shapes were checked when they were submitted or decoded.
 [[nodiscard]] base::Bytes payload_of(const AgreedTensor& tensor);
 
 // The rows of a tensor that `rank` of `size` ranks gets from a reduce-scatter: its split, or an
-// even share, of which the first ranks get one more when there is a rest. The second function: how
-// many rows the ranks before it get.
+// even share, where the first ranks get one more each until the remainder is used up.
+// rows_before_rank(): how many rows all ranks before it get.
 [[nodiscard]] std::int64_t rows_of_rank(const Signature& signature, std::int32_t rank,
                                         std::int32_t size);
 [[nodiscard]] std::int64_t rows_before_rank(const Signature& signature, std::int32_t rank,
                                             std::int32_t size);
-// The elements of one row: of a shape without its first dimension. Checked when it was submitted.
+// The elements of one row, that is, of the shape without its first dimension. The shape was checked
+// when it was submitted.
 [[nodiscard]] base::Elements row_elements(const base::Shape& shape);
 
 // "1 tensor", "3 tensors".
@@ -124,7 +130,7 @@ struct BatchItem {
 [[nodiscard]] std::string rank_list(const std::vector<std::int32_t>& ranks);
 // "rank 1" or "ranks 0-2".
 [[nodiscard]] std::string ranks_phrase(const std::vector<std::int32_t>& ranks);
-// "1.25 s": three digits that count.
+// "1.25 s": three significant digits.
 [[nodiscard]] std::string seconds_text(base::Nanoseconds span);
 
 }  // namespace ronde::runtime

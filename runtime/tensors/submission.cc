@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checking what callers hand in: see submission.h.
+// The checks of names, shapes, splits and memory that each operation asks for.
 #include "runtime/tensors/submission.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Result<base::Bytes> bytes_of(const base::Shape& shape, base::DType dtype) {
   return base::bytes_of(*elements, dtype);
 }
 
-// What an operation does with the values.
+// Checks what an operation does with the values.
 Status check_arithmetic(const std::string& name, const Signature& is) {
   if (!reduces(is.operation)) return {};
   if (!base::is_defined(is.dtype, is.op)) {
@@ -58,7 +58,7 @@ Status check_arithmetic(const std::string& name, const Signature& is) {
   return {};
 }
 
-// One number per rank, which add up to the rows.
+// Checks that there is one number per rank and that they add up to the rows.
 Status check_splits(const std::string& name, const std::vector<std::int64_t>& splits,
                     std::int64_t rows, std::int32_t size) {
   if (!std::cmp_equal(splits.size(), size)) {
@@ -71,7 +71,7 @@ Status check_splits(const std::string& name, const std::vector<std::int64_t>& sp
       return wrong(name, "splits[" + std::to_string(i) + "] is " + std::to_string(splits[i]) +
                              ": a number of rows is never negative");
     }
-    // Beyond the rows it is wrong however large it is, and so it never overflows.
+    // A split beyond the remaining rows is wrong however large it is; so the sum never overflows.
     if (splits[i] > rows - sum) {
       return wrong(name, "the splits " + base::to_string(splits) + " add up to more than the " +
                              std::to_string(rows) + " rows of the tensor");
@@ -83,8 +83,8 @@ Status check_splits(const std::string& name, const std::vector<std::int64_t>& sp
                          ", but the tensor has " + std::to_string(rows) + " rows");
 }
 
-// Operations that cut or join along the first dimension, and their splits. Fills in the splits of
-// an all-to-all.
+// Checks the first dimension and the splits of operations that cut or join along it. Fills in the
+// splits of an all-to-all.
 Status check_rows(Submission& submission, std::int32_t size) {
   const Signature& is = submission.signature;
   if (!has_rows(is.operation)) return {};
@@ -125,8 +125,8 @@ bool disjoint(const Range& a, const Range& b) {
   return a.begin == a.end || b.begin == b.end || up_to(a.end, b.begin) || up_to(b.end, a.begin);
 }
 
-// The memory of one tensor. A reduce-scatter writes its own rows only: in place, into their place
-// in the input.
+// Checks the memory of one tensor. A reduce-scatter writes its own rows only; in place means that
+// the output is where these rows lie in the input.
 Status check_memory(const std::string& name, const Signature& is, const base::Shape& shape,
                     const Submission::Memory& memory, std::int32_t rank, std::int32_t size) {
   const auto bytes = bytes_of(shape, is.dtype);
@@ -156,7 +156,7 @@ Status check_memory(const std::string& name, const Signature& is, const base::Sh
                          : "input and output overlap partly: make them equal or disjoint");
 }
 
-// What one member writes must not be read or written by another: nobody says which comes first.
+// What one member writes must not be read or written by another, because their order is undefined.
 Status check_apart(const Submission& group, const std::vector<base::TensorView>& views) {
   struct Use {
     Range range;
@@ -173,8 +173,8 @@ Status check_apart(const Submission& group, const std::vector<base::TensorView>&
   }
   std::sort(uses.begin(), uses.end(),
             [](const Use& a, const Use& b) { return std::less<>()(a.range.begin, b.range.begin); });
-  // In order of their beginnings, a use can only collide with those before that reach furthest: one
-  // of all of them, and one of those that write.
+  // With uses sorted by their beginnings, each one need only be compared with two before it: the
+  // one that reaches furthest, and the written one that reaches furthest.
   const Use* furthest = nullptr;
   const Use* furthest_written = nullptr;
   const auto further = [](const Use* old, const Use& one) {
@@ -204,7 +204,7 @@ base::TensorView view_of(const Signature& is, const base::Shape& shape,
   return view;
 }
 
-// The members' memory, and the shape of the whole.
+// Checks the members' memory, and fills in the shape of the whole.
 Result<std::vector<base::TensorView>> check_group(Submission& group, std::int32_t rank,
                                                   std::int32_t size) {
   Signature& is = group.signature;
@@ -280,7 +280,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
 
 Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
                                         std::int32_t size) {
-  // The name of a group is made of one that is checked with its members.
+  // A group's name is made from its first member's, which check_group() checks.
   if (submission.signature.members.empty()) RONDE_RETURN_IF_ERROR(check_name(submission.name));
   if (submission.signature.operation == Operation::kReduceScatter) {
     submission.signature.splits = std::move(submission.splits);

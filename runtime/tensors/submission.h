@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller hands to the engine, and whether it can ever work: checked here, before anybody
-// else hears of it. Pure: looks at the caller's numbers and addresses, not at memory.
+// What a caller hands to the engine, and the check of whether it can ever work, which runs before
+// the tensor is announced. Pure: reads the caller's numbers and addresses, never the memory there.
+//
+// Thread safety: every function may be called from any thread. The memory stays the caller's.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +21,15 @@ namespace ronde::runtime {
 struct Submission {
   std::string name;
   std::string place;  // "file:line" of the caller; may be empty
-  // Of a group: what its members have in common, and their names and shapes; its own shape is
-  // filled in by submit().
+  // A group's holds what its members have in common, and their names and shapes; check_submission()
+  // fills in the shape of the whole.
   Signature signature;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  Readiness ready;  // of a device
-  // All-to-all: the rows for each rank. Empty: as many for every one.
+  Readiness ready;  // used for memory of a device only
+  // All-to-all: the rows for each rank. Empty: the same number for every rank.
   std::vector<std::int64_t> splits;
-  // Of a group: one for each member, instead of input and output.
+  // A group has one for each member, in place of input, output and ready.
   struct Memory {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
@@ -37,19 +39,19 @@ struct Submission {
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
 };
 
-// Makes one submission of several tensors, which are one unit from here on: its name is "group of"
-// and the first one's. Not empty. An error names the first tensor that does not say what the first
-// says (operation, dtype, op, root, factors, compression).
+// Makes one submission of several tensors (at least one), which are one unit from then on, named
+// "group of" and the first tensor's name. Returns an error that names the first tensor whose
+// operation, dtype, op, root, factors or compression differ from the first one's.
 base::Result<Submission> group_of(std::vector<Submission> tensors);
 
-// The tensor that goes into the table. An error names the tensor (of a group, the member) and says
-// what to change.
+// Returns the tensor that goes into the table, or an error that names the tensor (in a group: the
+// member) and tells the caller what to change.
 base::Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
                                               std::int32_t size);
 
-// Whether a checked tensor may be reduced in place on the board, as far as this rank can say: an
-// allreduce into its own input, of more than `small` bytes and without compression, which lies in
-// this rank's `arena`.
+// Whether a checked tensor may be reduced in place on the board, as far as this rank knows: it must
+// be an allreduce into its own input, of more than `small` bytes and without compression, and lie
+// in this rank's `arena`.
 [[nodiscard]] bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
                                        base::Bytes small);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight on this rank: see tensor_table.h.
+// The tensor table: names in flight, the plan's entries as this rank knows them, stall queues.
 #include "runtime/tensors/tensor_table.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ using base::Status;
 
 namespace {
 
-// Whether this rank says what the plan remembers of it. A tensor that is reduced in place must lie
-// on the board; one that is not may lie anywhere, so that a rank that moves onto the board alone
-// does not have to say so in every step.
+// Whether this rank submits what the plan has for it. A tensor that is reduced in place must lie on
+// the board; any other may lie anywhere, so that a single rank that moves its tensor onto the board
+// does not have to send a full request in every step.
 bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
   if (agreed.signature.on_board && !mine.on_board) return false;
   if (agreed.first_dimensions.empty()) return agree(agreed.signature, mine);
@@ -49,7 +49,7 @@ Status TensorTable::occupy(const std::string& name, const LocalTensorPtr& tensor
                            ": wait for it, or use another name");
 }
 
-// Gives back every name that this tensor has, and no other's.
+// Releases every name that this tensor holds, and no other tensor's.
 void TensorTable::vacate(const LocalTensor& tensor) {
   const auto leave = [&](const std::string& name) RONDE_REQUIRES(mutex_) {
     const auto found = in_flight_.find(name);
@@ -100,7 +100,7 @@ Status TensorTable::bind(const BindDecision& decision) {
   const auto index = static_cast<std::size_t>(decision.entry);
   if (index >= entries_.size()) entries_.resize(index + 1);
   Entry& entry = entries_[index];
-  // An entry that moved on to another name without an eviction in between leaves the old name.
+  // An entry that is bound to another name without an eviction in between gives up the old name.
   if (entry.bound && entry.name != decision.name) entry_of_name_.erase(entry.name);
   entry = {true, decision.generation, decision.name, decision.tensor};
   entry_of_name_[decision.name] = decision.entry;
@@ -170,7 +170,7 @@ std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
   const MutexLock lock(mutex_);
   std::vector<LocalTensorPtr> removed;
   for (const auto& [name, tensor] : in_flight_) {
-    if (tensor->name != name) continue;  // a member: its group comes under its own name
+    if (tensor->name != name) continue;  // a member: the group is listed under the group's name
     if (with_batched || !tensor->in_batch) removed.push_back(tensor);
   }
   for (const LocalTensorPtr& tensor : removed) erase(*tensor);

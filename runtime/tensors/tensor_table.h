@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight on this rank, and what this rank knows of the plan. The one place where the
-// submitting threads and the agent meet.
+// The tensor table: what is in flight on this rank, and what this rank knows of the plan. It is the
+// one place where the submitting threads and the agent meet; it touches nothing but its own memory.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,14 @@
 
 namespace ronde::runtime {
 
-// What the memory of a tensor of a device waits for, as the caller says it.
+// What the memory of a device tensor waits for, as the caller gave it.
 struct Readiness {
   void* stream = nullptr;
   void* event = nullptr;
 };
 
-// A tensor in flight on this rank. Immutable once it is in the table, but for what is marked.
+// A tensor in flight on this rank. Immutable once it is in the table, but for the fields that are
+// marked as the agent's. The memory of its views belongs to the caller.
 struct LocalTensor {
   std::string name;
   std::string place;  // "file:line" of the caller
@@ -36,19 +37,19 @@ struct LocalTensor {
   // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
   // of its input; its output holds the rows of this rank only (rows_of_rank).
   std::vector<base::TensorView> views;
-  // Of tensors of a device: one for each view; of a barrier of devices: one. Else none. What the
-  // streams and events stand for is kept in `ready` when the tensor is submitted: later they may be
-  // something else, or nothing.
+  // One for each view of a device tensor, one for a barrier of devices, otherwise none. What the
+  // streams and events stand for is stored in `ready` when the tensor is submitted, because later
+  // they may stand for something else, or be destroyed.
   std::vector<Readiness> readiness;
   std::vector<collectives::ReadyMarkPtr> ready;
   std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
   std::shared_ptr<Work> work;
-  // For the agent alone, and so is `ready` once the tensor is in the table:
+  // Only the agent touches these, and `ready` too once the tensor is in the table:
   bool in_batch = false;
   bool ended = false;
 
-  // What this rank submitted.
+  // The bytes that this rank submitted.
   [[nodiscard]] base::Bytes bytes() const;
 };
 using LocalTensorPtr = std::shared_ptr<LocalTensor>;
@@ -65,11 +66,12 @@ class TensorTable {
  public:
   explicit TensorTable(std::int32_t rank) : rank_(rank) {}
 
-  // Puts a tensor, or a whole group, in flight. An error if its name, or that of a member, is in
-  // flight already, alone or in a group, or if the table was shut; then nothing is in flight.
+  // Puts a tensor, or a whole group, in flight. Returns an error, and puts nothing in flight, if
+  // its name or that of a member is in flight already, alone or in a group (kDuplicateName), or if
+  // the table was shut.
   base::Result<Ticket> insert(const LocalTensorPtr& tensor);
 
-  // From now on insert() gives this error. The first one stays.
+  // From now on insert() returns this error. Later calls do not replace the first error.
   void shut(const base::Status& why);
 
   [[nodiscard]] bool empty() const;
@@ -77,21 +79,21 @@ class TensorTable {
   // ---- for the agent ----
   base::Status bind(const BindDecision& decision);
   void evict(std::int32_t entry);
-  // The tensor in flight that a batch item means; marked as being in a batch. An error if it is not
-  // in flight here: then ranks have lost step.
+  // Returns the tensor in flight that a batch item stands for, and marks it as being in a batch. An
+  // error if it is not in flight here: then this rank's decisions differ from the others'.
   struct Claimed {
     LocalTensorPtr tensor;
     AgreedTensor agreed;
   };
   base::Result<Claimed> claim(const BatchItem& item);
-  // Takes a tensor that is not in a batch out of the table; nothing if there is none of that name.
+  // Takes a tensor that is not in a batch out of the table; nullptr if there is none of that name.
   LocalTensorPtr remove_waiting(const std::string& name);
   // Takes a tensor out of the table, so that its name may be used again.
   void remove(const LocalTensor& tensor);
-  // All that is in flight, oldest first; with_batched = false: only what is in no batch.
+  // Takes out all that is in flight, oldest first; with_batched = false: only what is in no batch.
   std::vector<LocalTensorPtr> remove_all(bool with_batched);
 
-  // The tensors that have been in flight since before `limit`, each given out once per `notice` (0:
+  // Returns the tensors that have been in flight since before `limit`, each once per `notice` (0:
   // warning, 1: failure).
   std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t notice);
   // When the oldest tensor of that notice was submitted; kNever if none is left.
@@ -113,8 +115,8 @@ class TensorTable {
 
   const std::int32_t rank_;
   mutable base::Mutex mutex_;
-  // By every name that may not be used again now: a group is here under its own name and under
-  // those of its members.
+  // Keyed by every name that may not be used again now: a group is here under its own name and
+  // under those of its members.
   std::unordered_map<std::string, LocalTensorPtr> in_flight_ RONDE_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);

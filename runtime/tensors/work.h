@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handle of one operation on one rank, shared by the caller and the engine.
+// The handle of one operation on one rank, shared by the caller and the engine, and the memory of
+// its result.
 #pragma once
 
 #include <unistd.h>
@@ -18,21 +19,22 @@
 
 namespace ronde::runtime {
 
+// Releases a result's memory.
 struct FreeOutput {
   std::int32_t device = -1;
-  void (*free)(std::int32_t device, void* memory) = nullptr;  // nullptr: of the host
-  pid_t owner = 0;                                            // of memory of the device
+  void (*free)(std::int32_t device, void* memory) = nullptr;  // nullptr: the memory is the host's
+  pid_t owner = 0;  // the process that allocated memory of the device
   void operator()(std::byte* memory) const {
     if (free == nullptr) {
       delete[] memory;
-    } else if (::getpid() == owner) {  // a forked child has nothing of the device
+    } else if (::getpid() == owner) {  // a forked child does not own memory of the device
       free(device, memory);
     }
   }
 };
 
-// Memory for a result, of the host or of a device. It is not set to zeros first: a page that nobody
-// wrote yet costs nothing, and every byte is written by the operation.
+// Memory for a result, on the host or on a device; owned by this object. It is not set to zeros
+// first: a page that was never written costs nothing, and the operation writes every byte.
 //
 // Thread safety: none.
 class OutputBuffer {
@@ -42,6 +44,7 @@ class OutputBuffer {
     bytes_ = {new std::byte[size], FreeOutput{}};
     size_ = size;
   }
+  // Takes ownership of memory of a device.
   void adopt(const collectives::DeviceMemory& memory, std::size_t size) {
     bytes_ = {memory.memory, FreeOutput{memory.device, memory.free, ::getpid()}};
     size_ = size;
@@ -54,13 +57,14 @@ class OutputBuffer {
   std::size_t size_ = 0;
 };
 
-// Thread safety: the engine writes status and output before it ends the completion; whoever saw
-// completion.done() may read them.
+// Thread safety: the engine writes status and output before it finishes the completion; a thread
+// that saw completion.done() may read them.
 struct Work {
   std::string name;  // of the tensor, for error texts
   Completion completion;
-  // Of a tensor of a device: done when streams can be made to wait for it, or when it is over.
-  // `on_device` is what they wait for, and is written before; nullptr: wait for the completion.
+  // For a device tensor: `issued` is done when streams can be made to wait for the work, or when
+  // the work is finished. They wait for `on_device`, which is written before `issued` is done;
+  // where it is nullptr, wait for the completion.
   bool of_device = false;
   Completion issued;
   collectives::DeviceWorkPtr on_device;

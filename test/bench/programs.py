@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the programs that ./dev bench measures with, and reads what they say.
+"""Starts the programs that ./dev bench measures with, and reads what they print.
 
 Each result is a plain dictionary or a Series, so that rows.py and its test need no program.
 """
@@ -16,8 +16,8 @@ import tempfile
 import time
 
 MPIRUN_FLAGS = ["--bind-to", "none", "--oversubscribe"]
-# More ranks than cores: as many on each. Left to itself the kernel may keep three of four ranks on one
-# core for a second, and then that is what is measured.
+# Where there are more ranks than cores every core gets as many. The kernel by itself may keep three of four
+# ranks on one core for a second, and would then be what is measured.
 CROWDED_FLAGS = ["--map-by", "core", "--bind-to", "core:overload-allowed", "--oversubscribe"]
 
 
@@ -39,11 +39,11 @@ class Hosts:
 
 
 class CannotRun(Exception):
-    """This machine does not allow it; the text says why."""
+    """This machine does not allow the measurement; the text says why."""
 
 
 class ProgramError(Exception):
-    """A program did not run to a good end; the text says what it said."""
+    """A program failed; the text holds what it printed."""
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ class Series:
         return statistics.median(self.values)
 
     def over(self, other):
-        """The ratio in each repetition: what was measured side by side is compared side by side."""
+        """Divides repetition by repetition, since what was measured side by side is compared side by side."""
         return Series([mine / theirs for mine, theirs in zip(self.values, other.values, strict=True)])
 
     def times(self, factor):
@@ -65,7 +65,7 @@ class Series:
 
 
 def by_contender(samples, time_key):
-    """{(bytes, contender): Series of times, by repetition}; refuses wrong results."""
+    """Returns {(bytes, contender): Series of times, by repetition}; refuses wrong results."""
     groups = {}
     for sample in sorted(samples, key=lambda sample: sample["repetition"]):
         if sample["wrong"]:
@@ -75,7 +75,7 @@ def by_contender(samples, time_key):
 
 
 def joined(rounds):
-    """What several rounds of one measurement found, as one."""
+    """Joins what several rounds of one measurement found."""
     result = {key: Series([]) for key in rounds[0]}
     for times in rounds:
         for key, series in times.items():
@@ -84,7 +84,7 @@ def joined(rounds):
 
 
 def with_best_floor(times):
-    """Names the floor of the best piece size "floor": how to cut is the machine's to choose."""
+    """Names the floor of the best piece size "floor", since every machine may choose its own."""
     result = {}
     for (size, contender), series in times.items():
         if not contender.startswith("floor-"):
@@ -105,24 +105,24 @@ class Programs:
         self.quick = quick
         self.repetitions = 2 if quick else 7
         self.mpirun = shutil.which("mpirun")
-        self.raw = {}  # what the programs said, for --json
+        self.raw = {}  # what the programs printed, for --json
 
     def start(self, command):
         settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        # A session of its own: a program that is given up is ended with its ranks.
+        # It gets a session of its own, so that a program is ended together with its ranks.
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True, errors="replace", env=settings,
                                 start_new_session=True)
 
     @staticmethod
     def finish(process, seconds):
-        """Standard output."""
+        """Waits for the end of the program and returns its standard output."""
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            raise ProgramError(f"no end after {seconds} s: {' '.join(process.args)}\n{err}") from None
+            raise ProgramError(f"the program did not end within {seconds} s: {' '.join(process.args)}\n{err}") from None
         if process.returncode == SKIPPED:
             raise CannotRun(err.strip())
         if process.returncode != 0:
@@ -156,7 +156,7 @@ class Programs:
     # ---- ronde-perf ----
 
     def perf(self, ranks, *arguments, iterations):
-        """The whole JSON document of ronde-perf."""
+        """Runs ronde-perf and returns its whole JSON document."""
         iterations = max(2, iterations // 10) if self.quick else iterations
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "perf.json"
@@ -184,7 +184,7 @@ class Programs:
         return self.samples(ranks, "bench/data_plane", "--sizes", sizes, *arguments)
 
     def floor(self, ranks, sizes):
-        # It starts its ranks by itself.
+        # This program starts its ranks by itself.
         return self.samples(1, "bench/floor", "--ranks", str(ranks), "--sizes", sizes)
 
     def engine(self, ranks, *arguments):
@@ -192,7 +192,7 @@ class Programs:
 
     @staticmethod
     def key_values(text):
-        """The numbers of the last line of key=value pairs."""
+        """Returns the numbers of the last line of key=value pairs."""
         pairs = (pair.split("=", 1) for pair in text.strip().splitlines()[-1].split())
         return {key: float(value) for key, value in pairs if value.replace(".", "", 1).isdigit()}
 
@@ -209,8 +209,8 @@ class Programs:
                     job.wait()
 
     def train(self, batch):
-        """Images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "in step": of two jobs
-        of 1 rank at the same time, twice the slower, which is what the cores give to ranks that keep
+        """Returns images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "in step": twice
+        the slower of two jobs of 1 rank at the same time, which is what the cores give to ranks that keep
         step}."""
         flags = ["--threads", "1", "--epochs", "1" if self.quick else "2"]
         one = self.command(1, "train_fashion_mnist", *flags, "--global-batch", str(batch))

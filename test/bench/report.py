@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row of ./dev bench is, when it is missed, and how rows are printed."""
+"""A row of ./dev bench, the rule by which it is missed, and the table that is printed."""
 
 import dataclasses
 
@@ -11,15 +11,15 @@ MIB = 1 << 20
 OK = "ok"
 MISSED = "MISSED"
 MACHINE = "machine"  # missed, and the floor misses it too
-REPORT = "report"  # nothing to reach
-CONSTANT = "constant"  # the yardstick was measured elsewhere
+REPORT = "report"  # the row has nothing to reach
+ELSEWHERE = "elsewhere"  # the yardstick was measured on another machine, so the row decides nothing
 FAILED = "FAILED"  # a program did not run
-SKIPPED = "skipped"  # this machine does not allow it
+SKIPPED = "skipped"  # this machine does not allow the measurement
 
 
 @dataclasses.dataclass
 class Row:
-    """One line. `ratio` is compared with `limit`: at least or at most, as `wants` says."""
+    """One line of the table. `ratio` is compared with `limit`: `wants` says whether it is at least or at most."""
 
     name: str
     yardstick: str = ""
@@ -27,10 +27,14 @@ class Row:
     ratio: Series | None = None
     wants: str = ">="
     limit: float | None = None
-    floor: Series | None = None  # the same ratio, of the floor
-    constant: bool = False
+    floor: Series | None = None  # the ratio that the floor reaches in the same run
+    elsewhere: bool = False  # the yardstick is a figure that was typed in
     error: str = ""
     skipped: str = ""
+
+    def __post_init__(self):
+        if self.elsewhere and self.limit is not None:
+            raise ValueError(f"{self.name}: a figure from another machine decides nothing, so it has no limit")
 
     def reaches(self, series):
         return series.median >= self.limit if self.wants == ">=" else series.median <= self.limit
@@ -41,10 +45,10 @@ class Row:
             return FAILED
         if self.skipped:
             return SKIPPED
+        if self.elsewhere:
+            return ELSEWHERE
         if self.limit is None:
             return REPORT
-        if self.constant:
-            return CONSTANT
         if self.reaches(self.ratio):
             return OK
         if self.floor is not None and not self.reaches(self.floor):
@@ -61,7 +65,9 @@ def number(value):
 
 
 def spread(series, unit=""):
-    """The median, and the range of the repetitions."""
+    """The median and the range of the repetitions, as text; a single value has no range."""
+    if len(series.values) == 1:
+        return number(series.median) + unit
     low, high = number(min(series.values)), number(max(series.values))
     return f"{number(series.median)}{unit} ({low}..{high})"
 
@@ -74,7 +80,7 @@ def size_text(size):
 
 
 def table(rows):
-    """Lines of text."""
+    """The rows as lines of text."""
     head = ["row", "yardstick", "Ronde", "ratio (range)", "must reach", "floor", "verdict"]
     cells = [head]
     for row in rows:
@@ -92,19 +98,19 @@ def table(rows):
 def legend(rows):
     verdicts = {row.verdict for row in rows}
     if MACHINE in verdicts:
-        yield ("machine: missed, and the floor (the same memory traffic with no runtime around it; of the "
-               "MLP, twice the slower of two ranks apart) misses it too, in the same run")
-    if CONSTANT in verdicts:
-        yield "constant: the yardstick was measured elsewhere; it does not decide"
+        yield ("machine: Ronde misses the row, and so does the floor in the same run. The floor is the same memory "
+               "traffic with no runtime around it; for the MLP it is twice the slower of two ranks that run apart")
+    if ELSEWHERE in verdicts:
+        yield "elsewhere: the yardstick was measured on another machine; it is shown and decides nothing"
     for row in rows:
         if row.verdict == SKIPPED:
             yield f"skipped: {row.name}: {row.skipped}"
     missed = [row.name.strip() for row in rows if row.verdict == MISSED]
     failed = [row.name.strip() for row in rows if row.verdict == FAILED]
     if missed:
-        yield "missed: " + "; ".join(missed)
+        yield "these rows are missed: " + "; ".join(missed)
     if failed:
-        yield "did not run: " + "; ".join(failed)
+        yield "these rows did not run: " + "; ".join(failed)
     if not missed and not failed:
         yield "no row is missed"
 

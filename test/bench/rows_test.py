@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What rows.py makes of measurements: verdicts, the exit code, and programs that do not run."""
+"""Tests what rows.py makes of measurements: verdicts, the exit code, and programs that do not run."""
 
 import contextlib
 import io
@@ -8,6 +8,7 @@ import json
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
 import programs
 import report
@@ -39,17 +40,23 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(row([1.6], floor=Series([1.4])).verdict, report.OK)
 
     def test_only_missed_and_failed_rows_fail(self):
-        good = [row([2.0]), row([1.2], floor=Series([1.4])), row([1.0], constant=True), Row("report")]
+        good = [row([2.0]), row([1.2], floor=Series([1.4])), row([1.0], limit=None, elsewhere=True), Row("report")]
         self.assertEqual(report.exit_code(good), 0)
         self.assertEqual(report.exit_code([*good, row([1.0])]), 1)
         self.assertEqual(report.exit_code([*good, Row("x", error="no program")]), 1)
+
+    def test_a_figure_from_elsewhere_has_no_limit(self):
+        self.assertEqual(row([0.1], limit=None, elsewhere=True).verdict, report.ELSEWHERE)
+        self.assertIn("elsewhere:", "\n".join(report.legend([row([0.1], limit=None, elsewhere=True)])))
+        with self.assertRaisesRegex(ValueError, "decides nothing"):
+            row([0.1], elsewhere=True)
 
     def test_the_table_shows_every_row_and_says_what_was_missed(self):
         measured = [row([2.0]), Row("another", ratio=Series([1.0]), limit=2.0)]
         lines = report.table(measured)
         self.assertEqual(len(lines), 4)
         self.assertIn("MISSED", lines[3])
-        self.assertIn("missed: another", list(report.legend(measured)))
+        self.assertIn("these rows are missed: another", list(report.legend(measured)))
 
 
 class Reading(unittest.TestCase):
@@ -114,7 +121,7 @@ class Training(unittest.TestCase):
 
 
 class FakePrograms:
-    """Every time is what makes Ronde pass by far, but for those that a test changes."""
+    """Every time makes Ronde pass by far, but for those that a test changes."""
 
     repetitions = 5
 
@@ -139,7 +146,7 @@ class FakePrograms:
 
     def data_plane(self, ranks, sizes, *arguments):
         del ranks, sizes, arguments
-        return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
+        return self.times([8, 4 * report.KIB, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
                           ["ronde", "mpi", "mpi-best", "memcpy", "floor"])
 
     def floor(self, ranks, sizes):
@@ -179,6 +186,16 @@ class MovingMemoryAndFastFloor(MovingMemory):
     floor_us = 0.6
 
 
+class SlowBetweenHosts(FakePrograms):
+    """The data plane takes 1.3 times as long as MPI between hosts."""
+
+    def data_plane(self, ranks, sizes, *arguments):
+        times = super().data_plane(ranks, sizes, *arguments)
+        if not isinstance(ranks, Hosts):
+            return times
+        return times | {(size, "ronde"): Series([1300.0] * 5) for size, _ in times}
+
+
 class NoHosts(FakePrograms):
     def perf_times(self, ranks, *arguments, iterations):
         raise CannotRun("not root")
@@ -210,12 +227,12 @@ class Main(unittest.TestCase):
     def test_a_missed_row_fails_and_is_named(self):
         code, text = self.run_main(BusyPrograms)
         self.assertEqual(code, 1)
-        self.assertIn("missed: idle engine, share of a core\n", text)
+        self.assertIn("these rows are missed: idle engine, share of a core\n", text)
 
     def test_a_program_that_does_not_run_fails(self):
         code, text = self.run_main(NoPrograms, "--row", "idle")
         self.assertEqual(code, 1)
-        self.assertIn("did not run: idle", text)
+        self.assertIn("these rows did not run: idle", text)
 
     def test_a_machine_that_makes_no_hosts_is_no_failure(self):
         code, text = self.run_main(NoHosts, "--row", "hosts")
@@ -239,7 +256,7 @@ class Main(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
-    # The budgets of this project: a row that changes its limit has to change it here too.
+    # These are the budgets of this project: a row that changes its limit has to change it here too.
     BUDGETS = {
         "64 MiB, to memcpy": ("<=", 1.0),
         "64 MiB, to MPI": (">=", 3.0),
@@ -261,8 +278,13 @@ class Limits(unittest.TestCase):
         "4 hosts x 1, 16 MiB, share of the line": (">=", 0.95),
         "2 hosts x 2, 64 MiB, share of the line": (">=", 0.95),
         "4 hosts x 1, 1 MiB, to MPI": (">=", 1.0),
-        "2 hosts x 2, data plane, 8 B, to MPI": (">=", 1 / 1.1),
+        "2 hosts x 2, data plane, 8 B, to MPI": ("<=", 1.25),
+        "4 hosts x 1, data plane, 4 KiB, to MPI": ("<=", 1.4),
+        "4 hosts x 1, data plane, 64 KiB, to MPI": ("<=", 1.05),
+        "4 hosts x 1, data plane, 1 MiB, to MPI": ("<=", 1.05),
     }
+    # What other machines measured: a row that shows it has no limit and decides nothing.
+    ELSEWHERE = {"8 B, to Horovod", "  Horovod's ratio to flat", "ResNet-50, to Horovod", "  PyTorch's ratio, over gloo"}
 
     def setUp(self):
         bench = rows.Bench(FakePrograms())
@@ -272,7 +294,28 @@ class Limits(unittest.TestCase):
         for name, (wants, limit) in self.BUDGETS.items():
             with self.subTest(name):
                 self.assertEqual((self.rows[name].wants, self.rows[name].limit), (wants, limit))
-                self.assertFalse(self.rows[name].constant)
+                self.assertFalse(self.rows[name].elsewhere)
+
+    def test_a_figure_that_was_typed_in_is_shown_and_decides_nothing(self):
+        shown = {row.name for row in self.rows.values() if row.elsewhere}
+        self.assertEqual(shown, self.ELSEWHERE)
+        verdicts = {name: row.verdict for name, row in self.rows.items()}
+        for factor in (1e-9, 1e9):
+            figures = {name: tuple(factor * figure for figure in value) if isinstance(value, tuple) else factor * value
+                       for name, value in vars(rows).items() if name.startswith(("HOROVOD_", "PYTORCH_"))}
+            self.assertEqual(len(figures), 4)
+            with unittest.mock.patch.multiple(rows, **figures):
+                measured = rows.measure(rows.Bench(FakePrograms()), list(rows.GROUPS), self.fail)
+            self.assertEqual({row.name: row.verdict for row in measured}, verdicts)
+            self.assertEqual(report.exit_code(measured), 0)
+
+    def test_between_hosts_small_vectors_may_take_longer_than_mpi(self):
+        limits = {size: rows.between_hosts_limit(size) for size in (8, 512, 4096, 61440, 65536, 1 << 30)}
+        self.assertEqual(limits, {8: 1.25, 512: 1.25, 4096: 1.4, 61440: 1.4, 65536: 1.05, 1 << 30: 1.05})
+        for row in rows.Bench(SlowBetweenHosts()).rows_hosts_data_plane():
+            with self.subTest(row.name):
+                self.assertEqual(row.ratio.median, 1.3)
+                self.assertEqual(row.verdict, report.OK if row.limit == 1.4 else report.MISSED)
 
     def test_ratios_are_the_right_way_round(self):
         for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),
@@ -280,7 +323,7 @@ class Limits(unittest.TestCase):
             with self.subTest(name):
                 self.assertAlmostEqual(self.rows[name].ratio.median, ratio)
 
-    def test_the_floor_is_held_against_the_copies_beside_ronde(self):
+    def test_the_floor_is_compared_with_the_copies_beside_ronde(self):
         for kind, verdict in ((MovingMemory, report.MACHINE), (MovingMemoryAndFastFloor, report.MISSED)):
             first, *_ = rows.Bench(kind()).rows_64m()
             with self.subTest(kind.__name__):
@@ -291,6 +334,10 @@ class Limits(unittest.TestCase):
         sizes = rows.DATA_PLANE_SIZES.split(",")
         for size in ("12K", "32K", "512K", "2M"):
             self.assertIn(size, sizes)
+
+    def test_a_single_value_has_no_range(self):
+        self.assertEqual(report.spread(Series([1.68])), "1.68")
+        self.assertEqual(report.spread(Series([1.0, 2.0, 3.0]), " us"), "2.00 us (1.00..3.00)")
 
     def test_sizes_are_named_exactly(self):
         names = [report.size_text(size) for size in (8, 1000, 32768, 33792, 1 << 20, 3 << 19)]

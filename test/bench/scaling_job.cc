@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a job of any size: see scaling_job.h.
+// Makes the hosts of the job, and steps them in the order in which their messages arrive.
 #include "test/bench/scaling_job.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace ronde::bench {
 
 namespace {
 
-// Of the virtual clock: long enough for everything that was sent to come to rest.
+// Nanoseconds of the virtual clock, enough for everything that was sent to arrive and be answered.
 constexpr std::int64_t kPause = 1'000'000;
 
 void must(const base::Status& status) { base::check(status.ok(), status.message().c_str()); }
@@ -158,9 +158,9 @@ bool ScalingJob::hear(Rank& rank) {
     on_decision(rank, runtime::decode_decision(*bytes).value());
     any = true;
   }
-  const bool backlog = rank.announcements.can_flush();
+  const base::Bytes backlog = rank.announcements.backlog();
   must(rank.announcements.flush().status());
-  return any || backlog;
+  return any || rank.announcements.backlog() != backlog;
 }
 
 void ScalingJob::on_decision(Rank& rank, const runtime::Decision& decision) {

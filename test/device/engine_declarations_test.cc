@@ -116,9 +116,10 @@ TEST(DeviceDeclarationsOfRanks, ThatDifferAreAMismatch) {
         submit_and_wait(engine, rank == 1 ? device_allreduce("t", memory, kElements)
                                           : testing::allreduce_of("t", host));
     EXPECT_EQ(disagreeing.code(), Code::kMismatch);
-    EXPECT_THAT(disagreeing.message(),
-                HasSubstr("ranks 0, 2 said allreduce(sum, f32, [8]) at test.cc:1, rank 1 said "
-                          "allreduce(sum, f32, [8], on a device) at test.cc:3"));
+    EXPECT_THAT(
+        disagreeing.message(),
+        HasSubstr("ranks 0, 2 submitted allreduce(sum, f32, [8]) at test.cc:1, rank 1 submitted "
+                  "allreduce(sum, f32, [8], on a device) at test.cc:3"));
     const auto agreeing = submit_and_wait(engine, device_allreduce("t", memory, kElements));
     EXPECT_TRUE(agreeing.ok()) << agreeing.message();
     EXPECT_EQ(memory.values<float>(), std::vector<float>(kElements, 3.0F));
@@ -131,8 +132,9 @@ TEST(DeviceDeclarationsOfRanks, BarriersOfHostsAndDevicesAreNotTheSame) {
     if (rank == 0) barrier = device_barrier("b");
     const auto status = submit_and_wait(engine, barrier);
     EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_THAT(status.message(),
-                HasSubstr("rank 0 said device barrier at test.cc:4, rank 1 said barrier"));
+    EXPECT_THAT(
+        status.message(),
+        HasSubstr("rank 0 submitted device barrier at test.cc:4, rank 1 submitted barrier"));
   });
 }
 

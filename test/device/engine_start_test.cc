@@ -89,15 +89,16 @@ TEST_F(DeviceStart, APluginThatStaysOutSaysWhy) {
   ::setenv("RONDE_TOY", "absent", 1);
   const std::string lines = lines_of(options_of_device(), "no toy is plugged in");
   EXPECT_EQ(count(lines, "plug-in"), 1) << lines;
-  EXPECT_THAT(lines, HasSubstr("the plug-in 'toy' stays out: no toy is plugged in; tensors in host "
-                               "memory go their usual way"));
+  EXPECT_THAT(lines,
+              HasSubstr("the plug-in 'toy' is not used: no toy is plugged in; tensors in host "
+                        "memory are not affected"));
 }
 
 // Rank 1 gives up while the others talk to each other.
 TEST_F(DeviceStart, ItStaysOutEverywhereIfItDoesAnywhere) {
   ::setenv("RONDE_TOY", "absent on rank 1", 1);
   const std::string lines = lines_of(options_of_device(), "no toy is plugged in on rank 1");
-  EXPECT_EQ(count(lines, "usual way"), 1) << lines;
+  EXPECT_EQ(count(lines, "are not affected"), 1) << lines;
 }
 
 TEST_F(DeviceStart, RefusesWhatIsNoPluginAndGoesOn) {
@@ -133,10 +134,10 @@ TEST_F(DeviceStart, RanksThatFindDifferentPluginsUseNone) {
   const auto toy = options_of_device().environment;
   EXPECT_THAT(lines_of_different(toy, {}),
               HasSubstr("not all ranks have a device plug-in: no device plug-in on rank 1, the "
-                        "plug-in 'toy' on rank 0; tensors in host memory go their usual way"));
+                        "plug-in 'toy' on rank 0; tensors in host memory are not affected"));
   EXPECT_THAT(lines_of_different(toy, {"RONDE_PLUGIN_PATH=off"}),
               HasSubstr("not all ranks have a device plug-in: RONDE_PLUGIN_PATH=off on rank 1, the "
-                        "plug-in 'toy' on rank 0; tensors in host memory go their usual way"));
+                        "plug-in 'toy' on rank 0; tensors in host memory are not affected"));
   EXPECT_EQ(lines_of_different({}, {"RONDE_PLUGIN_PATH=off"}), "");
 }
 

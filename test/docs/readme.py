@@ -1,61 +1,110 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of README.md that are made from sources: the snippet and the table of settings.
+"""The parts of the pages that are made from sources (the snippet, the settings), and the size of README.md.
 
-usage: readme.py ROOT check    fails when README.md differs from the sources
-       readme.py ROOT write    brings README.md up to date
+usage: readme.py ROOT check    fails when a page differs from the sources, or README.md is too large
+       readme.py ROOT write    brings the pages up to date
 """
 import pathlib
 import re
 import sys
 
+README = "README.md"
+REFERENCE = "bindings/cpp/README.md"
+MOST_LINES = 200
+MOST_CHARACTERS = 120
+MOST_SNIPPET_LINES = 30
+
+
+class Refused(Exception):
+    """The pages cannot stay as they are; the text says why."""
+
 
 def snippet(root):
-    lines = (root / "examples/readme_snippet.cc").read_text().splitlines()
+    lines = (root / "examples/readme_snippet.cc").read_text(encoding="utf-8").splitlines()
     while lines and (lines[0].startswith("//") or not lines[0].strip()):
-        lines.pop(0)  # licence and the note about where the snippet is used
-    if len(lines) > 30:
-        sys.exit(f"examples/readme_snippet.cc has {len(lines)} lines of code; the README promises 30")
+        lines.pop(0)  # the licence is not part of the snippet
+    if len(lines) > MOST_SNIPPET_LINES:
+        raise Refused(f"examples/readme_snippet.cc has {len(lines)} lines of code: make it {MOST_SNIPPET_LINES} at most")
     return "```cpp\n" + "\n".join(lines) + "\n```\n"
 
 
 def settings(root):
-    text = (root / "base/config.cc").read_text()
+    """Reads the table in base/config.cc: (name, default, choices, meaning) of each setting."""
+    text = (root / "base/config.cc").read_text(encoding="utf-8")
     table = text[text.index("kSettings{{"):text.index("}};", text.index("kSettings{{"))]
     rows = re.findall(r'\{"(RONDE_\w+)",\s*SettingKind::k(\w+),\s*"([^"]*)",\s*"([^"]*)",.*?'
                       r'(true|false),\s*((?:"[^"]*"\s*)+)\}', table, re.S)
     declared = re.findall(r'\{"(RONDE_\w+)"', table)
     if [row[0] for row in rows] != declared:
-        sys.exit(f"cannot read the table of settings: {declared} against {[row[0] for row in rows]}")
+        raise Refused(f"the table of settings in base/config.cc cannot be read: it declares {declared}, "
+                      f"and {[row[0] for row in rows]} were found")
+    return [(name, default, choices, "".join(re.findall(r'"([^"]*)"', parts)))
+            for name, _, default, choices, _, parts in rows]
+
+
+def settings_table(root, short):
+    """The settings as a table; the short one has the meaning up to its first ';' or ':'."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
-    for name, _, default, choices, _, help_parts in rows:
-        meaning = "".join(re.findall(r'"([^"]*)"', help_parts))
+    for name, default, choices, meaning in settings(root):
+        if short:
+            meaning = re.split(r"[;:] ", meaning)[0]
         if choices:
-            meaning += " (`" + "`, `".join(choices.split()) + "`)"
+            meaning += f" (`{choices}`)"
         shown = f"`{default}`" if default else "empty"
         lines.append(f"| `{name}` | {shown} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def replace(text, begin, end, content):
-    first = text.index(begin) + len(begin) + 1
-    last = text.index(end, first)
-    return text[:first] + content + text[last:]
+def replace(page, text, pattern, content):
+    """Puts content in place of the first part of the text that matches."""
+    changed, count = re.subn(pattern, lambda _: content, text, count=1, flags=re.M | re.S)
+    if count == 0:
+        raise Refused(f"{page} has lost a part that is made from sources: nothing matches {pattern}")
+    return changed
+
+
+def made(root):
+    """{page: what it must hold}"""
+    result = {}
+    for page in (README, REFERENCE):
+        text = (root / page).read_text(encoding="utf-8")
+        if page == README:
+            text = replace(page, text, r"^```cpp\n.*?^```\n", snippet(root))
+        result[page] = replace(page, text, r"^\| setting \| default \| meaning \|\n(\|[^\n]*\n)*",
+                               settings_table(root, short=page == README))
+    return result
+
+
+def size_problems(text):
+    """What is too large in the text of README.md."""
+    lines = text.splitlines()
+    if len(lines) > MOST_LINES:
+        yield f"{README} has {len(lines)} lines: make it {MOST_LINES} at most"
+    for number, line in enumerate(lines, 1):
+        if len(line) > MOST_CHARACTERS:
+            yield f"{README}:{number}: the line has {len(line)} characters: make it {MOST_CHARACTERS} at most"
+
+
+def check(root):
+    """All problems, as lines."""
+    problems = [f"{page} differs from examples/readme_snippet.cc or base/config.cc: run test/docs/readme.py . write"
+                for page, text in made(root).items() if (root / page).read_text(encoding="utf-8") != text]
+    return problems + list(size_problems((root / README).read_text(encoding="utf-8")))
 
 
 def main():
     root, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
-    path = root / "README.md"
-    before = path.read_text()
-    after = replace(before, "<!-- snippet: examples/readme_snippet.cc -->",
-                    "<!-- end of snippet -->", snippet(root))
-    after = replace(after, "<!-- settings: base/config.cc -->", "<!-- end of settings -->",
-                    settings(root))
-    if mode == "write":
-        path.write_text(after)
-    elif before != after:
-        sys.exit("README.md differs from examples/readme_snippet.cc or base/config.cc: "
-                 "run test/docs/readme.py . write")
+    try:
+        if mode == "write":
+            for page, text in made(root).items():
+                (root / page).write_text(text, encoding="utf-8")
+            return
+        problems = check(root)
+    except Refused as reason:
+        problems = [str(reason)]
+    if problems:
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":

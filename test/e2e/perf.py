@@ -38,7 +38,7 @@ class Perf:
         self.mpirun = mpirun
 
     def run(self, *flags, ranks=1, settings=None):
-        """On 1 rank: without mpirun."""
+        """One rank runs without mpirun."""
         if ranks == 1:
             return self.start([self.program, *flags], settings)
         return self.run_parts([[*flags]] * ranks, settings)
@@ -142,7 +142,7 @@ def check_operations(perf):
             expect(len(cases) == expected, done, f"{operation}: {len(cases)} cases of {expected}")
             for row in document["summary"]:
                 expect(row["operation"] == operation and row["wrong"] == 0, done, f"{row}")
-    # Who cannot do it is named, once, and not for what it does elsewhere.
+    # A contender that cannot do the operation is named once, and not where it can.
     done = perf.run("--operation", "allgather", "-b", "1K", "-e", "2K", "-f", "2", *SMALL,
                     "--against", "mpi,mpi-best,memcpy")
     notes = [line for line in done.stdout.splitlines() if line.endswith("it is left out")]
@@ -205,7 +205,7 @@ def check_files(perf):
         root = xml.etree.ElementTree.parse(folder / "a.svg").getroot()
         expect(len(root.findall(".//{*}polyline")) == 4, done, "not two curves in two panels")
 
-        # What was there stays until there is something better.
+        # The old files stay until the new ones are complete.
         old = (folder / "a.json").read_text()
         done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", "--json",
                         str(folder / "a.json"))
@@ -294,7 +294,7 @@ def check_flags(perf):
 
 def check_device(perf):
     """Without a GPU, or without CUDA in the build, --device cuda is refused in one line."""
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # also where there is one
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # hides a GPU where there is one
     for ranks in (1, 2):
         done = perf.run("-n", "1", "--device", "cuda", ranks=ranks, settings=hidden)
         refused(done, 2, "or use --device cpu")
@@ -307,7 +307,7 @@ def check_device(perf):
 
 
 def check_timeout(perf):
-    """A sample that takes too long ends the run, with a line that says where it was."""
+    """A sample that takes too long ends the run, with a line that names the sample."""
     done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", ranks=2)
     expect(done.returncode == 1, done, "expected exit code 1")
     expect(done.seconds < ERROR_SECONDS, done, f"the end took {done.seconds:.1f} s")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank is killed or stopped while the engines of a job on one host close. The others have all that they
-waited for: they close in good order, in time, and leave nothing behind.
+"""A rank is killed or stopped while the engines of a job on one host close. The others have received
+everything: they close in order, in time, and leave nothing behind.
 
 usage: close_faults.py MPIRUN WORKER KIND:RANKS:VICTIM:MOMENT...
-KIND is kill or stop; MOMENT is close (the victim is about to close) or closing (it is at it).
+KIND is kill or stop; MOMENT is close (the victim is about to close) or closing (it is closing).
 """
 import signal
 import sys
@@ -14,7 +14,7 @@ import job as jobs
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 SHUTDOWN_TIMEOUT = 3.0
-# Good-byes are waited for twice at most, after what is in flight.
+# close() waits for the works in flight, and then at most twice for a departure.
 LIMIT = 5 * SHUTDOWN_TIMEOUT
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that do not have the machine for themselves: two jobs at once, many that start at once, and jobs
-beside processes that never rest. They may be slow; they must not stand still, and no sum may be wrong.
-(The jobs have different numbers, so that what gets into the wrong board is seen.)
+"""Jobs that share the machine: two jobs at once, many that start at once, and jobs beside processes that
+never rest. They may be slow; they must not stand still, and no sum may be wrong. (The jobs have different
+numbers, so that a value that gets into the wrong board is noticed.)
 
 usage: crowded.py MPIRUN WORKER jobs|hogs
 """
@@ -40,7 +40,7 @@ def side_by_side(mpirun, worker):
 
 
 def all_at_once(mpirun, worker):
-    """Many small jobs that open their engines at one instant: nothing that they name may clash."""
+    """Many small jobs that open their engines at one instant: their names must not clash."""
     for start in range(3):
         started = [(f"job {seed} of 6 that start at once", jobs.WorkerJob(
             mpirun, worker, 2, bytes="8,300000", iterations=5, seed=6 * start + seed))

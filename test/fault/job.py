@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting jobs with mpirun, finding their ranks, and cleaning up after them: shared by the fault tests."""
+import ctypes
 import os
 import pathlib
 import shutil
@@ -8,6 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
+
+
+def own_shared_memory():
+    """Gives this process, and the jobs it starts, a /dev/shm of their own, so that nothing of a test that runs at the
+    same time is found there. Where this is not root they share the machine's."""
+    new_mounts = 0x00020000  # CLONE_NEWNS
+    if os.geteuid() != 0 or ctypes.CDLL(None).unshare(new_mounts) != 0:
+        return
+    for words in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm"]):
+        if subprocess.run(["mount", *words], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            return
+
+
+own_shared_memory()
 
 
 def processes():
@@ -64,12 +79,12 @@ def shared_memory():
 
 
 def mapped_somewhere(name):
-    """Whether a process uses it: then it belongs to another job that runs at the same time."""
+    """Whether a process uses the file: then it belongs to another job that runs at the same time."""
     return any(f"/dev/shm/{name}".encode() in read_proc(pid, "maps") for pid in processes())
 
 
 def left_behind(before):
-    """What has come into shared memory and nobody uses."""
+    """Files that were added to shared memory and that no process uses."""
     # A job that is just starting creates its files before it maps them: look twice.
     for _ in range(2):
         left = {name for name in shared_memory() - before if not mapped_somewhere(name)}
@@ -89,7 +104,7 @@ class Job:
         settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         settings.update(environment or {})
         self.started = time.monotonic()
-        # A file, so that nobody has to read while the job runs.
+        # The output goes to a file, so that the test need not read it while the job runs.
         self.log = tempfile.TemporaryFile("w+", errors="replace")
         self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=settings, start_new_session=True)
@@ -140,7 +155,7 @@ class Job:
             time.sleep(0.01)
 
     def end(self, seconds, why):
-        """Waits for the end of the job, which must come by itself. Returns all it said."""
+        """Waits until the job ends, which it must do by itself. Returns its output."""
         try:
             self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -177,7 +192,7 @@ class WorkerJob(Job):
         return None if text is None else int(text)
 
     def verdict(self, rank):
-        """What a rank reported, by key; None: nothing yet."""
+        """The report of a rank, by key; None: none yet."""
         text = self.read(f"rank-{rank}.verdict")
         return None if text is None else dict(line.split("=", 1) for line in text.splitlines())
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A rank that never starts MPI must not hang the others for ever: they end at the start deadline with one
-line that says why.
+line that gives the reason.
 
 usage: no_engine.py MPIRUN PROGRAM
 """

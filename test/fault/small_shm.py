@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers have a /dev/shm of 64 MiB, which must not limit what a job can reduce: vectors as large as
 all of it, in a mount namespace with such a /dev/shm (which Open MPI shares), and with one of a single page
-of which Open MPI is told to keep its hands off.
+that Open MPI is told not to use.
 
 usage: small_shm.py MPIRUN WORKER
 Exit code 77: the kernel or the lack of rights forbids a mount namespace.

@@ -4,9 +4,10 @@
 
     standstill.py MPIRUN WORKER ALGORITHM RANKS:VICTIM[:BYTES]...
 
-For good: the others must fail at the stall deadline and name the rank; once it is continued it must hear
-of that, and end as they do. Of large vectors the last case also for a while only: then it is a warning, and
-the job goes on to its end with right results. Of small ones most of the time no batch is under way.
+If it stays stopped, the others must fail at the stall deadline and name the rank; once it is continued it
+must receive the failure, and end as they do. The last case of large vectors also continues the rank before
+the deadline: then there is a warning, and the job ends with right results. With small vectors most of the
+time no batch is in progress.
 """
 import os
 import signal

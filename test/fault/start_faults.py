@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A rank is killed or stopped while the engines of a job on one host open. Every other rank must end by
-itself before the start deadline is long over, with an error that names the rank and its host.
+itself soon after the start deadline, with an error that names the rank and its host.
 
 usage: start_faults.py MPIRUN WORKER KIND:RANKS:VICTIM:MOMENT...
 KIND is kill or stop; MOMENT is one of MOMENTS.
@@ -16,7 +16,7 @@ import job as jobs
 MOMENTS = {"join": 0, "hosts": 1, "greet": 3, "board": 5, "enter": 7}
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 START_TIMEOUT = 3.0
-# A rank notices at the latest then; a quarter more is for what it says.
+# A rank notices at this time at the latest; a quarter more is for its output.
 DEADLINE = 1.5 * START_TIMEOUT
 LIMIT = 3 * DEADLINE
 EXIT_FAILED_JOB = 3
@@ -30,7 +30,7 @@ def check(mpirun, worker, kind, ranks, victim, moment):
     others = [rank for rank in range(ranks) if rank != victim]
     job.wait_until(job.struck, 60.0, "the blow")
     try:
-        # The shell of the victim leaves a code as well, so the job may end here.
+        # The victim's shell leaves an exit code as well, so the job may end here.
         job.wait_until(lambda: all(job.code(rank) is not None for rank in others) or not job.runs(), LIMIT,
                        "the others to end")
     finally:

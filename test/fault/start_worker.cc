@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that opens an engine, reduces a vector and closes the engine, in jobs where one of the
-// ranks strikes meanwhile: it sends itself a signal at a given moment. Those of the start are told
-// by MPI's functions, since those of this program stand before MPI's own. What a rank saw goes into
-// a file of its own.
+// ranks strikes meanwhile: it sends itself a signal at a given moment. Moments of the start are
+// recognised by calls of MPI's functions, in whose place this program puts its own. Each rank
+// writes its report into a file of its own.
 //
 // usage: start_worker folder=DIR victim=RANK signal=N after=N|at=close|at=closing
-// after: so many collectives of the start have ended for the victim. 0: none has begun, but MPI has
-// been started. at=close: the others close their engines, the victim is about to. at=closing: the
-// victim closes its own as well, and strikes a moment later, while the first of the others waits.
+// after: so many collectives of the start have finished for the victim. 0: none has begun, but MPI
+// has been started. at=close: the others close their engines, the victim is about to. at=closing:
+// the victim closes its own as well, and strikes a moment later, while the first of the others
+// waits.
 #include <mpi.h>
 #include <unistd.h>
 #include <csignal>
@@ -31,7 +32,7 @@
 namespace {
 
 constexpr int kExitFailedJob = 3;
-// Until a line is cut after the mark was left.
+// How long after the mark the test needs to cut a line.
 constexpr auto kUntilCut = std::chrono::milliseconds(200);
 
 struct Settings {
@@ -42,7 +43,7 @@ struct Settings {
   int signal = SIGKILL;
 };
 
-// MPI's functions have no place for it.
+// It is global, because MPI's functions have no argument for it.
 Settings& settings() {
   static Settings all;
   return all;
@@ -65,14 +66,14 @@ void write_file(const std::string& name, const std::string& content) {
   std::rename((path + ".tmp").c_str(), path.c_str());
 }
 
-// In the victim.
+// The victim calls it.
 void strike() {
   write_file("struck", std::to_string(now_ns()) + "\n");
   ::kill(::getpid(), settings().signal);
   if (settings().signal == 0) std::this_thread::sleep_for(kUntilCut);
 }
 
-// At that moment of the start, in the victim.
+// The victim calls it at that moment of the start.
 void strike_after(int collectives) {
   const bool here = settings().at == "start" && collectives == settings().after;
   if (here && own_rank() == settings().victim) strike();
@@ -86,7 +87,7 @@ void close(ronde::Engine& engine) {
     std::this_thread::sleep_for(kUntilCut);
     strike();
   } else if (settings().at == "closing") {
-    // The last one to close is another, so that the victim is still at it.
+    // Another rank closes last, so that the victim is still closing.
     if (own_rank() == (settings().victim == 0 ? 1 : 0)) std::this_thread::sleep_for(2 * kUntilCut);
     if (victim) {
       striker = std::thread([] {
@@ -140,13 +141,13 @@ int run() {
 
 }  // namespace
 
-// The collective of the start that is under way.
+// The collective of the start that is in progress.
 std::atomic<MPI_Request>& under_way() {
   static std::atomic<MPI_Request> request = MPI_REQUEST_NULL;
   return request;
 }
 
-// Opening an engine begins with it.
+// Opening an engine begins with this call.
 extern "C" [[gnu::visibility("default")]] int MPI_Comm_idup(MPI_Comm communicator,
                                                             MPI_Comm* duplicate,
                                                             MPI_Request* request) {
@@ -165,7 +166,7 @@ extern "C" [[gnu::visibility("default")]] int MPI_Iallgatherv(
   return error;
 }
 
-// Every collective of the start is waited for with it, and messages as well.
+// Every collective of the start is waited for with this call, and messages as well.
 extern "C" [[gnu::visibility("default")]] int MPI_Test(MPI_Request* request, int* done,
                                                        MPI_Status* status) {
   static std::atomic<int> ended = 0;

@@ -29,7 +29,7 @@ def main():
     try:
         output = job.end(DEADLINE, f"rank {victim} was stopped")
     finally:
-        jobs.kill_if_there(pid, signal.SIGKILL)  # mpirun's SIGTERM does not reach what is stopped
+        jobs.kill_if_there(pid, signal.SIGKILL)  # a stopped process does not react to mpirun's SIGTERM
     print(output)
     print(f"ended {time.monotonic() - stopped:.1f} s after the stop, "
           f"exit code {job.process.returncode}")

@@ -15,7 +15,7 @@ import time
 
 import job as jobs
 
-# A rank that is told by the kernel takes milliseconds. Other jobs may hold the cores.
+# A rank that the kernel notifies takes milliseconds. Other jobs may hold the cores.
 DEADLINE = 2.0
 LIMIT = 5 * DEADLINE
 START = 60.0
@@ -35,7 +35,7 @@ def check_survivor(job, rank, victim, culprit, struck):
     seconds = int(verdict["failed_ns"]) / 1e9 - struck
     job.expect(seconds <= LIMIT, where + f"failed {seconds:.1f} s after the kill")
     job.expect(job.code(rank) == EXIT_FAILED_JOB, where + f"exit code {job.code(rank)}")
-    # Asking whether MPI runs is no communication.
+    # MPI_Initialized and the like do not communicate.
     calls = (job.read(f"rank-{rank}.calls") or "nothing was counted").strip()
     calls = [call for call in calls.split(", ") if not call.startswith(("MPI_Initialized ", "MPI_Finalized "))]
     job.expect(calls in ([], [""]), where + f"called MPI after the failure: {calls}")
@@ -45,7 +45,7 @@ def check_survivor(job, rank, victim, culprit, struck):
 def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place):
     before = jobs.shared_memory()
     large = max(map(int, size.split(","))) > 1 << 20
-    # Well within the collective, and anywhere in a stream of short ones.
+    # The delay hits the middle of a long collective, or any place in a stream of short ones.
     after = random.uniform(0, 0.008 if large else 0.0005)
     print(f"{algorithm}, {size} bytes, rank {victim} of {ranks}, {'in' if in_place else 'out of'} place, "
           f"{after * 1e3:.2f} ms into its collective: ", end="", flush=True)
@@ -75,7 +75,7 @@ def main():
     random.seed(seed)
     for i, case in enumerate(sys.argv[5:]):
         ranks, victim = map(int, case.split(":"))
-        # Of calls out of place, the inputs are looked at.
+        # Only calls out of place have inputs that can be compared afterwards.
         kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place=int(i % 3 == 2))
 
 

@@ -2,8 +2,8 @@
 // A rank of the jobs that the fault tests start: it allreduces vectors whose sums are known, over
 // and over, and checks every one. One rank can be told to strike: to send itself a signal at a
 // given moment of an iteration, which is how a test hits the middle of a collective every time.
-// What a rank saw goes into a file of its own, since mpirun does not keep the output of ranks
-// apart.
+// Each rank writes its report into a file of its own, because mpirun does not keep the output of
+// ranks apart.
 //
 // usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [seed=N]
 //               [victim=RANK at=ITERATION after=SECONDS signal=N]
@@ -29,11 +29,11 @@
 
 namespace {
 
-constexpr int kExitFailedJob = 3;  // what a survivor ends with
+constexpr int kExitFailedJob = 3;  // a survivor's exit code
 
 struct Settings {
   std::string folder;
-  std::vector<std::size_t> bytes{8};  // of the vectors of an iteration, submitted together
+  std::vector<std::size_t> bytes{8};  // the sizes of an iteration's vectors, submitted together
   std::uint64_t iterations = 0;       // 0: until something fails
   bool in_place = false;
   std::uint64_t seed = 1;
@@ -90,8 +90,8 @@ void write_file(const std::string& path, const std::string& content) {
   std::rename(unfinished.c_str(), path.c_str());
 }
 
-// Whole numbers, so small that their sums are exact in any order. Other for each seed and rank, so
-// that what belongs to another job, another rank or another place is noticed.
+// Whole numbers, so small that their sums are exact in any order. They differ by seed and rank, so
+// that a value of another job, another rank or another place is noticed.
 std::uint64_t contribution(std::uint64_t seed, int rank, std::size_t index) {
   const auto r = static_cast<std::uint64_t>(rank);
   return (seed * 29 + r * 17 + index * (2 * r + 2 * seed + 3)) % 64;
@@ -120,13 +120,13 @@ class Tensor {
                             ronde::sum);
   }
 
-  // Every element of what is small, and the first time; later some of what is large, so that a job
-  // spends its time in the collectives.
+  // Checks every element of a small vector, and of any in the first iteration; later only some
+  // elements of a large one, so that the job spends its time in the collectives.
   void check(int ranks) {
     constexpr std::size_t kSmall = 1 << 20;
-    const std::size_t stride = checked_ && output_.size() > kSmall ? 1009 : 1;
+    const std::size_t distance = checked_ && output_.size() > kSmall ? 1009 : 1;
     checked_ = true;
-    for (std::size_t i = 0; i < output_.size(); i += stride) {
+    for (std::size_t i = 0; i < output_.size(); i += distance) {
       std::uint64_t sum = 0;
       for (int rank = 0; rank < ranks; ++rank) sum += contribution(seed_, rank, i);
       if (output_[i] == static_cast<float>(sum)) continue;
@@ -171,7 +171,7 @@ void strike(const Settings& settings) {
   ::kill(::getpid(), settings.signal);
 }
 
-// Registered before Ronde's own end of MPI, and so called after it.
+// Registered before Ronde registers its MPI_Finalize, and so called after it.
 void report_calls_at_exit() {
   const char* folder = std::getenv("FAULT_TEST_FOLDER");
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
@@ -203,7 +203,7 @@ std::string later_text(ronde::Engine& engine) {
   return "no error";
 }
 
-// The failure as the caller of Ronde sees it: what is said, what is left of the memory.
+// Reports the failure as the caller of Ronde sees it: the error, and the state of its memory.
 std::string verdict_of(ronde::Engine& engine, std::vector<Tensor>& tensors, int rank,
                        const ronde::Error& error) {
   static_cast<void>(take_mpi_calls());  // those before the failure
@@ -216,7 +216,7 @@ std::string verdict_of(ronde::Engine& engine, std::vector<Tensor>& tensors, int 
     intact = intact && tensor.input_intact(rank);
     tensor.mark_output();
   }
-  // The peers may still be at work on what was in flight here.
+  // The peers may still work on tensors that were in flight here.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   bool marked = true;
   for (const Tensor& tensor : tensors) marked = marked && tensor.output_is_marked();

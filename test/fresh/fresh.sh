@@ -16,13 +16,17 @@ fresh_obstacle() {
   fi
 }
 
+need_fresh_tools() {
+  need_packages debootstrap git
+  # Without package lists apt does not know which of its sources are Debian's.
+  if [[ -z $(debian_source_files) ]]; then apt_get update; fi
+}
+
 fresh() {
   local obstacle root
   obstacle=$(fresh_obstacle)
   if [[ -n $obstacle ]]; then die "fresh cannot run here: $obstacle"; fi
-  need_packages debootstrap git
-  # Without package lists apt does not know which of its sources are Debian's.
-  if [[ -z $(debian_source_files) ]]; then apt_get update; fi
+  need_fresh_tools
   root=$(mktemp -d "${TMPDIR:-/tmp}/ronde-fresh.XXXXXX")
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf --one-file-system '$root' '$root.log'" EXIT

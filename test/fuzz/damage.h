@@ -22,13 +22,13 @@ inline std::size_t place(Random& random, std::size_t size) {
 }
 
 inline std::byte random_byte(Random& random) {
-  // Lengths, signs and enumerations break at the ends.
+  // Lengths, signs and enumerations break at the ends of their ranges.
   const unsigned ends[] = {0x00, 0x01, 0x7F, 0x80, 0xFF};
   if (draw(random, 0, 1) == 0) return static_cast<std::byte>(ends[draw(random, 0, 4)]);
   return static_cast<std::byte>(draw(random, 0, 255));
 }
 
-// Once, in one of several ways; `other` is another message, to splice with.
+// Damages a message once, in one of several ways; `other` is another message, to splice with.
 inline void damage(Random& random, Bytes& bytes, const Bytes& other) {
   if (bytes.empty()) return;
   switch (draw(random, 0, 5)) {
@@ -74,12 +74,12 @@ void check_damaged(Random random, RandomMessage&& random_message, Check&& check)
     }
     accepted += check(bytes) ? 1 : 0;
   }
-  // Both answers must come often, or the damage is of the wrong kind.
+  // Messages must be accepted often and refused often, or the damage is of the wrong kind.
   EXPECT_GT(accepted, kTries / 20);
   EXPECT_LT(accepted, kTries - kTries / 20);
 }
 
-// Every byte of some messages, set to every end of its range.
+// Sets every byte of some messages to every end of its range.
 template <class RandomMessage, class Check>
 void check_every_byte(Random random, RandomMessage&& random_message, Check&& check) {
   for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {

@@ -109,7 +109,7 @@ Stream random_stream(Random& random) {
   return stream;
 }
 
-// Feeds bytes in random pieces; gives the frames that came out, and whether it ended in an error.
+// Feeds bytes in random pieces; returns the frames that were read, and whether it failed.
 bool read_all(Random& random, const Bytes& wire, std::vector<Bytes>& frames) {
   FrameReader reader;
   std::size_t at = 0;

@@ -40,7 +40,7 @@ bool check(const Bytes& bytes) {
     EXPECT_FALSE(accepted) << "both an announcement and a decision";
     EXPECT_EQ(encode(*decision), exact);
     accepted = true;
-    // What was let in must be safe to use: sizes are counted without asking again.
+    // An accepted message must be safe to use, because its users do not check sizes again.
     if (const auto* bind = std::get_if<BindDecision>(&*decision)) {
       EXPECT_GE(payload_of(bind->tensor).value(), 0);
       EXPECT_FALSE(describe(bind->tensor.signature).empty());

@@ -64,7 +64,7 @@ def check_names():
 
 
 def check_line():
-    """The line carries what it is said to carry, and no more."""
+    """The line carries the bytes per second that were asked for, and no more."""
     done = run("--hosts", "2", "--rate", "200mbit", "--", sys.executable, "-c", LINE)
     found = re.search(r"bits per second (\S+)", done.stdout)
     if not found:
@@ -103,7 +103,7 @@ def left(marker):
 
 
 def check_nothing_is_left():
-    """However it ends."""
+    """The hosts are removed however the run ends."""
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         marker = f"11{os.getpid()}{int(number)}"  # seconds to sleep: nobody else sleeps as long
         command = [str(RUN), "--hosts", "2", "--", "sleep", marker]

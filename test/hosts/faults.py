@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over several hosts in which something breaks: a rank is killed, a rank stands still, a host's line
 is cut. Every other rank, but those of a host that is cut off, must report the same culprit within the
-deadline and end by itself, at whatever moment it happens.
+deadline and end by itself, whatever the moment of the fault.
 
 usage: faults.py WORKER KIND:HOSTS:RANKS:VICTIM:MOMENT...
 KIND is kill, stop or cut; RANKS is what test/hosts/run takes; VICTIM is a rank; MOMENT is ring (in the middle
@@ -96,7 +96,7 @@ class Fault:
         others = [rank for rank in range(len(self.host_of)) if rank != self.victim and rank not in cut_off]
         deadline = 1.5 * START_TIMEOUT if self.moment in STARTS else DEADLINES[self.kind]
         limit = 5 * deadline
-        ended = others + cut_off  # also those notice that they are alone
+        ended = others + cut_off  # the ranks that are cut off notice it too
         self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit,
                       "a rank hangs: " + ", ".join(str(r) for r in ended if not self.read(f"rank-{r}.code")))
         slowest = 0.0
@@ -104,7 +104,7 @@ class Fault:
             verdict = dict(line.split("=", 1) for line in self.read(f"rank-{rank}.verdict").splitlines())
             if int(self.read(f"rank-{rank}.code")) != EXIT_FAILED_JOB:
                 self.fail(f"rank {rank} ended with code {self.read(f'rank-{rank}.code').strip()}")
-            # The line of a host ends its leader for the others.
+            # To the others a cut line looks like a failed leader.
             culprit = min(cut_off) if cut_off else self.victim
             if verdict.get("culprit") is None:
                 self.fail(f"rank {rank} has noticed nothing")

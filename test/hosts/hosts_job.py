@@ -58,7 +58,7 @@ class Job:
 
 
 def expect(condition, done, what):
-    """Fails with everything that the job said."""
+    """Fails with the whole output of the job."""
     if not condition:
         sys.exit(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}, after {done.seconds:.1f} s\n"
                  f"--- stdout\n{done.stdout[-6000:]}--- stderr\n{done.stderr[-6000:]}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose engine has nothing to do for a while. It says what that has cost.
+// A rank whose engine has nothing to do for a while. It prints what that has cost.
 //
 // usage: idle_worker SECONDS
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-// Of all threads of this process, Ronde's and MPI's.
+// The processor time of all threads of this process, Ronde's and MPI's.
 double cpu_seconds() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -43,7 +43,7 @@ void some_steps(ronde::Engine& engine) {
 void run(double seconds) {
   ronde::Engine engine;
   some_steps(engine);
-  // Until those who were last have gone to sleep too.
+  // Waits until the last threads have gone to sleep too.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
 
   const std::string before_idling = take_mpi_calls();

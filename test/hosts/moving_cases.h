@@ -61,7 +61,7 @@ inline void add_grouped_broadcast(JobOfCases& job, const Rows& lengths, int root
 class CollectingCase final : public Case {
  public:
   struct Exchange {
-    Rows splits;  // none: not told
+    Rows splits;  // none: submit none
     Rows received;
   };
   CollectingCase(std::string name, DType dtype, Bytes input, Bytes expected)
@@ -109,7 +109,7 @@ inline void add_allgather(JobOfCases& job, DType dtype, const Rows& rows) {
       std::move(inputs[static_cast<std::size_t>(job.rank())]), std::move(expected)));
 }
 
-// sent[r]: the splits of rank r, which does not tell them where they are even.
+// sent[r]: the splits of rank r, which submits none where they are even.
 inline void add_all_to_all(JobOfCases& job, DType dtype, const std::vector<Rows>& sent,
                            bool told = true) {
   Rows rows;

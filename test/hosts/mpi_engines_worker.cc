@@ -25,7 +25,7 @@
 namespace {
 
 struct Settings {
-  int rounds = 2;  // of opening and closing
+  int rounds = 2;  // how often the engines are opened and closed
   int threads = 3;
   int steps = 10;
 };
@@ -142,7 +142,7 @@ void use(ronde::Engine& one, ronde::Engine& other, const Settings& settings, int
   if ((one.rank() + thread) % 2 == 1) std::swap(in_order[0], in_order[1]);
   for (int step = 0; step < settings.steps; ++step) {
     for (Tensors* tensors : in_order) tensors->submit(step);
-    // Whoever waits, works: for the one engine while the other has something to do too.
+    // Whoever waits, works: this thread drives one engine while the other has something to do too.
     for (Tensors* tensors : in_order) tensors->check(step);
   }
 }
@@ -162,7 +162,7 @@ void round(const Settings& settings) {
   }
   for (std::thread& thread : threads) thread.join();
   trouble.rethrow();
-  // One of them goes first, and the other still works.
+  // One engine closes first, and the other must still work.
   one.close();
   std::vector<std::int64_t> last(3, 1);
   other.allreduce_blocking("last", std::span(last), ronde::sum);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that opens an engine in a process that has started MPI itself, so that what listens for
-// MPI's sake is known, and whatever listens besides is Ronde's. Meanwhile it plays the stranger:
-// it finds Ronde's port in /proc/net/tcp and connects with garbage, as often as it is told. What it
-// saw goes into a file of its own.
-// One rank can be made to come late, when all leaders listen already.
+// A rank that opens an engine in a process that has started MPI itself, so that MPI's ports are
+// known before, and every new one is Ronde's. Meanwhile it plays the stranger: it finds Ronde's
+// port in /proc/net/tcp and connects with garbage, as often as it is told. It writes its report
+// into a file of its own. One rank can be made to come late, when all leaders listen already.
 //
 // usage: mpi_start_worker folder=DIR [late=RANK] [garbage=N] [steps=N] [level=LEVEL]
 // LEVEL: what MPI is told of threads: funneled, serialized or multiple.
@@ -90,7 +89,8 @@ int number_of_environment(const char* name) {
   return std::stoi(text);
 }
 
-// Whether this rank is still to keep the others waiting. MPI's functions have no place for it.
+// Whether this rank must still keep the others waiting. It is global, because MPI's functions have
+// no argument for it.
 std::atomic<bool>& hesitates() {
   static std::atomic<bool> value = false;
   return value;
@@ -110,7 +110,7 @@ std::set<std::string> own_sockets() {
   return inodes;
 }
 
-// What this process listens on.
+// The ports on which this process listens.
 Listening listening() {
   constexpr const char* kListen = "0A";
   const std::set<std::string> mine = own_sockets();
@@ -128,12 +128,12 @@ Listening listening() {
   return found;
 }
 
-// Connects to ports that are of the job, and has nothing to say that anybody wants to hear.
+// Connects to the job's ports and sends garbage.
 //
-// Thread safety: belongs to one thread.
+// Thread safety: none; one thread uses it.
 class Stranger {
  public:
-  // False: nobody listens.
+  // False: no process listens there.
   bool bother(const std::string& port) {
     constexpr std::size_t kMostKept = 100;
     if (port.size() != 13) return false;  // not IPv4
@@ -186,7 +186,7 @@ class Stranger {
         break;
     }
   }
-  // It may be turned away while it speaks.
+  // The connection may be closed while it sends.
   static void say(int socket, std::span<const char> words) {
     if (::send(socket, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
   }
@@ -196,7 +196,7 @@ class Stranger {
   std::deque<int> kept_;
 };
 
-// Bothers whatever begins to listen.
+// Connects to every port that begins to listen.
 class Siege {
  public:
   Siege(Listening of_mpi, std::uint64_t garbage) : of_mpi_(std::move(of_mpi)), garbage_(garbage) {
@@ -218,7 +218,7 @@ class Siege {
 
  private:
   void look() {
-    // The kernel walks through all its tables to list what listens.
+    // Listing the ports is slow, because the kernel walks through all its tables.
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     for (const std::string& port : listening()) {
       if (of_mpi_.contains(port) || !ports_.insert(port).second) continue;
@@ -280,7 +280,8 @@ std::string run(const Settings& settings) {
   return text.str();
 }
 
-// mpirun ends the others as soon as one has failed: not before they have said why they fail.
+// mpirun kills the other ranks as soon as one has failed, so a rank waits until all have printed
+// why they fail.
 void leave_note(const std::string& folder, const std::string& note) {
   const int rank = number_of_environment("OMPI_COMM_WORLD_RANK");
   const int ranks = number_of_environment("OMPI_COMM_WORLD_SIZE");
@@ -298,9 +299,9 @@ void leave_note(const std::string& folder, const std::string& note) {
 
 }  // namespace
 
-// Ronde's ranks tell each other with it on which host they are (two calls), and then where their
-// leaders listen, before anybody connects: here that can be made to take long. Stands before MPI's
-// own.
+// Ronde's ranks exchange with this call on which host they are (two calls), and then where their
+// leaders listen, before any leader connects: this version, which replaces MPI's own, can make that
+// take long.
 extern "C" [[gnu::visibility("default")]] int MPI_Iallgatherv(
     const void* data, int count, MPI_Datatype type, void* all, const int* counts, const int* places,
     MPI_Datatype type_of_all, MPI_Comm communicator, MPI_Request* request) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a job with what must come out of each of them: every rank makes the inputs of all
-// ranks from the same seed, and computes the results serially.
+// Operations of a job with the expected result of each: every rank makes the inputs of all ranks
+// from the same seed, and computes the results serially.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::span<const T> span_of(const Bytes& bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-// What is wrong with `got`; empty when nothing is.
+// Describes what is wrong with `got`; empty when nothing is.
 inline std::string difference(DType dtype, const Bytes& got, const Bytes& expected) {
   if (got.size() != expected.size()) {
     return std::to_string(got.size()) + " bytes, expected " + std::to_string(expected.size());
@@ -98,7 +98,7 @@ inline Bytes part_of(const Bytes& all, DType dtype, std::int64_t first, std::int
   return {begin, begin + rows * base::size_of(dtype)};
 }
 
-// Thread safety: used by one thread.
+// Thread safety: none; one thread uses it.
 class Case {
  public:
   Case(std::string name, DType dtype) : name_(std::move(name)), dtype_(dtype) {}
@@ -108,10 +108,10 @@ class Case {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  // May be done again when the work of the last time is over.
+  // May be called again when the last work is done.
   virtual void prepare() = 0;
   virtual Work submit(Engine& engine) = 0;
-  // What is wrong with the result; empty when nothing is.
+  // Describes what is wrong with the result; empty when nothing is.
   [[nodiscard]] virtual std::string check(const Work& done) const = 0;
 
  private:
@@ -120,7 +120,7 @@ class Case {
 };
 using CasePtr = std::unique_ptr<Case>;
 
-// What all cases of a job share. Every rank adds the same ones, in the same order.
+// The state that all cases of a job share. Every rank adds the same cases, in the same order.
 class JobOfCases {
  public:
   JobOfCases(const Engine& engine, collectives::oracle::Hosts hosts, std::uint64_t seed)
@@ -130,7 +130,7 @@ class JobOfCases {
   [[nodiscard]] int rank() const { return engine_.rank(); }
   [[nodiscard]] int size() const { return engine_.size(); }
 
-  // Of floating types numbers whose sums tell the order of summation by their bits.
+  // Floating types get numbers whose sums differ in their bits with the order of summation.
   std::vector<Bytes> telling(DType dtype, const Rows& rows) {
     std::vector<Bytes> inputs;
     for (const std::int64_t elements : rows) {
@@ -160,7 +160,7 @@ class JobOfCases {
                 collectives::oracle::allreduce_of_host(on_wire, rounded));
   }
 
-  // What this rank gets of a reduce-scatter: rows [first, first + rows) of all, by the order rule.
+  // This rank's result of a reduce-scatter: rows [first, first + rows) of all, by the order rule.
   [[nodiscard]] Bytes scattered(const Reduction& what, const std::vector<Bytes>& inputs,
                                 std::int64_t first, std::int64_t rows) const {
     if (hosts_.size() == 1) return part_of(reduced(what, inputs), what.dtype, first, rows);
@@ -194,7 +194,7 @@ class JobOfCases {
   std::vector<CasePtr> cases_;
 };
 
-// What has an input and an output of the user.
+// A case whose input and output are the caller's.
 class TwoBuffers : public Case {
  public:
   TwoBuffers(std::string name, DType dtype, Bytes input, Bytes expected)

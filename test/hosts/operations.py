@@ -26,15 +26,15 @@ def main():
     done = job.run(worker, f"leaders={leaders}", settings=settings)
     right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
     hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
-    # Not by another way than the one that was asked for.
-    ways = re.findall(r"rank \d+ of \d+: data moves over (.*)", done.stderr)
-    hosts_job.expect(len(ways) == job.size, done, "expected a line of each rank that says how data moves")
+    # The data must move by the algorithm that was asked for, and by no other.
+    lines = re.findall(r"rank \d+ of \d+: data moves over (.*)", done.stderr)
+    hosts_job.expect(len(lines) == job.size, done, "expected a line of each rank that tells how data moves")
     named = "gather up to" if algorithm == "auto" else f"the {algorithm}, as RONDE_ALGORITHM={algorithm} asks"
-    for way in ways:
-        hosts_job.expect(job.hosts == 1 or (named in way and shape_text(job) in way), done,
-                         f"expected {named!r} and {shape_text(job)!r} in: {way}")
+    for line in lines:
+        hosts_job.expect(job.hosts == 1 or (named in line and shape_text(job) in line), done,
+                         f"expected {named!r} and {shape_text(job)!r} in: {line}")
     print(f"{job.text} (leaders {leaders}), {algorithm}: {right[0]} operations on each rank, {done.seconds:.1f} s; "
-          f"data moves over {ways[0]}")
+          f"data moves over {lines[0]}")
 
 
 if __name__ == "__main__":

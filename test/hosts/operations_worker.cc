@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank of a job over several hosts that runs every operation on every type, all at once and in an
-// order of its own, and compares what comes out with a serial sum for the job's shape.
+// order of its own, and compares the results with a serial sum for the job's shape.
 //
 // usage: operations_worker leaders=R,R,... [seed=N]
 // leaders: for each rank the lowest rank on its host (where every rank counts as a host: itself).
@@ -137,7 +137,7 @@ void add_moves(JobOfCases& job) {
       add_allgather(job, dtype, rows);
       add_all_to_all(job, dtype, sent);
     }
-    // As many from everybody, which may be none.
+    // Every rank sends the same number of rows, which may be none.
     const std::vector<std::int64_t> even(ranks, sizes[turn]);
     add_allgather(job, DType::kU16, even);
     add_all_to_all(job, DType::kU16, {ranks, even}, /*told=*/false);
@@ -211,12 +211,12 @@ void run_round(ronde::Engine& engine, const std::vector<CasePtr>& cases, std::ui
   }
 }
 
-// The clock is the same for every process of the machine, whichever host it plays on.
+// The clock is the same for every process of the machine, in whichever network namespace.
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// Nobody leaves before the last has come.
+// Returns only when all ranks have called it.
 void check_barrier(ronde::Engine& engine) {
   for (int late = 0; late < engine.size(); ++late) {
     if (engine.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(30));

@@ -61,7 +61,7 @@ inline void add_allreduce(JobOfCases& job, const Reduction& what, std::int64_t e
                                           std::move(expected), in_place));
 }
 
-// In memory that the ranks of the host share.
+// An allreduce in memory that the ranks of the host share.
 class BoardCase final : public Case {
  public:
   BoardCase(const std::string& name, const Engine& engine, Bytes input, Bytes expected)
@@ -106,7 +106,7 @@ inline void add_grouped_allreduce(JobOfCases& job, const Reduction& what, const 
       std::make_unique<GroupCase>(job.name("group " + text_of(what)), std::move(tensors), what));
 }
 
-// Each rank gets its rows of the whole.
+// A reduce-scatter: each rank gets its rows of the whole.
 class ReduceScatterCase final : public TwoBuffers {
  public:
   ReduceScatterCase(const std::string& name, const Reduction& what, Bytes input, Bytes expected,
@@ -146,7 +146,7 @@ class ReduceScatterCase final : public TwoBuffers {
   const bool in_place_;
 };
 
-// No splits: as even as can be.
+// Without splits the rows are shared as evenly as possible.
 inline void add_reduce_scatter(JobOfCases& job, const Reduction& what, std::int64_t elements,
                                const Rows& splits, bool in_place) {
   std::vector<Bytes> inputs = job.telling(what.dtype, elements);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How a job over several hosts starts, and how it does not: every rank says the same, with all that one needs to
-set it right.
+"""How a job over several hosts starts, and how it fails to: every rank reports the same error, with all that
+one needs to correct it.
 
 usage: start.py WORKER CHECK      (see CHECKS)
 """
@@ -40,7 +40,7 @@ class Start:
         hosts_job.expect(condition, self.done, what + "\n" + "".join(self.notes))
 
     def expect_refused(self, *patterns, seconds):
-        """By every rank, in one line."""
+        """Every rank must print the text, in one line."""
         self.expect(self.done.returncode not in (0, 124, 134, 139), "expected an orderly failure")
         self.expect(self.done.seconds < seconds, f"the failure took {self.done.seconds:.1f} s")
         for note in self.notes:
@@ -50,13 +50,13 @@ class Start:
 
 
 def check_unreachable(worker):
-    """The root of the hosts, or all of them, listen where nobody else can come."""
+    """The root of the hosts, or all of them, listen where no other host can connect."""
     limit = {"RONDE_START_TIMEOUT_SECONDS": "8"}
     lo = "export RONDE_INTERFACE=lo"
     for text, each in (("2:1", lo), ("3:1", f"[ $OMPI_COMM_WORLD_RANK != 0 ] || {lo}"), ("2:2", lo)):
         start = Start(worker, text, each=each, settings=limit)
         pattern = r"host 1 \(ronde-\d+-2, \S+:\d+.*\) did not connect to host 0 \(ronde-\d+-1, 127\.0\.0\.1:\d+"
-        # Half of the time is left to tell everybody; mpirun needs some of its own.
+        # Half of the time is left for the exchange of verdicts; mpirun needs some of its own.
         start.expect_refused(pattern, "check the firewall between them", "RONDE_INTERFACE", seconds=20)
         if start.job.hosts == 3:
             start.expect_refused(r"host 2 \(ronde-\d+-3, 10\.213\.0\.3:\d+", seconds=20)
@@ -70,7 +70,7 @@ def check_tree(worker):
     start.expect(all("still=0 heard=0" in note for note in start.notes), "a rank listens after the start")
     start = Start(worker, f"{hosts}:1", each="[ $OMPI_COMM_WORLD_RANK != 1 ] || export RONDE_INTERFACE=lo",
                   settings={"RONDE_START_TIMEOUT_SECONDS": "12"})
-    # Both ends notice; who is asked first has the word.
+    # Both ends notice, and the error of either may be reported.
     last, above = r"host 17 \(ronde-\d+-18, 10\.213\.0\.18:\d+\)", r"host 1 \(ronde-\d+-2"
     down = rf"{last} did not connect to {above}, 127\.0\.0\.1:\d+"
     up = rf"{last} could not connect to {above}; tried 127\.0\.0\.1:\d+"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining an MPI that the program has started, and ends: the tests run in the order in which they
-// stand here, from MPI_Init_thread to MPI_Finalize.
+// Joining an MPI that the program has started and finalises: the tests run in the order in which
+// they are written here, from MPI_Init_thread to MPI_Finalize.
 #include "collectives/transport/mpi/session.h"
 
 #include <gtest/gtest.h>
@@ -60,8 +60,8 @@ TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
   EXPECT_TRUE((*opened)->close().ok());
 }
 
-// Those who wait say so after half of the time, in the program's communicator: all of it is taken
-// from there.
+// Waiting ranks send notices over the program's communicator after half of the time. Ronde must
+// receive all of them itself, so that the program's receive of any tag gets the program's message.
 TEST_F(MpiSessionTest, ALateRankIsWaitedForAndTheProgramsMessagesStayItsOwn) {
   using std::chrono::milliseconds;
   constexpr int kTag = 5;
@@ -202,7 +202,7 @@ TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank_ != 0) {
-    // Now they come, so that the pending calls of rank 0 end and MPI can be finalised.
+    // Now the others join, so that the pending calls of rank 0 finish and MPI can be finalised.
     MPI_Comm duplicate = MPI_COMM_NULL;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Comm_idup(world, &duplicate, &request);

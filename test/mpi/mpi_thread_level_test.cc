@@ -27,7 +27,7 @@ void allreduce(Engine& engine, const std::string& name, int ranks) {
   ASSERT_EQ(data[99999], static_cast<float>(ranks * (ranks + 1) / 2));
 }
 
-// Of a thread that did not open the engine: it may submit, but not wait.
+// A thread that did not open the engine may submit, but not wait.
 void submit_elsewhere(Engine& engine, bool may_wait) {
   std::vector<float> data(10, 1.0F);
   Engine::WorkPtr work;
@@ -63,7 +63,7 @@ TEST(MpiThreadLevel, BelowSerializedTheCallerDrives) {
                      std::make_shared<base::SteadyClock>());
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     for (int step = 0; step < 50; ++step) allreduce(**engine, "x", ranks);
-    // What others have submitted goes on while this thread is in a call, not before.
+    // Tensors of other threads go on only while this thread is in a call.
     if ((*engine)->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     allreduce(**engine, "late", ranks);
     // The board of a host needs no MPI: there the engine has its own thread.

@@ -31,7 +31,7 @@ class MpiTransportTest : public testing::Test {
   void TearDown() override {
     if (communicator_ == nullptr) return;
     EXPECT_EQ(transport_->outstanding(), 0);
-    // Nobody frees while another rank still tests.
+    // No rank frees MPI's objects while another one still tests.
     EXPECT_TRUE(communicator_->allgather_bytes({}, clock_, deadline()).ok());
     EXPECT_TRUE(communicator_->close().ok());
   }
@@ -48,7 +48,7 @@ class MpiTransportTest : public testing::Test {
     EXPECT_TRUE(request.ok()) << request.status().to_string();
     return *request;
   }
-  // Until the request is gone.
+  // Polls until the request is finished.
   base::Status finish(Transport::Request request) {
     const base::Instant limit = deadline();
     while (clock_.now() < limit) {
@@ -65,7 +65,7 @@ class MpiTransportTest : public testing::Test {
       EXPECT_TRUE(status.ok()) << status.to_string();
     }
   }
-  // What rank `from` sends to rank `to` as its n-th message.
+  // The n-th message that rank `from` sends to rank `to`.
   static Message make_message(int from, int to, int n, std::size_t size) {
     Message message(size);
     std::uint32_t value = static_cast<std::uint32_t>((from * 31 + to) * 1009 + n);
@@ -91,7 +91,8 @@ TEST_F(MpiTransportTest, MessagesOfATagArriveInTheOrderTheyWereSent) {
   std::vector<Transport::Request> requests;
   sent.reserve(10000);
   received.reserve(10000);
-  // The receives of one tag are all posted before those of the other: only the tag may tell.
+  // The receives of one tag are all posted before those of the other, so only the tag can match
+  // them.
   for (const int tag : {7, 3}) {
     for (int peer = 0; peer < size_; ++peer) {
       for (int n = 0; n < kMessages; ++n) {
@@ -196,7 +197,7 @@ TEST_F(MpiTransportTest, RefusesWhatMpiCannotCarry) {
   EXPECT_EQ(transport_->send(size_, 0, message).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(transport_->send(-1, 0, message).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(transport_->send(0, -1, message).status().code(), Code::kInvalidArgument);
-  // Never touched: the length alone decides.
+  // The memory is never touched, because the length alone decides.
   const std::span<const std::byte> too_long(message.data(), std::size_t{INT_MAX} + 1);
   const auto refused = transport_->send(0, 0, too_long);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control plane over several hosts, under thousands of random jobs and schedules: every rank
 // executes the same batches in the same order, nothing is lost or executed twice or before every
-// rank has submitted it, all ranks learn the same errors, and every job ends. The promises
+// rank has submitted it, all ranks receive the same errors, and every job finishes. The promises
 // themselves are in hosts_simulation.cc.
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ struct Mix {
   bool gathers = false;
 };
 
-// 1 to 6 hosts of 1 to 3 ranks, which need not follow each other.
+// Returns 1 to 6 hosts of 1 to 3 ranks, which need not follow each other.
 collectives::JobShape random_shape(Random& random, std::int64_t least_hosts) {
   const std::int64_t hosts = draw(random, least_hosts, 6);
   std::vector<std::int64_t> hosts_of_ranks;
@@ -56,18 +56,19 @@ void add_tensor(Random& random, HostsWorkload& workload, std::int64_t times, con
   base.shape = {draw(random, 1, 4), 3};
   base.priority = base::narrow<std::int32_t>(draw(random, 0, 2));
   if (mix.gathers && chance(random, 0.3)) base.operation = Operation::kAllgather;
-  workload.says.emplace_back();
+  workload.signatures.emplace_back();
   workload.disagree.emplace_back();
   for (std::int64_t time = 0; time < times; ++time) {
     if (chance(random, mix.shape_changes)) ++base.shape[1];
-    std::vector<Signature> said(ranks, base);
+    std::vector<Signature> of_ranks(ranks, base);
     if (base.operation == Operation::kAllgather) {
-      for (std::size_t r = 0; r < ranks; ++r) said[r].shape[0] = static_cast<std::int64_t>(r % 3);
+      for (std::size_t r = 0; r < ranks; ++r)
+        of_ranks[r].shape[0] = static_cast<std::int64_t>(r % 3);
     }
     const bool disagree = ranks > 1 && chance(random, mix.disagreements);
     if (disagree)
-      said[base::narrow<std::size_t>(draw(random, 0, std::ssize(said) - 1))].shape[1] = 99;
-    workload.says.back().push_back(std::move(said));
+      of_ranks[base::narrow<std::size_t>(draw(random, 0, std::ssize(of_ranks) - 1))].shape[1] = 99;
+    workload.signatures.back().push_back(std::move(of_ranks));
     workload.disagree.back().push_back(disagree);
   }
 }
@@ -91,7 +92,7 @@ HostsWorkload random_workload(Random& random, std::int64_t names, std::int64_t t
   return workload;
 }
 
-// More than any schedule needs: a job that is not over by then will never be.
+// No schedule needs so many actions: a job that has not finished by then never will.
 constexpr int kMostActions = 200'000;
 
 void run(HostsSimulation& simulation) {

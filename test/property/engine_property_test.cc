@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole runtime under random schedules: engines in one process, several submitting threads per
-// rank, random arrival orders, dropped works, delayed messages. Every result is known beforehand.
+// rank, random arrival orders, dropped works, delayed messages. Tests know every result beforehand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Tensor {
   std::size_t length;
 };
 
-// What every rank of a schedule knows: the tensors of a step. Sizes from one element to several
+// Returns the tensors of a step, which all ranks share. Sizes go from one element to several
 // segments of the ring.
 std::vector<Tensor> tensors_of(std::uint32_t seed, int count) {
   std::mt19937 random(seed);
@@ -39,13 +39,13 @@ std::vector<Tensor> tensors_of(std::uint32_t seed, int count) {
   return tensors;
 }
 
-// Small integers: every sum is exact, so the order does not matter to the check.
+// Returns small integers: every sum is exact, so that the order does not matter to the check.
 float value_of(int rank, int step, std::size_t tensor, std::size_t i) {
   return static_cast<float>(
       (static_cast<std::size_t>(rank) * 31 + static_cast<std::size_t>(step) + tensor * 7 + i) % 97);
 }
 
-// Submits and checks a part of the tensors of one step, in an order of this thread's own.
+// Submits and checks a part of the tensors of one step, in this thread's own order.
 class Trainer {
  public:
   Trainer(Engine& engine, int rank, int ranks, const std::vector<Tensor>& tensors,
@@ -98,7 +98,8 @@ TEST_P(EngineProperty, EveryOrderFromEveryThreadGivesTheSums) {
   for (std::uint32_t seed = 0; seed < 4; ++seed) {
     const std::vector<Tensor> tensors = tensors_of(seed, 24);
     testing::EngineOptions options;
-    // Small limits, so that batches are cut, segments are many and the plan is too small at times.
+    // Limits are small, so that batches are cut, segments are many and the plan is sometimes too
+    // small.
     if (seed % 2 == 1) {
       options.environment = {"RONDE_BATCH_BYTES=4096", "RONDE_SEGMENT_BYTES=256",
                              "RONDE_PLAN_CAPACITY=8"};
@@ -133,7 +134,7 @@ TEST_P(EngineProperty, DroppedWorksAreReducedAllTheSame) {
       mine.emplace_back(tensor.length, static_cast<float>(rank + 1));
     }
     for (const std::size_t t : order) {
-      // The handle is dropped here; closing the engine ends the work.
+      // The handle is dropped here; closing the engine finishes or fails the work.
       ASSERT_TRUE(engine.submit(allreduce_of(tensors[t].name, mine[t])).ok());
     }
   });
@@ -157,7 +158,7 @@ TEST_P(EngineProperty, ClosingWhileWorkIsPendingEndsEveryWork) {
       std::vector<std::vector<float>> data(8, std::vector<float>(100, 1.0F));
       std::vector<Engine::WorkPtr> works;
       for (std::size_t t = 0; t < data.size(); ++t) {
-        if (random() % 3 == 0) continue;  // ranks do not submit the same
+        if (random() % 3 == 0) continue;  // ranks submit different tensors
         auto work = engine.submit(allreduce_of("t" + std::to_string(t), data[t]));
         if (work.ok()) works.push_back(std::move(*work));
       }
@@ -192,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineProperty, ::testing::Values(1, 2, 3, 5, 8)
 TEST(EngineFaultTest, ABrokenLinkFailsEveryRankWithTheSameText) {
   testing::EngineOptions options;
   options.faults.cuts = {{0, 1, 3}};
-  // On several hosts two ranks that notice at once may each be the first on their own.
+  // On several hosts two ranks that notice a failure at once may each be the first on their host.
   options.shape = collectives::JobShape::one_host(3);
   options.environment = {"RONDE_ALGORITHM=ring"};
   const auto engines = testing::open_engines(3, options);

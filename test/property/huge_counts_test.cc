@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts above 2^31 elements, with two engines in this process. Takes 14 GB of memory (the
-// allgather; the others up to 9) and some seconds, so it runs only when it is asked for:
-// RONDE_TEST_HUGE=1.
+// Counts above 2^31 elements, with two engines in this process. The tests take 14 GB of memory (the
+// allgather; the others up to 9) and some seconds, so they run only with RONDE_TEST_HUGE=1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,16 +19,16 @@
 namespace ronde::runtime {
 namespace {
 
-// Beyond 2^31, and no multiple of anything.
+// The number is beyond 2^31, and odd enough to be no multiple of a size that the code uses.
 constexpr std::int64_t kElements = 2'200'000'011;
 
 bool asked_for() {
-  // Before any thread starts.
+  // The variable is read before any thread starts.
   const char* const value = std::getenv("RONDE_TEST_HUGE");  // NOLINT(concurrency-mt-unsafe)
   return value != nullptr && std::string_view(value) == "1";
 }
 
-// Element i is (i % 251 * factor + more) % 256: whole periods of it, to copy and compare with.
+// Returns whole periods of the elements (i % 251 * factor + more) % 256, to copy and compare with.
 std::vector<std::uint8_t> period(unsigned factor, unsigned more) {
   std::vector<std::uint8_t> result(std::size_t{251} * 4096);
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -38,7 +37,7 @@ std::vector<std::uint8_t> period(unsigned factor, unsigned more) {
   return result;
 }
 
-// So many bytes of memory, in blocks that each hold a period over and over.
+// A large piece of memory, filled with copies of a period.
 class Huge {
  public:
   explicit Huge(std::int64_t elements)
@@ -55,7 +54,7 @@ class Huge {
     }
   }
 
-  // A submission that reads all of it, and writes nothing of the caller's.
+  // Returns a submission that reads all of it, and writes no memory of the caller.
   [[nodiscard]] Submission submission(const std::string& name, Operation operation) {
     Submission result;
     result.name = name;
@@ -100,7 +99,7 @@ std::shared_ptr<Work> finish(Engine& engine, Submission submission) {
   return status.ok() ? *work : nullptr;
 }
 
-// One test after the other: each frees what it took.
+// The tests run one after the other, and each frees its memory.
 class HugeCounts : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -134,7 +133,7 @@ TEST_F(HugeCounts, Allgather) {
   });
 }
 
-// So has the input here. Each rank's share lands in its place there.
+// The input has more than 2^32 elements. The test checks each rank's share in its place.
 TEST_F(HugeCounts, ReduceScatter) {
   testing::run_job(2, [](int rank, Engine& engine) {
     Huge data(2 * kElements);
@@ -149,7 +148,7 @@ TEST_F(HugeCounts, ReduceScatter) {
   });
 }
 
-// Almost all goes to the other rank; what rank 1 keeps comes after it.
+// Almost all rows go to the other rank; those that rank 1 keeps come after them.
 TEST_F(HugeCounts, AllToAll) {
   constexpr std::int64_t kKept = 17;
   testing::run_job(2, [](int rank, Engine& engine) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of the slots under schedules that can be repeated: all ranks of a host are stepped
 // in one thread, in a random order that a seed decides. Every rank runs as far ahead as the
-// protocol lets it, through collectives of all kinds with tiny slots, and whatever nobody may read
-// any more is overwritten.
+// protocol lets it, through collectives of all kinds with tiny slots, and buffers that no rank may
+// read any more are overwritten.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace ronde::collectives {
 namespace {
 
-// Steps the ranks until all have finished; what went wrong, or nothing.
+// Steps the ranks until all have finished; returns the problem, or an empty text.
 class Schedule {
  public:
   Schedule(std::vector<std::unique_ptr<RankOfScenario>>& ranks, std::uint64_t seed)
@@ -26,8 +26,8 @@ class Schedule {
   [[nodiscard]] std::string run() {
     while (true) {
       RankOfScenario& chosen = *ranks_[random_() % ranks_.size()];
-      // Sometimes one rank goes on for as long as it can, so that the others are far behind; then
-      // again all go in step.
+      // Sometimes one rank goes on for as long as it can, so that the others are far behind; at
+      // other times all go in step.
       const std::uint64_t steps = random_() % 8 == 0 ? 1000 : random_() % 4;
       bool moved = false;
       for (std::uint64_t i = 0; i < steps && chosen.step(); ++i) moved = true;
@@ -37,7 +37,7 @@ class Schedule {
   }
 
  private:
-  // Looks at everybody, since one that was not chosen may be able to go on.
+  // Steps all ranks, since one that was not chosen may be able to go on.
   [[nodiscard]] bool nobody_moves() {
     for (const auto& rank : ranks_) {
       if (rank->step()) return false;
@@ -76,7 +76,7 @@ TEST_P(InHostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives
       all.push_back(std::make_unique<RankOfScenario>(board, scenario, true));
     }
     ASSERT_EQ(Schedule(all, seed).run(), "") << "seed " << seed;
-    // All have used the same windows, or the next collective would go wrong.
+    // All ranks must have used the same windows, which the next collective needs.
     for (const auto& rank : all) {
       ASSERT_EQ(rank->slots().next_window(), all[0]->slots().next_window()) << "seed " << seed;
     }

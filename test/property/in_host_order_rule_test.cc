@@ -33,9 +33,9 @@ using collectives::Memory;
 using collectives::Reduction;
 using Random = std::mt19937_64;
 
-constexpr int kThreads = 3;  // that submit, on each rank
+constexpr int kThreads = 3;  // submitting threads on each rank
 
-// Does to this thread what a trainer might have done. Thread safety: affects its thread alone.
+// Sets a floating-point mode that a trainer may have set. Thread safety: affects its thread alone.
 class UsersMode {
  public:
   explicit UsersMode(std::uint64_t which) {
@@ -48,7 +48,7 @@ class UsersMode {
 
  private:
 #if defined(__SSE2__)
-  static void flush_to_zero() { _mm_setcsr(_mm_getcsr() | 0x8040U); }  // and denormals are zero
+  static void flush_to_zero() { _mm_setcsr(_mm_getcsr() | 0x8040U); }  // denormals are zero, too
 #else
   static void flush_to_zero() { std::fesetround(FE_TOWARDZERO); }
 #endif
@@ -76,7 +76,7 @@ Reduction random_reduction(Random& random) {
   return what;
 }
 
-// A few kinds of tensors, so that many of them fit one batch.
+// Returns tensors of a few kinds, so that many of them fit one batch.
 std::vector<Tensor> random_tensors(int ranks, bool ring, Random& random) {
   std::vector<Tensor> tensors;
   for (int kind = 0; kind < 4; ++kind) {
@@ -97,7 +97,7 @@ std::vector<Tensor> random_tensors(int ranks, bool ring, Random& random) {
   return tensors;
 }
 
-// Settings that must not change a bit.
+// Returns settings that must not change a bit.
 std::vector<std::string> random_settings(bool ring, Random& random) {
   constexpr std::array<const char*, 4> kPieces{"64", "192", "4096", "65536"};
   constexpr std::array<const char*, 3> kBatches{"1", "20000", "67108864"};
@@ -174,7 +174,7 @@ class Submitter {
   Random random_;
 };
 
-// Who submits what differs from rank to rank.
+// The threads that submit a tensor differ from rank to rank.
 void run_rank(Engine& engine, const std::vector<Tensor>& tensors, int rank, std::uint64_t seed) {
   std::array<std::vector<std::size_t>, kThreads> shares;
   Random random(seed);
@@ -212,7 +212,7 @@ TEST_P(InHostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   }
 }
 
-// Guards the test above: with these numbers the order, and so the shape, shows in the bits.
+// This guards the test above: with these numbers the order, and so the shape, shows in the bits.
 TEST_P(InHostOrderRuleTest, AnotherShapeWouldShow) {
   const auto [ranks, ring] = GetParam();
   Random random(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As many engines as a process may have: far more ranks than cores, windows of many small pieces,
-// and every rank waited for by all others.
+// Many engines in one process: far more ranks than cores, windows of many small pieces, and all
+// ranks wait for every rank.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRanks = 64;
 
-// Whole numbers whose sums f32 holds exactly.
+// Returns whole numbers whose sums f32 holds exactly.
 float value_of(int rank, std::size_t i) {
   return static_cast<float>(rank % 7 + static_cast<int>(i % 100));
 }
@@ -28,7 +28,7 @@ float sum_of(std::size_t i) {
 TEST(ManyEngines, AllreduceAndFinish) {
   testing::run_job(kRanks, [](int rank, Engine& engine) {
     for (int step = 0; step < 2; ++step) {
-      // Beside the counter, one round, and windows.
+      // The lengths travel beside the counter, in one window, and in several.
       for (const std::size_t length : {1UL, 6UL, 7UL, 256UL, 257UL, 5000UL, 300000UL}) {
         std::vector<float> data(length);
         for (std::size_t i = 0; i < length; ++i) data[i] = value_of(rank, i);

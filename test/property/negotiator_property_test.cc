@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The negotiation under thousands of random schedules and, for the smallest jobs, under every
-// schedule there is: nothing is lost or executed twice, every rank executes the same, and only what
-// is ready everywhere; disagreements and closing ranks fail what they must and nothing else. The
+// possible schedule: nothing is lost or executed twice, every rank executes the same, and only what
+// is ready on all ranks; disagreements and closing ranks fail what they must and nothing else. The
 // promises themselves are in negotiator_simulation.h.
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ void change_shape(Signature& signature) {
   if (!signature.members.empty()) signature.members.back().shape[0] += 1;
 }
 
-// Makes one rank say something else, in one of the ways that ranks can disagree.
+// Changes the signature of one rank, in one of the ways in which ranks can disagree.
 void spoil(Random& random, Signature& signature) {
   switch (draw(random, 0, 6)) {
     case 0:
@@ -48,7 +48,7 @@ void spoil(Random& random, Signature& signature) {
     case 2:
       signature.op = base::ReduceOp::kMax;
       signature.root = 1;
-      // Each operation looks at one of these.
+      // Each operation compares one of these.
       if (signature.operation == Operation::kAllgather ||
           signature.operation == Operation::kAllToAll) {
         signature.shape.push_back(7);
@@ -70,7 +70,7 @@ void spoil(Random& random, Signature& signature) {
   }
 }
 
-// One of the operations that are not just a vector. Tensor n is not like the others.
+// Makes tensor n another operation than an allreduce, unlike the other tensors.
 void become_special(Random& random, std::int64_t n, Signature& signature) {
   switch (draw(random, 0, 3)) {
     case 0:
@@ -104,27 +104,27 @@ Workload random_workload(Random& random, std::int64_t names, std::int64_t times,
     base.priority = base::narrow<std::int32_t>(draw(random, 0, 2));
     if (chance(random, 0.2)) base.operation = Operation::kBroadcast;
     if (mix.rows && chance(random, 0.5)) become_special(random, n, base);
-    workload.says.emplace_back();
+    workload.signatures.emplace_back();
     workload.disagree.emplace_back();
     std::vector<std::int64_t> rows;  // of an allgather, by rank
     for (std::int64_t k = 0; k < times; ++k) {
       const bool exchanges = base.operation == Operation::kAllToAll;
       if (chance(random, mix.shape_changes)) change_shape(base);
-      // An all-to-all has other rows each time, and is planned all the same.
+      // An all-to-all has other rows each time, and becomes an entry of the plan all the same.
       if (k == 0 || exchanges || chance(random, mix.shape_changes)) {
         rows.clear();
         for (std::int32_t r = 0; r < workload.ranks; ++r) rows.push_back(draw(random, 0, 4));
       }
       std::size_t rank = 0;
       const bool gathers = exchanges || base.operation == Operation::kAllgather;
-      std::vector<Signature> said(static_cast<std::size_t>(workload.ranks), base);
-      for (Signature& signature : said) {
+      std::vector<Signature> of_ranks(static_cast<std::size_t>(workload.ranks), base);
+      for (Signature& signature : of_ranks) {
         signature.shape[0] = gathers ? rows[rank++] : base.shape[0];
       }
       const bool disagree = workload.ranks > 1 && chance(random, mix.disagreements);
       if (disagree)
-        spoil(random, said[static_cast<std::size_t>(draw(random, 0, workload.ranks - 1))]);
-      workload.says.back().push_back(std::move(said));
+        spoil(random, of_ranks[static_cast<std::size_t>(draw(random, 0, workload.ranks - 1))]);
+      workload.signatures.back().push_back(std::move(of_ranks));
       workload.disagree.back().push_back(disagree);
     }
   }
@@ -135,9 +135,10 @@ bool is_closing(const Action& action) {
   return action.kind == Action::Kind::kClose || action.kind == Action::Kind::kForce;
 }
 
-// Runs one schedule to its end. Closing is rare beside the rest, so that it comes at any time.
+// Runs one schedule until it has finished. Closing is rare beside the rest, so that it can come at
+// any time.
 void run(Random& random, Simulation& simulation) {
-  // Some schedules prefer one kind of action: a coordinator that lags, or ranks that hear late.
+  // Some schedules have few actions of one kind: a coordinator that lags, or ranks that read late.
   const auto slow = static_cast<Action::Kind>(draw(random, 0, 6));
   const double laziness = chance(random, 0.5) ? 0.9 : 0.0;
   for (;;) {
@@ -155,7 +156,7 @@ void run(Random& random, Simulation& simulation) {
   simulation.check_end();
 }
 
-// Thousands of schedules; `prepare` changes the workload before each.
+// Runs thousands of schedules; `prepare` changes the workload before each.
 template <typename Prepare>
 void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const Mix& mix,
               bool slip_in, const Prepare& prepare) {
@@ -223,7 +224,8 @@ TEST(NegotiatorProperty, ASteadyStepMovesNoNames) {
     Simulation simulation(workload);
     run(random, simulation);
     ASSERT_EQ(simulation.problem(), "") << "seed " << seed << "\n" << simulation.trace();
-    // Every rank sends each name once, and each is bound once; from then on only batches come.
+    // Every rank sends each name once, and each name gets one entry; from then on the coordinator
+    // sends batches only.
     EXPECT_EQ(simulation.requests(), workload.ranks * kNames) << "seed " << seed;
     std::int64_t binds = 0;
     for (const Decision& decision : simulation.log()) {
@@ -235,10 +237,10 @@ TEST(NegotiatorProperty, ASteadyStepMovesNoNames) {
   }
 }
 
-// ---- every schedule there is ----
+// ---- every possible schedule ----
 
-// All schedules of a workload, depth first; a state that was seen before is not explored again. The
-// negotiator cannot be copied, so each schedule is played from its beginning.
+// Explores all schedules of a workload, depth first; a state that was seen before is not explored
+// again. The negotiator cannot be copied, so each schedule is played from its beginning.
 class Explorer {
  public:
   explicit Explorer(Workload workload, bool slip_in = false)
@@ -275,7 +277,7 @@ class Explorer {
   std::unordered_set<std::size_t> seen_;
 };
 
-// Everybody says the same about every tensor each time, but for what a test changes.
+// Returns a workload whose ranks agree on every tensor each time, until a test changes it.
 Workload plain(std::int32_t ranks, std::int64_t capacity, std::vector<std::size_t> times) {
   Workload workload;
   workload.ranks = ranks;
@@ -283,8 +285,8 @@ Workload plain(std::int32_t ranks, std::int64_t capacity, std::vector<std::size_
   Signature signature;
   signature.shape = {4};
   for (const std::size_t count : times) {
-    workload.says.emplace_back(count,
-                               std::vector<Signature>(static_cast<std::size_t>(ranks), signature));
+    workload.signatures.emplace_back(
+        count, std::vector<Signature>(static_cast<std::size_t>(ranks), signature));
     workload.disagree.emplace_back(count, false);
   }
   return workload;
@@ -307,10 +309,10 @@ TEST(NegotiatorExhaustive, TwoRanksTwoTensorsAroundAnEviction) {
 
 TEST(NegotiatorExhaustive, TwoRanksChangeTheirMind) {
   Workload together = plain(2, 1, {3});
-  for (Signature& signature : together.says[0][1]) signature.shape = {5};
+  for (Signature& signature : together.signatures[0][1]) signature.shape = {5};
   EXPECT_GT(Explorer(together).explore(), 100U);
   Workload apart = plain(2, 1, {3});
-  apart.says[0][1][1].shape = {5};
+  apart.signatures[0][1][1].shape = {5};
   apart.disagree[0][1] = true;
   EXPECT_GT(Explorer(apart).explore(), 100U);
 }

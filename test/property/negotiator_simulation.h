@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks and a coordinator, one action at a time: whoever drives it chooses the next action, so that
-// random and exhaustive schedules are the same code. The first broken promise is kept in problem().
+// Ranks and a coordinator, one action at a time: the driver chooses the next action, so that random
+// and exhaustive schedules are the same code. problem() keeps the first broken promise.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@
 
 namespace ronde::runtime {
 
-// What the ranks do. says[n][k][r]: what rank r says the k-th time it submits tensor n.
+// The submissions of the ranks. signatures[n][k][r] is what rank r submits the k-th time as tensor
+// n.
 struct Workload {
   std::int32_t ranks = 1;
   std::int64_t capacity = 1;
   base::Bytes limit{1 << 20};
-  std::vector<std::vector<std::vector<Signature>>> says;
-  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks say the same
+  std::vector<std::vector<std::vector<Signature>>> signatures;
+  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks submit the same
   std::set<std::int32_t> may_close;         // ranks that may close their engine at any time
-  std::set<std::int32_t> may_force;         // ... and those that may do so by force
+  std::set<std::int32_t> may_force;         // ranks that may close it by force
 };
 
 struct Action {
@@ -44,10 +45,10 @@ class Simulation {
 
   [[nodiscard]] std::vector<Action> possible() const;
   void apply(const Action& action);
-  // True when a rank, told so by the driver, slips in while the negotiator evicts its entry.
+  // With true, a rank arrives for an entry while the negotiator evicts it.
   void slip_in_on_eviction(bool slip) { slip_in_ = slip; }
 
-  // Call when nothing is possible any more but closing: every submission must have been answered.
+  // Call this when no action but closing is possible: every submission must have been answered.
   void check_end();
 
   [[nodiscard]] const std::string& problem() const { return problem_; }
@@ -68,7 +69,7 @@ class Simulation {
     std::map<std::string, std::size_t> in_flight;  // tensor -> which time
     std::vector<std::size_t> submitted;            // by tensor
     std::deque<std::vector<std::byte>> announcements;
-    std::size_t heard = 0;  // decisions delivered
+    std::size_t delivered = 0;  // decisions
     // (tensor, which time) -> index of the decision that answered
     std::map<std::pair<std::string, std::size_t>, std::size_t> answers;
     bool closing = false;
@@ -86,8 +87,8 @@ class Simulation {
   void flush();
   void append(const Decision& decision);
   void check_batch(const BatchDecision& batch);
-  [[nodiscard]] const Signature& said(const std::string& name, std::size_t time,
-                                      std::int32_t rank) const;
+  [[nodiscard]] const Signature& submitted_signature(const std::string& name, std::size_t time,
+                                                     std::int32_t rank) const;
   Rank& at(std::int32_t rank) { return ranks_.at(base::narrow<std::size_t>(rank)); }
   [[nodiscard]] std::int32_t index_of(const Rank& rank) const {
     return base::narrow<std::int32_t>(&rank - ranks_.data());
@@ -99,7 +100,7 @@ class Simulation {
   std::vector<Rank> ranks_;
   std::deque<std::int32_t> ready_queue_;
   std::vector<Decision> log_;
-  std::map<std::int32_t, Planned> plan_;  // as the log has it
+  std::map<std::int32_t, Planned> plan_;  // what the decisions in the log make of the plan
   std::set<std::pair<std::string, std::size_t>> batched_;
   std::set<std::int32_t> departed_;
   std::uint64_t sequence_ = 0;
@@ -107,7 +108,7 @@ class Simulation {
   bool slip_in_ = false;
   std::string problem_;
   std::string trace_;
-  std::string history_;  // what the coordinator did and when, in order
+  std::string history_;  // the coordinator's actions, in order
 };
 
 [[nodiscard]] inline std::string tensor_name(std::int32_t tensor) {
@@ -117,7 +118,7 @@ class Simulation {
   return base::narrow<std::size_t>(std::stoi(name.substr(1)));
 }
 
-// The rows of an all-to-all are not agreed on.
+// Tells whether two signatures agree; the rows of an all-to-all need not.
 [[nodiscard]] inline bool same_call(const Signature& a, const Signature& b) {
   return a.operation == Operation::kAllToAll ? agree(a, b) : a == b;
 }
@@ -127,7 +128,7 @@ inline Simulation::Simulation(const Workload& workload)
       words_(workload.ranks),
       negotiator_(workload.ranks, workload.capacity, words_),
       ranks_(base::narrow<std::size_t>(workload.ranks)) {
-  for (Rank& rank : ranks_) rank.submitted.resize(workload_.says.size());
+  for (Rank& rank : ranks_) rank.submitted.resize(workload_.signatures.size());
   words_.before_close = [this](std::int32_t entry) {
     if (!slip_in_ || words_.count(entry) != 0) return;
     for (Rank& rank : ranks_) {
@@ -136,7 +137,7 @@ inline Simulation::Simulation(const Workload& workload)
       const std::string name = planned->second.name;
       const std::size_t tensor = tensor_of(name);
       if (rank.in_flight.contains(name)) continue;
-      if (rank.submitted[tensor] == workload_.says[tensor].size()) continue;
+      if (rank.submitted[tensor] == workload_.signatures[tensor].size()) continue;
       submit(index_of(rank), base::narrow<std::int32_t>(tensor));
     }
   };
@@ -147,15 +148,15 @@ inline std::vector<Action> Simulation::possible() const {
   std::vector<Action> actions;
   for (std::int32_t r = 0; r < workload_.ranks; ++r) {
     const Rank& rank = ranks_[base::narrow<std::size_t>(r)];
-    for (std::size_t n = 0; n < workload_.says.size() && !rank.closing; ++n) {
+    for (std::size_t n = 0; n < workload_.signatures.size() && !rank.closing; ++n) {
       const auto tensor = base::narrow<std::int32_t>(n);
-      if (rank.submitted[n] == workload_.says[n].size()) continue;
+      if (rank.submitted[n] == workload_.signatures[n].size()) continue;
       if (!rank.in_flight.contains(tensor_name(tensor))) {
         actions.push_back({Kind::kSubmit, r, tensor});
       }
     }
     if (!rank.announcements.empty()) actions.push_back({Kind::kHear, r, 0});
-    if (rank.heard < log_.size() && !rank.departed) actions.push_back({Kind::kDeliver, r, 0});
+    if (rank.delivered < log_.size() && !rank.departed) actions.push_back({Kind::kDeliver, r, 0});
     if (!rank.closing && workload_.may_close.contains(r)) actions.push_back({Kind::kClose, r, 0});
     if (!rank.forced && workload_.may_force.contains(r)) actions.push_back({Kind::kForce, r, 0});
   }
@@ -200,9 +201,9 @@ inline void Simulation::problem(const std::string& what) {
   if (problem_.empty()) problem_ = what;
 }
 
-inline const Signature& Simulation::said(const std::string& name, std::size_t time,
-                                         std::int32_t rank) const {
-  return workload_.says[tensor_of(name)][time][base::narrow<std::size_t>(rank)];
+inline const Signature& Simulation::submitted_signature(const std::string& name, std::size_t time,
+                                                        std::int32_t rank) const {
+  return workload_.signatures[tensor_of(name)][time][base::narrow<std::size_t>(rank)];
 }
 
 inline void Simulation::submit(std::int32_t r, std::int32_t tensor) {
@@ -210,14 +211,14 @@ inline void Simulation::submit(std::int32_t r, std::int32_t tensor) {
   const std::string name = tensor_name(tensor);
   const std::size_t time = rank.submitted[base::narrow<std::size_t>(tensor)]++;
   rank.in_flight[name] = time;
-  const Signature& signature = said(name, time, r);
+  const Signature& signature = submitted_signature(name, time, r);
   if (arrive(r, name, signature)) return;
   ++requests_;
   rank.announcements.push_back(
       encode(Announcement(RequestAnnouncement{name, "train.cc:" + std::to_string(r), signature})));
 }
 
-// True when the rank could count itself in: its plan has the name, and the plan says the same.
+// Returns true when the rank could arrive: its plan has the name with the same signature.
 inline bool Simulation::arrive(std::int32_t r, const std::string& name,
                                const Signature& signature) {
   for (const auto& [entry, planned] : at(r).plan) {
@@ -308,7 +309,7 @@ inline void Simulation::check_batch(const BatchDecision& batch) {
 
 inline void Simulation::deliver(std::int32_t r) {
   Rank& rank = at(r);
-  const Decision& decision = log_[rank.heard];
+  const Decision& decision = log_[rank.delivered];
   if (const auto* bind = std::get_if<BindDecision>(&decision)) {
     const auto old = rank.plan.find(bind->entry);
     if (old != rank.plan.end() && old->second.name != bind->name) {
@@ -330,7 +331,7 @@ inline void Simulation::deliver(std::int32_t r) {
     rank.departed = rank.departed || left->rank == r;
     if (rank.departed && !rank.in_flight.empty()) problem("a rank departs with tensors in flight");
   }
-  ++rank.heard;
+  ++rank.delivered;
 }
 
 inline void Simulation::answer(Rank& rank, const std::string& name, const AgreedTensor* tensor) {
@@ -341,12 +342,12 @@ inline void Simulation::answer(Rank& rank, const std::string& name, const Agreed
     Signature mine = tensor->signature;
     const auto& rows = tensor->first_dimensions;
     if (!rows.empty()) mine.shape[0] = rows[base::narrow<std::size_t>(r)];
-    if (!same_call(mine, normalized(said(name, found->second, r)))) {
+    if (!same_call(mine, normalized(submitted_signature(name, found->second, r)))) {
       problem(name + " is executed as " + describe(mine) + ", which rank " + std::to_string(r) +
               " did not say");
     }
   }
-  rank.answers[{name, found->second}] = rank.heard;
+  rank.answers[{name, found->second}] = rank.delivered;
   rank.in_flight.erase(found);
 }
 
@@ -363,7 +364,7 @@ inline void Simulation::check_end() {
       const bool disagree = workload_.disagree[tensor_of(name)][time];
       if (executed && disagree) problem(name + " is executed although the ranks disagree");
       if (!executed && !disagree && !anyone_closed) problem(name + " fails without a reason");
-      // Closing ranks miss what comes after them; what was agreed is agreed by all.
+      // Closing ranks miss what is decided after they closed.
       if (!executed && anyone_closed) continue;
       for (const Rank& other : ranks_) {
         const auto theirs = other.answers.find(what);
@@ -378,7 +379,8 @@ inline void Simulation::check_end() {
 inline std::string Simulation::key() const {
   std::string text = history_ + '|' + words_.text();
   for (const Rank& rank : ranks_) {
-    text += '|' + std::to_string(rank.heard) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "");
+    text +=
+        '|' + std::to_string(rank.delivered) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "");
     for (const auto& [name, time] : rank.in_flight) text += name + '.' + std::to_string(time) + ' ';
     for (const std::size_t count : rank.submitted) text += std::to_string(count) + ' ';
     for (const auto& bytes : rank.announcements) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promise that training can be repeated, for the ring, where every rank counts as a host: the
 // bits of a result are a function of the tensor and of the number of ranks, never of what it was
-// fused with, the size of segments, timing, the order of arrival, or the floating-point mode the
-// user has left behind. (host_order_rule_test.cc: for one host, and through the whole runtime.)
+// fused with, the size of segments, timing, the order of arrival, or the floating-point mode that
+// the user has set. (in_host_order_rule_test.cc does so for one host, through the whole runtime.)
 #include <gtest/gtest.h>
 
 #include <cfenv>
@@ -40,7 +40,7 @@ Tensor random_tensor(DType dtype, int ranks, std::int64_t elements, Random& rand
   return tensor;
 }
 
-// A way to run the same reduction.
+// The circumstances of a reduction, which must not change its bits.
 struct Circumstances {
   FaultPlan faults{};
   std::int64_t segment = 64;
@@ -57,7 +57,7 @@ Circumstances random_circumstances(Random& random) {
           .in_place = random() % 2 == 0};
 }
 
-// Allreduces `tensors`, fused into one batch; the results of every rank.
+// Allreduces `tensors`, fused into one batch, and returns the results of every rank.
 std::vector<Tensor> allreduce(const Reduction& what, const std::vector<Tensor>& tensors,
                               const Circumstances& how) {
   const int ranks = static_cast<int>(tensors[0].size());
@@ -82,7 +82,7 @@ std::vector<Tensor> allreduce(const Reduction& what, const std::vector<Tensor>& 
 
 void expect_bits(DType dtype, const Tensor& actual, const Memory& expected) {
   for (const Memory& of_rank : actual) {
-    // Bytes, not values: there is no NaN here, and -0 is not +0.
+    // Bytes are compared and not values, since -0 is not +0; there is no NaN here.
     ASSERT_EQ(of_rank, expected) << "element "
                                  << oracle::first_difference(dtype, of_rank, expected);
   }
@@ -109,7 +109,7 @@ TEST_P(OrderRuleTest, BitsDependOnTheTensorAndTheRanksAlone) {
     }
     const Memory expected = oracle::ring_tensor(what, subject);
     for (int way = 0; way < 6; ++way) {
-      // The subject among strangers, at a random place of the batch.
+      // The tensor is at a random place of a batch of others.
       std::vector<Tensor> batch;
       const std::size_t place = way == 0 ? 0 : random() % 4;
       for (std::size_t i = 0; i < place; ++i) {
@@ -125,7 +125,7 @@ TEST_P(OrderRuleTest, BitsDependOnTheTensorAndTheRanksAlone) {
   }
 }
 
-// Guards the test above: with these numbers the order does show in the bits.
+// This guards the test above: with these numbers the order shows in the bits.
 TEST_P(OrderRuleTest, AnotherOrderWouldShow) {
   const auto [dtype, ranks] = GetParam();
   Random random(5);

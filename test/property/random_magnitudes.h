@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that tell every order of summation from every other by their bits.
+// Numbers whose sum has different bits in every order of summation.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace ronde::collectives::oracle {
 
-// Magnitudes over a wide range, so that every other order of summation gives other bits; some so
-// small that their sums are subnormal.
+// Returns numbers of a wide range of magnitudes, so that every other order of summation gives other
+// bits; some are so small that their sums are subnormal.
 inline Bytes random_magnitudes(DType dtype, std::int64_t elements, std::mt19937_64& random) {
   const int smallest = dtype == DType::kF64 ? -1060 : dtype == DType::kF16 ? -22 : -140;
   std::uniform_real_distribution<double> mantissa(-2.0, 2.0);

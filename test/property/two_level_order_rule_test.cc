@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,10 +28,11 @@ using Memory = std::vector<std::byte>;
 using Memories = std::vector<Memory>;
 using Random = std::mt19937_64;
 
-// One allreduce or reduce-scatter, as all ranks know it, and how it is done: that must not show.
+// One allreduce or reduce-scatter, and the circumstances in which it runs, which must not change
+// its bits.
 struct Operation {
   Reduction what;
-  bool scatters = false;         // then tensor r is the block of rank r
+  bool scatters = false;         // with true, tensor r is the block of rank r
   std::vector<Memories> inputs;  // by tensor, then by rank
   Memories expected;             // by tensor
   bool in_place = false;
@@ -62,12 +64,9 @@ Operation random_operation(const JobShape& shape, Random& random) {
   op.what = random_reduction(random);
   op.scatters = random() % 3 == 0;
   op.in_place = random() % 2 == 0;
-  std::vector<std::optional<Algorithm>> ways{std::nullopt, Algorithm::kRing, Algorithm::kDirect,
-                                             Algorithm::kGather};
-  if (shape.hosts() == 4) {
-    ways.insert(ways.end(), {Algorithm::kSquare, Algorithm::kShortSquare});
-  }
-  op.algorithm = ways[random() % ways.size()];
+  constexpr std::array<std::optional<Algorithm>, 4> kWays{std::nullopt, Algorithm::kRing,
+                                                          Algorithm::kDirect, Algorithm::kGather};
+  op.algorithm = kWays[random() % kWays.size()];
   op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random() % 2000);
   op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
   op.segment = base::Bytes(std::int64_t{64} << (random() % 6));
@@ -93,7 +92,7 @@ Operation random_operation(const JobShape& shape, Random& random) {
 
 constexpr std::byte kMark{0x5A};
 
-// A rank on its way through operations.
+// A rank that runs the operations one after another.
 class RankOfJob final : public BackToBack {
  public:
   RankOfJob(TwoLevelContext job, WatchedTransport& transport, std::size_t rank,
@@ -165,7 +164,7 @@ class RankOfJob final : public BackToBack {
   Memories outputs_;
 };
 
-// All ranks on their way through the operations.
+// Runs all ranks through the operations.
 void run(JobOfHosts& job, const std::vector<Operation>& operations, std::uint64_t seed) {
   std::vector<std::unique_ptr<Collective>> all;
   for (std::size_t rank = 0; rank < job.size(); ++rank) {
@@ -199,7 +198,7 @@ TEST_P(TwoLevelOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   }
 }
 
-// What all ranks of the job send in an allreduce of that many elements.
+// Returns the bytes that all ranks of the job send in an allreduce of that many elements.
 std::int64_t bytes_on_the_line(const JobShape& shape, Algorithm algorithm,
                                base::Compression compression, std::int64_t elements) {
   Random random(7);
@@ -226,7 +225,7 @@ std::int64_t bytes_on_the_line(const JobShape& shape, Algorithm algorithm,
 
 TEST_P(TwoLevelOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
   const JobShape shape = shape_of(GetParam().leaders);
-  // Whole lines for every slice of every chunk, compressed or not.
+  // Every slice of every chunk has whole lines, compressed or not.
   const std::int64_t elements = std::int64_t{32} * 8 * 3 * shape.hosts() * shape.slices();
   const std::int64_t hosts = shape.hosts();
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
@@ -243,8 +242,8 @@ TEST_P(TwoLevelOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
   }
 }
 
-// What comes to a host of its ranks' blocks is one sum, however many ranks add to it. Messages
-// between the ranks of a host there are none.
+// A host receives one sum of its ranks' blocks, however many ranks add to it. The ranks of a host
+// send each other no messages.
 TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
   const JobShape shape = shape_of(GetParam().leaders);
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
@@ -275,7 +274,7 @@ TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
   }
 }
 
-// With blocks of several segments, as those of a real job, and more than fit in flight.
+// Blocks have several segments, as those of a real job, and there are more than fit in flight.
 TEST_P(TwoLevelOrderRuleTest, LongVectorsInManyBlocks) {
   const JobShape shape = shape_of(GetParam().leaders);
   Random random(GetParam().leaders.size());
@@ -301,7 +300,7 @@ TEST_P(TwoLevelOrderRuleTest, LongVectorsInManyBlocks) {
   }
 }
 
-// Guards the tests above: with these numbers the order shows in the bits.
+// This guards the tests above: with these numbers the order shows in the bits.
 TEST_P(TwoLevelOrderRuleTest, AnotherShapeWouldShow) {
   const JobShape shape = shape_of(GetParam().leaders);
   if (shape.ranks() == 2) return;  // a sum of two has one order

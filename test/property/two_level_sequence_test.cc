@@ -35,8 +35,8 @@ TEST_P(TwoLevelSequenceTest, EveryRankGetsWhatItShould) {
   }
 }
 
-// A link between two hosts breaks: their ranks hear of it, and nothing hangs or touches memory that
-// is gone.
+// A link between two hosts breaks: their ranks get an error, and nothing hangs or touches memory
+// that was freed.
 TEST_P(TwoLevelSequenceTest, ACutLinkIsAnError) {
   const JobShape shape = shape_of(GetParam());
   for (std::int64_t after = 0; after < 20; ++after) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions of vectors in the memory of a device. Without GoogleTest: programs for machines with
-// nothing but a GPU use them too.
+// Submissions of vectors in the memory of a device. The header needs no GoogleTest, since programs
+// for machines with nothing but a GPU use it too.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace ronde::testing {
 
-// A vector of float from `input` to `output`; nullptr: in place, there.
+// Returns a submission of a vector of float from `input` to `output`, or in place in `output` if
+// `input` is nullptr.
 inline runtime::Submission device_vector(const std::string& name, runtime::Operation operation,
                                          std::int64_t elements, const void* input, void* output,
                                          void* stream = nullptr, void* event = nullptr) {

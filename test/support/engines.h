@@ -24,7 +24,7 @@ using EnginePtr = std::shared_ptr<runtime::Engine>;
 struct EngineOptions {
   std::vector<std::string> environment;
   collectives::FaultPlan faults;
-  // Which ranks share a host; without one the environment says it.
+  // The ranks that share a host; without it the environment decides.
   std::optional<collectives::JobShape> shape;
   std::shared_ptr<const base::Clock> clock = std::make_shared<base::SteadyClock>();
 };
@@ -36,10 +36,10 @@ inline void on_ranks(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// How tests lay ranks out on hosts, by the environment: so that the same tests run on jobs of every
-// shape. "pairs": two ranks on each host. "single": one. "chain": one,
-// and every host has but one below it in the tree. "lonely": the last rank is alone on its
-// host. "by_node": two hosts that take turns. Nothing: one host.
+// Returns the job shape that the environment names, so that the same tests run on jobs of every
+// shape. "pairs" has two ranks on each host, "single" one. "chain" has one, and a tree in which
+// every host has one child. With "lonely" the last rank is alone on its host, and with "by_node"
+// two hosts take turns. Without a name all ranks share a host.
 inline collectives::JobShape shape_of_environment(int ranks) {
   const char* wanted = std::getenv("RONDE_TEST_HOSTS");
   const std::string layout = wanted == nullptr ? "" : wanted;
@@ -65,9 +65,10 @@ inline std::int32_t fan_in_of_environment() {
 
 // Opens all engines of a job.
 inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
-  const auto job =
-      runtime::LocalJob::create(options.shape ? *options.shape : shape_of_environment(ranks),
-                                options.faults, fan_in_of_environment());
+  const collectives::JobShape shape = options.shape ? *options.shape : shape_of_environment(ranks);
+  const auto job = runtime::LocalJob::create(
+      shape, fan_in_of_environment(),
+      std::make_shared<collectives::LocalHub>(shape.ranks(), options.faults));
   EXPECT_TRUE(job.ok()) << job.status().message();
   std::vector<EnginePtr> engines(static_cast<std::size_t>(ranks));
   on_ranks(ranks, [&](int rank) {
@@ -81,8 +82,7 @@ inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& optio
   return engines;
 }
 
-// Opens a job, runs body(rank, engine) per rank, and closes every engine; the engines must close
-// well.
+// Opens a job, runs body(rank, engine) per rank, and closes every engine, which must succeed.
 inline void run_job(int ranks, const EngineOptions& options,
                     const std::function<void(int, runtime::Engine&)>& body) {
   const std::vector<EnginePtr> engines = open_engines(ranks, options);
@@ -98,7 +98,7 @@ inline void run_job(int ranks, const std::function<void(int, runtime::Engine&)>&
   run_job(ranks, EngineOptions{}, body);
 }
 
-// An in-place allreduce of a vector of float.
+// Returns an in-place allreduce of a vector of float.
 inline runtime::Submission allreduce_of(const std::string& name, std::vector<float>& data,
                                         base::ReduceOp op = base::ReduceOp::kSum) {
   runtime::Submission submission;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting in tests for what another thread or process does, but not for ever.
+// A wait, with a deadline, for what another thread or process does.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace ronde::testing {
 
-// True as soon as `condition()` is; false when a minute is over, which no test should take.
+// Returns true as soon as `condition()` does, and false after a minute, which no test should take.
 template <typename Condition>
 [[nodiscard]] bool eventually(const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);

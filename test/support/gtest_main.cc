@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-// Prints what failed, and the rank it failed on.
+// Prints failures with the rank on which they happened.
 class FailurePrinter : public testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(const char* rank) : rank_(rank) {}

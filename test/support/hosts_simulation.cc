@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of several hosts, one action at a time: see hosts_simulation.h.
+// The actions of the ranks and hosts of a simulated job, and the promises that are checked.
 #include "test/support/hosts_simulation.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ using base::Status;
 
 namespace {
 
-// Whether this is what the rank has said.
-bool is_said(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
+// Tells whether the agreed tensor has the signature that the rank submitted.
+bool agrees(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank) {
   Signature remembered = agreed.signature;
   if (!agreed.first_dimensions.empty()) {
     remembered.shape[0] = agreed.first_dimensions[base::narrow<std::size_t>(rank)];
@@ -88,7 +88,7 @@ Status SimulatedRank::on_batch(const BatchDecision& decision) {
   for (const BatchItem& item : decision.items) {
     const auto claimed = table_.claim(item);
     RONDE_RETURN_IF_ERROR(claimed.status());
-    if (!is_said(claimed->agreed, claimed->tensor->signature, rank_)) {
+    if (!agrees(claimed->agreed, claimed->tensor->signature, rank_)) {
       return Status::error(Code::kInternal, claimed->tensor->name + " is executed as " +
                                                 describe(claimed->agreed.signature) +
                                                 ", which rank " + std::to_string(rank_) +
@@ -254,13 +254,14 @@ bool HostsSimulation::read_some(SimulatedRank& rank) {
 
 bool HostsSimulation::submit_some(std::int32_t r) {
   SimulatedRank& rank = at(r);
-  const auto first = base::narrow<std::size_t>(draw(0, std::ssize(workload_.says) - 1));
-  for (std::size_t i = 0; i < workload_.says.size(); ++i) {
-    const std::size_t tensor = (first + i) % workload_.says.size();
+  const auto first = base::narrow<std::size_t>(draw(0, std::ssize(workload_.signatures) - 1));
+  for (std::size_t i = 0; i < workload_.signatures.size(); ++i) {
+    const std::size_t tensor = (first + i) % workload_.signatures.size();
     const std::string name = tensor_name(tensor);
     const std::size_t time = rank.submitted(name);
-    if (time == workload_.says[tensor].size() || !rank.may_submit(name)) continue;
-    return try_to(rank.submit(name, workload_.says[tensor][time][base::narrow<std::size_t>(r)]));
+    if (time == workload_.signatures[tensor].size() || !rank.may_submit(name)) continue;
+    return try_to(
+        rank.submit(name, workload_.signatures[tensor][time][base::narrow<std::size_t>(r)]));
   }
   return false;
 }
@@ -269,7 +270,7 @@ bool HostsSimulation::close_some(std::int32_t r) {
   SimulatedRank& rank = at(r);
   if (rank.closing() || rank.pushes()) return false;
   const bool early = workload_.may_close.contains(r) && chance(0.02);
-  // The others close when they have submitted all, whether or not they have heard of it.
+  // The others close when they have submitted all, whether or not they have read the answers.
   if (!early && !all_submitted(r)) return false;
   for (std::int32_t other = 0; other < workload_.shape.ranks(); ++other) {
     if (workload_.close_together && !all_submitted(other)) return false;
@@ -277,7 +278,7 @@ bool HostsSimulation::close_some(std::int32_t r) {
   return try_to(rank.start_closing());
 }
 
-// A leader goes when all that was decided has gone out.
+// A leader leaves when it has passed on all decisions.
 bool HostsSimulation::leave(std::int32_t r) {
   const std::int32_t h = workload_.shape.host_of(r);
   if (workload_.shape.leader_of(h) == r) {
@@ -292,9 +293,9 @@ bool HostsSimulation::leave(std::int32_t r) {
 
 bool HostsSimulation::all_submitted(std::int32_t r) const {
   const SimulatedRank& rank = *ranks_.at(base::narrow<std::size_t>(r));
-  if (rank.shut()) return true;  // it can submit no more
-  for (std::size_t tensor = 0; tensor < workload_.says.size(); ++tensor) {
-    if (rank.submitted(tensor_name(tensor)) != workload_.says[tensor].size()) return false;
+  if (rank.shut()) return true;  // the rank can submit no more
+  for (std::size_t tensor = 0; tensor < workload_.signatures.size(); ++tensor) {
+    if (rank.submitted(tensor_name(tensor)) != workload_.signatures[tensor].size()) return false;
   }
   return true;
 }
@@ -334,7 +335,7 @@ void HostsSimulation::check_end() {
   for (const Call& call : calls) check_call(call);
 }
 
-// What all ranks have been told of one call: the same batch, or errors of the same kind.
+// Checks that all ranks got the same answer to a call: the same batch, or errors of the same kind.
 void HostsSimulation::check_call(const Call& call) {
   const std::size_t tensor = std::stoul(call.first.substr(1));
   const bool disagree = workload_.disagree[tensor][call.second];
@@ -344,7 +345,7 @@ void HostsSimulation::check_call(const Call& call) {
     const auto found = rank->answers().find(call);
     const bool everywhere = first == nullptr || (first->batch == 0 && first->code == Code::kClosed);
     if (found == rank->answers().end()) {
-      // Only somebody who closes leaves a tensor out.
+      // Only a rank that closes leaves a tensor out.
       if (workload_.may_close.empty()) problem(what + " is not answered on every rank");
       if (!everywhere) problem(what + " is not answered on every rank that it needs");
       continue;

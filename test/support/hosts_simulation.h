@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of several hosts, one action at a time: the coordinator, the relays and the
-// boards of a job as they are, over links in memory; only ranks are modelled, and what they say to
-// each other of data is nothing. The driver chooses the next action. The first broken promise is
-// kept in problem().
+// The control plane of several hosts, one action at a time: the real coordinator, relays and boards
+// of a job, over links in memory. Only ranks are modelled, and they move no data. The driver
+// chooses the next action. problem() keeps the first broken promise.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,8 @@
 
 namespace ronde::runtime {
 
-// What the ranks do. says[n][k][r]: what rank r says the k-th time it submits tensor n.
+// The submissions of the ranks. signatures[n][k][r] is what rank r submits the k-th time as tensor
+// n.
 struct HostsWorkload {
   collectives::JobShape shape = collectives::JobShape::one_host(1);
   std::int32_t fan_in = 1;
@@ -37,22 +37,22 @@ struct HostsWorkload {
   base::Bytes limit{1 << 20};
   std::int64_t ring_bytes = 256;  // of the boards
   std::int64_t longest_delay = 0;
-  std::vector<std::vector<std::vector<Signature>>> says;
-  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks say the same
+  std::vector<std::vector<std::vector<Signature>>> signatures;
+  std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks submit the same
   std::set<std::int32_t> may_close;         // ranks that may close before all is submitted
-  bool close_together = false;              // nobody closes before all ranks have submitted all
-  double stalls = 0;                        // how often a rank complains of what it waits for
+  bool close_together = false;              // no rank closes before all have submitted all
+  double stalls = 0;                        // how often a rank reports what it waits for
 };
 
 // A tensor and which time it was submitted.
 using Call = std::pair<std::string, std::size_t>;
 
-// One rank, as its agent and the threads that submit act on the control plane. Its data plane ends
-// a batch when it is told to. Thread safety: none.
+// One rank, with the acts of its agent and its submitting threads on the control plane. Its data
+// plane finishes a batch when finish() is called. Thread safety: none.
 class SimulatedRank {
  public:
   struct Answer {
-    std::uint64_t batch = 0;  // 0: an error
+    std::uint64_t batch = 0;  // 0 for an error
     base::Code code = base::Code::kOk;
     std::string text;
   };
@@ -68,19 +68,19 @@ class SimulatedRank {
   base::Status submit(const std::string& name, const Signature& signature);
   // The last arriver puts the entry into the queue a moment after it has counted itself in.
   void push();
-  // Reads one decision. False: there is none.
+  // Reads one decision; returns false if there is none.
   base::Result<bool> read();
-  // Ends the next batch.
+  // Finishes the next batch.
   void finish();
   base::Status complain();
   base::Status start_closing();
-  // What a closing rank still has to say. True: it has left.
+  // Sends what a closing rank still has to send; returns true when it has left.
   base::Result<bool> go_on_closing();
 
   [[nodiscard]] bool pushes() const { return to_push_.has_value(); }
   [[nodiscard]] bool executes() const { return !batches_.empty(); }
   [[nodiscard]] bool closing() const { return closing_ != Closing::kNo; }
-  // Nothing can be submitted any more, since somebody has left.
+  // Tells whether a rank has left, so that this one can submit nothing any more.
   [[nodiscard]] bool shut() const { return shut_; }
   [[nodiscard]] bool left() const { return closing_ == Closing::kLeft; }
   void leave();
@@ -135,15 +135,15 @@ class HostsSimulation {
 
   HostsSimulation(const HostsWorkload& workload, Random& random);
 
-  // Some action of a random host or rank. False: nothing was there to do for it.
+  // Does an action of a random host or rank; returns false if that one had nothing to do.
   bool act();
-  // Every rank has submitted all it has, has heard of it, and has left.
+  // Tells whether every rank has submitted all that it has, has read the answers, and has left.
   [[nodiscard]] bool over() const;
-  // When it is over, or will never be.
+  // Checks the promises; call this when the job is over, or when no action is possible.
   void check_end();
   [[nodiscard]] const std::string& problem() const { return problem_; }
   [[nodiscard]] std::int64_t requests() const;
-  // What a host has read and written on its links.
+  // The messages that a host has read and written on its links.
   [[nodiscard]] const testing::Traffic& traffic(std::int32_t host) {
     return network_.links(host).traffic();
   }

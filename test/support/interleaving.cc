@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search of the model checker; interleaving.h says what it does and why it is sound.
+// The search of the model checker; interleaving.h explains what it does and why it is sound.
 #include "test/support/interleaving.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Interleaving::Search {
     return result;
   }
 
-  // States as bytes in one arena, told apart by content.
+  // Keeps a state as bytes in one arena, and returns its number; equal states have equal numbers.
   std::uint32_t intern(const State& state);
   [[nodiscard]] std::string_view bytes(std::uint32_t id) const {
     return std::string_view(arena_).substr(begin_[id], begin_[id + 1] - begin_[id]);
@@ -42,7 +42,7 @@ class Interleaving::Search {
   // Steps.
   void expand(std::uint32_t id);
   bool drain(std::uint32_t id, const State& state, std::size_t thread);
-  // True when something other than a time-out can happen.
+  // Returns true when something other than a time-out can happen.
   bool step(std::uint32_t id, const State& state, std::size_t thread);
   bool blocking(std::uint32_t id, const State& state, std::size_t thread, const Operation& next);
   [[nodiscard]] bool unobserved(const State& state, std::size_t thread) const;
@@ -193,7 +193,7 @@ void Interleaving::Search::check_promise(Value word, Value before, Value after) 
   }
 }
 
-// What an operation that neither blocks nor chooses does.
+// Applies an operation that neither blocks nor chooses.
 void Interleaving::Search::apply(State& state, std::size_t thread, const Operation& next) {
   const bool later = next.step == Step::kStoreLater || next.step == Step::kAddLater;
   Value& word = state.words[next.word];
@@ -217,7 +217,7 @@ void Interleaving::Search::apply(State& state, std::size_t thread, const Operati
   state.nodes[thread] = paths_.advance(state.nodes[thread], result);
 }
 
-// Operations that no other thread can tell the time of happen at once.
+// Does at once all operations whose time no other thread can observe.
 void Interleaving::Search::settle(State& state) {
   for (std::size_t thread = 0; thread < model_.threads_.size();) {
     const Operation next = paths_.next(state.nodes[thread]);
@@ -244,7 +244,8 @@ void Interleaving::Search::check_quiet(std::uint32_t id, const State& state) {
   if (const auto wrong = model_.when_quiet_(view)) fail(*wrong, id);
 }
 
-// No other thread can tell when this happens, so it happens at once and only then.
+// Tells whether no other thread can observe when the next operation happens: then it happens at
+// once, and only then.
 bool Interleaving::Search::unobserved(const State& state, std::size_t thread) const {
   const Operation& next = paths_.next(state.nodes[thread]);
   if (next.step == Step::kChoose) return true;
@@ -271,7 +272,8 @@ void Interleaving::Search::expand(std::uint32_t id) {
   if (!broken_promise_.empty()) fail(broken_promise_, id);
 }
 
-// Walks the edges backwards from the states where all is finished: what is not met has no way out.
+// Walks the edges backwards from the states where all threads have finished: a state that it does
+// not reach has no way out.
 void Interleaving::Search::check_ends() {
   const std::size_t states = begin_.size() - 1;
   std::vector<std::size_t> first(states + 1, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small model checker: runs a few threads that share a few words in every possible interleaving,
-// with stores that become visible late, and looks for a state that must not be. Code written as a
-// template over its atomics runs in it unchanged.
+// with stores that become visible late, and looks for a forbidden state. Code written as a template
+// over its atomics runs in it unchanged.
 //
 // How it works. Every operation on a shared word is a step. A state is the words, each thread's
 // store buffer, and where each thread is. Where a thread is follows from what its operations
@@ -11,7 +11,7 @@
 // breadth first, each once, so that the run shown for a failure is a shortest one.
 //
 // Memory. A store that is not seq_cst goes to the thread's buffer and becomes visible, in order, at
-// any later time (so does an addition whose result nobody uses); seq_cst stores, read-modify-writes
+// any later time (so does an addition whose result is not used); seq_cst stores, read-modify-writes
 // and lock() wait until the buffer is empty; a relaxed read-modify-write does not. Loads are never
 // early: the model is x86's and a little weaker, not C++'s whole one.
 #pragma once
@@ -47,8 +47,9 @@ enum class Step : std::uint8_t {
   kFinish,
 };
 
-// Whether a wait ends by itself. One that only may (a deadline far away) rescues nobody: a state
-// where nothing else can happen is quiet. One that will is as good as a thread that runs.
+// Tells whether a wait ends by itself. A wait that only may end (a deadline far away) rescues no
+// thread: a state where nothing else can happen is quiet. A wait that will end counts as a thread
+// that runs.
 enum class TimeOut : Value { kNever, kMay, kWill };
 
 struct Operation {
@@ -62,8 +63,8 @@ struct Operation {
   }
 };
 
-// What a thread's body calls. A body may hold no state of its own across operations except what
-// follows from their results.
+// The operations of a thread's body. A body may hold no state of its own across operations except
+// what follows from their results.
 class ModelThread {
  public:
   ModelThread(int thread, const std::vector<Value>& results) : thread_(thread), results_(results) {}
@@ -87,7 +88,7 @@ class ModelThread {
     return same;
   }
   Value choose(Value alternatives) { return perform({Step::kChoose, 0, alternatives}); }
-  // False when it timed out.
+  // Returns false when the wait timed out.
   bool wait_while(Value word, Value value, TimeOut time_out) {
     return perform({Step::kWaitWhile, word, value, static_cast<Value>(time_out)}) != 0;
   }
@@ -98,7 +99,7 @@ class ModelThread {
     if (!condition) perform({Step::kFail, 0, 0, 0, text});
   }
 
-  // Thrown out of a body at its first operation without a result.
+  // A body throws this at its first operation without a result.
   struct Stop {
     Operation next;
   };
@@ -121,10 +122,10 @@ struct ModelView {
 
 class Interleaving {
  public:
-  // What is wrong with a state, or nothing.
+  // Returns what is wrong with a state, or nullopt.
   using Check = std::function<std::optional<std::string>(const ModelView&)>;
 
-  // Two promises make fewer states; both are about loads that nobody can tell the time of.
+  // Two promises make fewer states; both are about loads whose time no thread can observe.
   // owned: the threads take care that only one at a time touches the word, and check that
   // themselves by other words. Loads, puts and relaxed exchanges of it happen at once. last: once
   // the word has this value it keeps it, so that loads then happen at once.
@@ -136,7 +137,7 @@ class Interleaving {
   Value add_word(std::string name, Value initial) { return add_word(std::move(name), initial, {}); }
   // `forever`: the thread need not finish.
   void add_thread(std::string name, ModelBody body, bool forever = false);
-  // Required. Looked at where nothing can happen any more except that a wait times out.
+  // This check is required. It runs where nothing can happen any more except that a wait times out.
   void when_quiet(Check check) { when_quiet_ = std::move(check); }
 
   struct Report {

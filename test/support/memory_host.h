@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boards of simulated hosts: on the heap, and without descriptors to sleep on, since in a
-// simulation nobody sleeps.
+// The boards of simulated hosts: on the heap, and without descriptors to sleep on, since no rank of
+// a simulation sleeps.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ronde::testing {
 
-// The boards of all ranks of one host, by position.
+// Makes the boards of all ranks of one host, by position.
 inline std::vector<collectives::Board> make_memory_boards(
     const collectives::BoardGeometry& geometry) {
   const auto memory =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of all leaders of a job, in memory: what a lead sends becomes due at its neighbour when
-// whoever drives the simulation says so. Counts what every host reads and writes.
+// The links of all leaders of a job, in memory: what a leader sends becomes due at its neighbour at
+// the time that the driver of the simulation chooses. They count what every host reads and writes.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace ronde::testing {
 
-// Messages are counted with the length in front of them, as they lie on a socket.
+// The bytes of messages count the length in front of them, as on a socket.
 struct Traffic {
   std::int64_t messages_read = 0;
   std::int64_t messages_written = 0;
@@ -27,11 +27,11 @@ struct Traffic {
   std::int64_t bytes_written = 0;
 };
 
-// One direction of a connection. What is sent in one flush is due at the same time.
+// One direction of a connection. Messages of one flush are due at the same time.
 struct MemoryPipe {
   struct Frame {
     std::int64_t due = 0;
-    std::shared_ptr<const std::vector<std::byte>> bytes;  // none: the end
+    std::shared_ptr<const std::vector<std::byte>> bytes;  // nullptr for the end of the connection
   };
   std::deque<Frame> frames;
   std::int64_t last_due = 0;
@@ -40,7 +40,7 @@ struct MemoryPipe {
 // Thread safety: none.
 class MemoryLinks final : public runtime::Links {
  public:
-  // When something that `from` sends now is due at `to`.
+  // Returns the time at which a message that `from` sends now is due at `to`.
   using Due = std::function<std::int64_t(std::int32_t from, std::int32_t to)>;
 
   MemoryLinks(std::int32_t host, const std::int64_t& now, const Due& due)
@@ -51,11 +51,9 @@ class MemoryLinks final : public runtime::Links {
   }
 
   // ---- Links ----
-  [[nodiscard]] bool has_parent() const override {
-    return !neighbours_.empty() && neighbours_.front().who == From::kParent;
-  }
   [[nodiscard]] std::int32_t children() const override {
-    return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent() ? 1 : 0);
+    const bool has_parent = !neighbours_.empty() && neighbours_.front().who == From::kParent;
+    return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent ? 1 : 0);
   }
   base::Result<int> poll(const Take& take) override {
     int work = 0;
@@ -112,7 +110,7 @@ class MemoryLinks final : public runtime::Links {
   base::Status call_roll() override { return {}; }
   [[nodiscard]] std::vector<Lost> silent() const override { return {}; }
 
-  // This leader is gone: its neighbours find out when they have read the rest.
+  // Closes this leader's links: its neighbours see that when they have read the rest.
   void close() {
     flush().status().ignore();
     for (Neighbour& neighbour : neighbours_) {
@@ -121,7 +119,7 @@ class MemoryLinks final : public runtime::Links {
     flush().status().ignore();
   }
 
-  // When the next message is due, if one is on its way.
+  // The time at which the next message is due, if there is one.
   [[nodiscard]] std::optional<std::int64_t> next_due() const {
     std::optional<std::int64_t> next;
     for (const Neighbour& neighbour : neighbours_) {
@@ -143,7 +141,7 @@ class MemoryLinks final : public runtime::Links {
     MemoryPipe* out;
     std::vector<std::shared_ptr<const std::vector<std::byte>>> unsent{};
     bool ended = false;
-    bool lost = false;  // reported
+    bool lost = false;  // the loss has been reported
   };
 
   static std::int64_t length_of(const std::vector<std::byte>& bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays the bodies of a model's threads; interleaving.h says why.
+// Replays the bodies of a model's threads; interleaving.h explains why.
 #include "test/support/model_paths.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Operation ModelPaths::replay(int thread, const std::vector<Value>& results) cons
   } catch (const ModelThread::Stop& stop) {
     return stop.next;
   }
-  return {};  // the body has come to its end: kFinish
+  return {};  // the body has finished: kFinish
 }
 
 std::uint32_t ModelPaths::make_node(int thread, std::uint32_t parent, Value result) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the threads of a model are (interleaving.h): a tree of the results that their operations
-// returned.
+// The positions of the threads of a model (interleaving.h): a tree of the results that their
+// operations returned.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace ronde::test {
 
-// A position is a number. Equal numbers: the thread goes on in the same way.
+// A position is a number. Threads with equal numbers go on in the same way.
 class ModelPaths {
  public:
   explicit ModelPaths(std::vector<ModelBody> bodies) : bodies_(std::move(bodies)) {}
 
   std::uint32_t start(int thread) { return make_node(thread, kNone, 0); }
-  // Where the thread is when its next operation has returned `result`.
+  // Returns the thread's position after its next operation has returned `result`.
   std::uint32_t advance(std::uint32_t node, Value result);
   [[nodiscard]] const Operation& next(std::uint32_t node) const { return nodes_[node].next; }
 

@@ -40,15 +40,15 @@ struct Buffer {
   }
 };
 
-// Only as many as the model has are used.
+// A model uses as many words and threads as it has, and leaves the others 0.
 struct State {
   std::array<Value, kMaxWords> words{};
   std::array<std::uint32_t, kMaxThreads> nodes{};
   std::array<Buffer, kMaxThreads> buffers{};
 };
 
-// The bytes of a state; equal states have equal bytes. A plain array: this is where the search
-// spends its time.
+// The bytes of a state; equal states have equal bytes. It is a plain array, since the search spends
+// its time here.
 struct StateBytes {
   std::array<char, kMaxWords + kMaxThreads * (4 + 3 * kMaxBuffered)> data;
   std::size_t size = 0;

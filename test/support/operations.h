@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of operations submit, besides what engines.h has.
+// The submissions of tests of operations, besides those in engines.h.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -14,10 +14,10 @@ namespace {
 using ToyRole = runtime::AgentRole<ModelEnv>;
 using runtime::RoleWords;
 
-// A checkpoint of the background thread's own loop, outside the protocol.
+// This checkpoint is in the background thread's own loop, outside the protocol.
 constexpr Value kAsleep = 200;
-// Checkpoints of the toy agent, which is called from one place in each thread, and from one more by
-// those who leave.
+// The checkpoints of the toy agent, which each thread calls from one place, and a leaver from one
+// more.
 constexpr Value kLooking = 100;
 constexpr Value kLookingAtLeave = 150;
 // Checkpoints of the posters.
@@ -112,7 +112,7 @@ void ModelEnv::want_rings(bool wanted) {
   thread_.store(world_.wants, 1);
 }
 
-// One step of one work: 0 if it waits, 1 if it went on, 2 if it ended.
+// Steps one work: returns 0 if it waits, 1 if it went on, 2 if it ended.
 int ModelEnv::look_at(std::size_t k) {
   const Source source = scenario_.works[k];
   const Value taken = thread_.load(world_.taken[k]);
@@ -235,7 +235,7 @@ void Model::waiter(ModelThread& thread, std::size_t i) const {
   const auto work = base::narrow<std::size_t>(self.work);
   ModelEnv env(thread, world, scenario, base::narrow<int>(i), mutant);
   ToyRole role(env);
-  if (i == 0) role.hush();  // not all, for the sake of the number of states
+  if (i == 0) role.disarm();  // not all, for the sake of the number of states
   if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
   const bool submits = source_of(i) == Source::kSilent || source_of(i) == Source::kCounter;
   if (submits) thread.store_later(world.submitted[work], 1);
@@ -278,7 +278,7 @@ void Model::poster(ModelThread& thread, const std::vector<std::size_t>& works) c
 std::optional<std::string> Model::wrong_when_quiet(const ModelView& view) const {
   const std::vector<Value>& words = view.words;
   for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
-    // Thread 0 is the background thread, the waiters follow.
+    // Thread 0 is the background thread; the waiters follow it.
     if (!view.finished[i + 1] && source_of(i) != Source::kNever) {
       return "waiter " + std::to_string(i) + " sleeps for ever";
     }

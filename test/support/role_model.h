@@ -22,32 +22,32 @@ enum class Mutant {
   kArmAfterRecheck,   // the doorbell is armed only after the leaver has looked again
   kArmBeforeFree,     // the doorbell is armed while the role is still held
   kRelaxedLeave,      // arm and role = free are not seq_cst
-  kRelaxedRing,       // the poster's two operations are not
+  kRelaxedRing,       // the poster's two operations are not seq_cst
   kNoRecheck,         // the leaver does not look again
   kExpiredKeepsRole,  // a granted waiter whose deadline has passed returns without leaving
   kForgetsTimers,   // the leaver does not compare the agent's next look with the background's sleep
-  kNotAwaited,      // a sleeper does not say that it sleeps
-  kAwaitedBlindly,  // a sleeper says so without looking whether it is done
+  kNotAwaited,      // a sleeper does not publish that it sleeps
+  kAwaitedBlindly,  // a sleeper publishes that it sleeps without checking whether it is done
   kTornTake,        // the role is taken by a load and a store
-  kLateSleepUntil,  // the background says how long it sleeps after it has failed to take the role
-  kQuietEvent,      // the background thread takes an event in and does not post
-  kNoSecondLook,    // whoever asks for rings does not look once more
-  kAskAfterLook,    // he looks once more before the peers can see that he asks
-  kRelaxedAsk,      // asking is not seq_cst
-  kRelaxedCount,    // nor are the peer's two operations
-  kUnheardSleep,    // the background thread sleeps without asking
-  kUnheardLeave,    // a leaver does not ask
-  kStaysDeaf,       // a thread that hushed the bell and finds its work done leaves it so
-  kLeaverForgets,   // a leaver's last look does something, and he wakes nobody to go on
+  kLateSleepUntil,  // the background publishes its sleep's end after it has failed to take the role
+  kQuietEvent,      // the background thread handles an event and does not post
+  kNoSecondLook,    // a thread that asks for rings does not look once more
+  kAskAfterLook,    // a thread looks once more before the peers can see that it asks for rings
+  kRelaxedAsk,      // asking for rings is not seq_cst
+  kRelaxedCount,    // the peer's two operations are not seq_cst
+  kUnheardSleep,    // the background thread sleeps without asking for rings
+  kUnheardLeave,    // a leaver does not ask for rings
+  kStaysDeaf,       // a thread that disarmed the bell and finds its work done leaves it so
+  kLeaverForgets,   // a leaver's last look does something, and the leaver wakes no thread to go on
 };
 
 enum class Source {
   kRing,     // another process lays data and rings
   kPost,     // the waiter itself lays data and posts (no ring)
-  kSilent,   // once the agent has seen the submission, data come without a ring: it must poll
+  kSilent,   // once the agent has seen the submission, data arrive without a ring: it must poll
   kCounter,  // once the agent has seen the submission, a peer moves a counter (`moves` times) and
              // rings if it is asked to
-  kEvent,    // another process makes a watched descriptor readable; the data come in on_event()
+  kEvent,    // another process makes a watched descriptor readable; on_event() takes the data
   kNever,
 };
 
@@ -60,7 +60,7 @@ struct RoleScenario {
   };
   std::vector<Waiter> waiters;
   bool one_at_a_time = false;  // the agent stops after one work and is runnable() then
-  // With it a thread may watch before it sleeps, and `seen` becomes visible late; without, it
+  // With true a thread may watch before it sleeps, and `seen` becomes visible late. With false it
   // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
   bool watches = true;
   int moves = 2;
@@ -68,7 +68,7 @@ struct RoleScenario {
   bool one_poster = false;
 };
 
-// How gtest prints it.
+// GoogleTest prints a scenario by its name.
 inline void PrintTo(const RoleScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
 // The numbers of the model's words.
@@ -97,7 +97,7 @@ class ModelAtomic : private runtime::RoleWords {
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kLateSleepUntil && value != 0) return;
     if (part_ == Part::kRole && mutant_ == Mutant::kArmBeforeFree) thread_->store(armed_, 1);
     const bool weak = part_ == Part::kRole && mutant_ == Mutant::kRelaxedLeave;
-    // A node is parked under the mutex, by its own thread.
+    // The thread of a node parks it under the mutex.
     if (part_ == Part::kPlain || (part_ == Part::kNode && value == kParked)) {
       thread_->put(word_, static_cast<Value>(value));
     } else if (order == std::memory_order_seq_cst && !weak) {
@@ -155,7 +155,7 @@ class ModelEnv : private runtime::RoleWords {
     int waiter;
     int work = -1;
   };
-  // Watching on or not is the scheduler's choice.
+  // The scheduler chooses whether a thread goes on watching.
   struct Watch {
     Watch(ModelEnv& its_env, Watcher) : env(its_env) {}
     bool again(bool) { return env.scenario_.watches && env.thread_.choose(2) == 1; }
@@ -165,7 +165,7 @@ class ModelEnv : private runtime::RoleWords {
   class Lock {
    public:
     explicit Lock(ModelEnv* env) : env_(env) { env_->thread_.lock(env_->world_.mutex); }
-    // The end of a replay unwinds through here: then it is no step of the protocol.
+    // The end of a replay unwinds through this destructor, which is no step of the protocol then.
     ~Lock() noexcept(false) {
       if (std::uncaught_exceptions() == 0) env_->thread_.unlock(env_->world_.mutex);
     }
@@ -213,12 +213,12 @@ class ModelEnv : private runtime::RoleWords {
     thread_.checkpoint(static_cast<Value>(static_cast<int>(place) * 4 + number));
   }
 
-  // What the other threads do.
+  // The acts of the other threads.
   void ring();
   void count(std::size_t work);
   void sleep_background(Time until);
 
-  ModelEnv* mutex = this;  // what Lock is made from
+  ModelEnv* mutex = this;  // the argument of Lock's constructor
 
  private:
   using Part = ModelAtomic::Part;
@@ -238,7 +238,7 @@ class ModelEnv : private runtime::RoleWords {
   Place place_ = Place::kWait;  // follows from the last checkpoint
 };
 
-// The model of `scenario`: background thread, waiters, posters.
+// Explores the model of `scenario`: background thread, waiters, posters.
 Interleaving::Report explore_role(const RoleScenario& scenario, Mutant mutant, std::uint64_t limit);
 
 }  // namespace ronde::test

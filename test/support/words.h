@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "key=value", as the workers of tests are told what to do.
+// The "key=value" arguments of the workers of tests.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether MPI may be called, and its errors in words: see transport/mpi/handle.h.
+// The checks before MPI calls, and MPI's errors as texts.
 #include "collectives/transport/mpi/handle.h"
 
 #include <array>
@@ -94,13 +94,13 @@ Status MpiHandle::usable() const {
   return mpi_running().status();
 }
 
-Status mpi_error(int code, const std::string& doing, std::source_location where) {
+Status mpi_error(int code, const std::string& activity, std::source_location where) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
   const std::string words = length > 0 ? std::string(text.data(), base::narrow<std::size_t>(length))
                                        : "error " + std::to_string(code);
-  return Status::error(Code::kTransport, doing + ": MPI says " + words, where);
+  return Status::error(Code::kTransport, activity + ": MPI reports " + words, where);
 }
 
 }  // namespace ronde::collectives

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mpi_*.cc files share: the session's lock, and a communicator with the flag that ends all
-// calls. The only header that includes mpi.h.
+// What the sources of transport/mpi/ share: the session's lock, and a communicator with the flag
+// that ends all calls. This header and roll_call.h alone bring in mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -22,12 +22,15 @@ namespace ronde::collectives {
 // allowed (MPI_Initialized, MPI_Finalized).
 base::Mutex& mpi_lock();
 
-// Whether MPI has been started; an error once it has been finalised.
+// Tells whether MPI has been started; fails once it has been finalised.
 base::Result<bool> mpi_running();
 
+// The error of every call in a forked child.
 base::Status forked_child();
 
-// An engine's communicator, shared with its transports.
+// An engine's communicator; the engine shares the ownership with its transports.
+//
+// Thread safety: the fields but `abandoned` are set once, before the handle is shared.
 struct MpiHandle {
   MPI_Comm communicator = MPI_COMM_NULL;
   int rank = 0;
@@ -37,7 +40,7 @@ struct MpiHandle {
   base::ForkMark owner;  // a forked child inherits the object, but not MPI
   std::atomic<bool> abandoned{false};
 
-  // Whether MPI may be called with this communicator, and if not, why.
+  // Returns the reason if MPI may not be called with this communicator.
   [[nodiscard]] base::Status usable() const;
 };
 
@@ -49,8 +52,8 @@ base::Result<MPI_Comm> handle_of(const ProgramCommunicator* program) RONDE_REQUI
 // The other way round.
 ProgramCommunicator program_communicator(MPI_Comm communicator);
 
-// MPI's error code in MPI's own words.
-base::Status mpi_error(int code, const std::string& doing,
+// The error of an MPI call, in MPI's own words. `activity` is what the caller did: "starting MPI".
+base::Status mpi_error(int code, const std::string& activity,
                        std::source_location where = std::source_location::current())
     RONDE_REQUIRES(mpi_lock());
 

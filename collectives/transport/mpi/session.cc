@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI as a process-wide session: see transport/mpi/session.h.
+// The process's MPI: its start and end, and the exchanges of a communicator while a job starts. Its
+// twin for builds without MPI is transport/no_mpi.cc.
 #include "collectives/transport/mpi/session.h"
 
 #include <unistd.h>
@@ -40,7 +41,7 @@ struct Session {
   base::Mutex lock;
   // The process that opened the first communicator; a forked child of it is not part of the job.
   std::atomic<pid_t> owner{0};
-  // Whether Ronde started MPI, and so has to finalise it.
+  // Ronde started MPI, and so has to finalise it.
   std::atomic<bool> started{false};
   // Communicators that are neither closed nor abandoned.
   std::atomic<int> open{0};
@@ -48,14 +49,14 @@ struct Session {
   std::atomic<bool> failed{false};
 };
 
-// Never destroyed: finalize_at_exit() may run after everything else.
+// The session is never destroyed, since finalize_at_exit() may run after everything else.
 Session& session() {
   static auto* const kSession = new Session;
   return *kSession;
 }
 
-// Registered where Ronde starts MPI. An exit without MPI_Finalize makes mpirun end the other ranks,
-// which is right where there was a failure or the program left in mid-job.
+// start_mpi() registers this. An exit without MPI_Finalize makes mpirun end the other ranks, which
+// is right after a failure, or when the program exits in mid-job.
 void finalize_at_exit() {
   Session& state = session();
   if (!state.started.load() || state.owner.load() != ::getpid()) return;
@@ -63,7 +64,7 @@ void finalize_at_exit() {
   if (state.open.load() != 0) return;  // exit() in mid-job: the other ranks wait for this one
   int finished = 0;
   MPI_Finalized(&finished);
-  // It waits for all ranks, for as long as they take: one of them may have much to write down.
+  // MPI_Finalize waits for all ranks without a limit: one of them may still write its results.
   if (finished == 0) MPI_Finalize();
 }
 
@@ -80,8 +81,8 @@ const char* level_name(int level) {
   }
 }
 
-// MPI waits for ever for a rank that ends, or goes on, without starting MPI: nothing but the end of
-// the process gets out of that.
+// MPI_Init_thread waits for ever for a rank that ends, or goes on, without starting MPI. Only the
+// end of the process ends that wait, so a watchdog ends it.
 Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
   int provided = MPI_THREAD_SINGLE;
   int error = MPI_SUCCESS;
@@ -103,7 +104,8 @@ Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
                                                "; Ronde needs MPI_THREAD_SERIALIZED");
 }
 
-// What an Iallgatherv reads and writes. On the heap, so that an abandoned one can be left to MPI.
+// The memory that MPI_Iallgatherv reads and writes. It is on the heap, so that it can be left to
+// MPI after a failure.
 struct Round {
   std::vector<std::byte> mine;
   std::vector<std::byte> all;
@@ -118,7 +120,8 @@ class Communicator final : public MpiCommunicator {
       : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
     session().open.fetch_add(1);
   }
-  ~Communicator() override = default;  // not closed: stays counted as open, see finalize_at_exit()
+  // Without close() or abandon() it stays counted as open, which finalize_at_exit() looks at.
+  ~Communicator() override = default;
 
   [[nodiscard]] int rank() const override { return handle_->rank; }
   [[nodiscard]] int size() const override { return handle_->size; }
@@ -126,11 +129,11 @@ class Communicator final : public MpiCommunicator {
 
   using MpiCommunicator::allgather_bytes;
   Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
-                                                              const std::string& doing,
+                                                              const std::string& activity,
                                                               const StartTrouble& trouble,
                                                               const Clock& clock,
                                                               Instant deadline) override;
-  // The first thing that the ranks do with it: they tell each other where they are.
+  // The first exchange on the new communicator: every rank sends the identity of its host.
   Status find_hosts(const Clock& clock, Instant deadline);
 
   [[nodiscard]] bool any_thread() const override {
@@ -150,14 +153,14 @@ class Communicator final : public MpiCommunicator {
   Status close() override;
 
  private:
-  // What a collective of the start is for, and until when.
+  // The purpose and the deadline of a collective of the start.
   struct Occasion {
-    const std::string& doing;
+    const std::string& activity;
     const StartTrouble& trouble;
     const Clock& clock;
     Instant deadline;
   };
-  // One round: counts[r] bytes from each rank r, appended to parts[r].
+  // Gathers counts[r] bytes from each rank r and appends them to parts[r].
   Status gather_round(std::span<const std::byte> mine, std::vector<int> counts,
                       std::vector<std::vector<std::byte>>& parts, const Occasion& occasion);
   Result<std::vector<std::int64_t>> gather_lengths(std::int64_t mine, const Occasion& occasion);
@@ -186,10 +189,10 @@ Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<i
         MPI_Iallgatherv(round->mine.data(), narrow<int>(mine.size()), MPI_BYTE, round->all.data(),
                         round->counts.data(), round->offsets.data(), MPI_BYTE,
                         handle_->communicator, &round->request);
-    if (error != MPI_SUCCESS) return mpi_error(error, occasion.doing);
+    if (error != MPI_SUCCESS) return mpi_error(error, occasion.activity);
   }
-  Status status = roll_call_.wait(&round->request, occasion.doing, occasion.trouble, occasion.clock,
-                                  occasion.deadline);
+  Status status = roll_call_.wait(&round->request, occasion.activity, occasion.trouble,
+                                  occasion.clock, occasion.deadline);
   if (!status.ok()) {
     abandon();
     [[maybe_unused]] const Round* left = round.release();  // MPI may still write there
@@ -218,12 +221,12 @@ Result<std::vector<std::int64_t>> Communicator::gather_lengths(std::int64_t mine
 }
 
 Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
-    std::span<const std::byte> mine, const std::string& doing, const StartTrouble& trouble,
+    std::span<const std::byte> mine, const std::string& activity, const StartTrouble& trouble,
     const Clock& clock, Instant deadline) {
-  const Occasion occasion{doing, trouble, clock, deadline};
+  const Occasion occasion{activity, trouble, clock, deadline};
   const auto lengths = gather_lengths(narrow<std::int64_t>(mine.size()), occasion);
   if (!lengths.ok()) return lengths.status();
-  // Counts and offsets of MPI are ints: what all ranks together send in a round must fit one. Much
+  // Counts and offsets of MPI are ints, so that what all ranks send in a round must fit one. Much
   // less is as fast and needs less memory.
   constexpr std::int64_t kRoundBytes = std::int64_t{1} << 20;
   static_assert(kRoundBytes < std::numeric_limits<int>::max());
@@ -244,8 +247,8 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
 }
 
 Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
-  const std::int32_t spoken = roll_call_.move_to(handle_->communicator);
-  const std::string mine = std::to_string(spoken) + " " + host_identity();
+  const std::int32_t calls_sent = roll_call_.move_to(handle_->communicator);
+  const std::string mine = std::to_string(calls_sent) + " " + host_identity();
   const auto all = allgather_bytes(std::as_bytes(std::span(mine)), "telling where the ranks run",
                                    {}, clock, deadline);
   RONDE_RETURN_IF_ERROR(all.status());
@@ -260,8 +263,8 @@ Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
     std::getline(words, identities.emplace_back());
     names.push_back(identities.back().substr(0, identities.back().find(' ')));
   }
-  roll_call_.know_hosts(names);
-  roll_call_.hear_out(calls, clock, deadline);
+  roll_call_.set_hosts(names);
+  roll_call_.drain_first_communicator(calls, clock, deadline);
   for (std::size_t rank = 0; rank < identities.size(); ++rank) {
     if (identities[rank] == identities[narrow<std::size_t>(handle_->rank)]) {
       ranks_on_host_.push_back(narrow<int>(rank));
@@ -280,7 +283,7 @@ Status Communicator::close() {
   return {};
 }
 
-// Everything about the new communicator that needs no other rank.
+// Fills in what MPI knows of the new communicator without asking another rank.
 Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
   MPI_Comm_set_errhandler(handle.communicator, MPI_ERRORS_RETURN);
   int error = MPI_Comm_rank(handle.communicator, &handle.rank);
@@ -303,8 +306,8 @@ base::Mutex& mpi_lock() { return session().lock; }
 Result<bool> MpiSession::wanted() {
   auto started = mpi_running();
   if (!started.ok() || *started) return started;
-  // Set for every process by mpirun and prterun (Open MPI), by PMIx launchers and by PMI ones
-  // (MPICH, Intel MPI, srun).
+  // These are set for every process by mpirun and prterun (Open MPI), by PMIx launchers and by PMI
+  // ones (MPICH, Intel MPI, srun).
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
     if (std::getenv(variable) != nullptr) return true;
   }
@@ -331,7 +334,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunica
     if (!usable.ok()) return usable.status();
     source = *usable;
     roll_call.emplace(source, clock, deadline);
-    // Not MPI_Comm_dup: it would wait for ever for a rank that creates no engine.
+    // MPI_Comm_dup would wait for ever for a rank that creates no engine.
     const int error = MPI_Comm_idup(source, &handle->communicator, request.get());
     if (error != MPI_SUCCESS) return mpi_error(error, "duplicating the communicator");
   }

@@ -20,16 +20,18 @@
 
 namespace ronde::collectives {
 
-// The ranks of a job. Thread safety: used by one thread at a time (the engine's start and stop,
-// then the holder of the agent's role); every MPI call inside is made under the session's lock.
+// The ranks of a job, and the owner of the duplicate of their communicator.
+//
+// Thread safety: used by one thread at a time (the engine's start and stop, then the holder of the
+// agent's role); every MPI call inside is made under the session's lock.
 class MpiCommunicator {
  public:
   MpiCommunicator() = default;
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
-  // Makes no MPI call. Call close() or abandon() before: a process that exits with an open
-  // communicator does not finalise MPI, because its peers still wait for it (mpirun then ends
-  // them).
+  // The destructor makes no MPI call. Call close() or abandon() before: a process that exits with
+  // an open communicator does not finalise MPI, because its peers still wait for it (mpirun then
+  // ends them).
   virtual ~MpiCommunicator() = default;
 
   [[nodiscard]] virtual int rank() const = 0;
@@ -37,12 +39,12 @@ class MpiCommunicator {
   // The ranks that share this host's memory, this one included, ascending.
   [[nodiscard]] virtual std::vector<int> ranks_on_this_host() const = 0;
 
-  // Every rank's bytes, by rank; lengths may differ. For the start: it polls until the deadline. A
-  // rank that does not take part is an error that names it, after which this object is abandoned.
-  // `doing`: what the ranks do here, for that error. `trouble`: why this rank cannot go on; it is
-  // told even if some rank never takes part.
+  // Returns every rank's bytes, by rank; lengths may differ. It is for the start, and blocks until
+  // the deadline. If a rank does not take part, it fails with an error that names the rank, and
+  // abandons this object. `activity` is what the ranks do here, for that error. `trouble` is why
+  // this rank cannot start; it reaches the others even if some rank never takes part.
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(
-      std::span<const std::byte> mine, const std::string& doing, const StartTrouble& trouble,
+      std::span<const std::byte> mine, const std::string& activity, const StartTrouble& trouble,
       const base::Clock& clock, base::Instant deadline) = 0;
   base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
                                                                     const base::Clock& clock,
@@ -50,35 +52,36 @@ class MpiCommunicator {
     return allgather_bytes(mine, "exchanging bytes at start", {}, clock, deadline);
   }
 
-  // Whether any thread may use transports and close(), one at a time. Otherwise only the thread
-  // that opened this: the program has started MPI below MPI_THREAD_SERIALIZED.
+  // Tells whether any thread may use transports and close(), one at a time. Otherwise only the
+  // thread that opened this object may: the program has started MPI below MPI_THREAD_SERIALIZED.
   [[nodiscard]] virtual bool any_thread() const = 0;
-  // What it was started with: "MPI_THREAD_FUNNELED".
+  // The level that MPI was started with: "MPI_THREAD_FUNNELED".
   [[nodiscard]] virtual std::string thread_level() const = 0;
 
+  // Makes a transport between all ranks of the job. It may outlive this object.
   virtual std::unique_ptr<Transport> transport() = 0;
 
-  // After a failure: peers may be dead, so neither this object nor its transports ever call MPI
+  // Gives up after a failure: peers may be dead, so neither this object nor its transports call MPI
   // again, and MPI is not finalised at exit.
   virtual void abandon() = 0;
 
-  // The orderly end: frees the duplicate. Nothing may be outstanding. All ranks close (the engines
-  // agree on it first): the MPI standard calls this collective, and expects it not to wait.
+  // Frees the duplicate; nothing may be outstanding. All ranks close (the engines agree on it
+  // first): the MPI standard calls this collective, and expects it not to wait.
   virtual base::Status close() = 0;
 };
 
 // Thread safety: may be called from any thread.
 class MpiSession {
  public:
-  // Whether this process belongs to an MPI job: it was started by mpirun, srun or the like, or has
-  // initialised MPI by itself. Otherwise it is a job of one, which needs no MPI.
+  // Tells whether this process belongs to an MPI job: it was started by mpirun, srun or the like,
+  // or has initialised MPI by itself. Otherwise it is a job of one rank, which needs no MPI.
   static base::Result<bool> wanted();
 
-  // Duplicates a communicator; all of its ranks must take part before the deadline.
-  // communicator: nullptr is MPI_COMM_WORLD. One of another family, an inter-communicator and
-  // MPI_COMM_NULL are refused.
-  // Starts MPI if nobody has, in this thread; then MPI is finalised at exit. If that does not
-  // return before the deadline, the process ends: MPI cannot be interrupted (base/watchdog.h).
+  // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
+  // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL, an inter-communicator and a
+  // handle of another MPI are refused.
+  // If the program has not started MPI, this thread does, and MPI is finalised at exit. If MPI does
+  // not start before the deadline, the process ends, since MPI cannot be interrupted.
   static base::Result<std::unique_ptr<MpiCommunicator>> open(
       const ProgramCommunicator* communicator, const base::Clock& clock, base::Instant deadline);
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point-to-point messages over MPI: see transport/mpi/transport.h.
+// Point-to-point messages over MPI: requests in reused slots, one MPI_Testsome for all of them, and
+// the guard against messages to a rank that has died.
 #include "collectives/transport/mpi/transport.h"
 
 #include <utility>
@@ -28,14 +29,14 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int size() const override { return handle_->size; }
   [[nodiscard]] bool needs_polling() const override { return true; }
   [[nodiscard]] int outstanding() const override { return outstanding_; }
-  [[nodiscard]] bool writes_after_its_end() const override { return outstanding() > 0; }
+  [[nodiscard]] bool writes_after_destruction() const override { return outstanding() > 0; }
 
   Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
     return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
       const int error =
           MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
       if (error != MPI_SUCCESS || count > kSmallMessage) return error;
-      // It has left as a rule, and MPI knows: no need to look at all connections for it later.
+      // A small message has usually left by now. If MPI_Test sees that, look() need not.
       int ended = 0;
       return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
     });
@@ -52,8 +53,8 @@ class MpiTransport final : public Transport {
  private:
   enum class Kind : std::uint8_t { kSend, kReceive };
 
-  // One request in flight. Slots are used again, so that a message allocates nothing; the round
-  // tells an old Request of the same slot from the present one.
+  // One request in flight. Slots are used again, so that a message allocates nothing; the
+  // generation tells an old Request of the same slot from the present one.
   struct Slot {
     MPI_Request request = MPI_REQUEST_NULL;
     Kind kind = Kind::kSend;
@@ -61,16 +62,17 @@ class MpiTransport final : public Transport {
     int peer = 0;
     int tag = 0;
     int bytes = 0;
-    std::uint32_t round = 0;
-    std::uint64_t asked = 0;  // at which look at MPI test() was last called
-    bool ended = false;       // a look has seen its end
-    Status result;            // of a request that has ended
+    std::uint32_t generation = 0;
+    std::uint64_t tested_in = 0;  // the number of looks when test() was last called
+    bool ended = false;           // look() has seen the request end
+    Status result;                // valid once the request has ended
   };
 
   static constexpr unsigned kIndexBits = 32;
-  static constexpr int kSmallMessage = 32768;  // bytes: MPI gives it to the system unannounced
+  // Up to this many bytes MPI gives a message to the system without announcing it to the receiver.
+  static constexpr int kSmallMessage = 32768;
   // MPI looks at its connections at every eighth of its rounds, if not at each. Where messages
-  // follow each other closely, this costs so many system calls a message.
+  // follow each other closely, settle() costs so many system calls a message.
   static constexpr std::uint64_t kRoundsToSettle = 8;
 
   template <typename Start>
@@ -79,12 +81,13 @@ class MpiTransport final : public Transport {
   std::size_t take_slot();
   void free_slot(std::size_t index);
   [[nodiscard]] std::string describe(const Slot& slot) const;
-  // Looks at all requests at once.
+  // Has MPI look at all requests at once.
   Status look();
-  // Before a message: MPI has looked at its connections since the last one of that rank.
+  // Ensures, before a message, that MPI has looked at its connections since the last message of
+  // that rank.
   Status settle(int peer);
   void note_unsettled(const Slot& slot);
-  void forget_ended();
+  void drop_ended();
   [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
       RONDE_REQUIRES(mpi_lock());
 
@@ -93,14 +96,14 @@ class MpiTransport final : public Transport {
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
   std::uint64_t looks_ = 1;
-  std::uint64_t rounds_ = 1;  // of MPI: looks that found nothing, for which it works
-  // By rank: at which round the last message began that did not end at once; 0: settled.
+  std::uint64_t rounds_ = 1;  // looks that found nothing, in which MPI works on its connections
+  // By rank: the round in which the last message began that did not end at once, or 0.
   std::vector<std::uint64_t> unsettled_;
-  // What MPI is asked about in every look, by position: slots and their requests.
-  std::vector<std::size_t> asked_;
-  std::vector<MPI_Request> requests_;
-  // What it says.
-  std::vector<int> ended_;
+  // The slots and the requests that every look tests, by position.
+  std::vector<std::size_t> pending_slots_;
+  std::vector<MPI_Request> pending_requests_;
+  // The positions that ended in the last look, and their statuses.
+  std::vector<int> ended_positions_;
   std::vector<MPI_Status> statuses_;
 };
 
@@ -132,9 +135,9 @@ std::size_t MpiTransport::take_slot() {
 void MpiTransport::free_slot(std::size_t index) {
   slots_[index].used = false;
   slots_[index].ended = false;
-  slots_[index].asked = 0;
+  slots_[index].tested_in = 0;
   slots_[index].request = MPI_REQUEST_NULL;
-  ++slots_[index].round;
+  ++slots_[index].generation;
   free_.push_back(index);
 }
 
@@ -160,7 +163,7 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
       if (slot.request == MPI_REQUEST_NULL) {
         free_slot(index);
       } else {
-        ++outstanding_;  // nobody asks after it any more, and MPI may still read the memory
+        ++outstanding_;  // test() is never called for it, and MPI may still read the memory
       }
       return status;
     }
@@ -168,25 +171,25 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   slot.used = true;
   slot.ended = slot.request == MPI_REQUEST_NULL;
   if (!slot.ended) {
-    asked_.push_back(index);
-    requests_.push_back(slot.request);
+    pending_slots_.push_back(index);
+    pending_requests_.push_back(slot.request);
     note_unsettled(slot);
   }
   ++outstanding_;
-  return Request{slot.round} << kIndexBits | index;
+  return Request{slot.generation} << kIndexBits | index;
 }
 
-// Every look at MPI makes it poll its connections, which costs system calls. So whoever asks after
-// many requests in turn has MPI look once: only when the same request is asked after again.
+// Every look makes MPI poll its connections, which costs system calls. So test() has MPI look only
+// when the same request is tested again: a caller that tests many requests in turn causes one look.
 Result<bool> MpiTransport::test(Request request) {
   const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
   base::check(index < slots_.size() && slots_[index].used &&
-                  slots_[index].round == static_cast<std::uint32_t>(request >> kIndexBits),
+                  slots_[index].generation == static_cast<std::uint32_t>(request >> kIndexBits),
               "test() of a request that is in flight");
   if (handle_->abandoned.load(std::memory_order_acquire)) return handle_->usable();
   Slot& slot = slots_[index];
-  if (!slot.ended && slot.asked == looks_) RONDE_RETURN_IF_ERROR(look());
-  slot.asked = looks_;
+  if (!slot.ended && slot.tested_in == looks_) RONDE_RETURN_IF_ERROR(look());
+  slot.tested_in = looks_;
   if (!slot.ended) return false;
   const Status result = std::exchange(slot.result, Status());
   --outstanding_;
@@ -197,64 +200,65 @@ Result<bool> MpiTransport::test(Request request) {
 
 Status MpiTransport::look() {
   ++looks_;
-  ended_.resize(requests_.size());
-  statuses_.resize(requests_.size());
+  ended_positions_.resize(pending_requests_.size());
+  statuses_.resize(pending_requests_.size());
   const MutexLock lock(mpi_lock());
   int count = 0;
-  const int error = MPI_Testsome(base::narrow<int>(requests_.size()), requests_.data(), &count,
-                                 ended_.data(), statuses_.data());
+  const int error =
+      MPI_Testsome(base::narrow<int>(pending_requests_.size()), pending_requests_.data(), &count,
+                   ended_positions_.data(), statuses_.data());
   if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
     return mpi_error(error, "looking at messages");
   }
   for (int i = 0; i < count; ++i) {
-    const auto position = static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)]);
+    const auto position = static_cast<std::size_t>(ended_positions_[static_cast<std::size_t>(i)]);
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    Slot& slot = slots_[asked_[position]];
+    Slot& slot = slots_[pending_slots_[position]];
     slot.request = MPI_REQUEST_NULL;
-    requests_[position] = MPI_REQUEST_NULL;  // as MPI does
+    pending_requests_[position] = MPI_REQUEST_NULL;  // as MPI does
     slot.ended = true;
     slot.result = outcome(slot, error == MPI_SUCCESS ? MPI_SUCCESS : status.MPI_ERROR, status);
   }
   if (count > 0) {
-    forget_ended();
+    drop_ended();
   } else {
     ++rounds_;
   }
   return {};
 }
 
-// A connection of OpenMPI 4's btl/tcp whose other end has died while it is written to leaves an
-// event behind, of a descriptor that it has closed. The next message to that rank would open a
-// connection, get the same descriptor, and tie the list of its events to a ring, around which MPI
-// runs for ever. MPI's look at the connections takes the event away. (Another engine of the process
-// that writes to the same rank at that moment is not seen here.)
+// When the other end of a connection of OpenMPI 4's btl/tcp dies while MPI writes to it, MPI closes
+// the descriptor but leaves its event behind. The next message to that rank would open a
+// connection, get the same descriptor, and make the list of its events a ring, which MPI then
+// follows for ever. A look of MPI at its connections removes the event. (This does not cover
+// another engine of the process that writes to the same rank at that moment.)
 Status MpiTransport::settle(int peer) {
   std::uint64_t& since = unsettled_[base::narrow<std::size_t>(peer)];
   if (since == 0) return {};
-  while (!requests_.empty() && rounds_ - since < kRoundsToSettle) {
+  while (!pending_requests_.empty() && rounds_ - since < kRoundsToSettle) {
     RONDE_RETURN_IF_ERROR(look());
   }
-  // Without requests all have ended, and so has every write.
+  // Without pending requests every write has ended too.
   since = 0;
   return {};
 }
 
-// A receive of what has been announced answers the announcement.
+// Receives count as well where the message is announced first, since MPI then answers it.
 void MpiTransport::note_unsettled(const Slot& slot) {
   if (slot.kind == Kind::kReceive && slot.bytes <= kSmallMessage) return;
   unsettled_[base::narrow<std::size_t>(slot.peer)] = rounds_;
 }
 
-void MpiTransport::forget_ended() {
+void MpiTransport::drop_ended() {
   std::size_t kept = 0;
-  for (std::size_t position = 0; position < requests_.size(); ++position) {
-    if (requests_[position] == MPI_REQUEST_NULL) continue;
-    requests_[kept] = requests_[position];
-    asked_[kept] = asked_[position];
+  for (std::size_t position = 0; position < pending_requests_.size(); ++position) {
+    if (pending_requests_[position] == MPI_REQUEST_NULL) continue;
+    pending_requests_[kept] = pending_requests_[position];
+    pending_slots_[kept] = pending_slots_[position];
     ++kept;
   }
-  requests_.resize(kept);
-  asked_.resize(kept);
+  pending_requests_.resize(kept);
+  pending_slots_.resize(kept);
 }
 
 Status MpiTransport::outcome(const Slot& slot, int error, const MPI_Status& status) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See kernels.cuh.
+// The kernels, and the functions of the host that launch them; only nvcc reads this file.
 #include "examples/gpu/cuda/kernels.cuh"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ unsigned blocks_for(std::size_t count) {
   return static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMostBlocks));
 }
 
-// The elements of a thread: every so many from its own on.
+// A thread handles the element of this index and those a whole grid further on.
 __device__ std::size_t first() { return std::size_t{blockIdx.x} * kThreads + threadIdx.x; }
 __device__ std::size_t stride() { return std::size_t{gridDim.x} * kThreads; }
 
@@ -31,7 +31,7 @@ __global__ void add_to_rows_kernel(const float* row, float* matrix, std::size_t 
   for (std::size_t i = first(); i < count; i += stride()) matrix[i] += row[i % columns];
 }
 
-// A thread for each column: neighbours read what lies side by side.
+// Each thread sums a column: neighbouring threads read neighbouring elements.
 __global__ void sum_of_rows_kernel(const float* matrix, float* row, std::size_t rows,
                                    std::size_t columns) {
   for (std::size_t j = first(); j < columns; j += stride()) {
@@ -53,7 +53,8 @@ __global__ void relu_backward_kernel(const float* output, float* gradient, std::
   }
 }
 
-// One block, and sums in a fixed order: the same loss in every run. A thread for each row.
+// One block sums in a fixed order, so that the loss is the same in every run; each thread has a
+// row.
 __global__ void softmax_kernel(Softmax task) {
   __shared__ double losses[kThreads];
   __shared__ long long rights[kThreads];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of a multilayer perceptron beside its matrix products: see
-// bindings/trainer/device_math.h for what each does. Row-major; counts of 0 put nothing into the
-// stream.
+// The kernels of a multilayer perceptron beside its matrix products; each does what the function of
+// its name in bindings/trainer/device_math.h says. Row-major; counts of 0 launch nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +10,7 @@
 
 namespace ronde::examples::cuda {
 
-// As trainer::SoftmaxTask, whose header is no business of nvcc.
+// The fields of trainer::SoftmaxTask, whose header nvcc cannot compile.
 struct Softmax {
   const float* logits;
   const std::uint8_t* labels;

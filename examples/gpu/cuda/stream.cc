@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See stream.h.
+// The calls of CUDA behind a Stream, and the choice of a device by the rank on its host.
 #include "examples/gpu/cuda/stream.h"
 
 #include <charconv>
@@ -16,10 +16,10 @@ namespace ronde::examples::cuda {
 
 namespace {
 
-// Longer than a rank waits for another one before the engine gives up by itself.
+// This is longer than the engine waits for another rank before it fails the job.
 constexpr std::chrono::minutes kPatience{35};
 
-// This process's number on its host, as mpirun tells it; 0 without mpirun.
+// Returns this process's number on its host, which mpirun puts into the environment; 0 without it.
 int local_rank() {
   const char* const text = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
   const std::string_view digits = text == nullptr ? "" : text;
@@ -30,9 +30,9 @@ int local_rank() {
 
 }  // namespace
 
-void check(const char* doing, cudaError_t error) {
+void check(const char* action, cudaError_t error) {
   if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string("CUDA, ") + doing + ": " + cudaGetErrorString(error));
+  throw std::runtime_error(std::string("CUDA, ") + action + ": " + cudaGetErrorString(error));
 }
 
 Stream::Stream() {
@@ -63,9 +63,10 @@ void Stream::finish() const {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited > kPatience) {
       throw std::runtime_error(
-          "the GPU has not done its work in 35 minutes: see whether another rank stands still");
+          "the GPU has not finished its work in 35 minutes: check whether another rank has "
+          "stopped");
     }
-    // What is nearly over is watched; what takes long leaves the core to others.
+    // A short wait spins; a long one leaves the core to others.
     if (waited > std::chrono::milliseconds(1)) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }

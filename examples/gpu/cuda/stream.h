@@ -9,14 +9,14 @@
 
 namespace ronde::examples::cuda {
 
-// Throws std::runtime_error, in CUDA's words, if it is not cudaSuccess.
-void check(const char* doing, cudaError_t error);
+// Throws std::runtime_error with CUDA's text if `error` is not cudaSuccess.
+void check(const char* action, cudaError_t error);
 
 // Thread safety: belongs to one thread.
 class Stream {
  public:
-  // Makes a device this thread's current one: the ranks of a host take them in turns. Throws
-  // NoDevice where there is none.
+  // Makes a device this thread's current one: rank r of a host takes device r modulo their number.
+  // Throws NoDevice where there is none.
   Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -24,16 +24,16 @@ class Stream {
 
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] cudaStream_t get() const { return stream_; }
-  // "NVIDIA H200".
+  // Its name: "NVIDIA H200".
   [[nodiscard]] std::string name() const;
 
-  // Returns when all that was put into the stream is over; throws std::runtime_error when that
-  // takes longer than anything should, or failed.
+  // Waits until all that was put into the stream is over; throws std::runtime_error if it failed or
+  // takes 35 minutes.
   void finish() const;
 
   [[nodiscard]] static void* allocate(std::size_t bytes);
   static void release(void* memory) noexcept { (void)cudaFree(memory); }
-  // Pinned.
+  // Memory of the host that is pinned.
   [[nodiscard]] static void* allocate_host(std::size_t bytes);
   static void release_host(void* memory) noexcept { (void)cudaFreeHost(memory); }
 

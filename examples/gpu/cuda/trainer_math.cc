@@ -20,9 +20,9 @@ namespace {
 using trainer::Product;
 using trainer::TrainerError;
 
-void check(const char* doing, cublasStatus_t status) {
+void check(const char* action, cublasStatus_t status) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw TrainerError(std::string("cuBLAS, ") + doing + ": " + cublasGetStatusString(status));
+  throw TrainerError(std::string("cuBLAS, ") + action + ": " + cublasGetStatusString(status));
 }
 
 int blas_size(std::size_t value) {
@@ -55,7 +55,7 @@ class CudaMath final : public trainer::DeviceMath {
   void wait_for(Work& work) override { work.wait(stream_.get()); }
 
   [[nodiscard]] void* allocate(std::size_t bytes) override { return cuda::Stream::allocate(bytes); }
-  // Waits for the device by itself.
+  // cudaFree() waits for the device by itself.
   void release(void* memory) noexcept override { cuda::Stream::release(memory); }
   [[nodiscard]] void* allocate_staging(std::size_t bytes) override {
     return cuda::Stream::allocate_host(bytes);
@@ -126,7 +126,7 @@ class CudaMath final : public trainer::DeviceMath {
   }
 
  private:
-  // Of a kernel that cannot even be launched; one that fails is heard of when the stream is over.
+  // Reports a kernel that cannot be launched; one that fails later is reported by finish().
   static void launched() { cuda::check("launching a kernel", cudaGetLastError()); }
 
   cuda::Stream stream_;

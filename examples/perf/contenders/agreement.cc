@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See agreement.h.
+// The collectives by which ranks exchange an exit code or the text of an error.
 #include "examples/perf/contenders/agreement.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void on_rank_0(Engine& engine, const std::function<int()>& work) {
 
 void on_every_rank(Engine& engine, const std::function<void()>& work) {
   std::array<std::uint8_t, 1024> text{};
-  std::int32_t failed = engine.size();  // the first rank that did
+  std::int32_t failed = engine.size();  // the first rank whose work failed
   try {
     work();
   } catch (const std::exception& error) {

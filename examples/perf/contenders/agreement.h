@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that every rank learns of, so that one line is printed and all ranks end in good order.
+// Errors that are passed to every rank, so that one line is printed and all ranks end in order.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ inline constexpr int kWrong = 1;
 inline constexpr int kUsage = 2;
 inline constexpr int kWorse = 3;
 
-// An error that every rank knows of: rank 0 says it, and all end in good order.
+// An error that every rank has got: rank 0 prints it, and all ranks end in order.
 class EveryRanksError : public std::runtime_error {
  public:
   EveryRanksError(int code, const std::string& message)
@@ -25,12 +25,13 @@ class EveryRanksError : public std::runtime_error {
   int code_;
 };
 
-// Runs on rank 0 what only rank 0 does, and tells the others how it went: every rank throws
+// Runs `work` on rank 0 alone, and sends its outcome to the others: every rank throws
 // EveryRanksError for a code that is not 0 or an exception. Collective.
 void on_rank_0(Engine& engine, const std::function<int()>& work);
 
-// Runs what may fail on some ranks alone, such as taking memory: every rank throws EveryRanksError
-// with the message of the first rank that failed. Collective; the work itself is not.
+// Runs work that may fail on some ranks alone, such as allocating memory: every rank throws
+// EveryRanksError with the message of the first rank that failed. Collective; the work itself is
+// not.
 void on_every_rank(Engine& engine, const std::function<void()>& work);
 
 }  // namespace ronde::perf

@@ -8,7 +8,7 @@
 
 namespace ronde::perf {
 
-// Calls a function of the C ABI whose last argument is where it leaves its error. Throws Error.
+// Calls a function of the C ABI whose last argument receives the error. Throws Error.
 template <typename Function, typename... Arguments>
 void call(Function* function, Arguments... arguments) {
   ronde_error* error = nullptr;

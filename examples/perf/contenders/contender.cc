@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ronde and memcpy as contenders: see contender.h.
+// The contenders that every build has: Ronde, as one tensor or one by one, and memcpy.
 #include "examples/perf/contenders/contender.h"
 
 #include <utility>
@@ -27,7 +27,7 @@ ronde_request request_for(const Task& task, const char* name, const std::int64_t
 
 bool is_on_device(const Task& task) { return task.device->number() != RONDE_DEVICE_CPU; }
 
-// The result has memory of its own.
+// Whether the result has memory of its own.
 bool is_owned(const Case& shape) {
   return shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
 }
@@ -41,7 +41,7 @@ class RondeContender final : public Contender {
   [[nodiscard]] std::string name() const override { return name_; }
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    // The results of these two belong to the work: there is no place to be in.
+    // The results of these two operations belong to the work, so nothing can be in place.
     return is_owned(shape) && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
                                              : "";
   }
@@ -49,7 +49,7 @@ class RondeContender final : public Contender {
   void prepare(const Task& task) override {
     task_ = task;
     const Case& shape = task.shape;
-    // One name for one kind of call: later calls take the short way, as in a trainer's loop.
+    // Each kind of call keeps its name: later calls use the plan, as in a trainer's loop.
     tensor_ = "perf/" + std::string(name_of(shape.operation)) + "/" +
               std::string(shape.dtype->name) + "/" + std::string(shape.op->name) + "/" +
               std::to_string(shape.count);
@@ -87,11 +87,11 @@ class RondeContender final : public Contender {
     std::int32_t dimensions = 0;
     std::int32_t dtype = 0;
     call(ronde_work_output, std::as_const(work_), &data, &shape, &dimensions, &dtype);
-    // The memory is this work's alone, and --corrupt writes to it.
+    // No other code uses the memory of this work, so --corrupt may write to it.
     return const_cast<std::byte*>(static_cast<const std::byte*>(data));
   }
 
-  // On a device the work may not be over for the host yet, which its name has to be for the next.
+  // On a device the host may not have seen the end of the work, and the name is in use until then.
   void finish() override {
     if (is_on_device(task_)) call(ronde_work_wait, work_);
     ronde_work_release(work_);
@@ -198,7 +198,7 @@ class MemcpyContender final : public Contender {
  public:
   [[nodiscard]] std::string name() const override { return "memcpy"; }
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    // Only where a rank's input is what the size says.
+    // A copy is comparable where a rank's input has the size of the row.
     const bool comparable =
         shape.operation != Operation::kBarrier && shape.operation != Operation::kAllgather;
     return comparable ? "" : std::string(name_of(shape.operation));

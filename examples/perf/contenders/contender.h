@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever is measured: Ronde, or something that Ronde is compared with. All work on the same
-// memory.
+// What is measured: Ronde, or something that Ronde is compared with. All work on the same memory.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +21,14 @@ struct Place {
   std::size_t elements = 0;
 };
 
-// What to do with which memory.
+// One call: the operation and its memory.
 struct Task {
   Case shape;
   std::byte* input = nullptr;
   std::byte* output = nullptr;   // the input's place in it where shape.in_place
-  std::byte* scratch = nullptr;  // as large as the input, of no operation's concern
-  Device* device = nullptr;      // that all this is memory of
-  std::vector<Place> tensors;    // of a model, one by one; otherwise empty
+  std::byte* scratch = nullptr;  // as large as the input; no operation uses it
+  Device* device = nullptr;      // all of this is its memory
+  std::vector<Place> tensors;    // a model's, for one by one; otherwise empty
 };
 
 // Thread safety: belongs to one thread.
@@ -41,22 +40,22 @@ class Contender {
   virtual ~Contender() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
-  // What it would need for this and does not have, in a few words; empty: nothing.
+  // Names, in a few words, what it lacks for this case; empty: nothing.
   [[nodiscard]] virtual std::string lacks(const Case& shape) const = 0;
-  // True: the result is the rank's own input, nothing of the other ranks'.
+  // Whether the result is the rank's own input, without the other ranks'.
   [[nodiscard]] virtual bool copies() const { return false; }
   // Called once before run() is called any number of times.
   virtual void prepare(const Task& task) = 0;
-  // What is timed.
+  // Does the work that is timed.
   virtual void run() = 0;
   // The result of the last run.
   [[nodiscard]] virtual std::byte* result() = 0;
-  // After its result has been looked at.
+  // Is called after the result has been checked.
   virtual void finish() {}
 };
 
-// Ronde, from submit to the end of wait, by the blocking calls; with memory of a device, from
-// submit to where its stream goes on.
+// Ronde by its blocking calls, from submit to the end of wait; with memory of a device, from submit
+// until its stream may go on.
 [[nodiscard]] std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name);
 // Ronde with one tensor after the other, as gradients are submitted.
 [[nodiscard]] std::unique_ptr<Contender> make_ronde_one_by_one(Engine& engine);

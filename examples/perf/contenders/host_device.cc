@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory and the host's clock: see device.h.
+// Host memory and the host's clock as a device.
 #include <chrono>
 #include <cstring>
 #include <new>
@@ -10,7 +10,7 @@ namespace ronde::perf {
 
 namespace {
 
-// Plain, or on the board.
+// Plain memory, or memory on the board.
 class HostMemory final : public Memory {
  public:
   explicit HostMemory(std::size_t bytes)

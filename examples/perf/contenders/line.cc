@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line as a contender: see line.h.
+// The connections between the first ranks of hosts, and the transfer that is timed.
 #include "examples/perf/contenders/line.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ namespace ronde::perf {
 
 namespace {
 
-constexpr int kPatienceMs = 10'000;  // of a connection, or of a line on which nothing moves
+constexpr int kPatienceMs = 10'000;  // for a connection, or for a line on which nothing moves
 
 // Thread safety: belongs to one thread.
 class Socket {
@@ -53,7 +53,7 @@ class Socket {
   throw std::runtime_error("--against line: " + what + ": " + std::strerror(errno));
 }
 
-// What each rank tells the others: where the first rank of a host listens, the others nothing.
+// What each rank sends to the others: the first rank of a host its addresses, the others nothing.
 constexpr std::size_t kAddresses = 6;
 struct Contact {
   std::array<std::uint32_t, kAddresses> addresses{};  // IPv4, in network order
@@ -150,7 +150,7 @@ class LineContender final : public Contender {
       if (!sent && !received) await_line(to_send > 0, to_receive > 0);
     }
   }
-  // Nothing of what went over the line: the vector is as it was.
+  // Nothing that was transferred is stored: the vector is unchanged.
   [[nodiscard]] std::byte* result() override {
     std::memcpy(task_.scratch, task_.input, total_);
     return task_.scratch;
@@ -161,7 +161,7 @@ class LineContender final : public Contender {
 
   bool send_some(std::size_t& left) {
     if (left == 0) return false;
-    // The same bytes over and over where more travel than the vector has.
+    // The same bytes are sent again where more travel than the vector has.
     const std::size_t size = std::min({left, total_, kChunk});
     const ssize_t sent = ::send(to_next_.get(), task_.input, size, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) fail("sending");
@@ -186,7 +186,7 @@ class LineContender final : public Contender {
   }
 
   std::size_t hosts_;
-  Socket to_next_;  // of the first rank of a host
+  Socket to_next_;  // on the first rank of a host
   Socket from_previous_;
   Task task_;
   std::size_t total_ = 0;
@@ -211,7 +211,7 @@ std::unique_ptr<Contender> make_line(Engine& engine) {
   const std::vector<std::uint8_t> all =
       engine.allgather_blocking("ronde-perf/line", std::span<const std::uint8_t>(bytes));
   std::vector<Contact> firsts;
-  std::size_t here = 0;  // among them
+  std::size_t here = 0;  // this host's place among them
   for (int rank = 0; rank < engine.size(); ++rank) {
     Contact contact;
     std::memcpy(&contact, all.data() + static_cast<std::size_t>(rank) * sizeof(contact),

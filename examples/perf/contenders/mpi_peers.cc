@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's collectives as contenders: see mpi_peers.h.
+// MPI's collectives as contenders; the only file of this program that calls MPI.
 #include "examples/perf/contenders/mpi_peers.h"
 
 #include <mpi.h>
@@ -21,12 +21,12 @@ namespace {
 
 constexpr const char* kBest = "mpi-best";
 
-void check(int error, const char* doing) {
+void check(int error, const char* action) {
   if (error == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(error, text.data(), &length);
-  throw std::runtime_error(std::string(doing) + ": " + text.data());
+  throw std::runtime_error(std::string(action) + ": " + text.data());
 }
 
 MPI_Datatype type_of(const DType& dtype) {
@@ -90,7 +90,7 @@ class MpiContender final : public Contender {
     if (shape.output_elements() > INT_MAX || shape.input_elements() > INT_MAX) {
       return "vectors of more than " + std::to_string(INT_MAX) + " elements";
     }
-    // mpi-best is a better allreduce; the other operations of its communicator are as they come.
+    // mpi-best has a better allreduce; the other operations of its communicator are MPI's defaults.
     if (name_ == kBest && !reduced) return operation;
     if (shape.operation == Operation::kBarrier) return "";
     if (type_of(*shape.dtype) == MPI_DATATYPE_NULL) return std::string(shape.dtype->name);
@@ -98,7 +98,7 @@ class MpiContender final : public Contender {
     if (shape.operation == Operation::kBroadcast) {
       return shape.in_place ? "" : operation + " out of place";
     }
-    // A vector in place lies elsewhere for MPI than for Ronde.
+    // MPI expects a vector in place at another address than Ronde.
     const bool whole =
         shape.operation == Operation::kAllreduce || shape.operation == Operation::kModel;
     return whole || !shape.in_place ? "" : operation + " in place";
@@ -167,7 +167,7 @@ class Setting {
     MPI_T_cvar_handle_free(&handle_);
   }
 
-  // The value as MPI has it now: by name, where its values have names.
+  // Returns the value that MPI has now, by name where its values have names.
   [[nodiscard]] std::string in_words() const {
     int value = 0;
     check(MPI_T_cvar_read(handle_, &value), "reading a variable of MPI");
@@ -207,8 +207,8 @@ struct Best {
   std::string algorithm;  // in MPI's words
 };
 
-// A communicator takes its algorithms when it is made: this one gets the segmented ring, and the
-// variables are put back, so the one that comes with MPI stays as it comes.
+// A communicator takes its algorithms when it is made: this one gets the segmented ring, and then
+// the variables are restored, so that MPI_COMM_WORLD keeps its defaults.
 Best duplicate_with_segmented_ring() {
   constexpr int kSegmentedRing = 5;
   constexpr int kSegmentBytes = 256 << 10;
@@ -261,8 +261,7 @@ class Peers final : public MpiPeers {
 
 std::unique_ptr<MpiPeers> start_mpi_peers(const std::vector<std::string>& names) {
   const bool best = std::find(names.begin(), names.end(), kBest) != names.end();
-  // Without it the component does not read its variables at all. It is not overwritten: a user who
-  // has set it knows why.
+  // Without this the component does not read its variables. A user's own value is kept.
   if (best) setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "starting MPI");

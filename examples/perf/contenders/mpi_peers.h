@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's own collectives as contenders. Free of MPI's types: builds without MPI have it too
-// (no_mpi_peers.cc).
+// MPI's own collectives as contenders. This header has no types of MPI: builds without MPI use it
+// too (no_mpi_peers.cc).
 #pragma once
 
 #include <memory>
@@ -20,19 +20,20 @@ class MpiPeers {
   MpiPeers() = default;
   MpiPeers(const MpiPeers&) = delete;
   MpiPeers& operator=(const MpiPeers&) = delete;
-  // Does not end MPI: after a failure that would wait for ranks that are dead.
+  // This does not end MPI: after a failure that would wait for ranks that are dead.
   virtual ~MpiPeers() = default;
 
-  // "mpi" or "mpi-best".
+  // Makes the contender "mpi" or "mpi-best".
   [[nodiscard]] virtual std::unique_ptr<Contender> make(const std::string& name) = 0;
   [[nodiscard]] virtual std::string version() const = 0;
-  // What MPI says that mpi-best runs; empty without it.
+  // The algorithm that mpi-best runs, as MPI reports it; empty without mpi-best.
   [[nodiscard]] virtual std::string best() const = 0;
-  // The orderly end, after the engine's. Collective.
+  // Ends MPI in order, after the engine has closed. Collective.
   virtual void close() = 0;
 };
 
-// Starts MPI; before there is an engine. Throws UsageError where a contender cannot be had.
+// Starts MPI; call it before the engine opens. Throws UsageError where a contender is not
+// available.
 [[nodiscard]] std::unique_ptr<MpiPeers> start_mpi_peers(const std::vector<std::string>& names);
 
 }  // namespace ronde::perf

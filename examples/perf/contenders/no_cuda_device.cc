@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuda/device.cc, where the build has no CUDA.
+// Replaces cuda/device.cc in builds without CUDA.
 #include "examples/gpu/no_device.h"
 #include "examples/perf/contenders/device.h"
 #include "examples/perf/options/options.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds without MPI: see mpi_peers.h.
+// Replaces mpi_peers.cc in builds without MPI.
 #include "examples/perf/contenders/mpi_peers.h"
 #include "examples/perf/options/options.h"
 

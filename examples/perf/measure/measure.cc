@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop that takes the times: see measure.h.
+// The loop that takes the times, and the check of every result.
 #include "examples/perf/measure/measure.h"
 
 #include <algorithm>
@@ -57,7 +57,8 @@ std::vector<Sample> Measurement::measure(const Key& key, std::span<const Entry> 
   samples.reserve(entries.size() * options_.repetitions);
   for (std::uint64_t repetition = 0; repetition < options_.repetitions; ++repetition) {
     for (std::size_t turn = 0; turn < entries.size(); ++turn) {
-      // Somebody else begins each time: whoever comes after a certain other may profit from it.
+      // Each repetition begins with another contender: one may profit from the one that runs before
+      // it.
       const Entry& entry = entries[(turn + repetition) % entries.size()];
       watchdog_.begin(key.operation + key.model + " of " + std::to_string(key.bytes) +
                       " bytes by " + entry.contender->name());
@@ -80,7 +81,7 @@ Sample Measurement::take(const Key& key, const Entry& entry, std::uint64_t repet
   entry.contender->prepare(entry.task);
   std::uint64_t wrong = iterate(entry, warm_up_for(options_, key.bytes), times);
 
-  // An allreduce has taken as long as on the rank that was last to have its result.
+  // The time of an operation is that of the rank that got its result last.
   engine_.allreduce_blocking("perf/times/" + std::to_string(times.size()), std::span(times),
                              ronde::max);
   engine_.allreduce_blocking("perf/wrong", std::span(&wrong, 1), ronde::sum);
@@ -130,7 +131,8 @@ std::uint64_t Measurement::count_wrong(const Entry& entry, std::uint64_t iterati
   std::size_t position = 0;
   for (const Run& run : runs) {
     if (!task.tensors.empty() &&
-        !entry.contender->copies()) {  // of a model: only the tensors, not what lies between them
+        !entry.contender
+             ->copies()) {  // in a model only the tensors count, not what lies between them
       for (const Place& tensor : task.tensors) {
         wrong += pattern.count_wrong({run.table, run.first + tensor.first, tensor.elements},
                                      {result + tensor.first * size, tensor.elements * size});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes samples: all contenders in turns, in one program, on the same memory, so that a change of
-// the machine's mood meets all of them.
+// the machine's speed affects all of them.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +25,10 @@ namespace ronde::perf {
 // Two stretches of memory, touched by this rank: one that is written before every iteration, and
 // one for results beside it.
 //
-// Thread safety: that of the device.
+// Thread safety: as for the device.
 class Buffers {
  public:
-  // Throws std::runtime_error when there is not as much.
+  // Throws std::runtime_error when there is not enough memory.
   Buffers(Device& device, const Engine& engine, std::size_t bytes);
 
   [[nodiscard]] std::byte* first() const { return first_; }
@@ -42,7 +42,7 @@ class Buffers {
   std::byte* second_ = nullptr;
 };
 
-// One contender and what it has to do.
+// One contender and its task.
 struct Entry {
   Contender* contender = nullptr;
   Task task;
@@ -54,10 +54,8 @@ class Measurement {
  public:
   Measurement(Engine& engine, const Options& options, Watchdog& watchdog);
 
-  // --repetitions samples of each entry. The entries have one key.
+  // Takes --repetitions samples of each entry. The entries have one key.
   [[nodiscard]] std::vector<Sample> measure(const Key& key, std::span<const Entry> entries);
-
-  [[nodiscard]] bool shares_start_line() const { return start_line_.shared(); }
 
  private:
   Sample take(const Key& key, const Entry& entry, std::uint64_t repetition);
@@ -72,7 +70,7 @@ class Measurement {
   StartLine start_line_;
   const int rank_;
   std::uint64_t iteration_ =
-      0;  // of all samples, so that no two follow each other with one content
+      0;  // counts all iterations, so that no two in a row have the same values
   std::optional<double> last_round_trip_;
 };
 

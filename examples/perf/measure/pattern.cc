@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of values: see pattern.h.
+// How values are chosen, encoded and folded for each dtype and op.
 #include "examples/perf/measure/pattern.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace ronde::perf {
 
 namespace {
 
-constexpr std::uint64_t kStep = 1009;  // how far an iteration is from the one before
+constexpr std::uint64_t kStep = 1009;  // the offset from one iteration to the next
 
 // The finaliser of splitmix64: neighbouring inputs give unrelated outputs.
 std::uint64_t mix(std::uint64_t x) {
@@ -20,7 +20,7 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// The largest whole number up to which the dtype holds every one.
+// Returns the largest n for which the dtype holds all whole numbers up to n.
 std::uint64_t largest(const DType& dtype) {
   if (dtype.kind == Kind::kBool) return 1;
   if (dtype.size == 1) return 127;
@@ -36,8 +36,8 @@ std::uint64_t all_bits(const DType& dtype) {
 std::uint64_t value_of(const DType& dtype, const Op& op, std::uint64_t rank, std::uint64_t ranks,
                        std::uint64_t element) {
   const std::uint64_t random = mix(mix(rank) + element);
-  // Some ranks give something to each element, others for every element, and the rest what changes
-  // nothing: with many ranks the result of "or" would be all ones otherwise, whoever is left out.
+  // For each element some ranks contribute a value of their own and the rest a neutral one:
+  // otherwise, with many ranks, the result of "or" would be all ones even if a rank were left out.
   const std::uint64_t turn = (rank + element) % ranks;
   const std::uint64_t number = random % (largest(dtype) + 1);
   const std::uint64_t bits = dtype.kind == Kind::kBool ? random % 2 : random;
@@ -86,7 +86,7 @@ std::uint64_t combine(Reduction reduction, std::uint64_t a, std::uint64_t b) {
   return a;
 }
 
-// A number that is not negative as the bits of a 16-bit floating type, rounded to nearest even.
+// Encodes a non-negative number in a 16-bit floating type, rounded to nearest even.
 std::uint16_t encode16(double value, int exponent_bits) {
   if (value == 0.0) return 0;
   const int mantissa_bits = 15 - exponent_bits;
@@ -122,7 +122,7 @@ T get(const std::byte* from) {
   return value;
 }
 
-// Whole numbers: the low bytes, since integers wrap around.
+// Encodes whole numbers by their low bytes, since integers wrap around.
 void encode(const DType& dtype, std::uint64_t value, std::byte* to) {
   if (dtype.kind == Kind::kFloat) {
     const auto number = static_cast<double>(value);
@@ -138,7 +138,7 @@ void encode(const DType& dtype, std::uint64_t value, std::byte* to) {
   std::memcpy(to, &value, dtype.size);  // little-endian, as every machine that Ronde runs on
 }
 
-// The rule of the documentation: a factor rounded to the type of the sum, one multiplication.
+// Encodes an average as documented: one multiplication by a factor rounded to the type of the sum.
 void encode_average(const DType& dtype, std::uint64_t sum, int ranks, std::byte* to) {
   if (dtype.kind != Kind::kFloat) {
     encode(dtype, sum / static_cast<std::uint64_t>(ranks), to);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that are measured with, and the check of every result. Values are small whole numbers,
+// The input values, and the check of every result. Values are small whole numbers,
 // so sums are exact in every dtype and order. They repeat after a prime number of elements, so that
 // rewriting a buffer is a few long copies and checking a result a few long comparisons, and yet a
 // result that is displaced, or left over from the iteration before, does not match.
@@ -30,9 +30,9 @@ class Pattern {
 
   Pattern(const DType& dtype, const Op& op, int ranks);
 
-  // What rank shape.rank gives in an iteration.
+  // The input of rank shape.rank in an iteration.
   [[nodiscard]] Run input(const Case& shape, std::uint64_t iteration) const;
-  // What it must get, in runs that follow each other.
+  // The result that it must get, in runs that follow each other.
   [[nodiscard]] std::vector<Run> expected(const Case& shape, std::uint64_t iteration) const;
 
   [[nodiscard]] const DType& dtype() const { return *dtype_; }
@@ -40,7 +40,7 @@ class Pattern {
 
   // Writes a run. `memory` holds its elements exactly.
   void write(const Run& run, std::span<std::byte> memory) const;
-  // The number of elements that differ from the run.
+  // Counts the elements that differ from the run.
   [[nodiscard]] std::uint64_t count_wrong(const Run& run, std::span<const std::byte> memory) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See round_trip.h.
+// Two threads, pinned to two cores, that pass a counter back and forth.
 #include "examples/perf/measure/round_trip.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr int kTries = 15;
 constexpr int kTrips = 100;
 
-// The first and the last core of this process's affinity.
+// Returns the first and the last core of this process's affinity.
 std::vector<std::size_t> two_cores(const cpu_set_t& allowed) {
   std::vector<std::size_t> cores;
   for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
@@ -44,7 +44,7 @@ struct alignas(128) Ball {
 };
 
 void await(const Ball& ball, int value) {
-  // The partner may not be running yet, or not any more: leave it the core now and then.
+  // The partner may not be running: yield the core to it now and then.
   for (int looks = 1; ball.at.load(std::memory_order_acquire) != value; ++looks) {
     if (looks % 20'000 == 0) {
       sched_yield();

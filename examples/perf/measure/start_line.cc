@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrival counters in a page that all ranks map: see start_line.h.
+// How ranks share a page, and the counters in it by which they arrive and leave.
 #include "examples/perf/measure/start_line.h"
 
 #include <fcntl.h>
@@ -80,8 +80,8 @@ void StartLine::arrive(bool may_yield) {
   for (int other = 0; other < ranks_; ++other) {
     for (int looks = 0; lines_[other].arrivals.load(std::memory_order_acquire) < arrivals_;
          ++looks) {
-      // With fewer cores than ranks a pause only keeps the core from one that has yet to come, or
-      // to leave, while the clock of another runs already.
+      // With fewer cores than ranks a pause only keeps the core from a rank that has yet to arrive
+      // or to leave, while the clock of another is already running.
       if (may_yield && (oversubscribed_ || looks > kPauses)) {
         sched_yield();
       } else {
@@ -97,8 +97,8 @@ void StartLine::wait() {
     return;
   }
   arrive(true);
-  // A rank may have come out of sched_yield just now. All are awake: those who have a core of
-  // their own gather once more without a system call, and leave together.
+  // A rank may just have returned from sched_yield. Now all are awake: ranks with cores of their
+  // own gather once more without a system call, and leave together.
   if (!oversubscribed_) arrive(false);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks wait for each other before each iteration. A barrier that goes through a library
-// lets ranks off microseconds apart, and then the early ones measure how late the others are. On
-// one host the ranks share a page instead and leave it within a cache line's travel.
+// Where the ranks wait for each other before each iteration. A library's barrier releases ranks
+// microseconds apart, and then the early ones measure how late the others are. On one host the
+// ranks share a page instead and leave it within the time of a cache line's travel.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,8 @@ class StartLine {
   StartLine& operator=(const StartLine&) = delete;
   ~StartLine();
 
-  // Returns when every rank has come. The watchdog ends the process if one never does.
+  // Returns when every rank has arrived. The watchdog ends the process if one never does.
   void wait();
-
-  [[nodiscard]] bool shared() const { return lines_ != nullptr; }
 
  private:
   // Two cache lines apart: the processor fetches lines in pairs.
@@ -46,9 +44,9 @@ class StartLine {
   std::uint64_t arrivals_ = 0;
 };
 
-// Tells the processor that this is a wait.
+// Tells the processor that this thread spins.
 void relax();
-// The cores that this process may use.
+// Returns the number of cores that this process may use.
 [[nodiscard]] int usable_cores();
 
 }  // namespace ronde::perf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See statistics.h.
+// How samples are paired with Ronde's of the same repetition, and reduced to a summary.
 #include "examples/perf/measure/statistics.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace ronde::perf {
 
 namespace {
 
-// Of the same repetition of the same key.
+// Returns Ronde's sample of the same repetition and key.
 const Sample* ronde_beside(const std::vector<Sample>& samples, const Sample& sample) {
   for (const Sample& each : samples) {
     if (each.contender == kRonde && each.repetition == sample.repetition &&

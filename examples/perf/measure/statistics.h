@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From times to numbers, and from samples to a summary. Pure.
+// Turns times into numbers, and samples into a summary. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace ronde::perf {
 
-// Nearest rank: the smallest value that at least `share` of all values do not exceed. 0 for none.
+// By nearest rank: the smallest value that at least `share` of all values do not exceed. 0 for
+// none.
 [[nodiscard]] double percentile(std::vector<double> values, double share);
-// The mean of the middle two where their number is even.
+// The middle value, or the mean of the middle two where their number is even.
 [[nodiscard]] double median(std::vector<double> values);
 [[nodiscard]] double mean(const std::vector<double>& values);
 
-// What is measured, without who does it. Two rows of one key can be compared.
+// What is measured, without the contender. Two rows of one key can be compared.
 struct Key {
   std::string operation;
   std::string model;  // empty: none
@@ -75,7 +76,7 @@ void add_times(Sample& sample, const std::vector<double>& times, double bus_fact
 // One summary for each key and contender, in the order of their first samples.
 [[nodiscard]] std::vector<Summary> summarize(const std::vector<Sample>& samples);
 
-// Whether the machine's mood changed while this was measured: see --help.
+// Whether the machine's speed changed while this was measured, as --help explains.
 [[nodiscard]] bool unsteady(const Summary& summary);
 
 }  // namespace ronde::perf

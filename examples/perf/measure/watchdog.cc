@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See watchdog.h.
+// The thread of the watchdog, which sleeps while samples come and go.
 #include "examples/perf/measure/watchdog.h"
 
 #include <utility>
@@ -21,8 +21,8 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-// The thread sleeps to the deadline it knows and looks again then: beginning and ending a sample
-// wakes nobody, so the measurements have the cores to themselves.
+// The thread sleeps until the deadline it knows and then looks again: the begin and end of a sample
+// wake no thread, so the measurements have the cores to themselves.
 void Watchdog::begin(const std::string& what) {
   const std::lock_guard lock(mutex_);
   what_ = what;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The deadline of a sample. Some of what is measured cannot be interrupted (a collective of MPI, a
-// spinning rank), so when time is up the process says where it was and ends.
+// spinning rank), so when time is up the process prints where it was and ends.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace ronde::perf {
 // Thread safety: begin() and end() from one thread.
 class Watchdog {
  public:
-  // `expired` gets the text of the deadline that passed, on a thread of its own; it does not
-  // return.
+  // The watchdog calls `expired` on a thread of its own with the text of the deadline that passed;
+  // it does not return.
   Watchdog(std::chrono::duration<double> patience, std::function<void(const std::string&)> expired);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of flags, their parser, and the text of --help.
 #include "examples/perf/options/command_line.h"
 
 #include <algorithm>
@@ -32,12 +33,12 @@ constexpr std::array<Flag, 25> kFlags{{
     {"minbytes,b", "8", "smallest size; K, M and G are powers of 1,024"},
     {"maxbytes,e", "64M", "largest size"},
     {"stepfactor,f", "4", "each size is this many times the one before"},
-    {"stepbytes,i", "0", "... or, if not 0, this many bytes more"},
+    {"stepbytes,i", "0", "if not 0, each size is this many bytes larger than the one before"},
     {"iters,n", "0",
      "timed iterations of a sample; 0: by size, 1,000 up to 64K, 200 up to 1M, 20 up "
      "to 256M, then 5"},
     {"warmup_iters,w", "-1",
-     "iterations before them; -1: by size, 5 up to 1M, 2 up to 256M, then 1"},
+     "untimed iterations before them; -1: by size, 5 up to 1M, 2 up to 256M, then 1"},
     {"datatype,d", "float",
      "int8 uint8 int16 uint16 int32 uint32 int64 uint64 half bfloat16 float "
      "double bool, or all"},
@@ -54,7 +55,7 @@ constexpr std::array<Flag, 25> kFlags{{
      "stream)"},
     {"place", "both", "in (the result replaces the input), out, or both"},
     {"buffer", "0",
-     "1: everybody's memory is that of ronde::Buffer, in which an allreduce moves no bytes; 0: "
+     "1: all tensors lie in a ronde::Buffer, in which an allreduce moves no bytes; 0: "
      "plain"},
     {"against", "",
      "measure these in the same run too: mpi (as it comes), mpi-best (OpenMPI's "
@@ -113,7 +114,7 @@ po::options_description description() {
 using Values = std::map<std::string, std::string>;
 
 Values read(int argc, const char* const* argv, bool& help) {
-  // Whole names only: an abbreviation would change its meaning when a flag is added.
+  // Only whole names are allowed: an abbreviation would change its meaning when a flag is added.
   constexpr int kStyle =
       po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent |
       po::command_line_style::long_allow_next | po::command_line_style::allow_short |

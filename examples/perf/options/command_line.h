@@ -10,11 +10,11 @@
 
 namespace ronde::perf {
 
-// Throws UsageError.
+// Parses and checks all flags. Throws UsageError.
 [[nodiscard]] Options parse_options(int argc, const char* const* argv);
 [[nodiscard]] std::string help_text();
 
-// A whole number with an optional K, M or G (powers of 1,024).
+// Reads a whole number with an optional K, M or G (powers of 1,024).
 [[nodiscard]] std::size_t parse_bytes(const std::string& flag, const std::string& text);
 
 }  // namespace ronde::perf

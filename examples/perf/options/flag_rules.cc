@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See flag_rules.h.
+// The rules between flags, apart from the parser of each flag (command_line.cc).
 #include "examples/perf/options/flag_rules.h"
 
 #include <filesystem>
@@ -32,7 +32,7 @@ void check_files(const Options& options) {
   }
 }
 
-// What works on host memory alone.
+// Refuses what works on host memory alone.
 void check_device(const Options& options) {
   if (options.device == "cpu") return;
   for (const std::string& each : options.against) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that generate the lists of gradients: see models.h. Names and shapes are those of the
+// The rules that generate the lists of gradients. Names and shapes are those of the
 // models' published implementations, in the order in which they register their parameters.
 #include "examples/perf/options/models.h"
 
@@ -17,7 +17,7 @@ void add_pair(Gradients& list, const std::string& name, std::size_t weights, std
   list.push_back({name + ".bias", biases});
 }
 
-// A layer norm or batch norm.
+// Adds a layer norm or batch norm.
 void add_norm(Gradients& list, const std::string& name, std::size_t width) {
   add_pair(list, name, width, width);
 }

@@ -18,7 +18,8 @@ struct Gradient {
 [[nodiscard]] bool model_exists(std::string_view name);
 [[nodiscard]] std::string model_names();
 
-// In the order in which a backward pass produces them: the last layer first. The model exists.
+// Returns the gradients in the order in which a backward pass produces them, the last layer first.
+// The model must exist.
 [[nodiscard]] std::vector<Gradient> gradients_of(std::string_view model);
 
 }  // namespace ronde::perf

@@ -12,13 +12,13 @@
 
 namespace ronde::perf {
 
-// The program was started in a wrong way: exit code 2.
+// An error of the user's command line: exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Fewer have a range that says nothing about the noise, which --baseline has to know.
+// Fewer repetitions tell nothing about the noise, which --baseline has to know.
 inline constexpr std::uint64_t kBaselineRepetitions = 5;
 
 // More sizes than this in one run are a mistake in the flags.
@@ -54,10 +54,10 @@ struct Options {
   std::vector<std::string> command;  // as it was typed
 };
 
-// From the least to the most, each once.
+// Returns the sizes to measure, from the least to the most, each once.
 [[nodiscard]] std::vector<std::size_t> sizes_of(const Options& options);
 
-// Where the user gave no number: many iterations of what is short, few of what is long.
+// Returns the user's number, or else many iterations for small sizes and few for large ones.
 [[nodiscard]] std::uint64_t iterations_for(const Options& options, std::size_t bytes);
 [[nodiscard]] std::uint64_t warm_up_for(const Options& options, std::size_t bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured: operations, dtypes and reductions by the names that users of nccl-tests know,
-// and the numbers that the C ABI gives them.
+// Operations, dtypes and reductions: the names that users of nccl-tests know, and the numbers that
+// the C ABI gives them.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ enum class Operation {
 };
 
 [[nodiscard]] std::string_view name_of(Operation operation);
-// Not kModel: that one is asked for by --model.
+// Finds any but kModel, which --model chooses.
 [[nodiscard]] std::optional<Operation> operation_named(std::string_view name);
 [[nodiscard]] std::string operation_names();
 // Whether values are combined, so that a reduction has to be chosen.
@@ -38,11 +38,10 @@ struct DType {
   ronde_dtype code;
   Kind kind;
   std::size_t size;
-  int exponent_bits;  // of 16-bit floating types, which C++20 has no type for; otherwise 0
+  int exponent_bits;  // for 16-bit floating types, which C++20 lacks; otherwise 0
 };
 
 [[nodiscard]] const std::vector<DType>& all_dtypes();
-[[nodiscard]] const DType* dtype_named(std::string_view name);
 
 enum class Reduction { kSum, kProduct, kMin, kMax, kAverage, kBitAnd, kBitOr, kBitXor, kNone };
 
@@ -53,12 +52,11 @@ struct Op {
 };
 
 [[nodiscard]] const std::vector<Op>& all_ops();
-[[nodiscard]] const Op* op_named(std::string_view name);
 // The op of operations that only move values.
 [[nodiscard]] const Op& no_op();
 // bool has neither sums nor products, floating types have no bits to combine.
 [[nodiscard]] bool valid(const DType& dtype, const Op& op);
-// Of those, what a GPU can reduce: nothing bitwise, and neither bool nor 16-bit integers.
+// Whether a GPU can reduce it too: nothing bitwise, and neither bool nor 16-bit integers.
 [[nodiscard]] bool valid_on_gpu(const DType& dtype, const Op& op);
 
 // One thing to measure: the shape of a call. `count` is what nccl-tests prints: the elements of
@@ -73,13 +71,13 @@ struct Case {
   int rank = 0;
   int ranks = 1;
 
-  [[nodiscard]] std::size_t input_elements() const;   // that this rank gives
-  [[nodiscard]] std::size_t output_elements() const;  // that this rank gets
-  // The size that tables show: of the longer of input and output.
+  [[nodiscard]] std::size_t input_elements() const;   // the input of this rank
+  [[nodiscard]] std::size_t output_elements() const;  // the result of this rank
+  // The size that tables show: the longer of input and output.
   [[nodiscard]] std::size_t bytes() const;
 };
 
-// The case that fits `bytes` best: at least one element for each block.
+// Makes the case that fits `bytes` best, with at least one element for each block.
 [[nodiscard]] Case make_case(Operation operation, const DType& dtype, const Op& op,
                              std::size_t bytes, int root, int rank, int ranks);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See baseline.h.
+// How a file of --json is read, which runs may be compared, and the text of a ratio that fell.
 #include "examples/perf/report/baseline.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 namespace pt = boost::property_tree;
 
-// Where a file of --json has the conditions.
+// The places of the conditions in a file of --json.
 constexpr std::array<std::pair<const char*, const char*>, 7> kConditions{{{"machine", "ranks"},
                                                                           {"machine", "hosts"},
                                                                           {"machine", "cores"},
@@ -78,7 +78,7 @@ Baseline read_baseline(std::istream& in, const std::string& name) {
     Baseline baseline;
     for (const auto& [part, field] : kConditions) {
       baseline.conditions.emplace_back(
-          // Files from before there were devices do not name one.
+          // Older files name no device.
           field, tree.get<std::string>(std::string(part) + "." + field,
                                        std::string(field) == "device" ? "cpu" : "unknown"));
     }

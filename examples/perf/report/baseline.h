@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing with an earlier run: ratios to contenders of the same run, since times alone change
-// with the machine.
+// Compares with an earlier run: ratios to contenders of the same run, since times alone change with
+// the machine.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace ronde::perf {
 
-// What has to be the same before two runs can be compared: names and values as text.
+// The conditions that two comparable runs share: names and values as text.
 using Conditions = std::vector<std::pair<std::string, std::string>>;
 
 [[nodiscard]] Conditions conditions_of(const Options& options, const Machine& machine);
@@ -29,10 +29,10 @@ struct Baseline {
   std::vector<Summary> summaries;
 };
 
-// Throw UsageError that says what is wrong, and where.
+// Reads a file. Throws UsageError that names the file and what is wrong in it.
 [[nodiscard]] Baseline read_baseline(std::istream& in, const std::string& name);
 [[nodiscard]] Baseline read_baseline(const std::string& name);
-// Refuses what was measured under other conditions, or too rarely to tell noise from change.
+// Refuses a run that was measured under other conditions, or too rarely to tell noise from change.
 void require_alike(const Baseline& before, const Conditions& now, const std::string& name);
 
 struct Comparison {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See files.h.
+// How an output file is tried before the run and replaced after it.
 #include "examples/perf/report/files.h"
 
 #include <unistd.h>
@@ -21,7 +21,7 @@ OutputFile::OutputFile(std::string name) : name_(std::move(name)), place_(name_)
   std::error_code ignored;
   const fs::file_status status = fs::status(place_, ignored);
   if (fs::is_directory(status)) throw UsageError(name_ + " is a folder: name a file in it");
-  // A device or a pipe is written as it is: nothing may take its name.
+  // A device or a pipe is written directly: it must not be replaced.
   if (fs::exists(status) && !fs::is_regular_file(status)) return;
   if (fs::is_regular_file(status)) place_ = fs::canonical(place_);
   temporary_ = place_.string() + "." + std::to_string(::getpid()) + ".part";

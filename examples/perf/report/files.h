@@ -9,17 +9,17 @@
 
 namespace ronde::perf {
 
-// A file that is replaced as a whole or stays as it was: a run that is aborted must not destroy the
+// A file that is replaced as a whole or stays as it was: an aborted run must not destroy the
 // results of an earlier one.
 //
 // Thread safety: belongs to one thread.
 class OutputFile {
  public:
-  // Tries, before anything is measured, whether it can be written. No name: nothing is written. "-"
-  // is standard output. Throws UsageError.
+  // Tests, before anything is measured, whether the file can be written. Without a name nothing is
+  // written, and "-" is standard output. Throws UsageError.
   explicit OutputFile(std::string name);
 
-  // Throws std::runtime_error.
+  // Writes the file. Throws std::runtime_error.
   void write(const std::function<void(std::ostream&)>& content) const;
 
  private:

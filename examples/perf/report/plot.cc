@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws two panels with logarithmic axes: see plot.h.
+// Draws two panels with logarithmic axes; the SVG is written by hand, to need no library.
 #include "examples/perf/report/plot.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::string number(double value) {
   return text.data();
 }
 
-// At most as many digits as it takes: 0.5, 20, 1000.
+// Writes a number with no more digits than needed: 0.5, 20, 1000.
 std::string plain(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%g", value);
@@ -121,7 +121,7 @@ Axis size_axis(const std::vector<const Summary*>& rows) {
   return {least / 1.3, most * 1.3, kPanelWidth};
 }
 
-// Powers of two that are labelled: eight of them at most.
+// Labels powers of two, eight at most.
 void write_size_axis(std::string& svg, const Axis& axis) {
   const int first = static_cast<int>(std::ceil(std::log2(axis.least)));
   const int last = static_cast<int>(std::floor(std::log2(axis.most)));
@@ -167,7 +167,8 @@ void write_value_axis(std::string& svg, const Axis& axis, std::string_view unit)
              unit);
 }
 
-// The line through the medians, a dot for each, and a bar from the best repetition to the worst.
+// Draws a line through the medians, a dot for each, and a bar from the best repetition to the
+// worst.
 void write_curve(std::string& svg, const std::vector<const Summary*>& rows, const Style& style,
                  const Axis& sizes, const Axis& values,
                  const std::function<double(const Summary&, double)>& value) {
@@ -196,7 +197,7 @@ struct Panel {
   double left;
   std::string_view title;
   std::string_view unit;
-  std::function<double(const Summary&, double)> value;  // of a time in microseconds
+  std::function<double(const Summary&, double)> value;  // from a time in microseconds
 };
 
 void write_panel(std::string& svg, const Panel& panel, const std::vector<const Summary*>& rows) {
@@ -239,7 +240,7 @@ void write_legend(std::string& svg, const std::vector<const Summary*>& rows) {
   }
 }
 
-// Of one picture: the rows of the first key, sizes aside.
+// Returns the rows of one picture: those of the first key, of all sizes.
 std::vector<const Summary*> rows_of_picture(std::span<const Summary> summaries) {
   std::vector<const Summary*> rows;
   bool in_place = false;

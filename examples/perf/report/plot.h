@@ -9,8 +9,8 @@
 
 namespace ronde::perf {
 
-// Of the first operation, dtype and op among the summaries; in place if that was measured.
-// `machine` stands below the picture.
+// Draws the first operation, dtype and op among the summaries, in place if that was measured.
+// `machine` is written below the picture.
 [[nodiscard]] std::string plot(std::span<const Summary> summaries, const std::string& machine);
 
 }  // namespace ronde::perf

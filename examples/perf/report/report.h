@@ -15,22 +15,22 @@ namespace ronde::perf {
 
 struct Machine {
   std::string cpu;
-  int cores = 0;  // that a rank may use
+  int cores = 0;  // the cores that a rank may use
   int ranks = 1;
   int hosts = 1;
   std::string ronde;
-  std::string mpi;       // empty: not in use by this program
-  std::string mpi_best;  // what MPI says that mpi-best runs; empty: not in use
+  std::string mpi;       // empty: this program does not use MPI
+  std::string mpi_best;  // the algorithm that mpi-best runs; empty: not in use
   std::string algorithm;
   std::string device;  // empty: host memory
   std::string date;
 };
 
-// "Intel Xeon, 2 cores, 2 ranks on 1 host, ..."
+// Describes the machine: "Intel Xeon, 2 cores, 2 ranks on 1 host, ..."
 [[nodiscard]] std::string in_words(const Machine& machine);
 
 void write_table_head(std::ostream& out, const Options& options, const Machine& machine);
-// The rows of one size, dtype and op: one for each contender, with both places side by side.
+// Writes the rows of one size, dtype and op: one for each contender, with both places side by side.
 void write_table_rows(std::ostream& out, const Options& options,
                       std::span<const Summary> summaries);
 void write_model(std::ostream& out, std::span<const Summary> summaries);
@@ -40,7 +40,7 @@ void write_json(std::ostream& out, const Options& options, const Machine& machin
                 std::span<const Sample> samples, std::span<const Summary> summaries);
 void write_csv(std::ostream& out, std::span<const Summary> summaries);
 
-// Text as JSON writes it, with its quotes.
+// Returns text as JSON writes it, with its quotes.
 [[nodiscard]] std::string quoted(const std::string& text);
 
 }  // namespace ronde::perf

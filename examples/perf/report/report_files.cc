@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON and CSV: see report.h. What the fields mean is in --help.
+// The results as JSON and CSV; --help explains the fields.
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -10,7 +10,7 @@ namespace ronde::perf {
 
 namespace {
 
-// Enough digits to compare, few enough to read.
+// Writes a number with enough digits to compare, and few enough to read.
 std::string number(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table: nccl-tests' columns, and percentiles and ratios beside them. See report.h.
+// The table: nccl-tests' columns, and percentiles and ratios beside them.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -19,7 +19,7 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
-// As many digits as say something, never more than 8 characters.
+// Writes a time with its significant digits, in 8 characters at most.
 std::string time_text(double us) {
   if (us < 100) return print("%.2f", us);
   return us < 10'000 ? print("%.1f", us) : print("%.0f", us);

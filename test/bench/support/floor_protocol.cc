@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows, pieces and two counters: see floor_protocol.h.
+// The floor moves bytes as an allreduce does, in windows and pieces; two counters of each rank
+// order what the ranks do.
 #include "test/bench/support/floor_protocol.h"
 
 #include <algorithm>
@@ -23,13 +24,13 @@ constexpr std::array<std::int64_t, 3> kPieces{32 << 10, 128 << 10, 256 << 10};
 // Up to here one window in which everybody sums everything is as good.
 constexpr std::int64_t kSmall = 12 << 10;
 
-// Of one rank; two cache lines apart from the others.
+// Each rank has one, two cache lines apart from the others.
 struct alignas(128) Counters {
   std::atomic<std::uint64_t> filled;
   alignas(128) std::atomic<std::uint64_t> summed;
 };
 
-// Pauses before a rank takes it that something else has the core of the one it waits for.
+// After so many pauses a rank assumes that something else has the core of the one it waits for.
 constexpr int kPatience = 20'000;
 
 struct Range {

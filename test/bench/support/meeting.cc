@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrival counters in shared memory: see meeting.h.
+// Ranks meet by counters of arrivals, which lie in shared memory.
 #include "test/bench/support/meeting.h"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags by Boost.Program_options: see options.h.
+// Boost.Program_options reads the flags; sizes take a suffix, as in 64K.
 #include "test/bench/support/options.h"
 
 #include <boost/program_options.hpp>

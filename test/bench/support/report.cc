@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table and JSON: see report.h.
+// People read the table, and rows.py reads the JSON.
 #include "test/bench/support/report.h"
 
 #include <algorithm>

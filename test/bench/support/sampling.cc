@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewriting, timing and checking: see sampling.h.
+// Every iteration rewrites its buffers before it is timed and checks its results afterwards.
 #include "test/bench/support/sampling.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ class Buffers {
         buffer[i] = contribution(i, rank, iteration * calls_ + call);
     }
   }
-  // Of the results of an iteration. Every result is looked at, so that every contender finds in the
-  // caches what a program would that uses its results.
+  // Counts the wrong results of an iteration. It looks at every result, so that every contender
+  // finds in the caches what a program would that uses its results.
   [[nodiscard]] std::uint64_t count_wrong(const Contender& contender, int rank, int ranks,
                                           std::int64_t iteration) const {
     std::uint64_t wrong = 0;

@@ -70,7 +70,7 @@ TEST_F(CudaFailure, StagesWhenTheRanksHaveDifferentNccls) {
 TEST_F(CudaFailure, StagesWhenACommunicatorDoesNotStartInTime) {
   set_environment("RONDE_START_TIMEOUT_SECONDS", "0.3");
   fakes().set("start_never", 1);
-  expect_staged("other ranks have not come in time");
+  expect_staged("the other ranks did not join in time");
   EXPECT_EQ(fakes().get("aborted"), 2);
 }
 
@@ -247,7 +247,8 @@ TEST_F(CudaFailure, MemoryThatDoesNotComeIsGivenUp) {
     Text text{};
     EXPECT_EQ(rank.plugin().allocate(rank.engine(), 77, &memory, &device, text.data(), text.size()),
               RONDE_PLUGIN_FAILED);
-    EXPECT_THAT(text.data(), HasSubstr("77 bytes on device 0 (it has not come in time)"));
+    EXPECT_THAT(text.data(),
+                HasSubstr("77 bytes on device 0 (the device did not provide it in time)"));
   });
   EXPECT_EQ(fakes().get("results"), 0);
 }

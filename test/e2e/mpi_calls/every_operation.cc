@@ -35,7 +35,7 @@ class Operations {
   }
 
  private:
-  // Of rank + 1 over the ranks.
+  // The sum of rank + 1 over the ranks.
   [[nodiscard]] float sum() const { return static_cast<float>(size_ * (size_ + 1) / 2); }
   [[nodiscard]] std::vector<float> mine(std::size_t elements) const {
     return std::vector<float>(elements, static_cast<float>(rank_ + 1));

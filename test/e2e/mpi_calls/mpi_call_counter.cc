@@ -47,7 +47,7 @@ namespace {
 enum Function : std::size_t { COUNTED_MPI_FUNCTIONS(RONDE_ENUMERATOR) kFunctions };
 #undef RONDE_ENUMERATOR
 
-// MPI's functions have no place for state of ours.
+// The counts are global, because MPI's functions have no argument for them.
 std::atomic<std::uint64_t>& calls_of(std::size_t function) {
   static std::array<std::atomic<std::uint64_t>, kFunctions> counts{};
   return counts[function];

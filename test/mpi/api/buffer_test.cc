@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ronde::Buffer through libronde.so, between processes: in place, mixed with other memory, reused,
-// and beyond the engine's end.
+// and after the engine is closed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -99,7 +99,8 @@ TEST(MpiEngine, ADisagreementIsAnErrorEverywhereAndTheEngineLivesOn) {
       EXPECT_EQ(error.status(), RONDE_MISMATCH);
       const std::string text = error.what();
       EXPECT_NE(text.find("'fc1/weight'"), std::string::npos) << text;
-      EXPECT_NE(text.find("rank 0 said allreduce(average, f32, [8])"), std::string::npos) << text;
+      EXPECT_NE(text.find("rank 0 submitted allreduce(average, f32, [8])"), std::string::npos)
+          << text;
       EXPECT_NE(text.find("engine_test.cc:"), std::string::npos) << text;
     }
   }
@@ -136,7 +137,7 @@ TEST(MpiEngine, GradientAverager) {
   ronde::Engine engine;
   std::vector<float> weight(300);
   std::vector<float> bias(3);
-  // Held back until wait(), and started at once.
+  // One work starts in wait(), the other at once.
   for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
     ronde::GradientAverager averager(engine, ronde::average, {}, bucket);
     const auto weight_id = averager.add("weight", std::span(weight));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ronde inside a program that has started MPI itself, over its world and over a communicator of its
-// own making.
+// Ronde inside a program that has started MPI itself, over its world and over a communicator that
+// it made.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

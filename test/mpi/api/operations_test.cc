@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation on every dtype through libronde.so, between processes, against a serial oracle,
-// by the algorithm of the machine's choice and by the ring.
+// by the algorithm that Ronde chooses and by the ring.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small numbers of every dtype, as bytes and back, and what operations on all ranks make of them:
-// the oracle of operations_test.cc, which knows of Ronde its dtypes and operations alone.
+// Small numbers of every dtype, as bytes and back, and the results of operations on all ranks: the
+// oracle of operations_test.cc, which knows only Ronde's dtypes and operations.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -23,6 +23,6 @@ esac
   -o "$work/libplugin.so"
 said=$(RONDE_PLUGIN_PATH="$work/libplugin.so" "$work/job_of_one" 2>&1)
 case $said in
-  *"the plug-in 'outsider' stays out: nobody has built the device yet"*) ;;
+  *"the plug-in 'outsider' is not used: nobody has built the device yet"*) ;;
   *) echo "the job with a plug-in of its own said: $said"; exit 1 ;;
 esac

@@ -27,7 +27,7 @@ namespace ronde::collectives {
   return JobShape::of_leaders(leaders).value();
 }
 
-// "0022", to name a test by.
+// Returns a text like "0022", for the name of a test.
 [[nodiscard]] inline std::string name_of_leaders(const std::vector<std::int32_t>& leaders) {
   std::string name;
   for (const std::int32_t leader : leaders) name += std::to_string(leader);
@@ -74,7 +74,8 @@ class JobOfHosts {
             .slots = *slots_[rank],
             .across = across_[rank].get(),
             .workspace = ranks_.workspace(static_cast<int>(rank)),
-            .segment = base::Bytes(256)};
+            .segment = base::Bytes(256),
+            .block = default_block(shape_)};
   }
 
  private:
@@ -96,7 +97,7 @@ class JobOfHosts {
   std::vector<std::unique_ptr<GroupTransport>> across_;  // by rank
 };
 
-// All ranks of a host have used the same windows, or the next collective would go wrong.
+// Expects that all ranks of a host have used the same windows, which the next collective needs.
 inline void expect_same_windows(JobOfHosts& job) {
   for (std::int32_t rank = 0; rank < job.shape().ranks(); ++rank) {
     const std::int32_t leader = job.shape().leader_of(job.shape().host_of(rank));
@@ -105,8 +106,8 @@ inline void expect_same_windows(JobOfHosts& job) {
   }
 }
 
-// A rank on its way through collectives, each begun as soon as the one before is over here: so
-// ranks are in different ones.
+// A rank that runs collectives back to back, each begun as soon as the one before has finished on
+// this rank: so ranks are in different ones.
 //
 // Thread safety: one thread at a time.
 class BackToBack : public Collective {
@@ -124,14 +125,14 @@ class BackToBack : public Collective {
   }
 
  protected:
-  // The first tag of the collective of that number: those that follow each other differ.
+  // The first tag of a collective, by its number: those that follow each other differ.
   [[nodiscard]] static int tag(std::size_t index) {
     return static_cast<int>(index % 8) * kTagsPerCollective;
   }
 
  private:
   virtual std::unique_ptr<Collective> begin(std::size_t index) = 0;
-  // Its result.
+  // Checks the result of a collective.
   virtual void check(std::size_t index) = 0;
 
   const std::size_t count_;

@@ -38,7 +38,7 @@ class WatchedTransport final : public Transport {
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] int most_outstanding() const { return most_outstanding_; }
 
-  // No request may point here, until the job has run: after that the memory may be anybody's.
+  // No request may point here until the job has run; after that the memory may be used again.
   void keep_out_of(std::span<const std::byte> users) { users_.push_back(users); }
   void forget_users() { users_.clear(); }
 
@@ -95,7 +95,7 @@ class WatchedTransport final : public Transport {
   std::vector<std::span<const std::byte>> users_;
 };
 
-// How one rank's collective ended.
+// The result of one rank's collective.
 struct Outcome {
   bool done = false;
   base::Status status;
@@ -120,7 +120,7 @@ class JobOfRanks {
   WatchedTransport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Workspace& workspace(int rank) { return *workspaces_[static_cast<std::size_t>(rank)]; }
 
-  // Steps all ranks until each is done, has failed, or nothing happens any more. In turn, or with a
+  // Steps all ranks until each is done, has failed, or nothing happens any more: in turn, or with a
   // seed in a random order, some ranks more often than others.
   std::vector<Outcome> run(std::vector<std::unique_ptr<Collective>>& collectives,
                            std::uint64_t seed = 0) {
@@ -146,7 +146,7 @@ class JobOfRanks {
     return outcomes;
   }
 
-  // Runs to the end and expects that every rank succeeds and leaves nothing behind.
+  // Runs the collectives and expects that every rank succeeds and that no request is left.
   void expect_done(std::vector<std::unique_ptr<Collective>>& collectives, std::uint64_t seed = 0) {
     const std::vector<Outcome> outcomes = run(collectives, seed);
     for (int rank = 0; rank < size(); ++rank) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a ring is to compute, serially and as plainly as possible: the order rule of rule_oracle.h
-// for one element of a known chunk, with 16-bit compression; and numbers to try it with.
+// The results of a ring, computed serially and as plainly as possible: the order rule of
+// rule_oracle.h for one element of a known chunk, with 16-bit compression; and numbers to test
+// with.
 #pragma once
 
 #include <cmath>
@@ -14,7 +15,7 @@
 
 namespace ronde::collectives::oracle {
 
-// Element `index` of a tensor, which belongs to `chunk`; inputs[r] is rank r's.
+// Reduces element `index` of a tensor, which belongs to `chunk`; inputs[r] is rank r's.
 inline std::uint64_t ring_element(const Reduction& what, const std::vector<Bytes>& inputs,
                                   std::int64_t index, std::int64_t chunk) {
   const auto ranks = static_cast<std::int64_t>(inputs.size());
@@ -33,7 +34,7 @@ inline std::uint64_t ring_element(const Reduction& what, const std::vector<Bytes
   return wire == what.dtype ? sum : encode(what.dtype, decode(wire, sum));
 }
 
-// A block that belongs to one rank as a whole.
+// Reduces a block that belongs to one rank as a whole.
 inline Bytes ring_block(const Reduction& what, const std::vector<Bytes>& inputs,
                         std::int64_t chunk) {
   Bytes result(inputs[0].size());
@@ -44,8 +45,8 @@ inline Bytes ring_block(const Reduction& what, const std::vector<Bytes>& inputs,
   return result;
 }
 
-// A tensor, of which line l of L belongs to chunk floor(l * ranks / L): lines of the user's bytes,
-// whatever travels.
+// Reduces a tensor, of which line l of L belongs to chunk floor(l * ranks / L): lines of the user's
+// bytes, whatever travels.
 inline Bytes ring_tensor(const Reduction& what, const std::vector<Bytes>& inputs) {
   Bytes result(inputs[0].size());
   const auto bytes = static_cast<std::int64_t>(result.size());

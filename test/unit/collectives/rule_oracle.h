@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order rule once more, serially and as plainly as possible, sharing no code with what it
-// checks: elements are bit patterns, f32 arithmetic is done in f64 and rounded (exact for one
+// The order rule written a second time, serially and as plainly as possible, without code of what
+// it checks: elements are bit patterns, f32 arithmetic is done in f64 and rounded (exact for one
 // operation on f32 numbers), 16-bit types are rounded by scaling to a whole number.
 #pragma once
 
@@ -33,7 +33,7 @@ inline void store(DType dtype, std::byte* to, std::int64_t index, std::uint64_t 
   std::memcpy(to + index * size, &bits, static_cast<std::size_t>(size));
 }
 
-// A binary format with the sign in front: its value, by the definition.
+// Decodes a binary format with the sign in front, by its definition.
 inline double decode_small(std::uint64_t bits, int exponent_bits, int mantissa_bits) {
   const std::uint64_t mantissa = bits & ((1ULL << mantissa_bits) - 1);
   const auto exponent = static_cast<int>((bits >> mantissa_bits) & ((1ULL << exponent_bits) - 1));
@@ -57,7 +57,7 @@ inline std::uint64_t encode_small(double value, int exponent_bits, int mantissa_
   if (std::isinf(magnitude)) return sign | infinity;
   if (magnitude == 0) return sign;
   const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  // In units of the last place; nearbyint rounds ties to even.
+  // The number is in units of the last place; nearbyint rounds ties to even.
   const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
   // A subnormal has exponent field 0, which is the smallest normal's place without the leading one.
   const auto field = static_cast<std::uint64_t>(exponent + bias - 1);
@@ -91,7 +91,7 @@ inline std::uint64_t encode(DType dtype, double value) {
   }
 }
 
-// To the type of the sum.
+// Rounds to the type of the sum.
 inline double to_sum(DType dtype, double value) {
   return dtype == DType::kF64 ? value : static_cast<double>(static_cast<float>(value));
 }
@@ -111,7 +111,7 @@ inline double apply(ReduceOp op, double a, double b) {
   }
 }
 
-// One element of a floating-point type; contributions in the order in which they are reduced.
+// Reduces one element of a floating-point type; contributions are in the order of the reduction.
 inline std::uint64_t reduce_floating(const Reduction& what,
                                      const std::vector<std::uint64_t>& contributions) {
   const DType dtype = what.dtype;
@@ -201,8 +201,8 @@ inline std::uint64_t reduce_element(const Reduction& what,
   return reduce_integer(what, contributions);
 }
 
-// One element of a job on one host: the contributions are in rank order, and nothing is rounded to
-// the dtype but the result.
+// Reduces one element of a job on one host: the contributions are in rank order, and only the
+// result is rounded to the dtype.
 inline std::uint64_t reduce_element_of_host(const Reduction& what,
                                             const std::vector<std::uint64_t>& contributions) {
   if (!base::is_floating(what.dtype)) return reduce_element(what, contributions);
@@ -221,7 +221,7 @@ inline std::uint64_t reduce_element_of_host(const Reduction& what,
   return encode(dtype, to_sum(dtype, sum * factor));
 }
 
-// The allreduce of one tensor on one host, of which inputs[r] is rank r's.
+// Allreduces one tensor on one host; inputs[r] is rank r's.
 inline Bytes allreduce_of_host(const Reduction& what, const std::vector<Bytes>& inputs) {
   const auto elements = static_cast<std::int64_t>(inputs[0].size()) / base::size_of(what.dtype);
   Bytes result(inputs[0].size());
@@ -235,7 +235,7 @@ inline Bytes allreduce_of_host(const Reduction& what, const std::vector<Bytes>& 
   return result;
 }
 
-// The allreduce of one tensor by a ring of ranks, of which inputs[r] is rank r's.
+// Allreduces one tensor by a ring of ranks; inputs[r] is rank r's.
 inline Bytes allreduce(const Reduction& what, const std::vector<Bytes>& inputs) {
   const auto ranks = static_cast<std::int64_t>(inputs.size());
   const auto bytes = static_cast<std::int64_t>(inputs[0].size());
@@ -254,13 +254,13 @@ inline Bytes allreduce(const Reduction& what, const std::vector<Bytes>& inputs) 
   return result;
 }
 
-// Equal bits; of a NaN only that it is one.
+// Tells whether the bits are equal; any two NaNs count as equal.
 inline bool same(DType dtype, std::uint64_t a, std::uint64_t b) {
   if (a == b) return true;
   return base::is_floating(dtype) && std::isnan(decode(dtype, a)) && std::isnan(decode(dtype, b));
 }
 
-// The first element that differs; -1 when none does.
+// Returns the first element that differs, or -1 when none does.
 inline std::int64_t first_difference(DType dtype, const Bytes& a, const Bytes& b) {
   if (a.size() != b.size()) return 0;
   const std::int64_t elements = static_cast<std::int64_t>(a.size()) / base::size_of(dtype);

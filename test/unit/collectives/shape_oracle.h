@@ -16,7 +16,8 @@ namespace ronde::collectives::oracle {
 
 using Hosts = std::vector<std::vector<int>>;  // the ranks of each, ascending
 
-// One element, of which the hosts' sums come in the order of its chunk; `ranks` are averaged.
+// Reduces one element, of which the hosts' sums come in the order of its chunk; an average divides
+// by `ranks`.
 inline std::uint64_t reduce_hosts(Reduction what, const std::vector<std::uint64_t>& sums,
                                   std::int64_t ranks) {
   what.prescale = 1.0;
@@ -32,8 +33,8 @@ inline std::uint64_t reduce_hosts(Reduction what, const std::vector<std::uint64_
   return static_cast<std::uint64_t>(as_signed(what.dtype, sum) / ranks) << shift >> shift;
 }
 
-// An element of a tensor that belongs to `chunk`, of at least two hosts; contributions by rank, in
-// the dtype that travels.
+// Reduces an element of a tensor that belongs to `chunk`, over at least two hosts; contributions
+// are by rank, in the dtype that travels.
 inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
                                     const std::vector<std::uint64_t>& contributions,
                                     std::int64_t chunk) {
@@ -51,7 +52,7 @@ inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
   return reduce_hosts(what, sums, static_cast<std::int64_t>(contributions.size()));
 }
 
-// inputs[r] is rank r's; element i belongs to chunk chunk_of(i).
+// Reduces a tensor; inputs[r] is rank r's, and element i belongs to chunk chunk_of(i).
 template <class ChunkOf>
 Bytes shaped_elements(const Reduction& what, const Hosts& hosts, const std::vector<Bytes>& inputs,
                       ChunkOf&& chunk_of) {
@@ -73,7 +74,7 @@ Bytes shaped_elements(const Reduction& what, const Hosts& hosts, const std::vect
   return result;
 }
 
-// A tensor, whose chunks are of its lines.
+// Reduces a tensor whose chunks consist of its lines.
 inline Bytes shaped_tensor(const Reduction& what, const Hosts& hosts,
                            const std::vector<Bytes>& inputs) {
   const std::int64_t lines = (std::ssize(inputs[0]) + 63) / 64;
@@ -83,7 +84,7 @@ inline Bytes shaped_tensor(const Reduction& what, const Hosts& hosts,
   });
 }
 
-// The block of a rank in a reduce-scatter: all of it is of its host's chunk.
+// Reduces the block of a rank in a reduce-scatter, all of which belongs to its host's chunk.
 inline Bytes shaped_block(const Reduction& what, const Hosts& hosts,
                           const std::vector<Bytes>& inputs, int rank) {
   std::int64_t chunk = 0;

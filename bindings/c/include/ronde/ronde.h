@@ -64,9 +64,10 @@
  *                   RONDE_STALL_FAILURE_SECONDS. RONDE_TRANSPORT: MPI, a connection or a device
  *                   failed. RONDE_SYSTEM, RONDE_OUT_OF_MEMORY (for a gathered result, say),
  *                   RONDE_INTERNAL; and RONDE_INVALID_ARGUMENT for an all-to-all that sends a rank
- *                   more than 2^63 - 1 bytes. Outputs of operations that fail have no specified
- * contents; inputs that are not outputs keep theirs.
- */
+ *                   more than 2^63 - 1 bytes.
+ *
+ * When an operation fails the contents of its output are not specified; an input that is not also
+ * the output keeps its own. */
 #ifndef RONDE_RONDE_H
 #define RONDE_RONDE_H
 
@@ -191,7 +192,7 @@ typedef struct ronde_request {
   int32_t dimensions;   /* entries of shape; 0, with shape NULL, is a scalar, one element */
   int32_t dtype;        /* a ronde_dtype */
   int32_t op;           /* allreduce, reduce-scatter: a ronde_op */
-  int32_t root;         /* broadcast: the rank whose values everybody gets */
+  int32_t root;         /* broadcast: the rank whose values all ranks get */
   double prescale;      /* where there is an op, floating types: multiplies every contribution; 1 */
   double postscale;     /* ... and the result; 1 */
   int32_t device;       /* where the memory is: RONDE_DEVICE_CPU, or a device (see "devices") */

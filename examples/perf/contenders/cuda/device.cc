@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's memory and its clock: see examples/perf/contenders/device.h.
+// A GPU's memory and its clock, by CUDA's runtime.
 #include "examples/perf/contenders/device.h"
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@ class CudaMemory final : public Memory {
   std::byte* const memory_;
 };
 
-// Host memory for what goes to and comes from the device.
+// Pinned host memory through which data goes to and from the device.
 class Staging {
  public:
   Staging() = default;
@@ -90,8 +90,8 @@ class CudaDevice final : public Device {
     stream_.copy(to, from, bytes);
   }
 
-  // The stream is idle: the first event happens at once, so that what the host does until the work
-  // is in the stream is part of the time.
+  // The stream is idle, so the first event happens at once: the time includes what the host does
+  // until the work is in the stream.
   void begin() override { check("recording an event", cudaEventRecord(begin_, stream_.get())); }
   [[nodiscard]] double end() override {
     check("recording an event", cudaEventRecord(end_, stream_.get()));

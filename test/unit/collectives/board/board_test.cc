@@ -109,7 +109,7 @@ TEST(Board, AttachRefusesWhatIsNoBoard) {
   EXPECT_FALSE(Board::attach(tiny, 0, fds).ok());
 }
 
-// "dd" among the flags of the mapping that holds `address`: left out of core dumps.
+// Tells whether the mapping that holds `address` has the flag "dd": left out of core dumps.
 bool is_left_out_of_core_dumps(const void* address) {
   std::ifstream maps("/proc/self/smaps");
   bool here = false;
@@ -126,7 +126,7 @@ bool is_left_out_of_core_dumps(const void* address) {
   return false;
 }
 
-// The kernel would make every page of them real: gigabytes.
+// A core dump with arenas in it would make every page of them real: gigabytes.
 TEST(Board, ArenasAreInNoCoreDump) {
   for (const bool heap : {true, false}) {
     auto geometry = small(2);
@@ -181,7 +181,7 @@ TEST(Board, ReadyEntriesComeOutOnceInOrder) {
   for (int round = 0; round < 10; ++round) {
     boards[1].push_ready(2);
     boards[0].push_ready(0);
-    boards[1].push_ready(1);  // full now
+    boards[1].push_ready(1);  // the queue is full now
     EXPECT_EQ(boards[0].pop_ready(), 2);
     EXPECT_EQ(boards[0].pop_ready(), 0);
     boards[1].push_ready(2);
@@ -199,9 +199,9 @@ TEST(Board, SlowRanksMayPutAnEntryIntoTheQueueOnceMore) {
   EXPECT_FALSE(boards[0].pop_ready().has_value());
 }
 
-// One step of the control plane as the runtime will drive it: every rank arrives for every entry
-// each step, the last one queues the entry and rings the coordinator, which resets it and tells
-// everybody.
+// One step of the control plane as the runtime drives it: every rank arrives for every entry, the
+// last one queues the entry and rings the coordinator, which resets it and sends all ranks a
+// decision.
 bool steady_rank(const Board& board, std::uint32_t steps) {
   const std::int64_t entries = board.geometry().entries;
   const auto ranks = static_cast<std::uint32_t>(board.ranks());
@@ -248,7 +248,7 @@ bool steady_rank(const Board& board, std::uint32_t steps) {
       bell.disarm();
     }
   }
-  // The others may still need decisions that wait for room.
+  // Decisions that the others need may still wait for room.
   while (coordinator && writer.backlog().value() > 0) {
     const std::uint64_t seen = bell.rings();
     if (!writer.flush().ok()) return false;
@@ -285,8 +285,8 @@ TEST(Board, SteadyStepsWithProcessesAsRanks) {
   }
 }
 
-// Generations are closed under the arrivers' hands: each generation's count is what arrivers were
-// told.
+// Generations are closed while ranks arrive: the count of each is the number of calls of arrive()
+// that did not return kStale.
 TEST(Board, ClosingRacesWithArrivals) {
   constexpr std::uint32_t kGenerations = 2000;
   constexpr std::int32_t kRanks = 4;
@@ -305,7 +305,7 @@ TEST(Board, ClosingRacesWithArrivals) {
   }
   std::vector<std::uint32_t> counted(kGenerations, 0);
   for (std::uint32_t generation = 0; generation < kGenerations; ++generation) {
-    // Sometimes it waits for some of them, sometimes it does not.
+    // The closer waits for some arrivals in some generations, and for none in others.
     while (boards[0].arrival(0).count < generation % kRanks) std::this_thread::yield();
     counted[generation] = boards[0].close_generation(0, generation + 1);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doorbells: a system call only when somebody sleeps, and no ring is ever missed.
+// Doorbells: ringing makes a system call only for a sleeper, and no ring is ever missed.
 #include "collectives/board/doorbell.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace ronde::collectives {
 namespace {
 
-// Long enough for any machine; a lost wake-up would wait for all of it.
+// The limit is long enough for any machine; a lost wake-up waits for all of it.
 constexpr int kHangMs = 20000;
 
 bool readable(const Doorbell& bell, int timeout_ms = 0) {
@@ -86,8 +86,8 @@ TEST(Doorbell, AnEmptyOneRingsNobody) {
   EXPECT_FALSE(nobody.armed());
 }
 
-// Two threads ring each other in turn; each sleeps as soon as it has nothing to do, so that arming
-// meets ringing at every possible moment.
+// Two threads ring each other in turn. Each sleeps as soon as it has nothing to do, so that one
+// arms while the other rings at every possible moment.
 TEST(Doorbell, NoWakeUpIsLostInAPingPong) {
   constexpr int kRounds = 200000;
   const Bell ping;
@@ -113,8 +113,8 @@ TEST(Doorbell, NoWakeUpIsLostInAPingPong) {
   EXPECT_TRUE(peer_woken);
 }
 
-// The poster is always awake and rings a little after the sleeper began to arm, at a varying
-// moment.
+// The poster is always awake and rings a little after the sleeper began to arm, after varying
+// delays.
 TEST(Doorbell, NoWakeUpIsLostWhenRungWhileArming) {
   constexpr std::uint64_t kRounds = 200000;
   const Bell bell;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handing the board over between forked processes: on time, late, never, and among strangers.
+// The handover of a board between forked processes: ranks that join on time, late or never, and
+// strangers.
 #include "collectives/board/handover.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +28,8 @@ using std::chrono::seconds;
 
 constexpr int kHangMs = 20000;
 
-// Ranks of the job that this host has: not 0, 1, 2, so that texts cannot mix them up with
-// positions.
+// The ranks of the job that this host has. They are not 0, 1, 2, so that a text that names a
+// position in place of a rank fails the test.
 std::vector<int> job_ranks(std::size_t count) {
   std::vector<int> ranks(count);
   std::iota(ranks.begin(), ranks.end(), 40);
@@ -46,7 +47,7 @@ class Children {
     if (child == 0) ::_exit(body() ? 0 : 1);
     pids_.push_back(child);
   }
-  // How many ended well.
+  // Waits for all children and returns how many succeeded.
   int wait() {
     int good = 0;
     for (const pid_t pid : pids_) {
@@ -67,8 +68,8 @@ bool wait_rung(const Doorbell& bell) {
   return bell.rings() > 0 || ::poll(&entry, 1, kHangMs) == 1;
 }
 
-// Attaches and passes a ring around the host: rank r waits for its bell and rings r + 1. So
-// everybody holds everybody's eventfd, and they all see one memory.
+// Attaches and passes a ring around the host: rank r waits for its bell and rings r + 1. That works
+// only if every rank holds all eventfds and they all share one memory.
 bool pass_ring_around(BoardHandover handover, std::size_t position, std::size_t ranks) {
   const auto rank = static_cast<std::int32_t>(position);
   auto board = Board::attach(std::move(handover.memory), rank, std::move(handover.event_fds));
@@ -111,7 +112,7 @@ struct Host {
   HandoverListener listener = std::move(*HandoverListener::open());
 };
 
-// Starts ranks 1 .. n-1, leads, and passes the ring around.
+// Starts ranks 1 to n-1, leads the handover, and passes the ring around.
 void expect_works(Host& host, Children& children, milliseconds last_is_late = {}) {
   const std::size_t count = host.ranks.size();
   for (std::size_t position = 1; position < count; ++position) {
@@ -141,7 +142,8 @@ TEST(BoardHandover, EveryRankGetsTheBoardAndAllBells) {
 }
 
 TEST(BoardHandover, ManyRanksNeedSeveralBatches) {
-  // One process plays all other ranks, and closes what it gets: a process may not hold that much.
+  // One process plays all other ranks, and closes the descriptors that it gets: a process may not
+  // hold so many.
   constexpr std::size_t kCount = kFdsPerMessage + 20;
   Host host(kCount);
   Children children;
@@ -220,13 +222,14 @@ TEST(BoardHandover, NamesARankThatDied) {
   EXPECT_EQ(board.status().rank(), 42);
 }
 
-// Its time may be up a little before the leader's: the missing one is to blame all the same.
+// The deadline of a rank may pass shortly before the leader's. The error names the missing rank all
+// the same.
 TEST(BoardHandover, ARankThatGaveUpFirstIsNotBlamed) {
   Host host(3);
   Children children;
   children.start(
       [&] { return host.join(1, milliseconds(100)).status().code() == Code::kDeadline; });
-  const auto board = host.lead(seconds(20));  // hears that the time is up long before
+  const auto board = host.lead(seconds(20));  // receives kGaveUp long before
   EXPECT_EQ(children.wait(), 1);
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();
@@ -262,7 +265,7 @@ TEST(BoardHandover, ARankThatGivesUpWhenItGetsTheBoardIsNoMember) {
 
 TEST(BoardHandover, ARankWhoseLeaderNeverAnswersNamesIt) {
   Host host(2);
-  const auto board = host.join(1, milliseconds(100));  // it listens, but does not lead
+  const auto board = host.join(1, milliseconds(100));  // the leader listens, but hands nothing over
   ASSERT_FALSE(board.ok());
   EXPECT_EQ(board.status().code(), Code::kDeadline);
   EXPECT_NE(board.status().message().find("from rank 40"), std::string::npos);
@@ -276,7 +279,7 @@ TEST(BoardHandover, ARankWhoseLeaderIsGoneNamesIt) {
   EXPECT_NE(board.status().message().find("from rank 40"), std::string::npos);
 }
 
-// The time is the injected clock's: this waits no real minute.
+// Deadlines are those of the injected clock: this test waits no real minute.
 TEST(BoardHandover, TheDeadlineIsOfTheInjectedClock) {
   Host host(2);
   base::ManualClock manual;
@@ -290,7 +293,8 @@ TEST(BoardHandover, TheDeadlineIsOfTheInjectedClock) {
   EXPECT_EQ(board.status().code(), Code::kDeadline);
 }
 
-// Everything that a stranger can say. Each leaves an open connection behind as well.
+// Sends everything that a stranger can send. Each stranger leaves an open connection behind as
+// well.
 std::vector<FileDescriptor> garbage(const Host& host) {
   std::vector<FileDescriptor> sockets;
   const auto deadline = host.clock.after(seconds(20));
@@ -302,7 +306,7 @@ std::vector<FileDescriptor> garbage(const Host& host) {
   const auto send = [&](const HandoverMessage& message, const std::vector<int>& fds) {
     EXPECT_TRUE(send_message(connect(), message, fds, host.clock, deadline).ok());
   };
-  connect();          // says nothing
+  connect();          // sends nothing
   connect().reset();  // hangs up
   EXPECT_EQ(::send(connect().get(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL), 16);
   HandoverMessage hello;
@@ -318,7 +322,7 @@ std::vector<FileDescriptor> garbage(const Host& host) {
   wrong.version += 1;
   send(wrong, {bell.get()});
   wrong = hello;
-  wrong.ranks += 1;  // of another job
+  wrong.ranks += 1;  // a hello of another job
   send(wrong, {bell.get()});
   wrong = hello;
   wrong.kind = HandoverKind::kOk;
@@ -335,7 +339,7 @@ TEST(BoardHandover, GarbageIsIgnored) {
   Host host(2);
   const auto strangers = garbage(host);
   Children children;
-  expect_works(host, children, milliseconds(100));  // after the garbage has been heard
+  expect_works(host, children, milliseconds(100));  // after the leader has read the garbage
 }
 
 TEST(BoardHandover, ManySilentStrangersDoNotKeepRanksOut) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is on the board, what each rank does, and the first failure: seen whole by all, or not at
-// all.
+// Which ranks are present, what each of them does, and the first failure: every reader gets a whole
+// record or none.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ TEST(Board, PresenceIsSeenByTheOthers) {
   EXPECT_EQ(presence.pid, ::getpid());
   EXPECT_EQ(presence.state, PresenceState::kOpen);
   EXPECT_EQ(presence.start_time, *process_start_time(::getpid()));
-  EXPECT_EQ(presence.doing, "");
+  EXPECT_EQ(presence.activity, "");
   EXPECT_EQ(boards[1].presence(1).state, PresenceState::kAbsent);
   boards[0].set_state(PresenceState::kClosing);
   EXPECT_EQ(boards[1].state(0), PresenceState::kClosing);
@@ -54,14 +54,15 @@ TEST(Board, StartTimesTellProcessesApart) {
 
 TEST(Board, DoingIsCutAtACharacter) {
   const auto boards = make_boards(small(1));
-  boards[0].set_doing("waiting for 'fc1/weight'");
-  EXPECT_EQ(boards[0].presence(0).doing, "waiting for 'fc1/weight'");
-  boards[0].set_doing(std::string(kDoingBytes, 'x'));
-  EXPECT_EQ(boards[0].presence(0).doing, std::string(kDoingBytes, 'x'));
-  boards[0].set_doing(std::string(kDoingBytes - 1, 'x') + "é");  // two bytes, one of which fits
-  EXPECT_EQ(boards[0].presence(0).doing, std::string(kDoingBytes - 1, 'x'));
-  boards[0].set_doing("");
-  EXPECT_EQ(boards[0].presence(0).doing, "");
+  boards[0].set_activity("waiting for 'fc1/weight'");
+  EXPECT_EQ(boards[0].presence(0).activity, "waiting for 'fc1/weight'");
+  boards[0].set_activity(std::string(kActivityBytes, 'x'));
+  EXPECT_EQ(boards[0].presence(0).activity, std::string(kActivityBytes, 'x'));
+  boards[0].set_activity(std::string(kActivityBytes - 1, 'x') +
+                         "é");  // two bytes, one of which fits
+  EXPECT_EQ(boards[0].presence(0).activity, std::string(kActivityBytes - 1, 'x'));
+  boards[0].set_activity("");
+  EXPECT_EQ(boards[0].presence(0).activity, "");
 }
 
 TEST(Board, DoingIsNeverTorn) {
@@ -69,14 +70,14 @@ TEST(Board, DoingIsNeverTorn) {
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     for (int i = 0; !stop.load(); ++i) {
-      boards[1].set_doing(std::string(kDoingBytes, static_cast<char>('a' + i % 26)));
+      boards[1].set_activity(std::string(kActivityBytes, static_cast<char>('a' + i % 26)));
       for (int pause = 0; pause < 50; ++pause) std::this_thread::yield();
     }
   });
   std::string before;
   for (int changes = 0; changes < 5000;) {
-    const std::string text = boards[0].presence(1).doing;
-    EXPECT_TRUE(text.empty() || text == std::string(kDoingBytes, text[0])) << text;
+    const std::string text = boards[0].presence(1).activity;
+    EXPECT_TRUE(text.empty() || text == std::string(kActivityBytes, text[0])) << text;
     if (text == before) std::this_thread::yield();
     changes += text != before ? 1 : 0;
     before = text;
@@ -105,12 +106,12 @@ TEST(Board, TheFirstFailureWinsAndRingsEverybody) {
     for (std::int32_t rank = 0; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank] {
         const Board& board = boards[static_cast<std::size_t>(rank)];
-        // Half of them only look: as soon as there is a failure.
+        // Half of the ranks report nothing and read the failure as soon as there is one.
         while (rank % 2 == 1 && !board.failed()) std::this_thread::yield();
         if (rank % 2 == 0) winners += board.fail(record_of(rank)) ? 1 : 0;
         const auto seen = board.failure();
         ASSERT_TRUE(seen.has_value());
-        if (!seen->complete) return;  // only if the claimer was kept from running for very long
+        if (!seen->complete) return;  // the claimer did not run for a long time
         const FailureRecord expected = record_of(seen->culprit);
         EXPECT_EQ(seen->reporter, expected.reporter);
         EXPECT_EQ(seen->code, expected.code);

@@ -47,7 +47,7 @@ TEST(SharedMemory, RefusesNothingAndTooMuch) {
   EXPECT_NE(huge.status().message().find("1152921504606846976 bytes"), std::string::npos);
 }
 
-// Where ftruncate() would end the process with SIGXFSZ.
+// Beyond the limit, ftruncate() would end the process with SIGXFSZ.
 TEST(SharedMemory, ALimitOnFileSizesIsAnError) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -100,7 +100,7 @@ TEST(SharedMemory, MapRefusesAnotherSizeAndAnUnsealedFile) {
   EXPECT_NE(refused.status().message().find("not sealed"), std::string::npos);
 }
 
-// The descriptor a process holds open on it is the memory's only name.
+// An open descriptor is the only name that the memory has.
 TEST(SharedMemory, LeavesNoFileAndNoDescriptorBehind) {
   const auto descriptors = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});

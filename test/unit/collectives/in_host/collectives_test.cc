@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All collectives of a host, back to back, in random sequences and sizes: threads over a board on
 // the heap, where the thread sanitizer sees every access, and processes over a memfd. Ranks sleep
-// on their doorbells, or watch. (test/property/host_interleaving_test.cc has the schedules that can
-// be repeated.)
+// on their doorbells, or watch. (test/property/in_host_interleaving_test.cc has the schedules that
+// can be repeated.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ BoardGeometry geometry_of(std::int32_t ranks, std::int64_t lines) {
   return geometry;
 }
 
-// Fewer with many ranks: the serial sums grow with them.
+// Many ranks run fewer operations, since the serial sums grow with the ranks.
 int operations(std::int32_t ranks) { return ranks > 16 ? 10 : ranks > 4 ? 40 : 120; }
 
 class InHostThreadsTest : public testing::TestWithParam<int> {};
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, InHostThreadsTest, testing::Values(1, 2, 3, 4, 5
 INSTANTIATE_TEST_SUITE_P(Ranks, InHostProcessesTest, testing::Values(1, 2, 3, 4, 8),
                          testing::PrintToStringParamName());
 
-TEST(HostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
+TEST(InHostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
   std::vector<Slots> slots;
   for (const Board& board : make_boards(small(3))) slots.emplace_back(board);
   for (int round = 0; round < 3; ++round) {
@@ -94,7 +94,7 @@ TEST(HostCollectives, ABarrierHoldsUntilAllHaveBegunIt) {
   }
 }
 
-// What a rank lays out of a vector of `elements` bytes, stepped once.
+// What the slots of a rank hold after one step of an allreduce of `elements` bytes.
 struct LaidOut {
   std::uint64_t windows = 0;
   std::byte in_buffer{};
@@ -112,10 +112,10 @@ LaidOut begin_allreduce(const BoardGeometry& geometry, std::int64_t elements) {
   return {slots.next_window(), *slots.buffer(0, 0), *slots.inline_bytes(0, 0)};
 }
 
-TEST(HostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
+TEST(InHostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
   for (const std::int32_t ranks : {2, 4, 8}) {
     const BoardGeometry geometry = small(ranks);
-    // What is read in all grows with the ranks.
+    // The limit shrinks with the ranks, since every rank reads all contributions.
     const std::int64_t most = std::min(12 << 10, (64 << 10) / ranks);
     EXPECT_EQ(begin_allreduce(geometry, most).windows, 1U);
     EXPECT_EQ(begin_allreduce(geometry, most).in_buffer, std::byte{7});
@@ -123,7 +123,7 @@ TEST(HostCollectives, ASmallVectorTakesOneWindowHoweverItIsCut) {
   }
 }
 
-TEST(HostCollectives, ATinyVectorTravelsBesideTheCounter) {
+TEST(InHostCollectives, ATinyVectorTravelsBesideTheCounter) {
   constexpr std::int64_t kMost = Slots::kInlineBytes;
   const LaidOut tiny = begin_allreduce(small(2), kMost);
   EXPECT_EQ(tiny.beside_counter, std::byte{7});
@@ -133,8 +133,9 @@ TEST(HostCollectives, ATinyVectorTravelsBesideTheCounter) {
   EXPECT_EQ(more.in_buffer, std::byte{7});
 }
 
-// The slots that a job has, and pieces as large as they get: a few windows of each collective.
-TEST(HostCollectives, WithSlotsOfTheUsualSize) {
+// Slots have the size that they have in a job, and pieces the largest: each collective takes a few
+// windows.
+TEST(InHostCollectives, WithSlotsOfTheUsualSize) {
   constexpr std::int32_t kRanks = 2;
   BoardGeometry geometry = small(kRanks);
   geometry.slot_bytes = BoardGeometry().slot_bytes;

@@ -66,12 +66,12 @@ std::vector<Call> make_calls(std::int32_t ranks, std::int64_t slot_bytes, int co
   return calls;
 }
 
-// One rank on its way through the calls; its tensors live in its arena.
+// One rank that runs the calls one after another; its tensors live in its arena.
 class RankOfCalls {
  public:
   RankOfCalls(const Board& board, const std::vector<Call>& calls)
       : slots_(board), arena_(board.arena(board.rank())), calls_(calls) {
-    // So that ranks find each other's tensors at different places.
+    // Ranks allocate different amounts first, so that their tensors lie at different places.
     for (std::int32_t i = 0; i < board.rank(); ++i)
       EXPECT_TRUE(arena_.allocate(base::Bytes(1)).ok());
   }
@@ -118,7 +118,7 @@ class RankOfCalls {
         problem_ = "rank " + std::to_string(slots_.rank()) + ", call " + std::to_string(next_) +
                    ", tensor " + std::to_string(i) + ", element " + std::to_string(wrong);
       }
-      // The memory is the rank's again: whoever still writes into it spoils the next call.
+      // The memory is the rank's again: a rank that still writes into it spoils the next call.
       arena_.release(memory_[i]);
     }
     current_.reset();
@@ -189,8 +189,8 @@ TEST_P(InHostInPlaceTest, ThreadsGiveTheBitsOfASerialSum) {
 INSTANTIATE_TEST_SUITE_P(Ranks, InHostInPlaceTest, testing::Values(1, 2, 3, 4, 5, 8),
                          testing::PrintToStringParamName());
 
-// More than one step has to do: its own part is larger than what a step sums.
-TEST(HostInPlace, ALargePartTakesSeveralSteps) {
+// The part of a rank is larger than what one step sums.
+TEST(InHostInPlace, ALargePartTakesSeveralSteps) {
   BoardGeometry geometry = with_arena(1, 4096);
   const std::vector<Board> boards = make_boards(geometry);
   Slots slots(boards[0]);
@@ -207,14 +207,14 @@ TEST(HostInPlace, ALargePartTakesSeveralSteps) {
   EXPECT_TRUE(std::all_of(place.begin(), place.end(), [](auto b) { return b == std::byte{3}; }));
 }
 
-TEST(HostInPlace, FitsAsManyTensorsAsASlotHoldsPlaces) {
+TEST(InHostInPlace, FitsAsManyTensorsAsASlotHoldsPlaces) {
   const std::vector<Board> boards = make_boards(with_arena(1, 128));
   const Slots slots(boards[0]);
   EXPECT_TRUE(fits_in_place(slots, 16));
   EXPECT_FALSE(fits_in_place(slots, 17));
 }
 
-TEST(HostInPlace, RefusesMemoryOutsideTheArenaAndPlacesThatCannotBe) {
+TEST(InHostInPlace, RefusesMemoryOutsideTheArenaAndPlacesThatCannotBe) {
   const std::vector<Board> boards = make_boards(with_arena(2, 128));
   Slots mine(boards[0]);
   Slots other(boards[1]);

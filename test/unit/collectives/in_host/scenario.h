@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of collectives over the slots of a board, with everybody's numbers and what must
-// come out, computed serially beforehand. (scenario_rank.h runs them.)
+// Random sequences of collectives over the slots of a board, with the inputs of all ranks and the
+// results, computed serially beforehand. (scenario_rank.h runs them.)
 #pragma once
 
 #include <algorithm>
@@ -43,14 +43,14 @@ inline constexpr int kKinds = 6;
 // One collective, as all ranks know it.
 struct InHostOp {
   Kind kind = Kind::kBarrier;
-  Reduction what{};  // its dtype is that of the moves, too
+  Reduction what{};  // its dtype is also that of collectives without arithmetic
   SlotTuning tuning{};
   bool in_place = false;
   std::int32_t root = 0;
   std::vector<std::vector<std::int64_t>> rows;  // of an all-to-all: [from][to]
   std::int64_t row_bytes = 1;
-  // By rank. Tensors of an allreduce or a broadcast, blocks of a reduce-scatter, one tensor of the
-  // others. A rank that gives nothing has tensors of the right size with garbage in them.
+  // The inputs by rank: tensors of an allreduce or a broadcast, blocks of a reduce-scatter, one
+  // tensor of the others. A rank that sends nothing has tensors of the right size with garbage.
   std::vector<Memories> inputs;
   std::vector<Memories> expected;
 
@@ -67,8 +67,8 @@ struct InHostOp {
 };
 using Scenario = std::vector<InHostOp>;
 
-// Element by element in rank order, the result rounded once; a compressed tensor is one of 16-bit
-// numbers from reading on.
+// Sums element by element in rank order and rounds the result once; a compressed tensor has 16-bit
+// numbers from the moment it is read.
 [[nodiscard]] inline Memory host_sum(const Reduction& what, const Memories& inputs) {
   if (what.compression == base::Compression::kNone) return oracle::allreduce_of_host(what, inputs);
   Reduction on_wire = what;
@@ -101,7 +101,7 @@ class ScenarioMaker {
   [[nodiscard]] Scenario make(int operations) {
     Scenario scenario;
     for (int i = 0; i < operations; ++i) {
-      // Half are allreduces: they have the most paths.
+      // Half are allreduces, which have the most paths.
       const int kind = below(2) == 0 ? 0 : static_cast<int>(below(kKinds));
       scenario.push_back(make_one(static_cast<Kind>(kind)));
     }
@@ -114,7 +114,7 @@ class ScenarioMaker {
     op.in_place = below(2) == 0;
     op.root = static_cast<std::int32_t>(below(ranks_));
     op.tuning.store = below(2) == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
-    // Also more than fits, and what is no multiple of a line.
+    // Sizes that do not fit, and that are no multiple of a line, must work as well.
     op.tuning.piece_bytes = 64 + below(2 * buffer_bytes_ / ranks_);
     pick_reduction(op.what);
     switch (kind) {
@@ -161,7 +161,7 @@ class ScenarioMaker {
     }
   }
 
-  // A size in bytes, near a place where something changes; rounded to elements.
+  // Picks a size in bytes, near a threshold, and rounds it to elements.
   [[nodiscard]] std::int64_t pick_elements(const InHostOp& op, std::int64_t owners) {
     const std::int64_t size = base::size_of(op.what.dtype);
     const std::int64_t piece = std::min(op.tuning.piece_bytes, buffer_bytes_ / ranks_) / 64 * 64;
@@ -193,7 +193,7 @@ class ScenarioMaker {
   [[nodiscard]] Memory numbers(const InHostOp& op, std::int64_t elements) {
     return oracle::random_elements(op.what.dtype, elements, random_);
   }
-  // The elements of several tensors that add up to so many; some may be empty.
+  // Returns the elements of several tensors that add up to so many; some may be empty.
   [[nodiscard]] std::vector<std::int64_t> cut(std::int64_t elements) {
     std::vector<std::int64_t> ends(static_cast<std::size_t>(below(4)));
     for (std::int64_t& end : ends) end = below(elements + 1);

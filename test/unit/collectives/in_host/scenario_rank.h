@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank on its way through a scenario (scenario.h), which a test steps in one thread, in
-// threads or in processes.
+// A rank that runs a scenario (scenario.h), which a test steps in one thread, in threads or in
+// processes.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +23,25 @@
 
 namespace ronde::collectives {
 
-// One rank on its way through a scenario.
-// Thread safety: one thread at a time.
+// One rank that runs a scenario. Thread safety: one thread at a time.
 class RankOfScenario {
  public:
-  // The scenario must outlive this object. `poison`: overwrites what nobody may read any more.
+  // The scenario must outlive this object. With `poison`, buffers are overwritten as soon as no
+  // rank may read them any more.
   RankOfScenario(Board board, const Scenario& scenario, bool poison)
       : slots_(std::move(board)), scenario_(scenario), poison_(poison) {}
 
   [[nodiscard]] Slots& slots() { return slots_; }
   [[nodiscard]] bool finished() const { return next_ == scenario_.size() && !current_; }
-  // What was wrong; empty if nothing. A rank with a problem is not stepped again.
+  // The first problem, or an empty text. A rank with a problem is not stepped again.
   [[nodiscard]] const std::string& problem() const { return problem_; }
-  // Where it stands, for a message about ranks that are stuck.
+  // The rank's progress, for a message about ranks that are stuck.
   [[nodiscard]] std::string text() const {
     return "rank " + std::to_string(slots_.rank()) +
            (finished() ? " has finished" : " in " + std::to_string(next_) + ": " + now().text());
   }
 
-  // One step of the current collective; makes the next one and checks the last. True if there was
+  // Steps the current collective; makes the next one and checks the last. Returns true if there was
   // something to do.
   bool step() {
     if (finished() || !problem_.empty()) return false;
@@ -60,7 +60,7 @@ class RankOfScenario {
   [[nodiscard]] const InHostOp& now() const { return scenario_[next_]; }
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(slots_.rank()); }
 
-  // A buffer belongs to nobody from the moment when all are done with its last window until it is
+  // No rank may read a buffer from the moment when all are done with its last window until it is
   // filled again; between two collectives this rank needs none of its own.
   void poison() {
     for (std::uint64_t window = slots_.next_window(); window < slots_.next_window() + kSlotBuffers;
@@ -155,7 +155,7 @@ class RankOfScenario {
     const bool reduces = op.kind == Kind::kAllreduce || op.kind == Kind::kReduceScatter;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       const Memory& expected = op.expected[index()][i];
-      // Where a result is computed a NaN is a NaN; where it is only moved, bytes are bytes.
+      // A computed NaN may be any NaN; results that are only moved are compared as bytes.
       const base::DType dtype = reduces ? op.what.dtype : base::DType::kU8;
       const std::int64_t wrong = oracle::first_difference(dtype, outputs_[i], expected);
       if (wrong < 0) continue;
@@ -164,7 +164,7 @@ class RankOfScenario {
     if (!op.in_place || !(op.kind == Kind::kAllreduce || op.kind == Kind::kBroadcast)) {
       if (inputs_ != op.inputs[index()]) problem_ = text() + ": an input has changed";
     }
-    // The user's memory is the user's again: it is gone, whoever still touches it.
+    // The memory is the user's again, and is freed: a rank that still touches it is caught.
     inputs_ = {};
     outputs_ = {};
     if (problem_.empty()) ++next_;
@@ -176,7 +176,7 @@ class RankOfScenario {
   Memories inputs_;
   Memories outputs_;
   std::unique_ptr<Collective> current_;
-  std::size_t next_ = 0;  // the one that runs, or runs next
+  std::size_t next_ = 0;  // the collective that runs, or runs next
   std::string problem_;
 };
 

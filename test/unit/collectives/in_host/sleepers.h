@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that run a scenario and go to sleep on their doorbells whenever nothing can go on, as the
-// agent does: a missed ring leaves one asleep for ever, and the test says so.
+// Ranks that run a scenario and sleep on their doorbells whenever nothing can go on, as the agent
+// does: a rank that misses a ring sleeps for ever, and the test fails.
 #pragma once
 
 #include <poll.h>
@@ -15,15 +15,14 @@
 
 namespace ronde::collectives {
 
-// How a rank behaves when it has nothing to do.
+// The behaviour of a rank that has nothing to do.
 enum class Patience : std::uint8_t {
   kWatches,  // looks again, yielding its core
   kSleeps,   // sleeps at once
-  kMixed,    // now this, now that
+  kMixed,    // does either, at random
 };
 
-// Runs one rank to its end.
-// Thread safety: belongs to the thread of its rank.
+// Runs one rank until it has finished. Thread safety: used by the thread of its rank alone.
 class InHostSleeper {
  public:
   InHostSleeper(RankOfScenario& rank, Patience patience, std::uint64_t seed)
@@ -32,7 +31,7 @@ class InHostSleeper {
         patience_(patience),
         random_(seed) {}
 
-  // What went wrong, or nothing.
+  // Returns the problem, or an empty text.
   [[nodiscard]] std::string run() {
     while (!rank_.finished() && rank_.problem().empty()) {
       if (random_() % 64 == 0) ::sched_yield();
@@ -52,14 +51,14 @@ class InHostSleeper {
   }
 
  private:
-  // Some ten seconds, at the very least.
+  // So many looks take some ten seconds at least.
   static constexpr std::int64_t kMostLooks = 200'000'000;
 
-  // False: it would have slept for ever.
+  // Returns false if the rank would have slept for ever.
   [[nodiscard]] bool sleep() {
     const std::uint64_t seen = bell_.rings();
     rank_.slots().want_rings(true);
-    const bool moved = rank_.step();  // the look after the wish
+    const bool moved = rank_.step();  // the look after want_rings(true)
     bool rung = true;
     if (!moved && !rank_.finished()) {
       bell_.arm();
@@ -70,7 +69,7 @@ class InHostSleeper {
       bell_.disarm();
       bell_.drain();
     }
-    // Often it stays: who asked once is rung at every post.
+    // Often the rank goes on wanting rings, and is rung at every post.
     if (random_() % 2 == 0) rank_.slots().want_rings(false);
     return rung;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe: what is worth trying, what counts as faster, and that all ranks get the leader's
-// choice.
+// The probe: which tunings are candidates, what counts as faster, and that all ranks get the
+// leader's choice.
 #include "collectives/in_host/slot_probe.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(SlotProbe, EverybodyGetsWhatTheLeaderPublishes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// What a probe of two ranks publishes.
+// Returns the tuning that a probe of two ranks publishes.
 SlotTuning probed(const std::vector<SlotTuning>& candidates) {
   const std::vector<Board> boards = make_boards(small(2));
   std::vector<std::thread> threads;
@@ -89,8 +89,8 @@ SlotTuning probed(const std::vector<SlotTuning>& candidates) {
   return boards[1].tuning().value();
 }
 
-// Small windows need a thousand synchronisations, those of whole buffers need four. A machine that
-// is busy with other things may hide it now and then, not every time.
+// Small windows need a thousand synchronisations, those of whole buffers need four. On a busy
+// machine that may not show in one run, but it shows in one of several.
 TEST(SlotProbe, WhatIsFasterIsPublished) {
   const SlotTuning slow{1024, StoreKind::kTemporal};
   const SlotTuning fast{small(2).slot_bytes / 2, StoreKind::kTemporal};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots: where buffers lie, what the counters say, and who is rung.
+// The slots: the places of buffers, the values of counters, and which ranks are rung.
 #include "collectives/in_host/slots.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(Slots, ACounterSaysHowFarARankIs) {
   slots[0].post_done(0);
   EXPECT_TRUE(slots[1].done(0, 0));
   EXPECT_FALSE(slots[1].filled(0, 1));
-  // "Done" may be left out: the next "filled" says it too.
+  // A rank need not post "done": the next "filled" includes it.
   slots[0].post_filled(1);
   slots[0].post_filled(2);
   EXPECT_TRUE(slots[1].done(0, 1));
@@ -71,7 +71,7 @@ TEST(Slots, ACounterSaysHowFarARankIs) {
 
 TEST(Slots, FilledMayRunAheadOfDone) {
   std::vector<Slots> slots = make_slots(2);
-  // How many windows rank 1 sees filled and done.
+  // Returns how many windows rank 1 sees filled and done.
   const auto seen = [&] {
     std::pair<std::uint64_t, std::uint64_t> counts;
     while (slots[1].filled(0, counts.first)) ++counts.first;
@@ -150,8 +150,8 @@ TEST(Slots, OnlyWhoAskedIsRung) {
   EXPECT_EQ(rings(2), 0U);
 }
 
-// Two ranks post in turn; each sleeps as soon as the other has not posted, so that the wish meets
-// the post at every possible moment. Returns false when a ring was lost.
+// Two ranks post in turn. Each sleeps as soon as the other has not posted, so that one wants rings
+// while the other posts at every possible moment. Returns false when a ring was lost.
 bool post_in_turn(Slots& mine, std::uint64_t rounds) {
   const std::int32_t other = 1 - mine.rank();
   const Doorbell bell = mine.board().doorbell(mine.rank());
@@ -194,7 +194,7 @@ TEST(Slots, NoRingIsLostBetweenProcesses) {
   });
 }
 
-// The poster never sleeps and posts at a varying moment after the other began to ask.
+// The poster never sleeps, and posts after varying delays while the other calls want_rings().
 TEST(Slots, NoRingIsLostWhileAsking) {
   constexpr std::uint64_t kRounds = 50000;
   std::vector<Slots> slots = make_slots(2);
@@ -229,13 +229,13 @@ TEST(Slots, NoRingIsLostWhileAsking) {
   EXPECT_TRUE(woken);
 }
 
-// Both begin at the same moment, as nearly as two threads can, so that the wish and the post cross:
-// either the asker sees the post, or the poster rings. Weaker orders than seq_cst fail here.
+// Both begin at the same moment, as nearly as two threads can, so that want_rings() and the post
+// cross: either one sees the post, or the other one rings. Weaker orders than seq_cst fail here.
 class Crossing {
  public:
   explicit Crossing(std::vector<Slots>& slots) : poster_(slots[0]), asker_(slots[1]) {}
 
-  // How often both missed each other.
+  // Returns how often neither saw the other.
   [[nodiscard]] int missed(std::uint64_t rounds) {
     const Doorbell bell = asker_.board().doorbell(asker_.rank());
     std::thread thread([&] {

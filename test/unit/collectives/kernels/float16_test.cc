@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "test/unit/collectives/kernels/float16_numbers.h"
 #include "test/unit/collectives/rule_oracle.h"
 
 namespace ronde::collectives {
@@ -23,7 +24,7 @@ float widened(DType dtype, std::uint16_t bits) {
 
 class Float16Test : public testing::TestWithParam<DType> {
  protected:
-  // `value` is converted as the definition of rounding says.
+  // Expects that `value` is converted by the definition of rounding.
   static void expect_converts(float value) {
     const DType dtype = GetParam();
     const std::uint64_t expected = oracle::encode(dtype, static_cast<double>(value));

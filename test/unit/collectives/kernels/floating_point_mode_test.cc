@@ -9,7 +9,7 @@
 namespace ronde::collectives {
 namespace {
 
-// Noinline and volatile: arithmetic at the moment of the call, in the mode of that moment.
+// Noinline and volatile make the arithmetic happen at the call, in the mode of that moment.
 [[gnu::noinline]] double third() {
   const volatile double one = 1.0;
   const volatile double three = 3.0;

@@ -22,7 +22,7 @@ using Real = long double;
 
 constexpr std::int64_t kElements = 1000;
 
-// Half a last place of a number of this size, in a 16-bit type.
+// Returns half a last place of a number of this size, in a 16-bit type.
 Real half_a_place(DType dtype, Real value) {
   const int mantissa = dtype == DType::kF16 ? 10 : 7;
   const int smallest = dtype == DType::kF16 ? -14 : -126;
@@ -37,7 +37,7 @@ struct Exact {
 
 class AccuracyTest : public testing::TestWithParam<DType> {
  protected:
-  // Numbers of both signs and of sizes 1e-3 to 1: sums cancel, and nothing overflows.
+  // Returns numbers of both signs and of sizes 1e-3 to 1, whose sums cancel and do not overflow.
   static std::vector<Bytes> contributions(std::size_t ranks) {
     std::mt19937_64 random(ranks);
     std::uniform_real_distribution<double> exponent(-3.0, 0.0);
@@ -77,7 +77,7 @@ class AccuracyTest : public testing::TestWithParam<DType> {
   static Real bound(ReduceOp op, const Exact& exact, Real result, std::size_t ranks) {
     const Real unit = std::ldexp(Real{1}, GetParam() == DType::kF64 ? -53 : -24);
     const auto p = static_cast<Real>(ranks);
-    // The second order, and the error of the yardstick.
+    // The factor covers the second order, and the error of the yardstick.
     const Real tiny = 1 + std::ldexp(Real{1}, -9);
     Real error = (p - 1) * unit * exact.magnitudes * tiny;
     Real value = exact.sum;
@@ -105,7 +105,8 @@ TEST_P(AccuracyTest, StaysWithinTheBound) {
           const Real real =
               op == ReduceOp::kAverage ? wanted.sum / static_cast<Real>(ranks) : wanted.sum;
           ASSERT_LE(std::fabs(value - real), bound(op, wanted, value, ranks))
-              << name_of(set) << ' ' << base::name_of(op) << " of " << ranks << ", element " << i;
+              << kernel_test::name_of(set) << ' ' << base::name_of(op) << " of " << ranks
+              << ", element " << i;
         }
       }
     }

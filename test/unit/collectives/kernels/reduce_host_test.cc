@@ -17,7 +17,7 @@ using kernel_test::GuardedBytes;
 using kernel_test::kMisalignments;
 using oracle::Bytes;
 
-// Contributions and the oracle's result, which does not depend on how many elements are asked for.
+// Contributions and the oracle's result, which does not depend on the number of elements.
 struct Problem {
   Reduction what;
   std::vector<Bytes> inputs;
@@ -85,14 +85,14 @@ void check(InstructionSet set, const Problem& problem, const Layout& layout) {
     const auto expected = std::span(all).first(bytes);
     const std::int64_t at =
         kernel_test::first_difference(what.dtype, expected, memory[i].content());
-    ASSERT_EQ(at, -1) << name_of(set) << ", " << ranks << " sources, " << layout.elements
-                      << " elements, destinations " << static_cast<int>(layout.destinations)
-                      << ", memory " << i << ": " << std::hex
-                      << oracle::load(what.dtype, memory[i].content().data(), at) << " instead of "
-                      << oracle::load(what.dtype, expected.data(), at);
+    ASSERT_EQ(at, -1) << kernel_test::name_of(set) << ", " << ranks << " sources, "
+                      << layout.elements << " elements, destinations "
+                      << static_cast<int>(layout.destinations) << ", memory " << i << ": "
+                      << std::hex << oracle::load(what.dtype, memory[i].content().data(), at)
+                      << " instead of " << oracle::load(what.dtype, expected.data(), at);
     ASSERT_TRUE(memory[i].guards_hold())
-        << name_of(set) << " wrote outside, " << ranks << " sources, " << layout.elements
-        << " elements, memory " << i;
+        << kernel_test::name_of(set) << " wrote outside, " << ranks << " sources, "
+        << layout.elements << " elements, memory " << i;
   }
 }
 
@@ -109,7 +109,8 @@ TEST_P(HostKernelsTest, EveryLengthAtEveryMisalignment) {
     const Problem problem(reduction(), ranks, 257, 7);
     for (const InstructionSet set : kernel_test::available_sets()) {
       for (std::int64_t elements = 0; elements <= 257; elements += kernel_test::kLengthStep) {
-        // All of them with two sources; every third, a different one for each length, with others.
+        // Two sources run with all alignments; others with every third one, different for each
+        // length.
         const std::size_t step = ranks == 2 ? 1 : 3;
         const std::size_t begin = static_cast<std::size_t>(elements) % step;
         for (std::size_t alignment = begin; alignment < kMisalignments.size(); alignment += step) {
@@ -135,7 +136,7 @@ TEST_P(HostKernelsTest, AnyNumberOfSources) {
   }
 }
 
-// More than the block in which averages are divided.
+// Vectors are longer than the block in which averages are divided.
 TEST_P(HostKernelsTest, LongVectors) {
   for (const std::size_t ranks : {2U, 3U, 7U}) {
     const std::int64_t elements = kernel_test::kSanitized ? 4200 : 9001;
@@ -150,7 +151,7 @@ TEST_P(HostKernelsTest, LongVectors) {
 }
 
 TEST_P(HostKernelsTest, ScaledAndRoundedOnce) {
-  if (!base::is_floating(GetParam().dtype)) return;  // refused: see ReduceKernelsDeathTest
+  if (!base::is_floating(GetParam().dtype)) return;  // ReduceKernelsDeathTest has the others
   for (const std::size_t ranks : {1U, 2U, 3U, 5U}) {
     for (const double prescale : {1.0, 0.1, 3.0}) {
       for (const double postscale : {1.0, 0.3, static_cast<double>(ranks)}) {
@@ -213,7 +214,7 @@ class IntegerAverageTest : public testing::Test {
                    scaling);
       for (std::size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(quotients[i], quotient(values[i], divisor))
-            << name_of(set) << ": " << +values[i] << " / " << divisor;
+            << kernel_test::name_of(set) << ": " << +values[i] << " / " << divisor;
       }
     }
   }
@@ -226,7 +227,7 @@ class IntegerAverageTest : public testing::Test {
     }
   }
 
-  // Those next to multiples of the divisor, to powers of two, and at random.
+  // Returns values next to multiples of the divisor, next to powers of two, and random ones.
   static std::vector<T> values_for(std::int64_t divisor) {
     std::vector<T> values;
     std::mt19937_64 random(static_cast<std::uint64_t>(divisor));
@@ -276,7 +277,7 @@ TEST(HostKernels, SixteenBitsRoundOnce) {
     auto* destination = reinterpret_cast<std::byte*>(&sum);
     kernels_for(set, what.dtype, what.op)
         .of_host(sources, {&destination, 1}, 1, scaling_of(what, 3));
-    EXPECT_EQ(sum, 0x6801) << name_of(set);  // 2050
+    EXPECT_EQ(sum, 0x6801) << kernel_test::name_of(set);  // 2050
   }
 }
 

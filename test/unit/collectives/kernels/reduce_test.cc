@@ -15,8 +15,8 @@ using kernel_test::GuardedBytes;
 using kernel_test::kMisalignments;
 using oracle::Bytes;
 
-// Reduces contributions by a chain of kernels, as a ring does. `inputs` are at least as long as the
-// `elements` that are asked for, and `expected` too.
+// Reduces contributions by a chain of kernels, as a ring does. `inputs` and `expected` have at
+// least `elements` elements.
 struct Chain {
   Reduction what;
   std::vector<Bytes> inputs;
@@ -57,11 +57,11 @@ struct Chain {
       kernel(sum.data(), own.data(), elements, scaling);
       ASSERT_TRUE(own.guards_hold());
     }
-    ASSERT_TRUE(sum.guards_hold()) << name_of(set) << " wrote outside: " << elements;
+    ASSERT_TRUE(sum.guards_hold()) << kernel_test::name_of(set) << " wrote outside: " << elements;
     const auto wanted = std::span(expected).first(bytes);
     const std::int64_t at = kernel_test::first_difference(what.dtype, wanted, sum.content());
-    ASSERT_EQ(at, -1) << name_of(set) << ", " << inputs.size() << " ranks, " << elements
-                      << " elements: " << std::hex
+    ASSERT_EQ(at, -1) << kernel_test::name_of(set) << ", " << inputs.size() << " ranks, "
+                      << elements << " elements: " << std::hex
                       << oracle::load(what.dtype, sum.content().data(), at) << " instead of "
                       << oracle::load(what.dtype, wanted.data(), at);
   }
@@ -190,9 +190,6 @@ TEST(ReduceKernels, TheBestInstructionSetIsTheOneThatRuns) {
     EXPECT_EQ(&kernels_for(one.dtype, one.op),
               &kernels_for(best_instruction_set(), one.dtype, one.op));
   }
-  EXPECT_EQ(name_of(InstructionSet::kPlain), "plain");
-  EXPECT_EQ(name_of(InstructionSet::kAvx2), "AVX2");
-  EXPECT_EQ(name_of(InstructionSet::kAvx512), "AVX-512");
 }
 
 TEST(ReduceKernels, ABoolIsTrueWhateverItsByte) {

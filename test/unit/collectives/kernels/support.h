@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of kernels share: which instruction sets can run here, numbers that are likely to find
-// a mistake, and memory at any alignment that notices writes beyond its ends.
+// The common parts of tests of kernels: which instruction sets can run on this machine, numbers
+// that are likely to find a mistake, and memory at any alignment that notices writes beyond its
+// ends.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace ronde::collectives::kernel_test {
 using base::DType;
 using base::ReduceOp;
 
-// The sanitizers make these tests ten times slower and find all they can find in a part of them.
+// The sanitizers make these tests ten times slower, and find in a part of them all that they can.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
@@ -36,6 +37,11 @@ inline std::vector<InstructionSet> available_sets() {
     if (set <= best_instruction_set()) sets.push_back(set);
   }
   return sets;
+}
+
+inline const char* name_of(InstructionSet set) {
+  constexpr std::array kNames{"plain", "AVX2", "AVX-512"};
+  return kNames[static_cast<std::size_t>(set)];
 }
 
 inline constexpr std::array<std::size_t, 13> kMisalignments{0, 1,  2,  3,  4,  5, 6,
@@ -60,7 +66,8 @@ inline std::string name_of(const Case& one) {
   return std::string(base::name_of(one.dtype)) + "_" + std::string(base::name_of(one.op));
 }
 
-// NaNs, infinities, zeros, subnormals, the largest numbers, and what rounds badly; as bits.
+// Returns the bits of NaNs, infinities, zeros, subnormals, the largest numbers, and numbers that
+// are hard to round.
 inline std::vector<std::uint64_t> special_elements(DType dtype) {
   std::vector<std::uint64_t> elements;
   if (!base::is_floating(dtype)) {
@@ -81,8 +88,8 @@ inline std::vector<std::uint64_t> special_elements(DType dtype) {
   return elements;
 }
 
-// One contribution among `ranks`: any bits, or ordinary numbers, or special ones, which must be
-// rare when there are many, or every result would be a NaN.
+// Returns an element of one contribution among `ranks`: any bits, or ordinary numbers, or special
+// ones, which are rare when there are many ranks, since every result would be a NaN otherwise.
 inline std::uint64_t random_element(DType dtype, std::size_t ranks, std::mt19937_64& random) {
   const auto unused = static_cast<unsigned>(64 - 8 * base::size_of(dtype));
   const std::size_t kind = random() % (4 * ranks);
@@ -128,7 +135,7 @@ class GuardedBytes {
   std::vector<std::byte> memory_;
 };
 
-// Equal, but for which NaN a NaN is. The first element that differs; -1 when none does.
+// Returns the first element that differs, or -1 when none does. Any two NaNs count as equal.
 inline std::int64_t first_difference(DType dtype, std::span<const std::byte> a,
                                      std::span<const std::byte> b) {
   if (a.size() != b.size()) return 0;

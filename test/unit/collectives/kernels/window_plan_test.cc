@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kLine = 64;
 
-// The pieces of a window: one after another from `begin`, cut at lines, none too long, none more
-// than a line longer than another. Returns where the window ends.
+// Expects that the pieces of a window lie one after another from `begin`, are cut at lines, are not
+// too long, and differ by at most a line. Returns where the window ends.
 std::int64_t expect_pieces(const WindowPlan& plan, std::int64_t window, std::int32_t ranks,
                            std::int64_t element_bytes, std::int64_t elements, std::int64_t begin) {
   const std::int64_t per_line = kLine / element_bytes;
@@ -71,8 +71,8 @@ TEST(WindowPlan, PiecesPartitionEverySmallVector) {
 
 TEST(WindowPlan, NothingHasNoWindow) { EXPECT_EQ(WindowPlan(0, 4, 3, 4096).windows(), 0); }
 
-// Every window has work for every owner as long as there are lines to go round.
-TEST(WindowPlan, NobodyIsLeftWithACrumb) {
+// Every window has work for every owner as long as there are enough lines.
+TEST(WindowPlan, PiecesAreEven) {
   const WindowPlan plan(5 * 4096 / 4 + 1, 4, 4, 4096);  // a line more than five pieces
   ASSERT_EQ(plan.windows(), 2);
   for (std::int64_t window = 0; window < 2; ++window) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between tensors and slots: any range of any list of tensors, as it is or in 16 bits, and
-// not a byte beside it.
+// Copies between tensors and slots: any range of any list of tensors, in the view's dtype or in 16
+// bits, and not a byte beside it.
 #include "collectives/kernels/wire_copy.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ struct Param {
 
 class WireCopyTest : public testing::TestWithParam<Param> {
  protected:
-  // What lies in a slot for elements [begin, end).
+  // Returns what a slot holds for elements [begin, end).
   [[nodiscard]] static Memory on_wire(const Memory& all, std::int64_t begin, std::int64_t end) {
     const auto [user, wire] = GetParam();
     Memory result(static_cast<std::size_t>((end - begin) * base::size_of(wire)));

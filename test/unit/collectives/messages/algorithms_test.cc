@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms between hosts: ring, direct, square and gather give the bits of the order rule,
-// whatever is reduced, however it is cut into messages and in whatever order they arrive.
+// The algorithms between hosts: ring, direct and gather give the bits of the order rule, whatever
+// is reduced, however it is cut into messages and in whatever order they arrive.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "collectives/messages/direct.h"
 #include "collectives/messages/gather.h"
 #include "collectives/messages/ring.h"
-#include "collectives/messages/square.h"
 #include "collectives/transport/group.h"
 #include "test/unit/collectives/job_of_ranks.h"
 #include "test/unit/collectives/ring_oracle.h"
@@ -31,9 +29,9 @@ using Memories = std::vector<Memory>;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using Random = std::mt19937_64;
 
-enum class Way { kRing, kDirect, kGather, kSquareIn3, kSquareIn4 };
+enum class Way { kRing, kDirect, kGather };
 
-// How one run goes; nothing here may show in the bits.
+// The circumstances of one run; none of them may show in the bits.
 struct How {
   Way way = Way::kRing;
   bool in_place = false;
@@ -51,16 +49,9 @@ std::unique_ptr<Collective> start(const How& how, Transport& transport, Workspac
       return direct_allreduce(transport, workspace, std::move(view), what, ranks, segment, 16);
     case Way::kGather:
       return gather_allreduce(transport, workspace, std::move(view), what, ranks, 16, segment);
-    case Way::kSquareIn3:
-    case Way::kSquareIn4:
-      return square_allreduce(
-          transport, workspace, std::move(view), what, ranks, 16,
-          how.way == Way::kSquareIn3 ? SquareKind::kThreeSteps : SquareKind::kFourSteps);
   }
   return ring_allreduce(transport, workspace, std::move(view), what, ranks, segment, 16);
 }
-
-bool in_square(Way way) { return way == Way::kSquareIn3 || way == Way::kSquareIn4; }
 
 // By tensor, then by rank.
 using Batch = std::vector<Memories>;
@@ -78,7 +69,7 @@ Batch random_batch(DType dtype, int ranks, Random& random) {
   return batch;
 }
 
-// The outputs, by tensor and rank. No request may point at them.
+// Returns the outputs, by tensor and rank, and fails if a request points at them.
 Batch run(JobOfRanks& job, const How& how, const Reduction& what, const Batch& batch) {
   Batch inputs = batch;
   Batch outputs = batch;
@@ -120,7 +111,7 @@ struct Param {
 };
 
 std::string text(const testing::TestParamInfo<Param>& info) {
-  constexpr const char* kNames[]{"Ring", "Direct", "Gather", "SquareIn3Steps", "SquareIn4Steps"};
+  constexpr const char* kNames[]{"Ring", "Direct", "Gather"};
   return kNames[static_cast<int>(info.param.way)] + std::to_string(info.param.ranks);
 }
 
@@ -153,7 +144,7 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
     Reduction what{.op = seed % 3 == 0 ? ReduceOp::kAverage : ReduceOp::kSum};
     if (seed % 4 == 1) what.compression = base::Compression::kBf16;
     if (seed % 4 == 2) what.compression = base::Compression::kF16;
-    // Several at a time with the same tags, as the blocks of a long vector come.
+    // Several allreduces follow each other with the same tags, as the blocks of a long vector do.
     for (int round = 0; round < 3; ++round) {
       const How how{way, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
       expect_rule(job, how, what, random_batch(DType::kF32, ranks, random));
@@ -162,8 +153,8 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
   }
 }
 
-// The inputs of a job's hosts are sums of their ranks already.
-TEST_P(BetweenHostsTest, AnAverageIsOverAsManyAsItIsTold) {
+// An average divides by the given number of ranks, since the inputs are sums of hosts already.
+TEST_P(BetweenHostsTest, AnAverageDividesByTheGivenNumber) {
   const auto [way, ranks] = GetParam();
   constexpr int kRanksOfJob = 24;
   JobOfRanks job(ranks);
@@ -184,9 +175,7 @@ TEST_P(BetweenHostsTest, AnAverageIsOverAsManyAsItIsTold) {
 
 TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
   const auto [way, ranks] = GetParam();
-  // Of a square no more than three messages pass between ranks 0 and 1.
-  const std::int64_t messages = in_square(way) ? 3 : 12;
-  for (std::int64_t after = 0; after < messages; ++after) {
+  for (std::int64_t after = 0; after < 12; ++after) {
     JobOfRanks job(ranks, {.seed = 1, .max_delay = 1, .cuts = {{0, 1, after}}});
     Batch inputs{Memories(static_cast<std::size_t>(ranks), Memory(64 * 100))};
     Collectives collectives;
@@ -205,55 +194,34 @@ TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
   }
 }
 
-// What is in flight stays bounded, however many there are and however long the vector is.
+// What is in flight stays bounded, however many ranks there are and however long the vector is.
 TEST_P(BetweenHostsTest, MemoryIsBounded) {
   const auto [way, ranks] = GetParam();
   Random random(1);
   Batch batch(1);
-  // The square is for short vectors, of which it has two or three at once.
-  const std::int64_t elements = in_square(way) ? 12'000 : 300'000;
   for (int rank = 0; rank < ranks; ++rank) {
-    batch[0].push_back(oracle::random_elements(DType::kF32, elements, random));
+    batch[0].push_back(oracle::random_elements(DType::kF32, 300'000, random));
   }
   JobOfRanks job(ranks);
   expect_rule(job, {.way = way, .segment = 8192}, {}, batch);
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t most = in_square(way) ? 4 * 48'000 * 2 : (1 + ranks) * 4 * 8192 * 2;
-    EXPECT_LE(job.workspace(rank).idle_bytes().value(), most);
+    EXPECT_LE(job.workspace(rank).idle_bytes().value(), (1 + ranks) * 4 * 8192 * 2);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, BetweenHostsTest,
-    testing::Values(Param{Way::kRing, 2}, Param{Way::kRing, 3}, Param{Way::kRing, 5},
-                    Param{Way::kDirect, 2}, Param{Way::kDirect, 3}, Param{Way::kDirect, 4},
-                    Param{Way::kDirect, 5}, Param{Way::kDirect, 8}, Param{Way::kGather, 2},
-                    Param{Way::kGather, 3}, Param{Way::kGather, 4}, Param{Way::kGather, 5},
-                    Param{Way::kGather, 8}, Param{Way::kSquareIn3, 4}, Param{Way::kSquareIn4, 4}),
-    text);
+INSTANTIATE_TEST_SUITE_P(Ways, BetweenHostsTest,
+                         testing::Values(Param{Way::kRing, 2}, Param{Way::kRing, 3},
+                                         Param{Way::kRing, 5}, Param{Way::kDirect, 2},
+                                         Param{Way::kDirect, 3}, Param{Way::kDirect, 4},
+                                         Param{Way::kDirect, 5}, Param{Way::kDirect, 8},
+                                         Param{Way::kGather, 2}, Param{Way::kGather, 3},
+                                         Param{Way::kGather, 4}, Param{Way::kGather, 5},
+                                         Param{Way::kGather, 8}),
+                         text);
 
-// As many messages as steps; the least bytes in four, and a quarter of the vector more in three.
-TEST(Square, SendsFewMessages) {
-  for (const auto& [way, messages, quarters] :
-       {std::tuple(Way::kSquareIn4, 4, 6), std::tuple(Way::kSquareIn3, 3, 7)}) {
-    JobOfRanks job(4);
-    Random random(2);
-    Batch batch(1);
-    for (int rank = 0; rank < 4; ++rank) {
-      batch[0].push_back(oracle::random_elements(DType::kF32, 1024, random));
-    }
-    expect_rule(job, {.way = way}, {}, batch);
-    for (int rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(job.transport(rank).messages(), messages) << rank;
-      EXPECT_EQ(job.transport(rank).bytes_sent(), quarters * 1024) << rank;
-    }
-  }
-}
-
-// In the ring of four, ranks 0 and 2 never talk to each other; in direct everybody does.
+// In a ring of four, ranks 0 and 2 send each other no messages; in direct all ranks do.
 TEST(ReduceScatterBetween, TakesTheRingOrDirect) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kSquare,
-                                    Algorithm::kShortSquare, Algorithm::kGather}) {
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
     JobOfRanks job(4, {.cuts = {{0, 2, 0}}});
     Memories inputs(4, Memory(1024));
     Collectives collectives;

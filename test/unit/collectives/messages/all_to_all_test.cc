@@ -132,7 +132,7 @@ TEST_P(AllToAllTest, NothingAtAllAndRowsWithoutBytes) {
     job.expect_done(collectives);
     exchange.expect_results();
   }
-  // Only the numbers travelled.
+  // Only the numbers of rows were sent.
   EXPECT_EQ(job.transport(0).bytes_sent(), 2 * 8 * (job.size() - 1));
 }
 
@@ -185,7 +185,8 @@ TEST_P(AllToAllTest, SendsEachBlockOnceAndHasAFewSegmentsInFlight) {
   }
 }
 
-// Also while something else is outstanding: what it uses is not parked, but handed out again.
+// Even while something else is outstanding, the memory of a finished exchange is released and not
+// parked.
 TEST_P(AllToAllTest, HandsItsMemoryBackAfterEachExchange) {
   JobOfRanks job(GetParam());
   Memory elsewhere(1);

@@ -36,7 +36,7 @@ TEST(BroadcastTree, ReachesEveryRankOnceFromEveryRoot) {
           const BroadcastTree tree = broadcast_tree(rank, size, root, segments);
           ASSERT_EQ(tree.parent.value_or(-1), parents[at(rank)]);
           ASSERT_EQ(tree.parent.has_value(), rank != root);
-          // No cycle: the root is above everybody.
+          // The tree has no cycle: every rank's parents lead to the root.
           int above = rank;
           for (int step = 0; step < size && above != root; ++step) above = parents[at(above)];
           ASSERT_EQ(above, root);
@@ -66,7 +66,7 @@ TEST(BroadcastTree, IsShallowForOneSegmentAndAChainForMany) {
 
 class BroadcastTest : public testing::TestWithParam<int> {
  protected:
-  // Broadcasts tensors of these lengths. Others than the root have an output only, or are in place.
+  // Broadcasts tensors of these lengths. Ranks but the root have an output only, or are in place.
   static void expect_broadcast(JobOfRanks& job, const std::vector<std::int64_t>& lengths, int root,
                                bool in_place, std::int64_t segment, std::uint64_t seed) {
     std::mt19937_64 random(seed);

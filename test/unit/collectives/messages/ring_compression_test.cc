@@ -37,7 +37,7 @@ Tensor random_tensor(int ranks, std::int64_t elements, Random& random) {
   return tensor;
 }
 
-// Allreduces `tensors` as one batch; the results of every rank.
+// Allreduces `tensors` as one batch and returns the results of every rank.
 std::vector<Tensor> allreduce(JobOfRanks& job, const Reduction& what,
                               const std::vector<Tensor>& tensors, bool in_place,
                               std::int64_t segment, std::uint64_t order) {
@@ -75,7 +75,7 @@ TEST_P(RingCompressionTest, BitsAreThoseOfTheRuleFusedOrNot) {
         ranks, static_cast<std::int64_t>(random() % (round < 10 ? 70 : 2000)), random);
     const Memory expected = oracle::ring_tensor(what, subject);
     for (int way = 0; way < 4; ++way) {
-      // Alone, then among strangers.
+      // The tensor is reduced alone, and then among others.
       std::vector<Tensor> batch;
       const std::size_t place = way == 0 ? 0 : random() % 3;
       for (std::size_t i = 0; i < place; ++i) {
@@ -93,7 +93,7 @@ TEST_P(RingCompressionTest, BitsAreThoseOfTheRuleFusedOrNot) {
   }
 }
 
-// Longer than the block that own operands pass through.
+// Segments are longer than the block in which inputs are narrowed.
 TEST_P(RingCompressionTest, LongSegmentsOfSeveralTensors) {
   const int ranks = GetParam();
   Random random(6);
@@ -128,7 +128,7 @@ TEST_P(RingCompressionTest, HalfTheBytesTravelInMessagesOfTheSameSize) {
   }
 }
 
-// Alone as well: what a result looks like does not depend on how many ranks there are.
+// A job of one rank rounds as well, so that the form of a result does not depend on the ranks.
 TEST_P(RingCompressionTest, WhatDoesNotFit16BitsIsRounded) {
   const int ranks = GetParam();
   const auto one = [&](float value, Compression compression) {
@@ -150,7 +150,7 @@ TEST_P(RingCompressionTest, WhatDoesNotFit16BitsIsRounded) {
   EXPECT_TRUE(std::isnan(one(std::numeric_limits<float>::quiet_NaN(), Compression::kBf16)));
 }
 
-// Guards the tests above: compression does show in the bits, and so does the order.
+// This guards the tests above: compression shows in the bits, and so does the order.
 TEST(RingCompression, WouldShow) {
   Random random(5);
   Tensor tensor = random_tensor(3, 1000, random);

@@ -81,7 +81,7 @@ struct Blocks {
       const Memory expected = oracle::ring_block(what, contributions, rank);
       ASSERT_EQ(oracle::first_difference(what.dtype, result(rank), expected), -1)
           << "rank " << rank;
-      // Nothing but the result was written.
+      // The collective wrote nothing but the result.
       for (int block = 0; block < ranks(); ++block) {
         if (in_place && block == rank) continue;
         ASSERT_EQ(inputs[at(rank)][at(block)], given[at(rank)][at(block)]) << "an input changed";
@@ -96,7 +96,7 @@ struct Blocks {
   std::vector<Memory> outputs;              // by rank
 };
 
-// Uneven, some of them empty.
+// Returns uneven lengths, some of them 0.
 std::vector<std::int64_t> random_lengths(int ranks, std::uint64_t below, Random& random) {
   std::vector<std::int64_t> lengths(at(ranks));
   for (std::int64_t& length : lengths) {
@@ -113,7 +113,7 @@ TEST_P(RingReduceScatterTest, UnevenAndEmptyBlocksInAndOutOfPlace) {
   for (std::uint64_t round = 0; round < 60; ++round) {
     const std::int64_t segment = round % 3 == 0 ? 64 : round % 3 == 1 ? 192 : 100'000;
     std::vector<std::int64_t> lengths = random_lengths(job.size(), round < 30 ? 40 : 2000, random);
-    // Only one rank has a block; nobody has.
+    // In round 0 no rank has a block, and in some later rounds only one rank has.
     if (round == 0) lengths.assign(lengths.size(), 0);
     if (round % 8 == 1) {
       std::fill(lengths.begin(), lengths.end(), 0);
@@ -188,7 +188,7 @@ TEST_P(RingReduceScatterTest, CompressedItIsA16BitRingAndSendsHalfTheBytes) {
   }
 }
 
-// Everything but its own block, once: the least a reduce-scatter can send.
+// A rank sends everything but its own block, once: the least that a reduce-scatter can send.
 TEST_P(RingReduceScatterTest, SendsTheLeastBytes) {
   Random random(3);
   JobOfRanks job(GetParam());
@@ -245,7 +245,7 @@ TEST_P(RingReduceScatterTest, GivesTheBitsOfAnAllreduceOfItsChunks) {
   }
 }
 
-// Guards the tests above: with these numbers the order does show in the bits.
+// This guards the tests above: with these numbers the order shows in the bits.
 TEST(RingReduceScatter, AnotherOrderWouldShow) {
   Random random(5);
   std::vector<Memory> inputs;

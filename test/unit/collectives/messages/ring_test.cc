@@ -23,7 +23,7 @@ using Collectives = std::vector<std::unique_ptr<Collective>>;
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Different on every rank and at every index, exact in f32 however it is summed.
+// Returns numbers that differ on every rank and at every index, and whose sums are exact in f32.
 Memory numbers(int rank, std::int64_t elements) {
   Memory memory(at(elements) * sizeof(float));
   for (std::int64_t i = 0; i < elements; ++i) {

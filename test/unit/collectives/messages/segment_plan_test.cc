@@ -36,8 +36,9 @@ TEST(Segments, AreWholeLinesAndNotLongerThanNeeded) {
   EXPECT_EQ(segment_length(Bytes(0), Bytes(0)).value(), 64);
 }
 
-// Ranks of an all-to-all have blocks of differing lengths, but cut a block that two share alike.
-TEST(Segments, OfASharedPartDoNotDependOnWhatElseARankHas) {
+// Ranks of an all-to-all have blocks of different lengths, but two cut the block that they share
+// alike.
+TEST(Segments, OfASharedPartDoNotDependOnOtherParts) {
   for (std::int64_t shared = 0; shared <= 400; ++shared) {
     for (std::int64_t wanted = 1; wanted <= 300; wanted += 13) {
       const Bytes mine = segment_length(Bytes(wanted), Bytes(shared));

@@ -64,7 +64,7 @@ class Planes {
   [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
   [[nodiscard]] const Board& board() const { return boards_[0]; }
 
-  // make(rank) makes the collective of a rank; returns when all are done.
+  // Runs the collectives that make(rank) makes until all are done.
   void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
     run_planes(planes_.size(), make);
   }
@@ -91,7 +91,7 @@ class DataPlaneTest : public testing::TestWithParam<bool> {
   [[nodiscard]] static bool ring() { return GetParam(); }
 };
 
-// More batches than there are tags: they come round again.
+// There are more batches than tags, so that tags are used again.
 TEST_P(DataPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
   Planes planes(ring());
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
@@ -132,7 +132,7 @@ TEST_P(DataPlaneTest, AllgatherAndReduceScatter) {
   });
   for (const Memories& one : gathered) EXPECT_EQ(one, blocks);
 
-  // Every rank gives the same block to all: block r is summed in an order of its own in a ring.
+  // Every rank has the same input for all blocks: a ring sums block r in an order of its own.
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
   Memories sums(kRanks, Memory(blocks[0].size()));
   planes.run([&](std::size_t rank) {
@@ -150,7 +150,7 @@ TEST_P(DataPlaneTest, AllgatherAndReduceScatter) {
 
 TEST_P(DataPlaneTest, AllToAll) {
   Planes planes(ring());
-  // Rank r sends r + 1 rows of 4 bytes, marked with its number, to everybody.
+  // Rank r sends r + 1 rows of 4 bytes, marked with its number, to all ranks.
   Memories inputs;
   Memories outputs(kRanks);
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
@@ -178,7 +178,7 @@ TEST_P(DataPlaneTest, AllToAll) {
 INSTANTIATE_TEST_SUITE_P(Planes, DataPlaneTest, testing::Bool(),
                          [](const auto& one) { return std::string(one.param ? "Ring" : "Host"); });
 
-// What the leader publishes with these settings, and how it is described.
+// Returns the tuning that the leader publishes with these settings, and its description.
 std::pair<SlotTuning, std::string> tuned(const std::vector<std::string>& settings) {
   Planes planes(false);
   const base::Config config = config_of(settings);
@@ -212,7 +212,7 @@ TEST(InHostPlane, OneSettingLeavesTheOtherOpen) {
   EXPECT_EQ(tuned({}).first.store, StoreKind::kTemporal);
 }
 
-// Whether anything but the places of tensors lies in the slots of a rank.
+// Tells whether the slots of a rank hold anything but the places of tensors.
 bool slots_hold_numbers(const Board& board) {
   const Slots slots(board);
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
@@ -276,8 +276,8 @@ TEST(InHostPlane, WhoAskedIsRung) {
   EXPECT_EQ(planes.board().doorbell(2).rings(), 0U);
 }
 
-// They sum in the order of the ring, and so give its bits.
-TEST(RingPlane, RunsTheOtherAlgorithmsToo) {
+// Direct and gather sum in the order of the ring, and so give its bits.
+TEST(MessagePlane, RunsTheOtherAlgorithmsToo) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .postscale = 1.7};
   const Memories inputs = random_memories(3000);
   const Memory expected = oracle::ring_tensor(what, inputs);
@@ -293,7 +293,7 @@ TEST(RingPlane, RunsTheOtherAlgorithmsToo) {
   }
 }
 
-TEST(RingPlane, SaysWhatItIs) {
+TEST(MessagePlane, DescribesItself) {
   Planes planes(true);
   EXPECT_THAT(planes.of(0).description(), HasSubstr("every rank counts as a host"));
   EXPECT_TRUE(planes.of(0).tune(config_of({}), [] { return Status(); }).ok());

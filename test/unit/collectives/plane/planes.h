@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stepping the data planes of all ranks in one thread.
+// Steps the data planes of all ranks in one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace ronde::collectives {
 
-// make(rank) makes the collective of a rank; returns when all are done.
+// Runs the collectives that make(rank) makes until all are done.
 inline void run_planes(std::size_t ranks,
                        const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
   std::vector<DataPlane::CollectivePtr> open;

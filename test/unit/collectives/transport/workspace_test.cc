@@ -9,8 +9,8 @@
 
 #include "collectives/transport/local.h"
 
-// The sanitizers end the program on an impossible allocation, unless told that it is expected. They
-// are shared libraries, which find only what is visible.
+// The sanitizers end the program on an impossible allocation unless this option allows it. They are
+// shared libraries, which find only functions that are visible.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
@@ -90,7 +90,7 @@ TEST_F(WorkspaceTest, ALeaseParksUnlessItIsToldThatAllIsQuiet) {
     WorkspaceLease quiet(workspace_);
     ASSERT_TRUE(quiet.acquire(transport_, Bytes(100)).ok());
     quiet_memory = quiet.memory();
-    quiet.nothing_points_here();
+    quiet.mark_unreferenced();
   }
   EXPECT_EQ(acquire(100).bytes().data(), quiet_memory);
   EXPECT_EQ(workspace_.idle_bytes().value(), 4096) << "the broken one's";

@@ -13,7 +13,7 @@ namespace ronde::collectives {
 namespace {
 
 fusion::FusedView view_of(std::int64_t bytes, int chunks) {
-  // Nothing is read or written: a plan asks for lengths alone.
+  // The view has no memory, since a plan uses lengths alone.
   return {{base::TensorView{nullptr, nullptr, base::Elements(bytes), base::DType::kU8}}, chunks};
 }
 
@@ -40,7 +40,7 @@ TEST(BlockPlan, PartsCoverEveryByteOnceAndDifferByALine) {
               }
             }
             ASSERT_EQ(next, view.chunk_bytes(chunk).value());
-            // Of slices of one block a line, and of blocks another one.
+            // Slices of one block differ by a line, and blocks by another one.
             ASSERT_LE(most - std::min(least, most), 2);
           }
         }

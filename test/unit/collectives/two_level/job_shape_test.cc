@@ -29,7 +29,7 @@ TEST(JobShape, OneHost) {
 }
 
 TEST(JobShape, HostsFollowTheirLowestRank) {
-  // As --map-by node lays out 3 + 2.
+  // --map-by node places 3 + 2 ranks in this way.
   const JobShape shape = shape_of({0, 1, 0, 1, 0});
   EXPECT_EQ(shape.hosts(), 2);
   EXPECT_EQ(ranks_of(shape, 0), (std::vector<std::int32_t>{0, 2, 4}));
@@ -53,7 +53,7 @@ TEST(JobShape, WhatDoesNotFitIsRefused) {
     EXPECT_FALSE(JobShape::of_leaders(leaders).ok());
   }
   EXPECT_EQ(JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 1}).status().message(),
-            "rank 2 says that rank 1 is the first of its host, and that one does not");
+            "rank 2 reports that rank 1 is the first of its host, which that rank does not");
 }
 
 }  // namespace

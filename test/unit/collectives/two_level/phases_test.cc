@@ -14,10 +14,10 @@
 namespace ronde::collectives {
 namespace {
 
-// What happened, and which phases B may end.
+// The phases that have begun and ended, and the phases B that may end.
 struct Record {
   std::vector<std::string> in_host;
-  std::set<std::int64_t> across;  // under way
+  std::set<std::int64_t> across;  // the blocks in phase B
   std::set<std::int64_t> may_end;
   std::set<int> tags;
   std::size_t most_across = 0;

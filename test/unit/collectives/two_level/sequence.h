@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of collectives of several hosts, with everybody's numbers and what must come
-// out, and a rank on its way through one: a test steps it in one thread or in a thread of its own.
+// Random sequences of collectives of several hosts, with the inputs of all ranks and the results,
+// and a rank that runs one: a test steps it in one thread or in a thread of its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace ronde::collectives {
 
-// One collective of all ranks. inputs[r] is rank r's; what it must get is expected[r].
+// One collective of all ranks. inputs[r] is rank r's input, and expected[r] its result.
 struct TwoLevelOperation {
   std::string name;
   std::vector<oracle::Bytes> inputs;
@@ -29,7 +29,7 @@ struct TwoLevelOperation {
   SlotTuning tuning{};
   base::Bytes segment;
   base::Bytes block;
-  // (the job, the rank's transport, its input, its output, tags)
+  // The arguments are the context, the rank's transport, its input, its output and its tags.
   std::function<std::unique_ptr<Collective>(const TwoLevelContext&, Transport&, const std::byte*,
                                             std::byte*, int)>
       start;
@@ -173,7 +173,7 @@ class TwoLevelSequenceMaker {
   std::mt19937_64 random_;
 };
 
-// A rank on its way through the operations.
+// A rank that runs the operations one after another.
 class RankOfSequence final : public BackToBack {
  public:
   RankOfSequence(TwoLevelContext context, WatchedTransport& transport,
@@ -210,7 +210,7 @@ class RankOfSequence final : public BackToBack {
     EXPECT_TRUE(output_ == op.expected[rank()]) << op.name << ", number " << index << ", on rank "
                                                 << rank() << ", " << output_.size() << " bytes";
     EXPECT_TRUE(input_ == op.inputs[rank()]) << "an input has changed";
-    // The user's memory is the user's again: it is gone, whoever still touches it.
+    // The memory is the user's again, and is freed: a rank that still touches it is caught.
     input_ = {};
     output_ = {};
   }

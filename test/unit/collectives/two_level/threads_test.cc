@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of several hosts back to back, every rank a thread: the boards are on the heap, where
-// the thread sanitizer sees every access. (test/property/hosts_sequence_test.cc has the schedules
-// that can be repeated.)
+// the thread sanitizer sees every access. (test/property/two_level_sequence_test.cc has the
+// schedules that can be repeated.)
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace ronde::collectives {
 namespace {
 
-// How it ended; empty if well.
+// Runs the rank until it has finished; returns the problem, or an empty text.
 std::string run_to_the_end(Collective& rank) {
   while (true) {
     const base::Result<StepResult> result = rank.step();

@@ -90,8 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
         world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
     name_of);
 
-// The larger worlds take a minute together, and many under a sanitizer, which has nothing to find
-// here: run them with --gtest_also_run_disabled_tests after a change of the protocol.
+// The larger worlds take a minute together, and many minutes under a sanitizer, which cannot find
+// anything here: run them with --gtest_also_run_disabled_tests after a change of the protocol.
 INSTANTIATE_TEST_SUITE_P(
     DISABLED_LargeWorlds, EveryInterleaving,
     testing::Values(

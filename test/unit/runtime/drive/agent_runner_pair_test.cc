@@ -71,8 +71,8 @@ TEST(AgentRunnerPair, PingPong) {
   second.join();
 }
 
-// The same by counters: the one who moves rings only if he was asked to. Every second wait gives up
-// before the peer has moved, so that the background threads take over as well.
+// The same by counters: an agent that moves one rings only if it was asked to. Every second wait
+// ends before the peer has moved, so that the background threads take over as well.
 TEST(AgentRunnerPair, CountersRingOnlyThoseWhoAsk) {
   struct Side {
     std::atomic<int> arrived{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is woken and who is not: a loop of blocking calls needs no background thread, and what a
-// waiter leaves behind does.
+// Which threads are woken: a loop of blocking calls must not wake the background thread, but work
+// that a waiter leaves behind must.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -52,7 +52,7 @@ TEST(AgentWakesTest, WhatAWaiterLeavesBehindIsFinishedAllTheSame) {
         const auto c = engine.submit(std::move(last));
         ASSERT_TRUE(a.ok() && b.ok() && c.ok()) << "rank " << rank;
         ASSERT_TRUE(engine.wait(**a).ok());
-        // Nobody drives now but the background thread.
+        // Only the background thread drives now.
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
         while (!(*b)->completion.done() || !(*c)->completion.done()) {
           ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "round " << round;

@@ -54,7 +54,7 @@ TEST_F(IdleTest, WithTooFewCoresItYieldsFromTheStart) {
   EXPECT_EQ(counts.relaxed, 0);
 }
 
-// While it pauses it reads the clock now and then only: a few pauses more are as well.
+// While it pauses it reads the clock only now and then, so a few pauses more are allowed.
 TEST_F(IdleTest, ItPausesThenYieldsThenSleeps) {
   const int count = waits(microseconds(40), microseconds(60), false, true);
   EXPECT_GE(count, 100);

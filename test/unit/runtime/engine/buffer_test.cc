@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors on the board, over engines in one process: reduced in place where every rank has them
-// there, and with the same result where some or none have; and what the plan makes of ranks that
-// change their minds.
+// there, and with the same result where some or none have; and the plan when ranks change where
+// their tensors lie.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,7 +139,7 @@ TEST_P(EngineBufferTest, FusedGroupedAndBesideTensorsElsewhere) {
       works.push_back(*grouped);
       for (const auto& work : works) ASSERT_TRUE(engine.wait(*work).ok());
       for (const Tensor& tensor : tensors) tensor.expect_sum(engine.size(), step);
-      // Freed here, and given out again in the next step.
+      // The memory is freed here, and allocated again in the next step.
     }
   });
 }

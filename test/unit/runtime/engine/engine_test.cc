@@ -162,8 +162,8 @@ TEST_P(DisagreementTest, IsTheSameErrorOnEveryRankAndTheEngineLivesOn) {
       const Status done = engine.wait(**work);
       EXPECT_EQ(done.code(), Code::kMismatch) << done.message();
       EXPECT_NE(done.message().find("'t'"), std::string::npos);
-      EXPECT_NE(done.message().find("ranks 0-1 said"), std::string::npos) << done.message();
-      EXPECT_NE(done.message().find("rank 2 said"), std::string::npos) << done.message();
+      EXPECT_NE(done.message().find("ranks 0-1 submitted"), std::string::npos) << done.message();
+      EXPECT_NE(done.message().find("rank 2 submitted"), std::string::npos) << done.message();
       EXPECT_NE(done.message().find(GetParam().expected), std::string::npos) << done.message();
       EXPECT_NE(done.message().find("rank.cc:20"), std::string::npos) << done.message();
       const std::lock_guard lock(mutex);
@@ -253,7 +253,7 @@ TEST(EngineErrorTest, WhatCanNeverWorkIsRefusedHere) {
 
 // ---- waiting ----
 
-// Who promised to wait silences the bell of its rank; any wait() of that rank makes up for it.
+// A submit with will_wait disarms the bell of its rank; any wait() of that rank arms it again.
 TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
   const auto engines = open_engines(2);
   std::vector<std::vector<float>> data(2, std::vector<float>(1000, 1.0F));
@@ -265,7 +265,7 @@ TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
     EXPECT_TRUE(engines[r]->wait(**work).ok());
     done[r] = *work;
   });
-  // Until nobody watches on rank 0.
+  // Sleeps until no thread watches on rank 0.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   auto promised = allreduce_of("promised", data[0]);
   promised.will_wait = true;
@@ -274,8 +274,9 @@ TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
   EXPECT_TRUE(engines[0]->wait(*done[0]).ok());
   const auto theirs = engines[1]->submit(allreduce_of("promised", data[1]));
   ASSERT_TRUE(theirs.ok());
-  // Sooner than the timers of rank 0 would look after it.
-  const auto ended = engines[1]->wait(**theirs, std::chrono::seconds(5));
+  // The work must be done before the timers of rank 0 would find it.
+  const base::Instant later = engines[1]->clock().after(std::chrono::seconds(5));
+  const auto ended = engines[1]->wait_until(**theirs, later);
   EXPECT_TRUE(ended.ok() && *ended);
   on_ranks(2,
            [&](int rank) { EXPECT_TRUE(engines[static_cast<std::size_t>(rank)]->close().ok()); });
@@ -301,7 +302,7 @@ TEST(EngineCloseTest, AWorkThatTheOthersNeverJoinFailsWhenTheyClose) {
       return;
     }
     const auto work = engine.submit(allreduce_of("lonely", data));
-    // Ranks 0 and 2 may have said good-bye before: then it is refused at once.
+    // Ranks 0 and 2 may have departed before: then the tensor is refused at once.
     const Status status = work.ok() ? engine.wait(**work) : work.status();
     EXPECT_EQ(status.code(), Code::kClosed) << status.message();
     EXPECT_NE(status.message().find("closed"), std::string::npos) << status.message();

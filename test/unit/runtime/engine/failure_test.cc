@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends a job, and what does not: ranks that never come, stalls, batches that do not move,
+// What fails a job, and what does not: ranks that never join, stalls, batches that do not move,
 // forks.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -110,7 +110,8 @@ TEST(EngineFailureTest, ABatchThatDoesNotMoveFailsAtTheStallDeadline) {
   options.environment = {"RONDE_ALGORITHM=ring", "RONDE_STALL_WARNING_SECONDS=0.1",
                          "RONDE_STALL_FAILURE_SECONDS=0.3"};
   const auto engines = open_engines(2, options);
-  // On several hosts somebody else may know who stands still: they get two seconds to say so.
+  // With several hosts another one may know which rank stands still: it gets two seconds to report
+  // it.
   const bool asks_others = testing::shape_of_environment(2).hosts() > 1;
   const auto deadline = std::chrono::milliseconds(asks_others ? 2300 : 300);
   on_ranks(2, [&](int rank) {
@@ -138,7 +139,7 @@ TEST(EngineFailureTest, ARankThatCannotEnterIsToldToTheOthers) {
       return (*job)->join(rank, settings, clock);
     };
     if (rank == 0) {
-      // Joins the job, says that it failed, and never enters.
+      // Joins the job, reports that it failed, and never enters the board.
       auto member = join(*config, base::SteadyClock());
       ASSERT_TRUE(member.ok());
       (*member)->board().set_state(collectives::PresenceState::kDead);
@@ -153,7 +154,7 @@ TEST(EngineFailureTest, ARankThatCannotEnterIsToldToTheOthers) {
   });
 }
 
-// The coordinator hears of every tensor that was taken before it hears that its rank leaves.
+// The coordinator receives every tensor's announcement before the ClosingAnnouncement of its rank.
 TEST(EngineFailureTest, WhoSubmitsWhileTheEngineClosesIsServedOrToldSo) {
   for (int round = 0; round < 20; ++round) {
     const auto engines = open_engines(1);
@@ -189,7 +190,8 @@ TEST(EngineFailureTest, AForkedChildIsInert) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto submitted = engines[0]->submit(allreduce_of("y", b));
-    const auto waited = engines[0]->wait(**work, std::chrono::milliseconds(1));
+    const base::Instant soon = engines[0]->clock().after(std::chrono::milliseconds(1));
+    const auto waited = engines[0]->wait_until(**work, soon);
     const Status closed = engines[0]->close();
     const bool inert = submitted.status().code() == Code::kUnsupported &&
                        waited.status().code() == Code::kUnsupported &&

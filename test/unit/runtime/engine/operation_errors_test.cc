@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that are refused, and operations about which the ranks disagree: what each rank is told,
-// and that the engines live on.
+// Groups that are refused, and operations about which the ranks disagree: which error each rank
+// gets, and that the engines go on working.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,45 +83,46 @@ Submission rows_of(std::vector<float>& data, Operation operation, const Rows& sp
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DifferenceTest,
     ::testing::Values(
-        Difference{"Member",
-                   [](int rank, auto& data) {
-                     if (rank == 1) data[2].resize(5);
-                     return group_of_vectors(data, base::ReduceOp::kSum);
-                   },
-                   "'group of t0': the ranks disagree about tensor 3 of the group: ranks 0, 2 said "
-                   "'t2' [6] at test.cc:1, rank 1 said 't2' [5] at test.cc:1"},
+        Difference{
+            "Member",
+            [](int rank, auto& data) {
+              if (rank == 1) data[2].resize(5);
+              return group_of_vectors(data, base::ReduceOp::kSum);
+            },
+            "'group of t0': the ranks disagree about tensor 3 of the group: ranks 0, 2 submitted "
+            "'t2' [6] at test.cc:1, rank 1 submitted 't2' [5] at test.cc:1"},
         Difference{"Size",
                    [](int rank, auto& data) {
                      if (rank == 2) data.resize(2);
                      return group_of_vectors(data, base::ReduceOp::kSum);
                    },
-                   "rank 2 said nothing: its group has 2 tensors"},
+                   "rank 2 submitted nothing: its group has 2 tensors"},
         Difference{"GroupOp",
                    [](int rank, auto& data) {
                      return group_of_vectors(
                          data, rank == 0 ? base::ReduceOp::kMax : base::ReduceOp::kSum);
                    },
-                   "rank 0 said grouped allreduce(max, f32, 3 tensors, 18 elements)"},
+                   "rank 0 submitted grouped allreduce(max, f32, 3 tensors, 18 elements)"},
         Difference{"Compression",
                    [](int rank, auto& data) {
                      Submission submission = allreduce_of("c", data[0]);
                      if (rank == 1) submission.signature.compression = base::Compression::kBf16;
                      return submission;
                    },
-                   "rank 1 said allreduce(sum, f32, [6], compression bf16)"},
+                   "rank 1 submitted allreduce(sum, f32, [6], compression bf16)"},
         Difference{"Splits",
                    [](int rank, auto& data) {
                      return rows_of(data[0], Operation::kReduceScatter,
                                     rank == 2 ? Rows{6, 0, 0} : Rows{2, 2, 2});
                    },
-                   "rank 2 said reduce_scatter(sum, f32, [6], splits [6, 0, 0])"},
+                   "rank 2 submitted reduce_scatter(sum, f32, [6], splits [6, 0, 0])"},
         Difference{"Operation",
                    [](int rank, auto& data) {
                      return rows_of(data[0],
                                     rank == 0 ? Operation::kReduceScatter : Operation::kAllToAll,
                                     Rows{1, 1, 4});
                    },
-                   "ranks 1-2 said all_to_all(f32, [*])"}),
+                   "ranks 1-2 submitted all_to_all(f32, [*])"}),
     [](const auto& kind) { return std::string(kind.param.what); });
 
 }  // namespace

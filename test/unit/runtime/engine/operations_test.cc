@@ -62,7 +62,7 @@ class OperationsTest : public ::testing::TestWithParam<std::tuple<int, const cha
 
 // ---- reduce-scatter ----
 
-// Element i of rank r, and what all ranks' add up to.
+// Element i of rank r, and the sum of all ranks' elements.
 std::int32_t value(int rank, std::size_t i) { return static_cast<std::int32_t>(i) * 7 + rank; }
 std::int32_t sum_at(int ranks, std::size_t i) {
   return static_cast<std::int32_t>(i) * 7 * ranks + ranks * (ranks - 1) / 2;
@@ -208,7 +208,7 @@ TEST_P(OperationsTest, AllToAllWithoutSplitsIsATranspose) {
   });
 }
 
-// Splits that change travel with the data: the step stays one of a bit.
+// Changed splits travel with the data, so the step still sends only an arrival and no full request.
 TEST_P(OperationsTest, AllToAllWithOtherRowsIsStillPlanned) {
   run([&](int rank, Engine& engine) {
     std::uint64_t full = 0;

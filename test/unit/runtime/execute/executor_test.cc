@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: batches one after another, what each asks of the data plane, and where results go.
+// The executor: batches one after another, the data plane's arguments for each, and where results
+// go.
 #include "runtime/execute/executor.h"
 
 #include <gmock/gmock.h>
@@ -25,15 +26,15 @@ using testing::ElementsAre;
 constexpr std::int32_t kRank = 1;
 constexpr std::int32_t kRanks = 3;
 
-// What a data plane was asked for, and what its collectives say when they are stepped.
+// Records the calls of a data plane, and sets what the steps of its collectives return.
 struct Script {
   std::vector<std::string> calls;
-  std::vector<TensorView> views;  // of the last call
+  std::vector<TensorView> views;  // the last call's
   Reduction reduction;
   collectives::RowsToSend send;
   collectives::AllocateRows allocate;
   std::vector<std::uint64_t> sequences;
-  // Of every collective: results by step; after the last one kDone.
+  // What the steps of every collective return in turn; after the last one kDone.
   std::vector<base::Result<StepResult>> results;
   int steps = 0;
   int alive = 0;

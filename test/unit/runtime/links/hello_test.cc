@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hello of leaders on the wire, and its reader, which leaves alone what follows.
+// The hello of leaders on the wire, and its reader, which must not read the bytes behind it.
 #include "runtime/links/hello.h"
 
 #include <gtest/gtest.h>

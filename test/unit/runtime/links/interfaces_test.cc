@@ -137,7 +137,7 @@ TEST(Interfaces, TheWordsOfMpiServeWhereThereAreNoneOfOurs) {
   EXPECT_EQ(ours.words, "ib0");
   EXPECT_TRUE(ours.strict);
   EXPECT_EQ(wanted_interfaces("", {}).words, "");
-  // What matches nothing is passed over, alone or beside others.
+  // Without strictness a word that matches nothing is ignored, alone or beside others.
   EXPECT_THAT(chosen(host(), "eth0,eth77", false), ElementsAre("10.0.0.5", "fd00::5"));
   EXPECT_THAT(chosen(host(), "eth77", false), ElementsAre("10.0.0.5", "192.168.7.5", "fd00::5"));
 }

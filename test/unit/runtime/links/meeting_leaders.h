@@ -91,7 +91,7 @@ inline std::string next_frame(FrameSocket& link) {
   return "nothing came";
 }
 
-// Every host tells each neighbour who it is: so each link joins the two that it says.
+// Every host sends its number to each neighbour, which shows that each link joins the right two.
 inline bool talk(const HostTree& tree, std::int32_t host, LinkEnds ends) {
   bool good = ends.parent.has_value() == (host != HostTree::kRoot);
   std::vector<FrameSocket> links;
@@ -116,7 +116,7 @@ inline bool talk(const HostTree& tree, std::int32_t host, LinkEnds ends) {
   return good;
 }
 
-// All hosts meet and talk; `late`: how long each waits before, by its number.
+// All hosts meet and exchange their numbers; `late`: how long each waits before, by its number.
 inline void expect_all_meet(
     Leaders& job, const std::function<std::chrono::milliseconds(std::int32_t)>& late = {}) {
   std::atomic<int> good{0};
@@ -134,7 +134,7 @@ inline void expect_all_meet(
   EXPECT_EQ(good.load(), job.tree.hosts());
 }
 
-// A stranger's connection. Blocking, so that all it says is said.
+// A stranger's connection. It blocks, so that all its bytes are sent.
 inline collectives::FileDescriptor stranger(const Endpoint& to,
                                             std::span<const std::byte> says = {}) {
   collectives::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

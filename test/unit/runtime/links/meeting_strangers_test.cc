@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// Everything that a stranger can say; each leaves its connection open.
+// Strangers send everything that they can; each leaves its connection open.
 TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   Leaders job(3, 1);  // a chain: host 1 is a child of 0, host 2 is not
   const Endpoint root = job.endpoint(0);
@@ -47,12 +47,13 @@ TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   const HelloBytes whole = encode_hello(right);
   stranger(root, std::span(whole).first(20)).reset();
   stranger(root).reset();
-  strangers.push_back(stranger(root, std::span(whole).first(20)));  // says no more
+  strangers.push_back(stranger(root, std::span(whole).first(20)));  // sends no more
 
   expect_all_meet(job, [](std::int32_t one) { return milliseconds(one == 0 ? 0 : 300); });
   for (const FileDescriptor& one : strangers) EXPECT_TRUE(gets_closed(one));
   const std::string lines = job.lines.text();
-  EXPECT_THAT(lines, HasSubstr("1 connection was turned away: what was sent is not of Ronde"));
+  EXPECT_THAT(lines,
+              HasSubstr("1 connection was turned away: what was sent is not Ronde's protocol"));
   EXPECT_THAT(lines, HasSubstr("1 connection was turned away: another version of Ronde"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the secret was not this job's"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the host at the other end has "
@@ -61,7 +62,8 @@ TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;
 }
 
-// A hello that comes byte by byte is one; one that stops is closed after five seconds.
+// A hello that arrives byte by byte is accepted; a connection whose hello stops is closed after
+// five seconds.
 TEST(LeaderStrangers, SlowHellosBesideRealChildren) {
   Leaders job(3);
   base::ManualClock manual;
@@ -91,7 +93,7 @@ TEST(LeaderStrangers, SlowHellosBesideRealChildren) {
   const auto last = job.meet(2);
   EXPECT_TRUE(last.ok());
   parent.join();
-  EXPECT_THAT(job.lines.text(), HasSubstr("1 connection was turned away: no whole hello came"));
+  EXPECT_THAT(job.lines.text(), HasSubstr("1 connection was turned away: no whole hello arrived"));
 }
 
 TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
@@ -105,7 +107,7 @@ TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
     crowd.emplace_back([&, i] {
       std::vector<FileDescriptor> open;
       for (int number = 0; number < 500; ++number) {
-        // One of two says nothing and stays.
+        // Every second stranger sends nothing and stays.
         open.push_back(i == 0 ? stranger(root) : stranger(root, bytes_of("garbage")));
         ++sent;
       }
@@ -123,7 +125,8 @@ TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
   EXPECT_THAT(job.lines.text(), HasSubstr("too many others were waiting"));
 }
 
-// A child that lost its connection and comes again is taken, and the old one is not handed out.
+// A child that lost its connection and connects again is accepted, and take() returns only the new
+// connection.
 TEST(LeaderStrangers, AChildThatComesAgainIsTaken) {
   Leaders job(3);
   const LeaderHello hello{kLeaderProtocolVersion, 1, job.secret};
@@ -145,10 +148,10 @@ TEST(LeaderStrangers, AChildThatComesAgainIsTaken) {
   ASSERT_TRUE(links.ok()) << links.status().to_string();
   EXPECT_TRUE(talk(job.tree, 0, std::move(*links)));
   others.join();
-  EXPECT_THAT(job.lines.text(), HasSubstr("a host left again"));
+  EXPECT_THAT(job.lines.text(), HasSubstr("a host disconnected"));
 }
 
-// The first of two addresses is of something that accepts and says nothing.
+// A program that accepts connections and sends nothing listens on the first of two addresses.
 TEST(LeaderStrangers, AnAddressThatDoesNotAnswerDoesNotHideTheNext) {
   Leaders job(2);
   const auto deaf = LeaderMeeting::listen("127.0.0.0/8", "deaf");

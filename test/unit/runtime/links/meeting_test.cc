@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaders that meet over loopback, one thread each: in trees, late, and in vain.
+// Leaders that meet over loopback, one thread each: in trees, late, and without success.
 #include "runtime/links/meeting.h"
 
 #include <gmock/gmock.h>
@@ -115,7 +115,8 @@ TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
                 "with RONDE_INTERFACE");
 }
 
-// Over every address of the loopback interface: of both families where the machine has both.
+// Leaders connect over every address of the loopback interface: of both families where the machine
+// has both.
 TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
   const std::size_t addresses = LeaderMeeting::listen("lo", "node")->addresses().size();
   ASSERT_GE(addresses, 1U);
@@ -151,7 +152,7 @@ TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
                 "RONDE_INTERFACE");
 }
 
-// The time is the injected clock's: this waits no real minute.
+// The deadline is on the injected clock, so this does not wait a real minute.
 TEST(LeaderMeeting, TheDeadlineIsOfTheInjectedClock) {
   Leaders job(2);
   base::ManualClock manual;

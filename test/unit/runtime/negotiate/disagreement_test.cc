@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do the ranks mean the same tensor, and the words for when they do not.
+// Whether the ranks' statements agree, and the error text for when they do not.
 #include "runtime/negotiate/disagreement.h"
 
 #include <gmock/gmock.h>
@@ -53,19 +53,22 @@ TEST(Disagreement, NamesTheTensorAndGroupsTheRanks) {
   const auto agreed = agree_on("fc1/weight", statements);
   ASSERT_FALSE(agreed.ok());
   EXPECT_EQ(agreed.status().code(), base::Code::kMismatch);
-  EXPECT_EQ(agreed.status().message(),
-            "'fc1/weight': the ranks disagree: ranks 0-2 said allreduce(sum, f32, [128, 784]) at "
-            "train.cc:40, rank 3 said allreduce(sum, f32, [128, 785]) at train.cc:41. Make the "
-            "calls agree");
+  EXPECT_EQ(
+      agreed.status().message(),
+      "'fc1/weight': the ranks disagree: ranks 0-2 submitted allreduce(sum, f32, [128, 784]) at "
+      "train.cc:40, rank 3 submitted allreduce(sum, f32, [128, 785]) at train.cc:41. Make the "
+      "calls agree");
 }
 
 TEST(Disagreement, GroupsThatAlternateAreListedOnce) {
   const auto agreed = agree_on(
       "w", {{sum({1}), ""}, {sum({2}), ""}, {sum({1}), ""}, {sum({3}), ""}, {sum({2}), ""}});
   ASSERT_FALSE(agreed.ok());
-  EXPECT_EQ(agreed.status().message(),
-            "'w': the ranks disagree: ranks 0, 2 said allreduce(sum, f32, [1]), ranks 1, 4 said "
-            "allreduce(sum, f32, [2]), rank 3 said allreduce(sum, f32, [3]). Make the calls agree");
+  EXPECT_EQ(
+      agreed.status().message(),
+      "'w': the ranks disagree: ranks 0, 2 submitted allreduce(sum, f32, [1]), ranks 1, 4 "
+      "submitted "
+      "allreduce(sum, f32, [2]), rank 3 submitted allreduce(sum, f32, [3]). Make the calls agree");
 }
 
 TEST(Disagreement, EveryFieldIsNamed) {
@@ -77,12 +80,12 @@ TEST(Disagreement, EveryFieldIsNamed) {
       {[](Signature& s) { s.shape = {2}; }, "[2]"},
       {[](Signature& s) { s.dtype = base::DType::kI64; }, "i64"},
       {[](Signature& s) { s.op = base::ReduceOp::kMax; }, "max"},
-      {[](Signature& s) { s.operation = Operation::kBarrier; }, "said barrier"},
+      {[](Signature& s) { s.operation = Operation::kBarrier; }, "submitted barrier"},
       {[](Signature& s) { s.prescale = 0.25; }, "prescale 0.25"},
       {[](Signature& s) { s.postscale = 0.25; }, "postscale 0.25"},
       {[](Signature& s) { s.device = 1; }, "on a device"},
       {[](Signature& s) { s.compression = base::Compression::kF16; }, "compression f16"},
-      {[](Signature& s) { s.operation = Operation::kAllToAll; }, "said all_to_all(f32, [*])"},
+      {[](Signature& s) { s.operation = Operation::kAllToAll; }, "submitted all_to_all(f32, [*])"},
   };
   for (const Case& one : cases) {
     std::vector<Statement> statements{{sum({1}), ""}, {sum({1}), ""}};
@@ -96,8 +99,8 @@ TEST(Disagreement, EveryFieldIsNamed) {
   roots[1].signature.root = 1;
   const auto agreed = agree_on("w", roots);
   ASSERT_FALSE(agreed.ok());
-  EXPECT_THAT(agreed.status().message(), HasSubstr("rank 0 said broadcast(root 0, f32, [1])"));
-  EXPECT_THAT(agreed.status().message(), HasSubstr("rank 1 said broadcast(root 1, f32, [1])"));
+  EXPECT_THAT(agreed.status().message(), HasSubstr("rank 0 submitted broadcast(root 0, f32, [1])"));
+  EXPECT_THAT(agreed.status().message(), HasSubstr("rank 1 submitted broadcast(root 1, f32, [1])"));
 }
 
 TEST(Disagreement, AllgatherKeepsTheRowsOfEveryRank) {
@@ -130,9 +133,10 @@ TEST(Disagreement, AnAllToAllRemembersNoRows) {
 TEST(Disagreement, RowsOfAnAllToAllDivideNobody) {
   const auto agreed = agree_on("x", {exchange({2, 3}), exchange({1, 4}), exchange({5, 3})});
   ASSERT_FALSE(agreed.ok());
-  EXPECT_EQ(agreed.status().message(),
-            "'x': the ranks disagree: ranks 0, 2 said all_to_all(f32, [*, 3]), rank 1 said "
-            "all_to_all(f32, [*, 4]). Make the calls agree");
+  EXPECT_EQ(
+      agreed.status().message(),
+      "'x': the ranks disagree: ranks 0, 2 submitted all_to_all(f32, [*, 3]), rank 1 submitted "
+      "all_to_all(f32, [*, 4]). Make the calls agree");
 }
 
 TEST(Disagreement, SplitsOfAReduceScatterAreCompared) {
@@ -143,9 +147,10 @@ TEST(Disagreement, SplitsOfAReduceScatterAreCompared) {
   }
   ASSERT_TRUE(agree_on("w", statements).ok());
   statements[1].signature.splits = {2, 4};
-  EXPECT_EQ(agree_on("w", statements).status().message(),
-            "'w': the ranks disagree: rank 0 said reduce_scatter(sum, f32, [6], splits [3, 3]), "
-            "rank 1 said reduce_scatter(sum, f32, [6], splits [2, 4]). Make the calls agree");
+  EXPECT_EQ(
+      agree_on("w", statements).status().message(),
+      "'w': the ranks disagree: rank 0 submitted reduce_scatter(sum, f32, [6], splits [3, 3]), "
+      "rank 1 submitted reduce_scatter(sum, f32, [6], splits [2, 4]). Make the calls agree");
 }
 
 // ---- groups ----
@@ -173,16 +178,18 @@ TEST(Disagreement, TheMemberThatDiffersIsNamed) {
   Statement other = group({{"a", {2}}, {"b", {4, 3}}, {"c", {1}}});
   other.place = "train.cc:7";
   EXPECT_EQ(agree_on("group of a", {said, said, other}).status().message(),
-            "'group of a': the ranks disagree about tensor 2 of the group: ranks 0-1 said 'b' "
-            "[3, 4], rank 2 said 'b' [4, 3] at train.cc:7. Make the calls agree");
-  EXPECT_EQ(agree_on("group of a", {group({{"a", {2}}, {"d", {3, 4}}, {"c", {1}}}), said})
-                .status()
-                .message(),
-            "'group of a': the ranks disagree about tensor 2 of the group: rank 0 said 'd' [3, 4], "
-            "rank 1 said 'b' [3, 4]. Make the calls agree");
-  EXPECT_EQ(agree_on("group of a", {said, group({{"a", {2}}})}).status().message(),
-            "'group of a': the ranks disagree about tensor 2 of the group: rank 0 said 'b' [3, 4], "
-            "rank 1 said nothing: its group has 1 tensor. Make the calls agree");
+            "'group of a': the ranks disagree about tensor 2 of the group: ranks 0-1 submitted 'b' "
+            "[3, 4], rank 2 submitted 'b' [4, 3] at train.cc:7. Make the calls agree");
+  EXPECT_EQ(
+      agree_on("group of a", {group({{"a", {2}}, {"d", {3, 4}}, {"c", {1}}}), said})
+          .status()
+          .message(),
+      "'group of a': the ranks disagree about tensor 2 of the group: rank 0 submitted 'd' [3, 4], "
+      "rank 1 submitted 'b' [3, 4]. Make the calls agree");
+  EXPECT_EQ(
+      agree_on("group of a", {said, group({{"a", {2}}})}).status().message(),
+      "'group of a': the ranks disagree about tensor 2 of the group: rank 0 submitted 'b' [3, 4], "
+      "rank 1 submitted nothing: its group has 1 tensor. Make the calls agree");
 }
 
 TEST(Disagreement, TheFirstOfAllDifferencesIsTold) {
@@ -190,23 +197,24 @@ TEST(Disagreement, TheFirstOfAllDifferencesIsTold) {
   const Statement third = group({{"a", {2}}, {"b", {3}}, {"c", {9}}});
   const Statement second = group({{"a", {2}}, {"x", {3}}, {"c", {1}}});
   EXPECT_THAT(agree_on("group of a", {said, third, second}).status().message(),
-              HasSubstr("tensor 2 of the group: ranks 0-1 said 'b'"));
+              HasSubstr("tensor 2 of the group: ranks 0-1 submitted 'b'"));
   EXPECT_THAT(agree_on("group of a", {said, second, third}).status().message(),
-              HasSubstr("tensor 2 of the group: ranks 0, 2 said 'b'"));
+              HasSubstr("tensor 2 of the group: ranks 0, 2 submitted 'b'"));
 }
 
 TEST(Disagreement, AGroupAgainstOneTensorOrAnotherOpIsSaidAsSuch) {
   const Statement said = group({{"a", {2}}, {"b", {3}}});
-  EXPECT_EQ(agree_on("group of a", {said, {sum({5}), ""}}).status().message(),
-            "'group of a': the ranks disagree: rank 0 said grouped allreduce(sum, f32, 2 tensors, "
-            "5 elements), rank 1 said allreduce(sum, f32, [5]). Make the calls agree");
+  EXPECT_EQ(
+      agree_on("group of a", {said, {sum({5}), ""}}).status().message(),
+      "'group of a': the ranks disagree: rank 0 submitted grouped allreduce(sum, f32, 2 tensors, "
+      "5 elements), rank 1 submitted allreduce(sum, f32, [5]). Make the calls agree");
   Statement other = said;
   other.signature.op = base::ReduceOp::kMax;
   EXPECT_THAT(agree_on("group of a", {said, other}).status().message(),
-              HasSubstr("rank 1 said grouped allreduce(max, f32, 2 tensors"));
+              HasSubstr("rank 1 submitted grouped allreduce(max, f32, 2 tensors"));
   other.signature.members[1].name = "c";
   EXPECT_THAT(agree_on("group of a", {said, other}).status().message(),
-              HasSubstr("rank 1 said grouped allreduce(max, f32, 2 tensors"));
+              HasSubstr("rank 1 submitted grouped allreduce(max, f32, 2 tensors"));
 }
 
 TEST(Disagreement, AScalarCannotBeGathered) {

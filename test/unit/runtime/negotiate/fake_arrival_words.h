@@ -53,14 +53,14 @@ class FakeArrivalWords final : public ArrivalWords {
   std::uint32_t count(std::int32_t entry) override { return at(entry).count; }
   // A closed generation still knows who had arrived at it; older ones are forgotten.
   bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override {
-    if (base::narrow<std::size_t>(rank) >= ranks_) return false;  // of another host
+    if (base::narrow<std::size_t>(rank) >= ranks_) return false;  // a rank of another host
     const Word& word = at(entry);
     const auto& mark = word.marks[base::narrow<std::size_t>(rank)];
     return mark && mark->heard >= last_batch &&
            (mark->generation == word.generation || mark->generation + 1 == word.generation);
   }
 
-  // The rank hears of a batch, and may then arrive at its entries again.
+  // The rank receives a batch, and may then arrive at its entries again.
   void hear(std::int32_t rank, const BatchDecision& batch) {
     for (const BatchItem& item : batch.items) {
       if (item.entry < 0) continue;

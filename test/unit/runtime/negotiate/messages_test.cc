@@ -240,7 +240,7 @@ TEST(Messages, PartsThatDoNotBelongToEachOtherAreRefused) {
   }
 }
 
-// payload_of() relies on it: it counts the rows of all ranks without asking again.
+// payload_of() relies on this check, because it adds up the rows of all ranks without one.
 TEST(Messages, RowsWithoutASizeAreRefused) {
   Signature signature;
   signature.operation = Operation::kAllgather;

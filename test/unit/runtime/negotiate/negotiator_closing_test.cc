@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that close their engines: what can still complete completes, what cannot fails at once, and
-// every closing rank is told exactly once that it may go.
+// every closing rank departs exactly once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// "error w", "departed 1", "evict 0": the gist of decisions, in order.
+// "error w", "departed 1", "evict 0": the decisions as short texts, in order.
 std::vector<std::string> gist(const std::vector<Decision>& decisions) {
   std::vector<std::string> words;
   for (const Decision& decision : decisions) {
@@ -104,7 +104,7 @@ TEST(NegotiatorClosing, EverybodyClosesAtOnce) {
   }
 }
 
-// Whichever closes last takes the tensor with it; both must be let go.
+// The tensor fails when the last of the two closes; both must depart.
 TEST(NegotiatorClosing, TheOneWhoWaitedIsLetGoWhenAnotherClosesWithoutTheTensor) {
   for (const std::int32_t waiting : {0, 1}) {
     Job job(2, 4);

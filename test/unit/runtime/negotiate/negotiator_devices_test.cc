@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The negotiator and tensors of devices: which of them fuse, and what goes while devices are held
-// back.
+// The negotiator and tensors of devices: which of them fuse, and which tensors go into batches
+// while devices are held back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,13 +21,13 @@ Signature on_device_number(std::int32_t device) {
   return signature;
 }
 
-// In two steps: by name, and by the plan.
+// The first step is by name, the second by the plan.
 TEST(NegotiatorDevices, RanksWithDevicesOfTheirOwnFuse) {
   Job job(3, 8);
   for (std::int32_t rank = 0; rank < job.ranks; ++rank) {
     job.request(rank, "a", on_device_number(rank));
     job.request(rank, "b", on_device_number(rank));
-    // Whoever speaks for all, its number says nothing.
+    // The number of the device differs between ranks, and whichever is kept must not matter.
     job.request(rank, "c", on_device_number(job.ranks - rank));
     job.request(rank, "host");
   }
@@ -66,7 +66,7 @@ TEST(NegotiatorDevices, WhileTheyAreHeldBackHostTensorsGo) {
   EXPECT_THAT(job.batch(), ElementsAre("device 1", "device 2"));
 }
 
-// One that is ready alone is held back as well, and so is a barrier of devices.
+// A device tensor that is ready alone is held back as well, and so is a barrier of devices.
 TEST(NegotiatorDevices, ABarrierOfDevicesIsHeldBackToo) {
   Job job(1, 8);
   Signature barrier;

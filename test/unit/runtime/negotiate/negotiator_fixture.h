@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A negotiator with ranks that hear everything at once: what the tests of single cases need.
+// A negotiator with ranks that receive every decision at once, for the tests of single cases.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Two ranks are at hand (0 and 1); two subtrees of one rank each (2 and 3) report.
+// Two ranks are within reach (0 and 1); two subtrees of one rank each (2 and 3) report.
 constexpr std::int32_t kRanks = 4;
 constexpr std::int32_t kHere = 2;
 constexpr std::int32_t kSubtrees = 2;
@@ -45,7 +45,8 @@ struct Hosts {
   }
   [[nodiscard]] std::int32_t entry(const std::string& name) const { return plan.at(name).entry; }
 
-  // "bind w", "close 0", ... in order; follows the plan, and keeps what is to be answered.
+  // Returns "bind w", "close 0", ... in order; follows the plan, and keeps the CloseDecisions that
+  // are to be answered.
   std::vector<std::string> decisions() {
     std::vector<std::string> said;
     for (const Decision& decision : negotiator.take_decisions()) {
@@ -92,7 +93,7 @@ struct Hosts {
   Negotiator negotiator;
   std::map<std::string, BindDecision> plan;
   std::vector<CloseDecision> closes;
-  std::vector<std::string> texts;  // of errors
+  std::vector<std::string> texts;  // the errors' texts
 };
 
 TEST(NegotiatorHosts, ReadyOnlyWhenEveryReporterHasReported) {
@@ -131,7 +132,7 @@ TEST(NegotiatorHosts, ReportsOfAnotherGenerationDoNotCount) {
   EXPECT_TRUE(job.negotiator.has_ready());
 }
 
-// Rank 0 says something else: nobody is to count himself in any more, here or elsewhere.
+// Rank 0 sends another signature: no rank may count itself in any more, on this host or another.
 // A slow rank may report a generation that was closed since, when the next one is complete.
 TEST(NegotiatorHosts, TheRanksAtHandReportOnceAStep) {
   Hosts job(4);
@@ -155,14 +156,14 @@ TEST(NegotiatorHosts, AFullRequestAsksWhoHadArrivedElsewhere) {
   job.request(0, "w");
   EXPECT_THAT(job.decisions(), ElementsAre("close 0"));
   EXPECT_GT(job.closes.back().generation, job.plan.at("w").generation);
-  job.subtree_ready("w");  // of the generation that is closed: the answer says it as well
+  job.subtree_ready("w");  // for the closed generation, whose arrivals the answer counts too
   job.answer(job.closes.back(), {2});
   EXPECT_THAT(job.decisions(), IsEmpty());
   job.answer(job.closes.back(), {3});
   EXPECT_THAT(job.decisions(), ElementsAre("bind w"));
   EXPECT_EQ(job.plan.at("w").generation, job.closes.back().generation);
   EXPECT_THAT(job.batch(), ElementsAre("w"));
-  // The next step counts from nothing.
+  // The next step counts from 0.
   EXPECT_TRUE(job.arrive(0, "w"));
   EXPECT_TRUE(job.arrive(1, "w"));
   job.subtree_ready("w");
@@ -209,7 +210,7 @@ TEST(NegotiatorHosts, ALateAnswerAfterEverybodyHasSaidItInFullIsNothing) {
   EXPECT_THAT(job.batch(), ElementsAre("w"));
   job.answer(first);
   EXPECT_THAT(job.decisions(), IsEmpty());
-  // Nor does it answer a later question.
+  // An answer to an earlier CloseDecision does not count for a later one either.
   job.request(0, "w");
   EXPECT_THAT(job.decisions(), ElementsAre("close 0"));
   job.answer(first, {2});
@@ -328,7 +329,7 @@ TEST(NegotiatorHosts, AStallIsReportedWhenTheHostsHaveSaidWhoWaits) {
   ASSERT_TRUE(waiting.has_value());
   EXPECT_THAT(waiting->ready, ElementsAre(1, 2));
   EXPECT_THAT(waiting->missing, ElementsAre(0, 3));
-  // And it completes all the same.
+  // The tensor completes nevertheless.
   job.request(0, "w");
   job.request(3, "w");
   EXPECT_THAT(job.decisions(), ElementsAre("bind w"));

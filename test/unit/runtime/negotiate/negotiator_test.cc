@@ -86,9 +86,10 @@ TEST(Negotiator, ADisagreementFailsTheTensorAndTheNextRoundWorks) {
   EXPECT_EQ(error.name, "w");
   EXPECT_EQ(error.code, base::Code::kMismatch);
   EXPECT_EQ(error.place, "place 0");
-  EXPECT_EQ(error.text,
-            "'w': the ranks disagree: ranks 0, 2 said allreduce(average, f32, [4]) at place 0, "
-            "rank 1 said allreduce(average, f32, [5]) at place 1. Make the calls agree");
+  EXPECT_EQ(
+      error.text,
+      "'w': the ranks disagree: ranks 0, 2 submitted allreduce(average, f32, [4]) at place 0, "
+      "rank 1 submitted allreduce(average, f32, [5]) at place 1. Make the calls agree");
   EXPECT_FALSE(job.negotiator.has_ready());
   job.bind("w");
 }
@@ -103,8 +104,8 @@ TEST(Negotiator, ADisagreementWithThePlanNamesThoseWhoCountedThemselvesIn) {
   const auto decisions = job.decisions();
   ASSERT_EQ(decisions.size(), 2U);
   const auto error = std::get<ErrorDecision>(decisions[0]);
-  EXPECT_THAT(error.text, HasSubstr("ranks 0, 2 said allreduce(average, f32, [4])"));
-  EXPECT_THAT(error.text, HasSubstr("rank 1 said allreduce(average, f32, [5]) at place 1"));
+  EXPECT_THAT(error.text, HasSubstr("ranks 0, 2 submitted allreduce(average, f32, [4])"));
+  EXPECT_THAT(error.text, HasSubstr("rank 1 submitted allreduce(average, f32, [5]) at place 1"));
   EXPECT_EQ(std::get<EvictDecision>(decisions[1]).entry, 0);
   job.bind("w");
   EXPECT_TRUE(job.arrive(0, "w"));
@@ -190,7 +191,7 @@ TEST(Negotiator, AnEntryInUseIsNotEvictedAndTheTensorTravelsByName) {
   EXPECT_THAT(job.batch(), ElementsAre("a", "b"));
 }
 
-// Between the look at the count and the closing of the generation, other ranks go on.
+// Other ranks arrive between the reading of the count and the closing of the generation.
 TEST(Negotiator, ARankThatSlipsInWhileItsEntryIsEvictedIsNotLost) {
   Job job(2, 1);
   job.bind("a");
@@ -255,7 +256,7 @@ TEST(Negotiator, WaitingForSaysWhoIsReadyAndWhoIsMissing) {
   EXPECT_THAT(waiting->missing, ElementsAre(1));
 }
 
-// It has come to the end of no batch since, so that it may have been stopped in the last one.
+// The rank has finished no batch since, so it may have been stopped in the last one.
 TEST(Negotiator, ARankThatWasThereForTheStepBeforeIsMissing) {
   Job job(2, 4);
   job.bind("w");
@@ -345,7 +346,7 @@ TEST(Negotiator, AGroupThatChangesLeavesThePlan) {
   ASSERT_FALSE(decisions.empty());
   const auto* error = std::get_if<ErrorDecision>(&decisions.front());
   ASSERT_NE(error, nullptr);
-  EXPECT_THAT(error->text, HasSubstr("tensor 2 of the group: rank 0 said 'b' [4] at"));
+  EXPECT_THAT(error->text, HasSubstr("tensor 2 of the group: rank 0 submitted 'b' [4] at"));
 }
 
 // Its rows travel with the data, so that a step in which they change is as cheap as any other.

@@ -45,7 +45,8 @@ inline LinksPtr open(LinkEnds ends) {
   return std::move(*links);
 }
 
-// In words: "ready 3/1", "closed 3/2: 1 arrived of [2]", "announcement of 5", "bind w", ...
+// Messages as texts: "ready 3/1", "closed 3/2: 1 arrived of [2]", "announcement of 5", "bind w",
+// ...
 inline std::string in_words(const Decision& decision) {
   if (const auto* bind = std::get_if<BindDecision>(&decision)) return "bind " + bind->name;
   if (const auto* batch = std::get_if<BatchDecision>(&decision)) {
@@ -136,7 +137,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
     ASSERT_TRUE(children_[base::narrow<std::size_t>(child)]->send_up(message).ok());
     ASSERT_TRUE(children_[base::narrow<std::size_t>(child)]->flush().ok());
   }
-  // What a rank of this host reads of the decisions.
+  // The decisions that a rank of this host reads.
   Words rank_reads(std::size_t position) {
     Words words;
     for (;;) {
@@ -163,7 +164,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
     for (const LinksPtr& child : children_)
       EXPECT_THAT(heard(*child), testing::ElementsAre("bind w"));
   }
-  // All but this host's ranks.
+  // All ranks of the job but this host's.
   void children_ready(std::int32_t entry, std::uint32_t generation) {
     for (int i = 0; i < children(); ++i) from_child(i, ReadyReport{entry, generation});
   }
@@ -173,7 +174,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
   LinksPtr parent_, links_;
   std::vector<LinksPtr> children_;
   std::unique_ptr<Relay> relay_;
-  std::uint64_t batches_heard_ = 0;  // by the ranks of this host
+  std::uint64_t batches_heard_ = 0;  // how many the ranks of this host have received
   std::vector<collectives::StreamWriter> announcements_;
   std::vector<collectives::StreamReader> decisions_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The relay of one host: what goes up once for a whole subtree, what comes down to ranks and
-// children, and neighbours that are gone.
+// children, and neighbours whose connections have ended.
 #include "runtime/negotiate/relay.h"
 
 #include <gmock/gmock.h>
@@ -146,7 +146,7 @@ TEST_P(RelayTest, WhatWasReportedBeforeAClosingDoesNotCountAfterIt) {
   from_parent(CloseDecision{3, 2});
   good_step();
   for (int i = 0; i < children(); ++i) {
-    // On its way when the question came.
+    // This report was on its way when the CloseDecision arrived.
     if (i == 1) from_child(i, ReadyReport{3, 1});
     from_child(i, ClosedReport{3, 2, 2, {4 + 2 * i, 5 + 2 * i}});
   }
@@ -203,7 +203,7 @@ TEST_P(RelayTest, TheRanksHereReportOnceAStep) {
 }
 
 TEST_P(RelayTest, AnEntryThatIsClosedAgainAsksAgain) {
-  if (children() == 0) return;  // it answers at once
+  if (children() == 0) return;  // without children the relay answers at once
   bind(3, 1);
   from_parent(CloseDecision{3, 2});
   good_step();
@@ -267,7 +267,7 @@ TEST_P(RelayTest, AChildMayGoOnlyAfterSomebodyHasLeft) {
   EXPECT_THAT(rank_reads(0), ElementsAre("departed 1"));
 }
 
-// It may have left upon the good-bye of the coordinator, and never get one of its own.
+// A rank may leave after the coordinator's departure, and never get its own.
 TEST_P(RelayTest, NobodyWaitsForARankOfThisHostThatHasLeft) {
   from_parent(DepartedDecision{0});
   good_step();
@@ -327,7 +327,7 @@ TEST_P(RelayTest, EntriesBeyondThePlanAndRanksBeyondTheJobAreErrors) {
   from_child(0, ReadyReport{8, 1});
   EXPECT_THAT(step().message(), HasSubstr("of a plan of 8"));
   from_child(0, ClosedReport{1, 1, 0, {}});
-  EXPECT_THAT(step().message(), HasSubstr("that nobody asked for"));
+  EXPECT_THAT(step().message(), HasSubstr("that was not asked for"));
 }
 
 }  // namespace

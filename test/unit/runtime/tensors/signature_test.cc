@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks say about tensors: comparing, describing and counting it.
+// Comparing, describing and counting signatures.
 #include "runtime/tensors/signature.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Signature of(Operation operation, base::Shape shape) {
   return signature;
 }
 
-// Every field that is compared, changed in one way.
+// Changes every field that is compared, each in one place.
 std::vector<std::function<void(Signature&)>> changes() {
   return {[](Signature& s) { s.operation = Operation::kBroadcast; },
           [](Signature& s) { s.dtype = base::DType::kF64; },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers hand in: what can never work is refused at once, with the tensor's name and what to
-// change; the rest becomes a tensor with everything that the executor needs.
+// Submissions: one that can never work is refused at once, with the tensor's name and what to
+// change; any other becomes a tensor with everything that the executor needs.
 #include "runtime/tensors/submission.h"
 
 #include <gmock/gmock.h>
@@ -24,13 +24,13 @@ using testing::IsEmpty;
 constexpr std::int32_t kSize = 4;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-// Addresses only: nothing here reads or writes.
+// These are only addresses: nothing here reads or writes the memory.
 std::byte* memory() {
   static std::array<std::byte, 4096> bytes{};
   return bytes.data();
 }
 
-// Where no memory is.
+// An address where no memory is.
 std::byte* address(std::uintptr_t where) {
   return reinterpret_cast<std::byte*>(where);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -295,7 +295,7 @@ TEST(Submission, CountsBeyondThirtyTwoBits) {
   EXPECT_EQ(exchanged->splits[0], kMany - 3);
   EXPECT_EQ(exchanged->bytes().value(), kMany * 4);
   submission = of(Operation::kReduceScatter, {kMany});
-  // As far away as the input is long, and a byte less.
+  // The output begins where the input ends, and one byte before that.
   submission.input = address(std::uintptr_t{1} << 46);
   submission.output = address((std::uintptr_t{1} << 46) + static_cast<std::uintptr_t>(kMany) * 4);
   EXPECT_EQ(accepted(submission)->views[0].elements.value(), kMany);
@@ -399,7 +399,7 @@ TEST(Submission, MembersOfAGroupKeepApart) {
   std::vector<Submission> tensors = three();
   place(tensors[0], 0, 100);
   place(tensors[1], 300, 200);
-  // An input may be read twice; what is written may be touched by nobody else.
+  // An input may be read twice; an output must not overlap any other memory.
   for (const auto& [input, output, fine] :
        std::vector<std::tuple<std::ptrdiff_t, std::ptrdiff_t, bool>>{{0, 400, true},
                                                                      {8, 400, true},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight on a rank: names taken and given back, groups as one unit, the plan's entries.
+// The tensor table: names taken and released, groups as one unit, the plan's entries.
 #include "runtime/tensors/tensor_table.h"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST(TensorTable, ANameTwiceInOneGroupIsRefused) {
   EXPECT_TRUE(table.empty());
 }
 
-// Other ranks may speak of 'a' alone while it is in a group here.
+// Other ranks may submit 'a' alone while it is in a group here.
 TEST(TensorTable, AMemberIsNotATensorOfItsOwn) {
   TensorTable table(kRank);
   const auto both = group({"a", "b"});

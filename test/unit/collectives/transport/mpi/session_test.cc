@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without mpirun no build asks for MPI, and under mpirun a build without MPI says so. Runs in every
-// build, so it opens nothing; test/mpi has the rest.
+// Without mpirun no build wants MPI, and under mpirun a build without MPI fails with the reason.
+// The test runs in every build, so it opens no session; test/mpi has the rest.
 #include "collectives/transport/mpi/session.h"
 
 #include <gtest/gtest.h>
