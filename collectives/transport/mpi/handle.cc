@@ -3,6 +3,8 @@
 #include "collectives/transport/mpi/handle.h"
 
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -21,6 +23,9 @@ constexpr MpiFamily kMpiFamily = MpiFamily::kOpenMpi;
 #else
 constexpr MpiFamily kMpiFamily = MpiFamily::kMpich;
 #endif
+
+using HandleBits = std::array<std::byte, sizeof(MPI_Comm)>;
+static_assert(sizeof(MPI_Comm) <= sizeof(ProgramCommunicator::handle));
 
 std::string name_of(MpiFamily family) {
   switch (family) {
@@ -44,9 +49,9 @@ Status check_family(const ProgramCommunicator* program) {
 
 Result<MPI_Comm> handle_of(const ProgramCommunicator* program) {
   if (program == nullptr) return MPI_Comm{MPI_COMM_WORLD};
-  MPI_Comm communicator = MPI_COMM_NULL;
-  static_assert(sizeof communicator <= sizeof program->handle);
-  std::memcpy(&communicator, &program->handle, sizeof communicator);
+  HandleBits bits;
+  std::memcpy(bits.data(), &program->handle, bits.size());
+  const auto communicator = std::bit_cast<MPI_Comm>(bits);
   if (program->handle == 0 || communicator == MPI_COMM_NULL) {
     return Status::error(Code::kInvalidArgument,
                          "the communicator is MPI_COMM_NULL; pass one that has this rank in it");
@@ -63,7 +68,8 @@ Result<MPI_Comm> handle_of(const ProgramCommunicator* program) {
 
 ProgramCommunicator program_communicator(MPI_Comm communicator) {
   ProgramCommunicator program{kMpiFamily, 0};
-  std::memcpy(&program.handle, &communicator, sizeof communicator);
+  const auto bits = std::bit_cast<HandleBits>(communicator);
+  std::memcpy(&program.handle, bits.data(), bits.size());
   return program;
 }
 
