@@ -168,7 +168,7 @@ inline constexpr std::int64_t kBlockBytes = 4096;
 
 template <class T>
 inline constexpr bool kIsFloating = std::is_floating_point_v<ArithmeticOf<T>>;
-// Of integers: those of 8 and 16 bits have no average (base::is_defined).
+// Integers whose average is divided; those of 8 and 16 bits have none (base::is_defined).
 template <class T>
 inline constexpr bool kIsAveraged = std::is_integral_v<T> && sizeof(T) >= 4;
 template <class Op>

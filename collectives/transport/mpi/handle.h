@@ -49,7 +49,7 @@ base::Status check_family(const ProgramCommunicator* program);
 // The program's communicator, once its family is right and MPI runs; nullptr is MPI_COMM_WORLD.
 // Refuses MPI_COMM_NULL and inter-communicators. Asks no other rank.
 base::Result<MPI_Comm> handle_of(const ProgramCommunicator* program) RONDE_REQUIRES(mpi_lock());
-// The other way round.
+// Returns what stands for a communicator outside MPI.
 ProgramCommunicator program_communicator(MPI_Comm communicator);
 
 // The error of an MPI call, in MPI's own words. `activity` is what the caller did: "starting MPI".

@@ -25,7 +25,7 @@ namespace detail {
 template <ronde_dtype dtype>
 using DType = std::integral_constant<ronde_dtype, dtype>;
 
-// Of the types of the language, and of ours.
+// The dtypes of the types of the language, and of Float16 and BFloat16.
 template <typename T>
 struct BuiltInDType {};
 template <>

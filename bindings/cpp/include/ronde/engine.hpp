@@ -56,7 +56,7 @@ class Engine {
     ronde_engine_options_init(&options);
     open(options);
   }
-  // Joins the job that the options say; for one of a communicator see ronde/mpi.h.
+  // Joins the job that the options name. ronde::mpi::open() names a communicator in them.
   explicit Engine(const ronde_engine_options& options) { open(options); }
   // Joins a job in this process as `rank`.
   Engine(const LocalJob& job, int rank) {
