@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ronde/dtype.hpp>
 #include <ronde/types.hpp>
 #include <span>
 #include <stdexcept>
