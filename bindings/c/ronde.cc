@@ -45,7 +45,7 @@ Status done_well(const ronde_work& work) {
   if (!work.work->completion.done()) {
     return Status::error(Code::kInvalidArgument, "the work is not done: wait for it first");
   }
-  return work.work->status;
+  return Engine::result(*work.work);
 }
 
 // The place of a device's result is known as soon as streams can wait for it.
@@ -229,7 +229,7 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
     const auto waited = work->engine->wait_until(*work->work, deadline);
     RONDE_RETURN_IF_ERROR(waited.status());
     *done = *waited ? 1 : 0;
-    return *waited ? work->work->status : Status();
+    return *waited ? Engine::result(*work->work) : Status();
   });
 }
 
@@ -282,5 +282,16 @@ ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** 
 }
 
 void ronde_work_release(ronde_work* work) { delete work; }
+
+void ronde_work_settle(ronde_work* work, int64_t grace_ns) {
+  if (work == nullptr) return;
+  const std::unique_ptr<ronde_work> owner(work);
+  guarded(nullptr, [&]() -> Status {
+    std::optional<ronde::base::Nanoseconds> grace;
+    if (grace_ns >= 0) grace = std::chrono::nanoseconds(grace_ns);
+    work->engine->settle(*work->work, grace);
+    return {};
+  });
+}
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -77,6 +78,9 @@ class Job {
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather(
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
+
+  // Has `close` called when the process exits, where what Ronde started must be ended by then.
+  virtual void at_exit(std::function<void()> /*close*/) {}
 
   // Called after a failure; the transport is not used again.
   virtual void abandon() = 0;

@@ -86,6 +86,12 @@ Result<bool> mpi_running() {
   return started != 0;
 }
 
+Status finalized_too_early() {
+  return Status::error(Code::kInvalidArgument,
+                       "MPI was finalised while the engine was open; close every engine before "
+                       "MPI_Finalize");
+}
+
 Status forked_child() {
   return Status::error(Code::kUnsupported,
                        "a forked process has no part in the job of its parent; create the engine "
@@ -97,7 +103,7 @@ Status MpiHandle::usable() const {
     return Status::error(Code::kTransport, "MPI is not used any more after a failure or close");
   }
   if (!owner.is_mine()) return forked_child();
-  return mpi_running().status();
+  return mpi_running().ok() ? Status() : finalized_too_early();
 }
 
 Status mpi_error(int code, const std::string& activity, std::source_location where) {

@@ -25,6 +25,9 @@ base::Mutex& mpi_lock();
 // Tells whether MPI has been started; fails once it has been finalised.
 base::Result<bool> mpi_running();
 
+// The error of a call after the program has finalised MPI.
+base::Status finalized_too_early();
+
 // The error of every call in a forked child.
 base::Status forked_child();
 

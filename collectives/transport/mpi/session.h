@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,8 +66,14 @@ class MpiCommunicator {
   // again, and MPI is not finalised at exit.
   virtual void abandon() = 0;
 
+  // Where Ronde started MPI: has `close` called when the process exits, after the destructors of
+  // the program's static objects, unless this object is gone by then. `close` calls close() or
+  // abandon().
+  virtual void at_exit(std::function<void()> close) = 0;
+
   // Frees the duplicate; nothing may be outstanding. All ranks close (the engines agree on it
-  // first): the MPI standard calls this collective, and expects it not to wait.
+  // first): the MPI standard calls this collective, and expects it not to wait. The last to close
+  // while the process exits finalises MPI, if Ronde started it.
   virtual base::Status close() = 0;
 };
 

@@ -281,11 +281,15 @@ RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ro
                                          ronde_error** error);
 /* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the
  * rest, and releases the engine whatever it returns. Works and buffers stay valid until they are
- * released. NULL is fine.
- * Returns: RONDE_OK when no work failed while it closed, also for NULL and in a forked child; the
- * code of the first work that failed meanwhile; the job's failure, RONDE_DEADLINE when a batch did
- * not end or the coordinator did not answer; RONDE_UNSUPPORTED on a thread that may not drive a
- * caller-driven engine; RONDE_TRANSPORT from leaving MPI. */
+ * released. NULL is fine. Call it before MPI_Finalize. On a thread that may not drive a
+ * caller-driven engine it fails the job. Where Ronde started MPI, an engine that is never closed is
+ * closed when the process exits, after the destructors of the program's static objects; if a work
+ * is in flight then, the job fails.
+ * Returns: RONDE_OK when no work failed while it closed, or before without anybody waiting for it,
+ * also for NULL and in a forked child; the code of the first work that did; the job's failure,
+ * RONDE_DEADLINE when a batch did not end or the coordinator did not answer; RONDE_UNSUPPORTED on a
+ * thread that may not drive a caller-driven engine; RONDE_INVALID_ARGUMENT: MPI has been finalised;
+ * RONDE_TRANSPORT from leaving MPI. */
 RONDE_API ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error);
 
 /* Returns the rank of this engine in the job, from 0; -1 when engine is NULL. */
@@ -542,9 +546,21 @@ RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** da
  * Returns: as ronde_work_output; RONDE_INVALID_ARGUMENT for other operations. */
 RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
                                                   int32_t* count, ronde_error** error);
-/* Frees the handle and the result it owns. The work may still be in flight: it goes on, its memory
- * must stay valid until then, and nobody is notified of the result. NULL is fine. Never fails. */
+/* Frees the handle and the result it owns. The work may still be in flight: it goes on, and its
+ * memory must stay valid until it is done. An error that nobody has waited for is reported by
+ * ronde_engine_close. NULL is fine. Never fails. */
 RONDE_API void ronde_work_release(ronde_work* work);
+/* How long ronde_work_settle waits: RONDE_UNWIND_GRACE_SECONDS, for a caller that an exception
+ * unwinds, or the stall deadline of the engine, as ronde_work_wait does. */
+#define RONDE_GRACE_UNWIND (-1)
+#define RONDE_GRACE_STALL INT64_MAX
+/* Waits until nothing touches memory of the request any more, whatever the result, and releases the
+ * work: for a caller that frees that memory next and cannot go on with an error, as destructors do.
+ * A work that is not done within grace_ns nanoseconds, or one of the graces above, fails the job on
+ * all ranks, with its name and place, and then this returns as soon as nothing touches the memory.
+ * On a thread that may not drive the engine it sleeps until the work is done; in a forked child it
+ * only releases. NULL is fine. Never fails. */
+RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
 
 #ifdef __cplusplus
 }

@@ -306,7 +306,8 @@ class Engine {
 
   // Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS and fails the rest. The
   // engine is gone afterwards, whatever this throws. Throws Error: the codes of ronde_engine_close,
-  // if works failed meanwhile or the job had failed. Does nothing the second time.
+  // if works failed meanwhile, or before and nobody has waited for them, or the job had failed.
+  // Call it before MPI_Finalize. Does nothing the second time.
   void close() {
     detail::ErrorSlot error;
     error.throw_if(ronde_engine_close(engine_.release(), &error));
