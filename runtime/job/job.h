@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "collectives/board/file_descriptor.h"
+#include "collectives/transport/mpi/program.h"
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/links/tcp_links.h"
@@ -92,10 +93,10 @@ class Job {
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
 // Joins the MPI job of this process, or makes a job of one where there is none.
-// communicator: points to the program's MPI_Comm, or nullptr.
-base::Result<std::unique_ptr<Job>> open_process_job(const void* communicator,
-                                                    const base::Config& config,
-                                                    const base::Clock& clock);
+// communicator: one of the program's; nullptr is MPI_COMM_WORLD.
+base::Result<std::unique_ptr<Job>> open_process_job(
+    const collectives::ProgramCommunicator* communicator, const base::Config& config,
+    const base::Clock& clock);
 
 // The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,

@@ -293,7 +293,8 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> open_process_job(const void* communicator, const base::Config& config,
+Result<std::unique_ptr<Job>> open_process_job(const collectives::ProgramCommunicator* communicator,
+                                              const base::Config& config,
                                               const base::Clock& clock) {
   const auto wanted = collectives::MpiSession::wanted();
   RONDE_RETURN_IF_ERROR(wanted.status());

@@ -155,6 +155,15 @@ def check_readme_snippet(programs):
                done, "other parameters than expected")
 
 
+def check_c_average(programs):
+    """O7: the example in C, with the average of rank * 999."""
+    for ranks in (1, 2, 3):
+        done = programs.run("c_average", ranks=ranks)
+        expect(done.returncode == 0, done, "the example failed")
+        expect(result(done) == {"ranks": str(ranks), "last": f"{999 * (ranks - 1) / 2:.1f}"}, done,
+               "another average")
+
+
 def expect_refused(done, *parts, ours=TRAIN + ": "):
     """A short message of ours with all the parts in one line, soon, and a non-zero exit code."""
     expect(done.returncode not in (0, 124, 134, 139), done, "expected an orderly failure")
@@ -316,6 +325,7 @@ CHECKS = {
     "linear_regression": check_linear_regression,
     "help": check_help,
     "readme_snippet": check_readme_snippet,
+    "c_average": check_c_average,
     "flags": check_flags,
     "data": check_data,
     "ranks_differ": check_ranks_differ,

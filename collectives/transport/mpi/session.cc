@@ -296,8 +296,9 @@ Result<bool> MpiSession::wanted() {
   return false;
 }
 
-Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicator,
+Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunicator* communicator,
                                                           const Clock& clock, Instant deadline) {
+  RONDE_RETURN_IF_ERROR(check_family(communicator));
   auto handle = std::make_unique<MpiHandle>();
   MPI_Comm source = MPI_COMM_NULL;
   std::optional<MpiRollCall> roll_call;
@@ -311,12 +312,9 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
       return forked_child();
     }
     if (!*started) RONDE_RETURN_IF_ERROR(start_mpi(deadline - clock.now()));
-    source = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator)
-                                     : MPI_Comm{MPI_COMM_WORLD};
-    if (source == MPI_COMM_NULL) {
-      return Status::error(Code::kInvalidArgument,
-                           "the communicator is MPI_COMM_NULL; pass one that has this rank in it");
-    }
+    const auto usable = handle_of(communicator);
+    if (!usable.ok()) return usable.status();
+    source = *usable;
     roll_call.emplace(source, clock, deadline);
     // MPI_Comm_dup would wait for ever for a rank that creates no engine.
     const int error = MPI_Comm_idup(source, &handle->communicator, request.get());

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "collectives/transport/mpi/program.h"
 #include "collectives/transport/roll.h"
 #include "collectives/transport/transport.h"
 
@@ -84,12 +85,12 @@ class MpiSession {
   static base::Result<bool> wanted();
 
   // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
-  // points to the program's MPI_Comm, which the program keeps; nullptr means MPI_COMM_WORLD.
+  // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL, an inter-communicator and a
+  // handle of another MPI are refused.
   // If the program has not started MPI, this thread does, and MPI is finalised at exit. If MPI does
   // not start before the deadline, the process ends, since MPI cannot be interrupted.
-  static base::Result<std::unique_ptr<MpiCommunicator>> open(const void* communicator,
-                                                             const base::Clock& clock,
-                                                             base::Instant deadline);
+  static base::Result<std::unique_ptr<MpiCommunicator>> open(
+      const ProgramCommunicator* communicator, const base::Clock& clock, base::Instant deadline);
 };
 
 }  // namespace ronde::collectives

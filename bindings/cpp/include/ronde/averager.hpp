@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <ronde/engine.hpp>
+#include <ronde/range.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 #include <source_location>
@@ -68,10 +69,11 @@ class GradientAverager {
   }
 
   // Registers a gradient under a name of its own, the same on all ranks; returns its id.
-  template <typename T, std::size_t N>
-  Id add(std::string name, std::span<T, N> gradient,
+  template <OutputRange R>
+  Id add(std::string name, R&& gradient,
          std::source_location where = std::source_location::current()) {
-    return append(std::move(name), gradient, gradient.size_bytes(), false, where);
+    const auto span = detail::span_of(gradient);
+    return append(std::move(name), span, span.size_bytes(), false, where);
   }
   // The same for a gradient in the memory of a device: the engine reads it after what is in
   // `gradient.stream` at ready().

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <ronde/dtype.hpp>
 #include <ronde/types.hpp>
 #include <span>
 #include <stdexcept>
