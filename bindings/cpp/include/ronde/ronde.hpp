@@ -23,6 +23,7 @@
 #include <ronde/ronde.h>
 
 #include <ronde/averager.hpp>
+#include <ronde/averager_options.hpp>
 #include <ronde/buffer.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/local_job.hpp>
