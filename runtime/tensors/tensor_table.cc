@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "runtime/tensors/overlap.h"
 
 namespace ronde::runtime {
 
@@ -59,6 +60,18 @@ void TensorTable::vacate(const LocalTensor& tensor) {
   leave(tensor.name);
 }
 
+// One comparison for each tensor in flight: the check is for debugging.
+Status TensorTable::check_apart_from_all(const LocalTensor& tensor) {
+  const auto memory_of = [](const LocalTensor& of) {
+    return TensorMemory{of.name, of.place, of.signature, of.views};
+  };
+  for (const auto& [name, other] : in_flight_) {
+    if (other->name != name) continue;  // a member: its group is here under the group's own name
+    RONDE_RETURN_IF_ERROR(check_apart(memory_of(*other), memory_of(tensor), rank_, size_));
+  }
+  return {};
+}
+
 LocalTensorPtr TensorTable::find(const std::string& name) {
   const auto found = in_flight_.find(name);
   if (found == in_flight_.end() || found->second->name != name) return nullptr;
@@ -68,6 +81,7 @@ LocalTensorPtr TensorTable::find(const std::string& name) {
 Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
   const MutexLock lock(mutex_);
   if (!shut_.ok()) return shut_;
+  if (check_memory_) RONDE_RETURN_IF_ERROR(check_apart_from_all(*tensor));
   Status occupied = occupy(tensor->name, tensor);
   for (const GroupMember& member : tensor->signature.members) {
     if (occupied.ok()) occupied = occupy(member.name, tensor);

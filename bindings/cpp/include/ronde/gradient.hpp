@@ -16,7 +16,8 @@
 #include <utility>
 #include <vector>
 
-namespace ronde::detail {
+namespace ronde {
+namespace detail {
 
 // Where a gradient lies. The memory is the caller's, or that of a Gradient's zeros.
 // Thread safety: a value.
@@ -161,4 +162,5 @@ struct Gradient {
   Work left{};  // what the host has not waited for, though the step is over
 };
 
-}  // namespace ronde::detail
+}  // namespace detail
+}  // namespace ronde
