@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -194,6 +195,32 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
       EXPECT_NEAR(statistics.share_before_wait(), 400.0 / 440.0, 1e-9);
     });
   }
+}
+
+// Rank 1 comes when rank 0 has called wait(): what rank 0 had submitted is not done by then.
+TEST(GradientAveragerStatistics, WhatOtherRanksKeptBackIsNotDone) {
+  std::atomic<const ronde::GradientAverager*> waiter{nullptr};
+  on_ranks(2, [&waiter](ronde::Engine& engine) {
+    Gradient gradient(100, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::average, {}, 0);
+    const auto id = averager.add("gradient", std::span(gradient));
+    if (engine.rank() == 0) {
+      averager.ready(id);
+      waiter = &averager;
+    } else {
+      while (waiter == nullptr) std::this_thread::yield();
+      while (waiter.load()->statistics().tensors_submitted_before_wait == 0) {
+        std::this_thread::yield();
+      }
+      averager.ready(id);
+    }
+    averager.wait();
+    if (engine.rank() == 0) {
+      EXPECT_EQ(averager.statistics().bytes_submitted_before_wait, 400U);
+      EXPECT_EQ(averager.statistics().bytes_done_before_wait, 0U);
+      EXPECT_EQ(averager.statistics().tensors_done_before_wait, 0U);
+    }
+  });
 }
 
 }  // namespace
