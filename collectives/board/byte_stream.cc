@@ -50,12 +50,18 @@ Status StreamWriter::post(std::span<const std::byte> message) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + narrow<std::ptrdiff_t>(backlog_begin_));
     backlog_begin_ = 0;
   }
+  reserve(message.size());
   const std::uint64_t length = message.size();
   std::array<std::byte, kLengthBytes> header;
   std::memcpy(header.data(), &length, kLengthBytes);
   backlog_.insert(backlog_.end(), header.begin(), header.end());
   backlog_.insert(backlog_.end(), message.begin(), message.end());
   return flush().status();
+}
+
+void StreamWriter::reserve(std::size_t message_bytes) {
+  const std::size_t needed = backlog_.size() + kLengthBytes + message_bytes;
+  if (needed > backlog_.capacity()) backlog_.reserve(std::max(needed, 2 * backlog_.capacity()));
 }
 
 // Returns how many bytes the slowest attached reader leaves free.

@@ -46,8 +46,10 @@ class StreamWriter {
   StreamWriter(StreamWriterWords* words, std::span<StreamReaderWords> readers,
                std::span<std::byte> ring);
 
-  // Queues a copy of the message and writes what fits.
+  // Queues a copy of the message and writes what fits. Queues nothing if memory for it is lacking.
   base::Status post(std::span<const std::byte> message);
+  // Takes the memory that a post() of so many bytes may need.
+  void reserve(std::size_t message_bytes);
   // Writes what fits. Returns true when nothing is left over. After false the next flush() writes
   // the rest, and the reader that makes room rings this rank. Call take_added() either way.
   base::Result<bool> flush();

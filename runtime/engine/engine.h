@@ -80,9 +80,22 @@ class Engine {
   // is done. The work may fail after this call has returned ok; wait(work) returns that error.
   base::Status let_stream_wait(Work& work, void* stream);
 
+  // For whoever frees the work's memory next, and cannot go on with an error: waits until nothing
+  // touches that memory any more. It returns at once in a forked child, and sleeps where the thread
+  // may not drive. A work that is not done after `grace`, or, without one, after the grace that the
+  // settings give to exceptions, fails the job.
+  void settle(Work& work, std::optional<base::Nanoseconds> grace);
+
   // Finishes the works that can be finished and fails the rest, and leaves the job. Returns an
-  // error when it failed works. Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds.
+  // error when it failed works, or when some had failed and nobody has asked for their results.
+  // Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds. In a thread that may not drive
+  // it fails the job, so that the other ranks hear of it.
   base::Status close();
+  // Called when the process is about to end: closes, and fails the job if anything is in flight.
+  void close_at_exit();
+
+  // The result of a work that is done, for a caller who asks for it.
+  static base::Status result(Work& work);
 
   [[nodiscard]] Statistics statistics() const;
 
@@ -103,6 +116,9 @@ class Engine {
   base::Status usable() const;
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
+  bool outlast(Work& work, base::Instant deadline);
+  [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
+                                        bool unwinding) const;
   void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
@@ -130,7 +146,8 @@ class Engine {
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
-  bool open_ = false;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> closed_at_exit_{false};
 };
 
 }  // namespace ronde::runtime

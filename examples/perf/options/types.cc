@@ -99,8 +99,9 @@ bool valid(const DType& dtype, const Op& op) {
       return true;
     case Reduction::kSum:
     case Reduction::kProduct:
-    case Reduction::kAverage:
       return dtype.kind != Kind::kBool;
+    case Reduction::kAverage:
+      return dtype.kind == Kind::kFloat || (dtype.kind != Kind::kBool && dtype.size >= 4);
     case Reduction::kBitAnd:
     case Reduction::kBitOr:
     case Reduction::kBitXor:

@@ -10,6 +10,7 @@
 #include <ronde/averager_options.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/gradient.hpp>
+#include <ronde/range.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 #include <source_location>
@@ -65,25 +66,28 @@ class GradientAverager {
       : engine_(engine), op_(op), options_(options), how_(averager_options) {}
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
-  // Waits for what was made ready, since the gradients' memory may go away next (an exception
-  // between ready() and wait(), say), and the other ranks wait for it too; submits nothing else.
-  // Errors are dropped.
+  // Finishes what was made ready, which the other ranks wait for too, and submits nothing else:
+  // the gradients' memory may go away next. While an exception unwinds it has no more time than a
+  // Work. Errors are reported by Engine::close().
   ~GradientAverager() {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
     try {
-      std::exception_ptr dropped = submit(take_held(), true);
-      for (InFlight& one : in_flight_) keep_error(dropped, [&one] { one.work.wait(); });
-      for (Entry& entry : entries_) keep_error(dropped, [&entry] { entry.finish(); });
+      submit(take_held(), true);
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
+    for (auto one = in_flight_.rbegin(); one != in_flight_.rend(); ++one) {
+      one->work.settle(unwinding);
+    }
+    for (Entry& entry : entries_) entry.left.settle(unwinding);
   }
 
   // Registers a gradient under a name of its own, the same on all ranks; returns its id. Throws
   // RONDE_DUPLICATE_NAME for a name that is registered, and RONDE_INVALID_ARGUMENT for memory that
   // overlaps with a registered gradient's (tied weights have one gradient: register it once).
-  template <typename T, std::size_t N>
-  Id add(std::string name, std::span<T, N> gradient,
+  template <OutputRange R>
+  Id add(std::string name, R&& gradient,
          std::source_location where = std::source_location::current()) {
-    return append({std::move(name), detail::GradientMemory(gradient), where});
+    return append({std::move(name), detail::GradientMemory(detail::span_of(gradient)), where});
   }
   // The same for a gradient in the memory of a device: the engine reads it after what is in
   // `gradient.stream` at ready().
@@ -104,10 +108,9 @@ class GradientAverager {
   // anew: the average is written there. Throws RONDE_INVALID_ARGUMENT if the count or the type is
   // not that of add(). A later step that leaves this gradient out averages zeros of the averager's
   // own, since nothing says that its memory is still there.
-  template <typename T, std::size_t N>
-  void ready(Id id, std::span<T, N> gradient,
-             std::source_location where = std::source_location::current()) {
-    ready_at(id, detail::GradientMemory(gradient), where);
+  template <OutputRange R>
+  void ready(Id id, R&& gradient, std::source_location where = std::source_location::current()) {
+    ready_at(id, detail::GradientMemory(detail::span_of(gradient)), where);
   }
   // On a device the averager has no zeros: where only some ranks leave such a gradient out later,
   // its average fails on all of them.
@@ -369,6 +372,7 @@ class GradientAverager {
   std::exception_ptr late_;         // the error of an average of the last step
   Clock::time_point step_begin_{};  // its first submission
   AveragerStatistics statistics_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace ronde

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ronde/dtype.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>

@@ -109,6 +109,7 @@ TEST_F(Overlap, TheTableChecksWhatIsInFlightIfAsked) {
     ASSERT_TRUE(table.insert(one).ok());
     EXPECT_EQ(table.insert(in_place("two", 5, 10)).ok(), !checks);
     EXPECT_TRUE(table.insert(in_place("three", 20, 10)).ok());
+    EXPECT_EQ(table.insert(in_place("one", 0, 10)).status().code(), Code::kDuplicateName);
     table.remove(*one);
     EXPECT_TRUE(table.insert(in_place("four", 0, 5)).ok()) << "its memory is free again";
   }
