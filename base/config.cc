@@ -50,7 +50,7 @@ constexpr std::array<Setting, 18> kSettings{{
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
     {"RONDE_UNWIND_GRACE_SECONDS", SettingKind::kSeconds, "2", "", 0, 86400, false,
-     "how long a work that an exception leaves behind may run before it fails the job"},
+     "how long a work left behind by an exception may go on before it fails the job"},
     {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
      "the networks for control messages between hosts: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "

@@ -47,7 +47,7 @@ class FusedView {
   // allgather out of engine memory.
   [[nodiscard]] FusedView with_input_at(int own, const std::byte* memory) const;
 
-  // This view with the outputs as inputs: a later stage reads what an earlier one put there.
+  // This view with the outputs as inputs: a later phase reads what an earlier one put there.
   [[nodiscard]] FusedView with_outputs_as_inputs() const;
 
   [[nodiscard]] base::DType dtype() const { return dtype_; }

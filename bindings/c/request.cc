@@ -75,6 +75,27 @@ Status check_unused(const ronde_request& request, const std::string& name) {
   return {};
 }
 
+// Whether the arrays of a request are as long as the request says, and there where it says so.
+Status check_lengths(const ronde_request& request, const std::string& name) {
+  const auto wrong = [&](const std::string& what) {
+    return Status::error(Code::kInvalidArgument, "'" + name + "': " + what);
+  };
+  if (request.dimensions < 0 || (request.dimensions > 0 && request.shape == nullptr)) {
+    return wrong("dimensions is " + std::to_string(request.dimensions) +
+                 ": give it the length of shape");
+  }
+  if (request.dimensions == 0 && request.shape != nullptr) {
+    return wrong(
+        "shape is set and dimensions is 0: give it the length of shape, or leave shape "
+        "NULL for a scalar");
+  }
+  if (request.split_count < 0 || (request.split_count > 0) != (request.splits != nullptr)) {
+    return wrong("split_count is " + std::to_string(request.split_count) +
+                 ": give it the length of splits, or 0 with splits NULL");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Submission> translate(Operation operation, const ronde_request* given) {
@@ -103,15 +124,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   if (!dtype) return wrong("dtype " + std::to_string(request.dtype) + " is no ronde_dtype");
   const auto op = base::reduce_op_from_value(request.op);
   if (!op) return wrong("op " + std::to_string(request.op) + " is no ronde_op");
-  if (request.dimensions < 0 || (request.dimensions > 0 && request.shape == nullptr)) {
-    return wrong("dimensions is " + std::to_string(request.dimensions) +
-                 ": give it the length of shape");
-  }
-  if (request.dimensions == 0 && request.shape != nullptr) {
-    return wrong(
-        "shape is set and dimensions is 0: give it the length of shape, or leave shape "
-        "NULL for a scalar");
-  }
+  RONDE_RETURN_IF_ERROR(check_lengths(request, submission.name));
   signature.dtype = *dtype;
   signature.op = *op;
   signature.root = request.root;
@@ -124,10 +137,6 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
     return wrong("compression " + std::to_string(request.compression) + " is no ronde_compression");
   }
   signature.compression = *compression;
-  if (request.split_count < 0 || (request.split_count > 0) != (request.splits != nullptr)) {
-    return wrong("split_count is " + std::to_string(request.split_count) +
-                 ": give it the length of splits, or 0 with splits NULL");
-  }
   if (request.splits != nullptr) {
     submission.splits.assign(request.splits, request.splits + request.split_count);
   }

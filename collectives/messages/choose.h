@@ -31,8 +31,8 @@ struct AlgorithmLimits {
   base::Bytes direct;
 };
 
-// The limits come from a model of a link of 1 Gbit/s with TCP, where the choice matters most: a
-// step costs 10 us, a message 12 us of the processors at its ends, and a byte 8 ns on the link that
+// The limits come from a model of a line of 1 Gbit/s with TCP, where the choice matters most: a
+// step costs 10 us, a message 12 us of the processors at its ends, and a byte 8 ns on the line that
 // all ranks of a host share.
 //
 //            steps                 messages              times the bytes

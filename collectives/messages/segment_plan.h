@@ -14,8 +14,8 @@ namespace ronde::collectives {
 inline constexpr std::int64_t kSegmentsInFlight = 4;
 
 // The most bytes of a message between hosts. Over TCP, Open MPI sends up to 64 KiB with its header
-// without asking the receiver first. On links of 1 Gbit/s a ring of two hosts reached 64 % of the
-// link with segments of 128 KiB, and 97 % with these; one of four hosts 90 % and 96 %.
+// without asking the receiver first. On lines of 1 Gbit/s a ring of two hosts reached 64 % of the
+// line with segments of 128 KiB, and 97 % with these; one of four hosts 90 % and 96 %.
 inline constexpr std::int64_t kMessageBytes = 60 << 10;
 
 // Returns segment `index` of a part of `bytes` bytes; empty beyond the end.

@@ -137,7 +137,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
   const Inside inside(waiting_threads_);  // also between two looks
   Status can_wait = check_waiting(work, stream);
   if (!can_wait.ok()) {
-    // The device is at its end, and with it the job.
+    // The device has failed, and that fails the job.
     if (can_wait.code() == Code::kTransport) agent_.fail(can_wait, rank_);
     // The work's submit may have promised that this thread drives next.
     static_cast<void>(runner_.wait(work.completion, clock_->now()));
@@ -164,7 +164,7 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
         return Status::error(waits.status().code(),
                              "'" + work.name + "': " + waits.status().message());
       }
-      // The device is at its end, and with it the job.
+      // The device has failed, and that fails the job.
       agent_.fail(waits.status(), rank_);
       return wait(work, deadline);
     }

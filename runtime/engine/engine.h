@@ -34,7 +34,7 @@ namespace ronde::runtime {
 //
 // It owns the job, the agent and the background thread. It touches the memory of a tensor from
 // submit() until the work is done and never afterwards, whatever happens. In a forked child every
-// function returns kClosed and touches nothing.
+// function that can fail returns kUnsupported, and nothing is touched.
 //
 // Thread safety: every function may be called from any thread; close() once, as the last call.
 class Engine {
@@ -89,7 +89,7 @@ class Engine {
   // Finishes the works that can be finished and fails the rest, and leaves the job. Returns an
   // error when it failed works, or when some had failed and nobody has asked for their results.
   // Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds. In a thread that may not drive
-  // it fails the job, so that the other ranks hear of it.
+  // it fails the job, so that the other ranks are notified.
   base::Status close();
   // Called when the process is about to end: closes, and fails the job if anything is in flight.
   void close_at_exit();

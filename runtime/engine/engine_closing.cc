@@ -97,7 +97,7 @@ Status Engine::close() {
   return left.ok() ? closed : left;
 }
 
-// Nobody is left to be told what came of it, but for the log, which has heard of failed jobs.
+// No caller is left to return an error to; the failure of a job is in the log already.
 void Engine::close_at_exit() {
   if (!process_.is_mine() || !open_.load()) return;
   closed_at_exit_.store(true);

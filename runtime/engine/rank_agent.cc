@@ -25,7 +25,7 @@ namespace {
 // How often the executor retries a batch that cannot go on before it returns: about a microsecond.
 constexpr int kWatch = 16;
 
-// Failed works that are kept in mind until somebody asks for their results.
+// How many failed works are remembered until a caller asks for their results.
 constexpr std::size_t kFailedWorks = 1024;
 
 // How often the device is polled, because one that has failed does not ring.
@@ -291,14 +291,14 @@ void RankAgent::complete_once(Completion& completion) {
 
 // ---- closing ----
 
-// Before the work is done: afterwards it belongs to whoever waits for it.
+// Called before the work is done: afterwards the thread that waits for it owns it.
 void RankAgent::remember_failed(Work& work, const Status& status) {
   const MutexLock lock(failed_works_mutex_);
   if (drain_wanted_.load(std::memory_order_acquire)) {
     if (failed_works_++ == 0) first_failed_ = status;
     return;
   }
-  // Most are heard of at once; of a program that never asks, the first are enough.
+  // Callers ask for most results at once; where a program never asks, the first are enough.
   if (reports_.size() >= kFailedWorks) {
     std::erase_if(reports_, [](const FailedWork& one) { return one.heard->load(); });
   }

@@ -44,7 +44,7 @@ struct Statistics {
   base::Nanoseconds execution{0};  // the time in which a batch was in progress
 };
 
-// Works that ended in an error: after want_drained(), or before, with nobody who asked for it.
+// Works that ended in an error: after want_drained(), or before without a caller who asked for it.
 struct FailedWorks {
   std::uint64_t while_closing = 0;
   std::uint64_t unheard = 0;
@@ -95,7 +95,7 @@ class RankAgent final : public Agent {
   base::Status announce(const LocalTensor& tensor, const Ticket& ticket,
                         std::vector<std::byte> request, bool wake);
   // The bytes of a full request, and room for them in the stream to the coordinator: so that
-  // announce() needs no memory, for lack of which the others would never hear of the tensor.
+  // announce() needs no memory: if it failed for lack of it, the others would wait for the tensor.
   [[nodiscard]] std::vector<std::byte> make_request(const LocalTensor& tensor);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
@@ -224,7 +224,7 @@ class RankAgent final : public Agent {
   base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);
   base::Status first_failed_ RONDE_GUARDED_BY(failed_works_mutex_);
   std::uint64_t failed_works_ RONDE_GUARDED_BY(failed_works_mutex_) = 0;
-  // Failed works of a job that lives on; most of them are heard of soon.
+  // Failed works of a job that lives on, until a caller asks for their results.
   struct FailedWork {
     std::shared_ptr<std::atomic<bool>> heard;
     base::Status status;

@@ -70,7 +70,7 @@ struct Work {
   Completion issued;
   collectives::DeviceWorkPtr on_device;
   base::Status status;
-  // Of a failed one: whether somebody has asked for the result.
+  // Set where the work failed: whether a caller has asked for the result.
   std::shared_ptr<std::atomic<bool>> heard;
   // The result of an allgather or an all-to-all, whose size only the runtime knows.
   OutputBuffer output;

@@ -53,7 +53,7 @@ TEST_F(DeviceAbort, MemoryIsGivenBackWhenTheCopiesAreOver) {
   }
 }
 
-// Of two hosts: the other one hears of it over the network.
+// There are two hosts, so the failure reaches the other one over the network.
 TEST_F(DeviceAbort, TheOthersHearOfAFailureBeforeTheDeviceIsAborted) {
   ::setenv("RONDE_TOY", "broken, slow abort", 1);
   testing::EngineOptions options = options_of_device();

@@ -50,7 +50,7 @@ auto summed(int ranks) {
 
 TEST_P(DeviceOperations, AllreduceInPlaceOfAnySize) {
   run([](int rank, Engine& engine) {
-    // Of the largest the staged path makes more chunks than it has lanes.
+    // The staged path cuts the largest into more chunks than it has lanes.
     for (const std::int64_t elements : {0, 1, 17, 1000, 1 << 20}) {
       const DeviceMemory memory(vector_of(elements, counting(rank)));
       const auto status = submit_and_wait(

@@ -69,7 +69,7 @@ TEST_P(DeviceRaces, OfSubmittingAndClosing) {
           threads.emplace_back([&, thread] { submit_until_closed(engine, thread, submitted); });
         }
         EXPECT_TRUE(testing::eventually([&] { return submitted.load() >= 20; }));
-        // Of two ranks, what only one of them has submitted fails.
+        // What only one of two ranks has submitted fails.
         engine.close().ignore();
         for (std::thread& one : threads) one.join();
       });

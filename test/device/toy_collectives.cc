@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of the toy device: see toy_collectives.h.
+// Waiting for the streams of all ranks, and computing the results on the CPU.
 #include "test/device/toy_collectives.h"
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the toy device: see toy_memory.h.
+// Each block is mapped twice: for the device, and for the program, which may use managed ones only.
 #include "test/device/toy_memory.h"
 
 #include <sys/mman.h>

@@ -25,7 +25,7 @@ class Memory {
     std::byte* view;  // what the device reads and writes
     bool managed;
   };
-  // Of a pointer into what was allocated; nothing for others.
+  // Where a pointer into allocated memory lies; nothing for other pointers.
   [[nodiscard]] std::optional<Place> find(const void* pointer);
   // The device's view of a pointer; host memory is as it is.
   [[nodiscard]] std::byte* view(const void* pointer);

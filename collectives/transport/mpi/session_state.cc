@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of MPI when the process exits: see session_state.h.
+// Finalising MPI when the process exits, once no engine uses it any more.
 #include "collectives/transport/mpi/session_state.h"
 
 #include <mpi.h>

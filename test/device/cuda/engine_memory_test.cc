@@ -47,7 +47,7 @@ TEST_F(CudaMarks, AStreamAndAnEventAreNotedAsTheyAreNow) {
       batch.add(memory, 10, mark);
       ronde_plugin_work* const work = rank.execute(batch.get());
       rank.unmark(mark);
-      // Of the same event of the pool.
+      // This mark takes the same event of the pool.
       const MarkOwner next(rank, other.get());
       ASSERT_EQ(rank.finish(work), RONDE_PLUGIN_OK);
       EXPECT_LT(steady_clock::now() - begin, milliseconds(900)) << "with an event: " << with_event;

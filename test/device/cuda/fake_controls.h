@@ -24,10 +24,10 @@ typedef struct ronde_fake_controls {
    * while another thread captures), allocations, host_allocations, aborted, destroyed, launches.
    * Alive now: streams, events, blocks, host_blocks, results. */
   int32_t (*get)(const char* what);
-  /* Of the calling thread. */
+  /* The device that is current in the calling thread. */
   void (*set_current_device)(int32_t device);
   int32_t (*current_device)(void);
-  /* Of the calling thread, in CUDA's numbers: 0 is global, 2 relaxed. */
+  /* The capture mode of the calling thread, in CUDA's numbers: 0 is global, 2 relaxed. */
   void (*set_capture_mode)(int32_t mode);
   int32_t (*capture_mode)(void);
   /* What was put into streams since reset, by all, one line each; returns the length of all. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA without a GPU: see fake_cuda.h.
+// The functions of CUDA that the plug-in calls, carried out by the threads of the toy device.
 #include "test/device/cuda/fake_cuda.h"
 
 #include <array>

@@ -35,7 +35,7 @@ struct FakeEvent {
 
 void set_current_device(int device);
 [[nodiscard]] int current_device();
-// Of the calling thread: 0 is global, 2 relaxed.
+// The capture mode of the calling thread: 0 is global, 2 relaxed.
 void set_capture_mode(int mode);
 [[nodiscard]] int capture_mode();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meeting place of the fake NCCL: see fake_hub.h.
+// Matching the groups of all ranks by their order, and computing their results on the CPU.
 #include "test/device/cuda/fake_hub.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the fake NCCL: see fake_nccl.h.
+// The functions of NCCL that the plug-in calls: they record groups and put them into streams.
 #include "test/device/cuda/fake_nccl.h"
 
 #include <atomic>

@@ -16,7 +16,7 @@
 
 namespace outsider {
 
-// Of the shape of c10::BFloat16: 16 bits and functions.
+// A type like c10::BFloat16: 16 bits and functions.
 struct alignas(2) BFloat16 {
   std::uint16_t x;
 
