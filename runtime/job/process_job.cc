@@ -22,6 +22,7 @@
 #include "collectives/transport/mpi/session.h"
 #include "runtime/job/greeting.h"
 #include "runtime/job/job.h"
+#include "runtime/job/launch.h"
 #include "runtime/job/local_job.h"
 #include "runtime/links/meeting.h"
 #include "runtime/links/tree.h"
@@ -290,20 +291,40 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
   return opening.job(std::move(communicator), *greetings);
 }
 
+Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
+  auto job = LocalJob::create(1);
+  RONDE_RETURN_IF_ERROR(job.status());
+  return (*job)->join(0, config, clock);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Job>> open_process_job(const void* communicator, const base::Config& config,
                                               const base::Clock& clock) {
+  const bool world = communicator == nullptr;
+  if (config.mpi == "off") {
+    if (world) return job_of_one(config, clock);
+    return Status::error(Code::kInvalidArgument,
+                         "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
+                         "its own: unset RONDE_MPI, or give none");
+  }
   const auto wanted = collectives::MpiSession::wanted();
   RONDE_RETURN_IF_ERROR(wanted.status());
-  if (!*wanted && communicator == nullptr) {
-    auto job = LocalJob::create(1);
-    RONDE_RETURN_IF_ERROR(job.status());
-    return (*job)->join(0, config, clock);
+  const auto check = [](std::int64_t ranks) {
+    return check_launch(base::Config::process_environment(), ranks,
+                        collectives::MpiSession::library());
+  };
+  if (!*wanted && world) {
+    RONDE_RETURN_IF_ERROR(check(1));
+    return job_of_one(config, clock);
   }
   const base::Instant deadline = clock.after(config.start_timeout);
   auto opened = collectives::MpiSession::open(communicator, clock, deadline);
   RONDE_RETURN_IF_ERROR(opened.status());
+  if (const Status launched = world ? check((*opened)->size()) : Status(); !launched.ok()) {
+    (*opened)->close().ignore();  // so that MPI is finalised at exit
+    return launched;
+  }
   return open_job(std::move(*opened), config, clock, deadline);
 }
 

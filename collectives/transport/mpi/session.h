@@ -76,6 +76,9 @@ class MpiSession {
   // or has initialised MPI by itself. Otherwise it is a job of one rank, which needs no MPI.
   static base::Result<bool> wanted();
 
+  // Names the MPI that this build uses: "Open MPI v4.1.4", or "no MPI". MPI need not run.
+  static std::string library();
+
   // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
   // points to the program's MPI_Comm, which the program keeps; nullptr means MPI_COMM_WORLD.
   // If the program has not started MPI, this thread does, and MPI is finalised at exit. If MPI does
