@@ -135,11 +135,15 @@ class Gathering {
     for (std::size_t i = first_member; i < entries.size(); ++i) {
       if (entries[i].revents != 0) return failure_of(positions[i - first_member]);
     }
-    return entries[0].revents != 0 ? accept_all() : Status();
+    return entries[0].revents != 0 ? accept_some() : Status();
   }
 
-  Status accept_all() {
-    for (;;) {
+  // Accepts no more than this at once, so that a stranger who connects in a loop cannot keep the
+  // leader from its deadline.
+  static constexpr int kMostPerLook = 64;
+
+  Status accept_some() {
+    for (int accepted = 0; accepted < kMostPerLook; ++accepted) {
       FileDescriptor socket(
           ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket.valid()) {
@@ -151,6 +155,7 @@ class Gathering {
       if (strangers_.size() >= ranks_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
       strangers_.push_back(std::move(socket));
     }
+    return {};
   }
 
   // Reads what a stranger has sent: it becomes a member if that is the hello of a rank of this
