@@ -20,7 +20,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 17> kSettings{{
+constexpr std::array<Setting, 18> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -49,6 +49,8 @@ constexpr std::array<Setting, 17> kSettings{{
      "a tensor that some ranks have not submitted for this long fails the job"},
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
+    {"RONDE_UNWIND_GRACE_SECONDS", SettingKind::kSeconds, "2", "", 0, 86400, false,
+     "how long a work that an exception leaves behind may go on before the job fails"},
     {"RONDE_MPI", SettingKind::kChoice, "auto", "auto off", 0, 0, false,
      "off makes this process a job of one, whatever started it: for a tool that a rank starts"},
     {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
@@ -147,7 +149,8 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
       {"RONDE_START_TIMEOUT_SECONDS", &config.start_timeout},
       {"RONDE_STALL_WARNING_SECONDS", &config.stall_warning},
       {"RONDE_STALL_FAILURE_SECONDS", &config.stall_failure},
-      {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout}};
+      {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout},
+      {"RONDE_UNWIND_GRACE_SECONDS", &config.unwind_grace}};
   const auto place = places.find(setting.name);
   check(place != places.end(), "every setting has a place in Config");
   *place->second = *seconds;

@@ -108,11 +108,12 @@ inline constexpr std::array<ReduceOpRow, 8> kReduceOps{{
 
 // Which operations are defined: arithmetic on numbers, bitwise ones on integers and bools. A bool
 // has no sum, average or product; its min is "and", its max "or", and its bits are one: bitwise
-// operations see 0 or 1.
+// operations see 0 or 1. Integers of 8 and 16 bits have no average: the sum of two ranks may wrap
+// around already, and the average would be wrong in silence.
 [[nodiscard]] constexpr bool is_defined(DType dtype, ReduceOp op) {
   switch (row(dtype).kind) {
     case DTypeKind::kInteger:
-      return true;
+      return op != ReduceOp::kAverage || size_of(dtype) >= 4;
     case DTypeKind::kFloating:
       return !is_bitwise(op);
     case DTypeKind::kBoolean:

@@ -40,13 +40,6 @@ class TilePlan {
   std::vector<std::int64_t> first_tile_;
 };
 
-// A tile: a part of one piece.
-struct Tile {
-  std::int64_t piece = 0;
-  std::int64_t begin = 0;  // elements
-  std::int64_t length = 0;
-};
-
 #if defined(__CUDACC__)
 #define RONDE_HOST_DEVICE __host__ __device__
 #else
@@ -69,16 +62,6 @@ RONDE_HOST_DEVICE constexpr std::int64_t piece_of_tile(const Index* first_tiles,
     }
   }
   return low;
-}
-
-template <class Index>
-RONDE_HOST_DEVICE constexpr Tile tile_at(const Index* first_tiles, std::int64_t pieces,
-                                         std::int64_t elements_of_piece, std::int64_t piece,
-                                         std::int64_t tile, std::int64_t tile_elements) {
-  (void)pieces;
-  const std::int64_t begin = (tile - static_cast<std::int64_t>(first_tiles[piece])) * tile_elements;
-  const std::int64_t left = elements_of_piece - begin;
-  return {piece, begin, left < tile_elements ? left : tile_elements};
 }
 
 }  // namespace ronde::fusion

@@ -5,9 +5,11 @@
 #include <ronde/ronde.h>
 #include <sys/types.h>
 
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/status.h"
@@ -53,17 +55,29 @@ inline ronde_status report(const base::Status& status, ronde_error** error) noex
   return code;
 }
 
-// No exception may leave through the C ABI; inside, only a lack of memory is thrown.
+inline ronde_status report_thrown(base::Code code, const char* what, ronde_error** error) noexcept {
+  if (error != nullptr) *error = nullptr;
+  try {
+    return report(base::Status::error(code, what), error);
+  } catch (...) {  // no memory for the text
+    return static_cast<ronde_status>(code);
+  }
+}
+
+// No exception may leave through the C ABI. What it says goes with the code: the standard library
+// throws, say, where no thread can be started.
 template <typename F>
 ronde_status guarded(ronde_error** error, F&& body) noexcept {
   try {
     return report(std::forward<F>(body)(), error);
   } catch (const std::bad_alloc&) {
-    if (error != nullptr) *error = nullptr;
-    return RONDE_OUT_OF_MEMORY;
+    return report_thrown(base::Code::kOutOfMemory, "out of memory", error);
+  } catch (const std::system_error& thrown) {
+    return report_thrown(base::Code::kSystem, thrown.what(), error);
+  } catch (const std::exception& thrown) {
+    return report_thrown(base::Code::kInternal, thrown.what(), error);
   } catch (...) {
-    if (error != nullptr) *error = nullptr;
-    return RONDE_INTERNAL;
+    return report_thrown(base::Code::kInternal, "what was thrown is no std::exception", error);
   }
 }
 

@@ -12,7 +12,9 @@
 
 using ronde::base::Result;
 using ronde::base::Status;
+using ronde::bindings::defaults_of;
 using ronde::bindings::guarded;
+using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
 using ronde::bindings::translate;
 using ronde::bindings::translate_group;
@@ -90,15 +92,8 @@ ronde_status finish_group(ronde_engine* engine, Operation operation, const ronde
 
 extern "C" {
 
-void ronde_request_init(ronde_request* request) {
-  *request = ronde_request{};
-  request->struct_size = sizeof(*request);
-  request->dtype = RONDE_F32;
-  request->op = RONDE_AVERAGE;
-  request->prescale = 1.0;
-  request->postscale = 1.0;
-  request->device = RONDE_DEVICE_CPU;
-  request->compression = RONDE_COMPRESSION_NONE;
+void ronde_request_init_sized(ronde_request* request, size_t struct_size) {
+  init_sized(request, struct_size);
 }
 
 ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
@@ -109,6 +104,18 @@ ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* re
 ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
                              ronde_error** error) {
   return finish(engine, Operation::kAllreduce, request, error);
+}
+
+ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* data, int64_t count,
+                                  ronde_dtype dtype, ronde_op op, ronde_error** error) {
+  ronde_request request = defaults_of<ronde_request>();
+  request.name = name;
+  request.output = data;
+  request.shape = &count;
+  request.dimensions = 1;
+  request.dtype = static_cast<int32_t>(dtype);
+  request.op = static_cast<int32_t>(op);
+  return finish(engine, Operation::kAllreduce, &request, error);
 }
 
 ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,

@@ -30,6 +30,19 @@ Status null_argument(const char* what) {
   return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
 }
 
+template <>
+ronde_request defaults_of<ronde_request>() {
+  ronde_request request{};
+  request.struct_size = sizeof(request);
+  request.dtype = RONDE_F32;
+  request.op = RONDE_AVERAGE;
+  request.prescale = 1.0;
+  request.postscale = 1.0;
+  request.device = RONDE_DEVICE_CPU;
+  request.compression = RONDE_COMPRESSION_NONE;
+  return request;
+}
+
 namespace {
 
 // The last part of a path is enough to find the call, and is the same on every rank.
@@ -65,7 +78,7 @@ Status check_unused(const ronde_request& request, const std::string& name) {
 }  // namespace
 
 Result<Submission> translate(Operation operation, const ronde_request* given) {
-  const auto read = read_struct(given, ronde_request_init, "ronde_request");
+  const auto read = read_struct(given, "ronde_request");
   RONDE_RETURN_IF_ERROR(read.status());
   const ronde_request& request = *read;
   if (request.name == nullptr) return null_argument("name");
@@ -93,6 +106,11 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   if (request.dimensions < 0 || (request.dimensions > 0 && request.shape == nullptr)) {
     return wrong("dimensions is " + std::to_string(request.dimensions) +
                  ": give it the length of shape");
+  }
+  if (request.dimensions == 0 && request.shape != nullptr) {
+    return wrong(
+        "shape is set and dimensions is 0: give it the length of shape, or leave shape "
+        "NULL for a scalar");
   }
   signature.dtype = *dtype;
   signature.op = *op;

@@ -15,11 +15,33 @@ namespace ronde::bindings {
 
 base::Status null_argument(const char* what);
 
+// The defaults of a struct of the C ABI, as this library knows it.
+template <typename T>
+T defaults_of() {
+  T defaults{};
+  defaults.struct_size = sizeof(T);
+  return defaults;
+}
+template <>
+ronde_request defaults_of<ronde_request>();
+
+// Gives the caller's struct of `size` bytes the defaults. A program that was built with another
+// ronde.h has a smaller or a larger struct than ours: what lies behind a smaller one is not
+// touched, and fields of a larger one that this library does not know are zero.
+template <typename T>
+void init_sized(T* given, std::size_t size) {
+  if (given == nullptr || size < sizeof(T::struct_size)) return;
+  T defaults = defaults_of<T>();
+  defaults.struct_size = size;
+  std::memset(static_cast<void*>(given), 0, size);
+  std::memcpy(static_cast<void*>(given), &defaults, std::min(size, sizeof(T)));
+}
+
 // Structs only grow: one that is smaller than ours was made by an older program, and its missing
 // fields have the defaults; a larger one comes from a newer program, and all that this library does
 // not know in it must be zero.
 template <typename T>
-base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) {
+base::Result<T> read_struct(const T* given, const char* what) {
   if (given == nullptr) return null_argument(what);
   const std::size_t size = given->struct_size;
   if (size < sizeof(std::size_t)) {
@@ -37,8 +59,7 @@ base::Result<T> read_struct(const T* given, void (*init)(T*), const char* what) 
       }
     }
   }
-  T copy;
-  init(&copy);
+  T copy = defaults_of<T>();
   std::memcpy(&copy, given, std::min(size, sizeof(T)));
   return copy;
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,19 +17,27 @@
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
+#include "collectives/transport/mpi/program.h"
 #include "runtime/engine/engine.h"
 #include "runtime/job/local_job.h"
 
 using ronde::base::Code;
+using ronde::base::Result;
 using ronde::base::Status;
+using ronde::bindings::defaults_of;
 using ronde::bindings::guarded;
+using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
 using ronde::bindings::read_struct;
+using ronde::collectives::MpiFamily;
+using ronde::collectives::ProgramCommunicator;
 using ronde::runtime::Engine;
 
 // The codes of the C ABI and of the runtime must have the same values.
 static_assert(RONDE_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(RONDE_CLOSED == static_cast<int>(Code::kClosed));
+static_assert(RONDE_MPI_OPEN_MPI == static_cast<int>(MpiFamily::kOpenMpi));
+static_assert(RONDE_MPI_MPICH == static_cast<int>(MpiFamily::kMpich));
 
 namespace {
 
@@ -36,13 +45,27 @@ Status done_well(const ronde_work& work) {
   if (!work.work->completion.done()) {
     return Status::error(Code::kInvalidArgument, "the work is not done: wait for it first");
   }
-  return work.work->status;
+  return Engine::result(*work.work);
 }
 
 // The place of a device's result is known as soon as streams can wait for it.
 Status has_output(const ronde_work& work) {
   if (work.work->of_device && work.work->issued.done() && !work.work->completion.done()) return {};
   return done_well(work);
+}
+
+// What <ronde/mpi.h> has put into the options; nothing stands for MPI_COMM_WORLD.
+using Communicator = std::optional<ProgramCommunicator>;
+Result<Communicator> communicator_of(const ronde_engine_options& options) {
+  if (options.mpi_communicator == 0 && options.mpi_family == 0) return Communicator();
+  if (options.mpi_family == 0) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "mpi_communicator is set, but not by ronde_engine_options_set_communicator of "
+        "<ronde/mpi.h>: use that");
+  }
+  return Communicator(
+      ProgramCommunicator{static_cast<MpiFamily>(options.mpi_family), options.mpi_communicator});
 }
 
 }  // namespace
@@ -85,29 +108,30 @@ void ronde_local_job_release(ronde_local_job* job) { delete job; }
 
 // ---- engines ----
 
-void ronde_engine_options_init(ronde_engine_options* options) {
-  *options = ronde_engine_options{};
-  options->struct_size = sizeof(*options);
+void ronde_engine_options_init_sized(ronde_engine_options* options, size_t struct_size) {
+  init_sized(options, struct_size);
 }
 
 ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine** engine,
                                ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
-    ronde_engine_options options;
-    ronde_engine_options_init(&options);
+    auto options = defaults_of<ronde_engine_options>();
     if (given != nullptr) {
-      const auto read = read_struct(given, ronde_engine_options_init, "ronde_engine_options");
+      const auto read = read_struct(given, "ronde_engine_options");
       RONDE_RETURN_IF_ERROR(read.status());
       options = *read;
     }
     if (options.flags != 0) return Status::error(Code::kUnsupported, "unknown flags: use 0");
+    const auto communicator = communicator_of(options);
+    RONDE_RETURN_IF_ERROR(communicator.status());
     // This keeps the job: the caller may release it while the engine opens.
     const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
       return local != nullptr
                  ? local->join(options.local_job_rank, config, clock)
-                 : ronde::runtime::open_process_job(options.mpi_communicator, config, clock);
+                 : ronde::runtime::open_process_job(
+                       communicator->has_value() ? &**communicator : nullptr, config, clock);
     };
     auto opened = Engine::open(open_job, ronde::base::Config::process_environment(),
                                std::make_shared<ronde::base::SteadyClock>());
@@ -138,20 +162,18 @@ int32_t ronde_local_size(const ronde_engine* engine) {
   return engine == nullptr ? -1 : engine->engine->local_size();
 }
 
-void ronde_statistics_init(ronde_statistics* statistics) {
-  *statistics = ronde_statistics{};
-  statistics->struct_size = sizeof(*statistics);
+void ronde_statistics_init_sized(ronde_statistics* statistics, size_t struct_size) {
+  init_sized(statistics, struct_size);
 }
 
 ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistics* statistics,
                                      ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
-    const auto read = read_struct(statistics, ronde_statistics_init, "ronde_statistics");
+    const auto read = read_struct(statistics, "ronde_statistics");
     RONDE_RETURN_IF_ERROR(read.status());
     const ronde::runtime::Statistics now = engine->engine->statistics();
-    ronde_statistics result;
-    ronde_statistics_init(&result);
+    ronde_statistics result{};
     result.struct_size = statistics->struct_size;
     result.batches = now.batches;
     result.tensors = now.tensors;
@@ -203,17 +225,18 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
     if (work == nullptr) return null_argument("work");
     if (done == nullptr) return null_argument("done");
     const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
-    const auto waited = work->engine->wait(*work->work, timeout);
+    const auto deadline = work->engine->clock().after(timeout);
+    const auto waited = work->engine->wait_until(*work->work, deadline);
     RONDE_RETURN_IF_ERROR(waited.status());
     *done = *waited ? 1 : 0;
-    return *waited ? work->work->status : Status();
+    return *waited ? Engine::result(*work->work) : Status();
   });
 }
 
 ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (work == nullptr) return null_argument("work");
-    return work->engine->wait(*work->work, stream);
+    return work->engine->let_stream_wait(*work->work, stream);
   });
 }
 
@@ -259,5 +282,16 @@ ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** 
 }
 
 void ronde_work_release(ronde_work* work) { delete work; }
+
+void ronde_work_settle(ronde_work* work, int64_t grace_ns) {
+  if (work == nullptr) return;
+  const std::unique_ptr<ronde_work> owner(work);
+  guarded(nullptr, [&]() -> Status {
+    std::optional<ronde::base::Nanoseconds> grace;
+    if (grace_ns >= 0) grace = std::chrono::nanoseconds(grace_ns);
+    work->engine->settle(*work->work, grace);
+    return {};
+  });
+}
 
 }  // extern "C"

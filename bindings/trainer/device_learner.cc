@@ -71,10 +71,7 @@ DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Model& model, con
 
 DeviceLearner::~DeviceLearner() {
   for (std::vector<Work>& works : works_) {
-    try {
-      finish(works);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
-    }
+    for (Work& work : works) work.settle(std::uncaught_exceptions() > 0);
   }
 }
 

@@ -102,13 +102,4 @@ void Arena::give_back_pages(std::size_t begin, std::size_t end, std::size_t free
   static_cast<void>(::madvise(pages, last - first, MADV_DONTNEED));
 }
 
-bool Arena::contains(const void* memory, std::size_t bytes) const {
-  return lies_in(mine_, memory, bytes);
-}
-
-base::Bytes Arena::used() const {
-  const MutexLock lock(mutex_);
-  return base::Bytes(base::narrow<std::int64_t>(used_));
-}
-
 }  // namespace ronde::collectives

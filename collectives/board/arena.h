@@ -32,12 +32,6 @@ class Arena {
   // this does nothing, since the pages are the parent's as well.
   void release(std::byte* memory);
 
-  // Tells whether the bytes lie in the arena, allocated or not. An empty range lies anywhere.
-  [[nodiscard]] bool contains(const void* memory, std::size_t bytes) const;
-
-  // The bytes that are allocated, each allocation rounded up to kAlignment.
-  [[nodiscard]] base::Bytes used() const;
-
  private:
   void give_back_pages(std::size_t begin, std::size_t end, std::size_t free_begin,
                        std::size_t free_end) RONDE_REQUIRES(mutex_);

@@ -50,12 +50,18 @@ Status StreamWriter::post(std::span<const std::byte> message) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + narrow<std::ptrdiff_t>(backlog_begin_));
     backlog_begin_ = 0;
   }
+  reserve(message.size());
   const std::uint64_t length = message.size();
   std::array<std::byte, kLengthBytes> header;
   std::memcpy(header.data(), &length, kLengthBytes);
   backlog_.insert(backlog_.end(), header.begin(), header.end());
   backlog_.insert(backlog_.end(), message.begin(), message.end());
   return flush().status();
+}
+
+void StreamWriter::reserve(std::size_t message_bytes) {
+  const std::size_t needed = backlog_.size() + kLengthBytes + message_bytes;
+  if (needed > backlog_.capacity()) backlog_.reserve(std::max(needed, 2 * backlog_.capacity()));
 }
 
 // Returns how many bytes the slowest attached reader leaves free.
@@ -112,17 +118,6 @@ Result<bool> StreamWriter::flush() {
 
 bool StreamWriter::take_added() { return std::exchange(added_, false); }
 
-bool StreamWriter::can_flush() const {
-  if (backlog_begin_ == backlog_.size()) return false;
-  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
-    if (!attached_[reader]) continue;
-    if (written_ - readers_[reader].consumed.load(std::memory_order_seq_cst) == ring_.size()) {
-      return false;
-    }
-  }
-  return true;
-}
-
 base::Bytes StreamWriter::backlog() const {
   return base::Bytes::of_size(backlog_.size() - backlog_begin_);
 }
@@ -136,11 +131,6 @@ StreamReader::StreamReader(StreamWriterWords* writer_words, StreamReaderWords* w
       ring_(ring),
       writer_(writer),
       consumed_(words->consumed.load(std::memory_order_acquire)) {}
-
-bool StreamReader::readable() const {
-  return writer_words_->written.load(std::memory_order_seq_cst) !=
-         words_->consumed.load(std::memory_order_relaxed);
-}
 
 Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   if (complete_) {

@@ -46,16 +46,15 @@ class StreamWriter {
   StreamWriter(StreamWriterWords* words, std::span<StreamReaderWords> readers,
                std::span<std::byte> ring);
 
-  // Queues a copy of the message and writes what fits.
+  // Queues a copy of the message and writes what fits. Queues nothing if memory for it is lacking.
   base::Status post(std::span<const std::byte> message);
+  // Takes the memory that a post() of so many bytes may need.
+  void reserve(std::size_t message_bytes);
   // Writes what fits. Returns true when nothing is left over. After false the next flush() writes
   // the rest, and the reader that makes room rings this rank. Call take_added() either way.
   base::Result<bool> flush();
   // Tells whether bytes were added since the last call: then the caller must ring the readers.
   [[nodiscard]] bool take_added();
-  // Tells whether a flush() now would move something (for the sleeper's last look).
-  [[nodiscard]] bool can_flush() const;
-  // The bytes that are queued and not yet written.
   [[nodiscard]] base::Bytes backlog() const;
   // Stops waiting for a reader that has left for good.
   void detach(int reader);
@@ -75,10 +74,7 @@ class StreamWriter {
   bool waits_ = false;  // the `waiting` word was set, and not yet cleared
 };
 
-// One reading end. It owns the message that it puts together; the words and the ring are the
-// board's and must outlive it.
-//
-// Thread safety: used by one thread at a time; readable() may be called from any thread.
+// Thread safety: used by one thread at a time.
 class StreamReader {
  public:
   // poll() rings `writer` when the writer waits for room that this reader made.
@@ -87,8 +83,6 @@ class StreamReader {
 
   // The next complete message, or nullopt. The bytes stay valid until the next poll().
   base::Result<std::optional<std::span<const std::byte>>> poll();
-  // Tells whether poll() would find bytes (perhaps not yet a whole message).
-  [[nodiscard]] bool readable() const;
 
  private:
   base::Status take(std::uint64_t available);

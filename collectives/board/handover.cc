@@ -53,7 +53,7 @@ Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, 
   auto received = receive_message(socket, clock, deadline);
   if (!received.ok()) return received.status();
   if (received->message.kind == HandoverKind::kGaveUp) {
-    return Status::error(Code::kDeadline, "it gave up waiting, since its time was up");
+    return Status::error(Code::kDeadline, "it gave up waiting at its deadline");
   }
   if (received->message.kind != kind || received->fds.size() != fds) {
     return Status::error(Code::kMismatch, "it sent another message than the one expected");

@@ -238,8 +238,9 @@ Status Engine::wait_for_memory(Event there) {
     if (!over.ok()) return over.status();
     if (*over) return {};
     if (core_->failure.given_up()) return core_->failure.status();
-    if (clock.now() >= end)
+    if (clock.now() >= end) {
       return Status::error(Code::kDeadline, "the device did not provide it in time");
+    }
     std::this_thread::yield();
   }
 }

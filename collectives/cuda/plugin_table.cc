@@ -50,8 +50,8 @@ class Given {
 }  // namespace
 
 struct ronde_plugin_engine {
-  std::unique_ptr<Engine>
-      engine;  // first: the others give memory back to it, so it is destroyed last
+  // First, so that it is destroyed last: the others give memory back to it.
+  std::unique_ptr<Engine> engine;
   Given<ronde_plugin_work> works;
   Given<ronde_plugin_mark> marks;
 };

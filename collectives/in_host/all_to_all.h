@@ -13,6 +13,7 @@ namespace ronde::collectives {
 // No rank knows in advance how many rows the others send: in the first window every rank lays out
 // its numbers of rows, from which all ranks know how many windows follow. Until the collective is
 // done no other one of these slots may be made. The slots and the memory of `send` must outlive it.
+// Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_all_to_all(Slots& slots, RowsToSend send,
                                                              AllocateRows allocate,
                                                              const SlotTuning& tuning);

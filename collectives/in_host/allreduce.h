@@ -34,7 +34,7 @@ namespace ronde::collectives {
 // the collective.
 //
 // Contributions are summed in rank order; 16-bit types in f32, rounded once. A compressed tensor is
-// 16-bit from the moment it is read, on its owner too.
+// 16-bit from the moment it is read, on its owner too. Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_allreduce(Slots& slots, fusion::FusedView view,
                                                             const Reduction& reduction,
                                                             const SlotTuning& tuning);

@@ -29,7 +29,7 @@ namespace ronde::collectives {
 
 // Every tensor's input is its output and lies in this rank's arena (an empty one lies anywhere), on
 // every rank; no compression; fits_in_place(). Every rank passes the same reduction and sizes. The
-// slots and the arenas must outlive the collective.
+// slots and the arenas must outlive the collective. Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_allreduce_in_place(
     Slots& slots, const std::vector<base::TensorView>& tensors, const Reduction& reduction);
 

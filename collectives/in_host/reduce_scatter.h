@@ -14,7 +14,7 @@ namespace ronde::collectives {
 
 // `view` is made by FusedView::of_chunks: chunk r is block r, and only this rank's has an output.
 // Order and rounding are those of in_host_allreduce. The slots and the tensors must outlive the
-// collective.
+// collective. Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_reduce_scatter(Slots& slots,
                                                                  fusion::FusedView view,
                                                                  const Reduction& reduction,

@@ -25,6 +25,7 @@ namespace ronde::collectives {
 // runs a few allreduces for each candidate, on memory of its own. The leader measures and publishes
 // its choice on the board, and the call returns when it is published. While it waits for other
 // ranks it calls idle(), whose error ends the probe. It takes some ten milliseconds.
+// Thread safety: one thread at a time, as for the slots.
 base::Status probe_tuning(Slots& slots, std::span<const SlotTuning> candidates,
                           const std::function<base::Status()>& idle);
 

@@ -81,24 +81,4 @@ template <class I, class F, class U>
   return (size < kTooLarge ? rounded : special) | (sign >> 16);
 }
 
-// The conversions of one number.
-
-[[gnu::always_inline]] inline float to_f32(BFloat16 value) {
-  return __builtin_bit_cast(float, bits_of_bf16_widened<std::uint32_t>(value.bits));
-}
-
-[[gnu::always_inline]] inline float to_f32(Float16 value) {
-  return __builtin_bit_cast(float,
-                            bits_of_f16_widened<std::int32_t, float, std::uint32_t>(value.bits));
-}
-
-[[gnu::always_inline]] inline BFloat16 to_bf16(float value) {
-  return {static_cast<std::uint16_t>(bits_of_f32_as_bf16_above<std::uint32_t>(value) >> 16)};
-}
-
-[[gnu::always_inline]] inline Float16 to_f16(float value) {
-  const auto bits = __builtin_bit_cast(std::uint32_t, value);
-  return {static_cast<std::uint16_t>(bits_of_f32_as_f16<std::int32_t, float>(bits))};
-}
-
 }  // namespace ronde::collectives

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/kernels/reduce.h"
 
-#include <array>
-
 #include "base/check.h"
 #include "collectives/kernels/table.h"
 
 namespace ronde::collectives {
 namespace {
-
-constexpr std::array<std::string_view, 3> kNames{"plain", "AVX2", "AVX-512"};
 
 InstructionSet find_best() {
   for (const InstructionSet set : {InstructionSet::kAvx512, InstructionSet::kAvx2}) {
@@ -35,8 +31,6 @@ Scaling scaling_of(const Reduction& reduction, int ranks) {
           .factor = rounded(average ? reduction.postscale / ranks : reduction.postscale),
           .divisor = 1};
 }
-
-std::string_view name_of(InstructionSet set) { return kNames[static_cast<std::size_t>(set)]; }
 
 InstructionSet best_instruction_set() {
   static const InstructionSet kBest = find_best();

@@ -8,8 +8,9 @@
 //                  the order rule gives; f16 and bf16 are rounded to nearest, ties to even, and
 //                  overflow to infinity. Integers wrap around.
 //   average        Floating point: the sum times a factor, which is postscale / ranks, computed in
-//                  f64 and rounded to the type of the sum. Integers: the sum, wrapped around,
-//                  divided by the number of ranks, truncating towards zero.
+//                  f64 and rounded to the type of the sum. Integers of 32 and 64 bits: the sum,
+//                  wrapped around, divided by the number of ranks, truncating towards zero;
+//                  narrower ones have no average.
 //   min, max       -0 is below +0. A NaN in any contribution makes the result a NaN.
 //   band bor bxor  Bitwise "and", "or" and "exclusive or" of integers; not defined for floating
 //                  point.
@@ -34,8 +35,6 @@
 // sum of a host that has one rank.
 #pragma once
 
-#include <string_view>
-
 #include "base/dtype.h"
 #include "collectives/kernels/types.h"
 
@@ -54,8 +53,6 @@ struct Reduction {
 // Returns the numbers that the kernels need in a job of `ranks` ranks. Callers have refused to
 // scale integers before; here that is an invariant.
 [[nodiscard]] Scaling scaling_of(const Reduction& reduction, int ranks);
-
-[[nodiscard]] std::string_view name_of(InstructionSet set);
 
 // Returns the best one that this processor and its operating system offer.
 [[nodiscard]] InstructionSet best_instruction_set();

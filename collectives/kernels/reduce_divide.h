@@ -23,39 +23,22 @@ template <class T>
 template <class T>
 inline constexpr bool kIsSigned = T(-1) < T(0);
 
-// 8 bits: m = floor(2^16 / d) + 1 exceeds 2^16 / d by at most 1, so |x| * m / 2^16 exceeds |x| / d
-// by at most |x| / 2^16. That is less than the 1/d to the next whole number as long as |x| * d <
-// 2^16; for a larger d, m is at most 256, and the product below 2^16.
+// 32 bits: (|x| + 1/2) / d lies at least 1/(2d) away from a whole number on either side, so a
+// product with the rounded reciprocal truncates to the same as long as its error, |x| / d * 2^-52
+// in f64, is smaller: for |x| up to 2^32. The compiler makes vectors of it.
 template <class T>
-void divide_narrow(std::byte* values, std::int64_t elements, std::int64_t divisor) {
-  const auto multiplier = static_cast<std::uint16_t>((1 << 16) / divisor + 1);
-  for (std::int64_t i = 0; i < elements; ++i) {
-    // The plus promotes the byte to a number.
-    const auto value = static_cast<std::int16_t>(+load_one<T>(values, i));
-    const auto size = static_cast<std::uint16_t>(value < 0 ? -value : value);
-    const auto quotient =
-        static_cast<std::uint16_t>(std::uint32_t{size} * std::uint32_t{multiplier} >> 16);
-    store_one<T>(values, i, static_cast<T>(value < 0 ? -quotient : quotient));
-  }
-}
-
-// 16 and 32 bits: (|x| + 1/2) / d lies at least 1/(2d) away from a whole number on either side, so
-// a product with the rounded reciprocal truncates to the same as long as its error, |x| / d * 2^-23
-// in f32 and * 2^-52 in f64, is smaller: for |x| up to 2^16 and up to 2^32. The compiler makes
-// vectors of this loop.
-template <class T, class F>
 void divide_by_reciprocal(std::byte* values, std::int64_t elements, std::int64_t divisor) {
-  const F reciprocal = F{1} / static_cast<F>(divisor);
+  const double reciprocal = 1.0 / static_cast<double>(divisor);
   for (std::int64_t i = 0; i < elements; ++i) {
     const T value = load_one<T>(values, i);
-    F wide;
-    if constexpr (sizeof(T) == 4 && !kIsSigned<T>) {
+    double wide;
+    if constexpr (!kIsSigned<T>) {
       // Vector units convert signed numbers only.
-      wide = static_cast<F>(static_cast<std::int32_t>(value ^ 0x80000000U)) + F{2147483648.0};
+      wide = static_cast<double>(static_cast<std::int32_t>(value ^ 0x80000000U)) + 2147483648.0;
     } else {
-      wide = static_cast<F>(static_cast<std::int32_t>(value));
+      wide = static_cast<double>(value);
     }
-    const F half = kIsSigned<T> && value < T{0} ? F{-0.5} : F{0.5};
+    const double half = kIsSigned<T> && value < T{0} ? -0.5 : 0.5;
     const auto quotient = static_cast<std::int32_t>((wide + half) * reciprocal);
     store_one<T>(values, i, static_cast<T>(quotient));
   }
@@ -101,12 +84,9 @@ template <class T>
 void divide(std::byte* values, std::int64_t elements, std::int64_t divisor) {
   if constexpr (sizeof(T) == 8) {
     divide_wide<T>(values, elements, divisor);
-  } else if constexpr (sizeof(T) == 4) {
-    divide_by_reciprocal<T, double>(values, elements, divisor);
-  } else if constexpr (sizeof(T) == 1) {
-    divide_narrow<T>(values, elements, divisor);
   } else {
-    divide_by_reciprocal<T, float>(values, elements, divisor);
+    static_assert(sizeof(T) == 4);
+    divide_by_reciprocal<T>(values, elements, divisor);
   }
 }
 

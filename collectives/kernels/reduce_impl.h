@@ -168,6 +168,9 @@ inline constexpr std::int64_t kBlockBytes = 4096;
 
 template <class T>
 inline constexpr bool kIsFloating = std::is_floating_point_v<ArithmeticOf<T>>;
+// Integers whose average is divided; those of 8 and 16 bits have none (base::is_defined).
+template <class T>
+inline constexpr bool kIsAveraged = std::is_integral_v<T> && sizeof(T) >= 4;
 template <class Op>
 inline constexpr bool kIsOrder = std::is_same_v<Op, Min> || std::is_same_v<Op, Max>;
 
@@ -300,7 +303,7 @@ void of_host(const std::byte* const* sources, std::int64_t source_count,
     if (scaling.factor != 1.0) {
       return host_range<T, Op>(memory, 0, bytes, Scaled<A, false>(scaling));
     }
-  } else if constexpr (std::is_same_v<Op, Sum>) {
+  } else if constexpr (std::is_same_v<Op, Sum> && kIsAveraged<T>) {
     if (scaling.divisor != 1) {
       return host_average<T>(memory, bytes, scaling.divisor);
     }
@@ -361,7 +364,7 @@ void last_hop(std::byte* accumulator, const std::byte* own, std::int64_t element
     if (scaling.factor != 1.0) {
       return hop_range<T, Op>(accumulator, own, bytes, Scaled<A, false>(scaling));
     }
-  } else if constexpr (std::is_same_v<Op, Sum>) {
+  } else if constexpr (std::is_same_v<Op, Sum> && kIsAveraged<T>) {
     if (scaling.divisor != 1) {
       for (std::int64_t i = 0; i < bytes; i += kBlockBytes) {
         const std::int64_t length = bytes - i < kBlockBytes ? bytes - i : kBlockBytes;
@@ -419,9 +422,12 @@ constexpr KernelRow make_row() {
     return {make_kernels<T, Sum>(), make_kernels<T, Sum>(), make_kernels<T, Min>(),
             make_kernels<T, Max>(), make_kernels<T, Product>()};
   } else {
-    return {make_kernels<T, Sum>(),   make_kernels<T, Sum>(),     make_kernels<T, Min>(),
-            make_kernels<T, Max>(),   make_kernels<T, Product>(), make_kernels<T, BitAnd>(),
-            make_kernels<T, BitOr>(), make_kernels<T, BitXor>()};
+    KernelRow row = {make_kernels<T, Sum>(),     make_kernels<T, Sum>(),
+                     make_kernels<T, Min>(),     make_kernels<T, Max>(),
+                     make_kernels<T, Product>(), make_kernels<T, BitAnd>(),
+                     make_kernels<T, BitOr>(),   make_kernels<T, BitXor>()};
+    if constexpr (!kIsAveraged<T>) row[0] = ReduceKernels{};
+    return row;
   }
 }
 

@@ -37,8 +37,8 @@ struct RowsToSend {
 using AllocateRows =
     std::function<base::Result<std::span<std::byte>>(std::span<const std::int64_t> received_rows)>;
 
-// The transport and the workspace must outlive the collective. One tag is enough for both
-// exchanges, since messages between two ranks keep their order.
+// Thread safety: that of Collective. The transport and the workspace must outlive the collective.
+// One tag is enough for both exchanges, since messages between two ranks keep their order.
 std::unique_ptr<Collective> all_to_all(Transport& transport, Workspace& workspace, RowsToSend send,
                                        AllocateRows allocate, base::Bytes segment, int tag);
 

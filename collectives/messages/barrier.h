@@ -11,7 +11,7 @@
 
 namespace ronde::collectives {
 
-// The transport must outlive the collective.
+// The transport must outlive the collective. Thread safety: that of Collective.
 std::unique_ptr<Collective> barrier(Transport& transport, int tag);
 
 }  // namespace ronde::collectives

@@ -35,7 +35,8 @@ struct BroadcastTree {
 [[nodiscard]] BroadcastTree broadcast_tree(int rank, int size, int root, std::int64_t segments);
 
 // The view has one chunk. The root's input goes to every output, to the root's own too where that
-// lies elsewhere. The transport, the workspace and the tensors must outlive the collective.
+// lies elsewhere. The transport, the workspace and the tensors must outlive the collective. Thread
+// safety: that of Collective.
 std::unique_ptr<Collective> broadcast(Transport& transport, Workspace& workspace,
                                       fusion::FusedView view, int root, base::Bytes segment,
                                       int tag);

@@ -24,7 +24,8 @@
 namespace ronde::collectives {
 
 // Arguments and promises are those of ring_allreduce. A segment here is at most the given one: with
-// more ranks it is shorter, so that what is in flight takes no more memory than the ring's.
+// more ranks it is shorter, so that what is in flight takes no more memory than the ring's. Thread
+// safety: that of Collective, here and below.
 std::unique_ptr<Collective> direct_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, base::Bytes segment, int tag);

@@ -29,6 +29,7 @@ struct GatherShape {
 [[nodiscard]] GatherShape gather_shape(int ranks);
 
 // Arguments and promises are those of ring_allreduce; `window` is the length of a message in bytes.
+// Thread safety: that of Collective.
 std::unique_ptr<Collective> gather_allreduce(Transport& transport, Workspace& workspace,
                                              fusion::FusedView view, const Reduction& reduction,
                                              int ranks, int tag,

@@ -88,7 +88,7 @@ void OrderedSum::reduce(ReduceKernels::WithOwn kernel, int chunk, const fusion::
   wire_copy().for_each_fragment(
       chunk, elements_of(range),
       [&](const std::byte* input, std::byte*, std::int64_t elements, std::int64_t before) {
-        base::check(input != nullptr, "ring: nothing to reduce");
+        base::check(input != nullptr, "OrderedSum: a reduction needs an input");
         if (compressed) {
           reduce_narrowed(kernel, buffer + before, input, elements);
         } else {

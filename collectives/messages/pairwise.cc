@@ -35,7 +35,7 @@ PairwiseExchange::PairwiseExchange(Transport& transport, Workspace& workspace, I
   base::check_eq(std::ssize(inputs_), transport.size(), "all-to-all: one input per rank");
   base::check_eq(std::ssize(outputs_), transport.size(), "all-to-all: one output per rank");
   base::check_eq(block_of(inputs_, transport.rank()).size(),
-                 block_of(outputs_, transport.rank()).size(), "all-to-all: what stays here");
+                 block_of(outputs_, transport.rank()).size(), "all-to-all: this rank's own block");
   std::size_t largest = 0;
   for (const auto& block : inputs_) largest = std::max(largest, block.size());
   for (const auto& block : outputs_) largest = std::max(largest, block.size());

@@ -95,7 +95,8 @@ class TwoLevelPlane final : public MessagePlane {
             .workspace = workspace(),
             .tuning = slots_.tuning(),
             .algorithm = algorithm_,
-            .segment = segment()};
+            .segment = segment(),
+            .block = collectives::default_block(shape_)};
   }
   // The transport to the ranks of the other hosts that share this rank's slice; nullptr for a rank
   // without a slice.

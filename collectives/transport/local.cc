@@ -20,13 +20,7 @@ LocalHub::LocalHub(int size, FaultPlan plan)
   base::check(size > 0, "LocalHub: at least one rank");
 }
 
-void LocalHub::cut(int a, int b) {
-  const MutexLock lock(mutex_);
-  cut_now_.insert(link(a, b));
-}
-
 bool LocalHub::is_cut(const Link& link) const {
-  if (cut_now_.contains(link)) return true;
   const auto found = messages_on_link_.find(link);
   const std::int64_t messages = found == messages_on_link_.end() ? 0 : found->second;
   return std::any_of(plan_.cuts.begin(), plan_.cuts.end(), [&](const FaultPlan::Cut& cut) {

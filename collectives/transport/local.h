@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -65,9 +64,6 @@ class LocalHub {
   [[nodiscard]] bool delays() const { return plan_.max_delay > 0; }
   [[nodiscard]] bool sends_are_synchronous() const { return plan_.synchronous_sends; }
 
-  // Breaks the link between two ranks now.
-  void cut(int a, int b) RONDE_EXCLUDES(mutex_);
-
   // The rest is for LocalTransport. Numbers count the messages of one direction of one tag.
   struct Route {
     int from;
@@ -115,7 +111,6 @@ class LocalHub {
   std::map<Route, Mailbox> mailboxes_ RONDE_GUARDED_BY(mutex_);
   std::map<Link, std::int64_t> messages_on_link_ RONDE_GUARDED_BY(mutex_);
   std::map<Link, std::int64_t> messages_in_direction_ RONDE_GUARDED_BY(mutex_);  // {from, to}
-  std::set<Link> cut_now_ RONDE_GUARDED_BY(mutex_);
 };
 
 // One rank's end of the hub, which it shares the ownership of.

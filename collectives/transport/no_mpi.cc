@@ -29,9 +29,9 @@ base::Result<bool> MpiSession::wanted() {
 
 std::string MpiSession::library() { return "no MPI"; }
 
-base::Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* /*communicator*/,
-                                                                const base::Clock& /*clock*/,
-                                                                base::Instant /*deadline*/) {
+base::Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(
+    const ProgramCommunicator* /*communicator*/, const base::Clock& /*clock*/,
+    base::Instant /*deadline*/) {
   return base::Status::error(base::Code::kUnsupported, kNoMpi);
 }
 

@@ -43,7 +43,7 @@ std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
   const base::Bytes bytes = bytes_on_wire(view, reduction);
   const Algorithm algorithm = context.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(context));
+    BlockPlan plan(view, slices_for(bytes, shape), context.block);
     return std::make_unique<TwoLevelAllreduce>(context, std::move(view), reduction, algorithm,
                                                std::move(plan), first_tag);
   }

@@ -27,7 +27,7 @@ namespace ronde::collectives {
 
 // The job has at least two hosts. The tensors, at least one, have one dtype; each may be in place.
 // They and what the context refers to must outlive the collective, which uses all of
-// kTagsPerCollective tags.
+// kTagsPerCollective tags. Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> two_level_allreduce(
     const TwoLevelContext& context, const std::vector<base::TensorView>& tensors,
     const Reduction& reduction, int first_tag);

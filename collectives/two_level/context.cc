@@ -13,11 +13,10 @@ using fusion::FusedView;
 using fusion::ViewPart;
 
 // A block has a few segments of every chunk, unless there are very many hosts.
-Bytes block_of(const TwoLevelContext& context) {
+Bytes default_block(const JobShape& shape) {
   constexpr std::int64_t kBlockBytes = 1 << 20;
   constexpr std::int64_t kSmallestPartBytes = 64 << 10;
-  return context.block.value_or(
-      Bytes(std::max(kBlockBytes, context.shape.hosts() * kSmallestPartBytes)));
+  return Bytes(std::max(kBlockBytes, shape.hosts() * kSmallestPartBytes));
 }
 
 std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {

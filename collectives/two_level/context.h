@@ -30,12 +30,12 @@ struct TwoLevelContext {
   SlotTuning tuning{};
   std::optional<Algorithm> algorithm{};  // between the hosts; without one the fastest is chosen
   base::Bytes segment;                   // as for ring_allreduce
-  // The most bytes of a slice of a block, and so of what is in flight. Only tests set it.
-  std::optional<base::Bytes> block{};
+  // The most bytes of a slice of a block, and so of what is in flight (default_block).
+  base::Bytes block;
 };
 
-// Returns the most bytes that a slice of a block has. Pure.
-[[nodiscard]] base::Bytes block_of(const TwoLevelContext& context);
+// Returns the `block` that keeps the links of a job of this shape busy. Pure.
+[[nodiscard]] base::Bytes default_block(const JobShape& shape);
 
 // Returns how many of the shape's slices a vector is cut into that has so many bytes as they
 // travel: a short one is not worth a message from every rank. Pure.

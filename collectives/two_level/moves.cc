@@ -146,7 +146,7 @@ class TwoLevelBarrier final : public TwoLevelPhases {
 std::unique_ptr<Collective> two_level_broadcast(const TwoLevelContext& context, Transport& all,
                                                 FusedView view, std::int32_t root, int first_tag) {
   base::check_eq(view.chunks(), 1, "two_level_broadcast: one chunk");
-  BlockPlan plan(view, 1, block_of(context));
+  BlockPlan plan(view, 1, context.block);
   return std::make_unique<TwoLevelBroadcast>(context, all, std::move(view), root, std::move(plan),
                                              first_tag);
 }
@@ -158,7 +158,7 @@ std::unique_ptr<Collective> two_level_allgather(const TwoLevelContext& context, 
   FusedView all = FusedView::of_chunks(dtype, blocks);
   base::check_eq(all.chunks(), shape.ranks(), "two_level_allgather: a block of each rank");
   const FusedView hosts = by_host(shape, all);
-  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), block_of(context));
+  BlockPlan plan(hosts, slices_for(hosts.bytes(), shape), context.block);
   return std::make_unique<TwoLevelAllgather>(context, std::move(all), hosts, std::move(plan),
                                              first_tag);
 }

@@ -2,6 +2,7 @@
 // The collectives that move bytes in a job of several hosts without arithmetic: between the hosts
 // as messages, so that every byte comes to every host once, and inside them over the slots of the
 // board, in blocks (two_level/phases.h). Tensors and what the context refers to must outlive them.
+// Thread safety: that of Collective.
 #pragma once
 
 #include <cstdint>

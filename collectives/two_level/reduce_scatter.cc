@@ -62,7 +62,7 @@ std::unique_ptr<Collective> two_level_reduce_scatter(const TwoLevelContext& cont
   const Algorithm algorithm =
       context.algorithm.value_or(choose_scatter_algorithm(bytes, shape.hosts()));
   if (shape.ranks() > shape.hosts()) {
-    BlockPlan plan(view, slices_for(bytes, shape), block_of(context));
+    BlockPlan plan(view, slices_for(bytes, shape), context.block);
     return std::make_unique<TwoLevelReduceScatter>(context, std::move(view), reduction, algorithm,
                                                    std::move(plan), first_tag);
   }

@@ -28,6 +28,7 @@ namespace ronde::collectives {
 // and an output on rank r, which may be its input. Blocks may differ in length, and be empty. They
 // and what the context refers to must outlive the collective, which uses all of kTagsPerCollective
 // tags.
+// Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> two_level_reduce_scatter(
     const TwoLevelContext& context, const std::vector<base::TensorView>& blocks,
     const Reduction& reduction, int first_tag);

@@ -99,14 +99,6 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Makes every thread that sleeps in wait() look again.
-  void wake_all() {
-    Lock lock(env_.mutex);
-    for (Node* node = env_.parked_after(nullptr); node != nullptr; node = env_.parked_after(node)) {
-      wake(*node, kWoken);
-    }
-  }
-
   bool wait(Completion& completion, Time deadline) {
     if (done(completion)) {
       skip_wait();

@@ -287,15 +287,28 @@ AgentRunner::AgentRunner(Agent& agent, collectives::Doorbell bell, const base::C
 
 AgentRunner::~AgentRunner() { stop(); }
 
+namespace {
+
+// Signals are the business of the program's own threads, but for those that a thread raises itself:
+// a fault in the background thread has to reach the program's crash handler.
+sigset_t signals_of_other_threads() {
+  sigset_t signals;
+  ::sigfillset(&signals);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP}) {
+    ::sigdelset(&signals, own);
+  }
+  return signals;
+}
+
+}  // namespace
+
 base::Status AgentRunner::start() {
   base::check(!state_->thread.joinable(), "an agent runner is started once");
   RONDE_RETURN_IF_ERROR(state_->add_to_epoll(state_->bell.event_fd(), EPOLLIN));
   if (state_->caller_driven) return {};
-  // The background thread blocks all signals, so that the program's own threads handle them.
-  sigset_t all;
+  const sigset_t blocked = signals_of_other_threads();
   sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
   base::Status status;
   try {
     state_->thread = std::thread([state = state_.get()] { state->run(); });
@@ -315,11 +328,6 @@ void AgentRunner::stop() {
 
 base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLIN | EPOLLONESHOT); }
 
-base::Status AgentRunner::unwatch(int fd) {
-  if (::epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, fd, nullptr) == 0) return {};
-  return base::Status::system("could not stop watching descriptor " + std::to_string(fd), errno);
-}
-
 void AgentRunner::will_wait() { state_->role.disarm(); }
 
 void AgentRunner::notify(bool wake_background) {
@@ -336,12 +344,6 @@ bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
 }
 
 void AgentRunner::complete(Completion& completion) { state_->role.complete(completion); }
-
-void AgentRunner::look_again() {
-  state_->role.wake_all();
-  state_->bell.ring();
-  state_->bell.wake();
-}
 
 AgentRunner::Counters AgentRunner::counters() const {
   return {state_->wakeups.load(std::memory_order_relaxed),

@@ -67,8 +67,6 @@ class AgentRunner {
   // Only one, because a pidfd stays readable for ever; calling watch() again, on any thread, asks
   // for one more.
   base::Status watch(int fd);
-  // Forgets `fd`; call it before closing it. An event that was picked up already may still come.
-  base::Status unwatch(int fd);
 
   // The caller promises to call wait() right after it has announced new work, so that rings
   // meanwhile need not wake the background thread. If it breaks the promise, rings wake no thread
@@ -87,9 +85,6 @@ class AgentRunner {
   // Sets `completion` to done: one exchange, and a system call only for a thread that sleeps until
   // then. The agent calls it inside do_work(); other threads may call it too.
   void complete(Completion& completion);
-
-  // Has every sleeper look at the clock and the agent again: for tests that move a ManualClock.
-  void look_again();
 
   [[nodiscard]] Counters counters() const;
 

@@ -56,6 +56,7 @@ class Engine {
   [[nodiscard]] std::int32_t size() const { return size_; }
   [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
   [[nodiscard]] std::int32_t local_size() const { return local_size_; }
+  [[nodiscard]] const base::Clock& clock() const { return *clock_; }
 
   // Puts a tensor in flight and returns at once. With an error no work exists, and the memory is
   // the caller's again.
@@ -66,20 +67,35 @@ class Engine {
   // because other ranks may still write into memory that was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
 
-  // Waits until the work is done or `timeout` has passed, helping meanwhile; true when it is done.
-  base::Result<bool> wait(Work& work, base::Nanoseconds timeout);
-  // Waits as long as the engine's deadlines allow, and returns the work's result.
-  base::Status wait(Work& work);
+  // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
+  // is done.
+  base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // Waits until the work is done, and returns its result. A work that the stall checks should have
+  // ended, and that is not done, fails the job.
+  base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
 
-  // For a device tensor: what the caller puts into `stream` after this call begins when the work is
-  // done. It waits, helping, only until the device has the batch in a stream, or, where tensors
-  // pass through host memory, until the work is done. The work may fail after this call has
-  // returned ok; wait(work) returns that error.
-  base::Status wait(Work& work, void* stream);
+  // Has a stream of a device wait for a work of that device: what the caller puts into `stream`
+  // after this call begins when the work is done. The call returns as soon as the device has the
+  // batch in a stream, helping meanwhile, or, where tensors pass through host memory, when the work
+  // is done. The work may fail after this call has returned ok; wait(work) returns that error.
+  base::Status let_stream_wait(Work& work, void* stream);
+
+  // For whoever frees the work's memory next, and cannot go on with an error: waits until nothing
+  // touches that memory any more. It returns at once in a forked child, and sleeps where the thread
+  // may not drive. A work that is not done after `grace`, or, without one, after the grace that the
+  // settings give to exceptions, fails the job.
+  void settle(Work& work, std::optional<base::Nanoseconds> grace);
 
   // Finishes the works that can be finished and fails the rest, and leaves the job. Returns an
-  // error when it failed works. Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds.
+  // error when it failed works, or when some had failed and nobody has asked for their results.
+  // Takes at most RONDE_SHUTDOWN_TIMEOUT_SECONDS and a few seconds. In a thread that may not drive
+  // it fails the job, so that the other ranks hear of it.
   base::Status close();
+  // Called when the process is about to end: closes, and fails the job if anything is in flight.
+  void close_at_exit();
+
+  // The result of a work that is done, for a caller who asks for it.
+  static base::Status result(Work& work);
 
   [[nodiscard]] Statistics statistics() const;
 
@@ -92,14 +108,17 @@ class Engine {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
-  bool drive(Completion& completion, base::Instant deadline);
-  base::Result<bool> wait_done(Work& work, base::Instant deadline);
-  base::Status wait_until(Work& work, base::Instant deadline);
+  base::Status wait(Work& work, base::Instant deadline);
+  // When the stall checks have ended a work that is in flight now.
+  [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);
-  base::Status wait_on_device(Work& work, void* stream, base::Instant deadline);
+  base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
+  bool outlast(Work& work, base::Instant deadline);
+  [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
+                                        bool unwinding) const;
   void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   base::Status fail_what_is_left(bool departed);
@@ -127,7 +146,8 @@ class Engine {
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
-  bool open_ = false;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> closed_at_exit_{false};
 };
 
 }  // namespace ronde::runtime

@@ -77,6 +77,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     engine->job_->abandon();
     return entered;
   }
+  engine->job_->at_exit([open = std::weak_ptr<Engine>(engine)] {
+    if (const auto left = open.lock()) left->close_at_exit();
+  });
   if (engine->rank_ == 0) engine->log_.info(engine->job_->table());
   engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
                     std::to_string(engine->size_) + ": data moves over " +

@@ -25,6 +25,9 @@ namespace {
 // How often the executor retries a batch that cannot go on before it returns: about a microsecond.
 constexpr int kWatch = 16;
 
+// Failed works that are kept in mind until somebody asks for their results.
+constexpr std::size_t kFailedWorks = 1024;
+
 // How often the device is polled, because one that has failed does not ring.
 constexpr base::Nanoseconds kDevicePoll = std::chrono::milliseconds(10);
 
@@ -90,7 +93,7 @@ int RankAgent::do_work() {
     } catch (const std::exception&) {
       // Only a lack of memory throws in here. This thread must go on to give back the agent's role,
       // so the job fails, which frees memory, and the next step can spread the failure.
-      board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
+      fail_for_memory();
       executor_.abandon();
       work = 1;
     }
@@ -158,6 +161,10 @@ void RankAgent::fail(const Status& why, std::int32_t culprit) {
   record.text = why.message();
   record.place = why.place();
   board_.fail(record);
+}
+
+void RankAgent::fail_for_memory() {
+  board_.fail({-1, job_.rank(), Code::kOutOfMemory, "out of memory", "", true});
 }
 
 bool RankAgent::check_failure() {
@@ -270,12 +277,9 @@ void RankAgent::on_departed(std::int32_t rank) {
 // The name is released before the waiter is notified, so that it may submit the name again at once.
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
   table_.remove(*tensor);
-  if (!status.ok() && drain_wanted_.load(std::memory_order_acquire)) {
-    const MutexLock lock(failed_works_mutex_);
-    if (failed_works_++ == 0) first_failed_ = status;
-  }
   tensor->ready.clear();
   const std::shared_ptr<Work> work = tensor->work;
+  if (!status.ok() && !failed()) remember_failed(*work, status);
   work->status = status;
   if (work->of_device) complete_once(work->issued);
   hooks_.complete(work->completion);
@@ -287,9 +291,31 @@ void RankAgent::complete_once(Completion& completion) {
 
 // ---- closing ----
 
-std::pair<Status, std::uint64_t> RankAgent::failed_works() const {
+// Before the work is done: afterwards it belongs to whoever waits for it.
+void RankAgent::remember_failed(Work& work, const Status& status) {
   const MutexLock lock(failed_works_mutex_);
-  return {first_failed_, failed_works_};
+  if (drain_wanted_.load(std::memory_order_acquire)) {
+    if (failed_works_++ == 0) first_failed_ = status;
+    return;
+  }
+  // Most are heard of at once; of a program that never asks, the first are enough.
+  if (reports_.size() >= kFailedWorks) {
+    std::erase_if(reports_, [](const FailedWork& one) { return one.heard->load(); });
+  }
+  if (reports_.size() >= kFailedWorks) return;
+  work.heard = std::make_shared<std::atomic<bool>>(false);
+  reports_.push_back({work.heard, status});
+}
+
+FailedWorks RankAgent::failed_works() const {
+  const MutexLock lock(failed_works_mutex_);
+  FailedWorks result{failed_works_, 0, first_failed_};
+  for (auto one = reports_.rbegin(); one != reports_.rend(); ++one) {
+    if (one->heard->load()) continue;
+    ++result.unheard;
+    result.first = one->status;
+  }
+  return result;
 }
 
 void RankAgent::close() {

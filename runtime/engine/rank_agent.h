@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,13 @@ struct Statistics {
   std::uint64_t planned_requests = 0;
   std::uint64_t background_wakes = 0;
   base::Nanoseconds execution{0};  // the time in which a batch was in progress
+};
+
+// Works that ended in an error: after want_drained(), or before, with nobody who asked for it.
+struct FailedWorks {
+  std::uint64_t while_closing = 0;
+  std::uint64_t unheard = 0;
+  base::Status first;  // the error of the first one; ok: there are none
 };
 
 // Touches the board, the transport, the links, the device and the tensor table of its engine, which
@@ -83,12 +91,19 @@ class RankAgent final : public Agent {
 
   // Tells the coordinator that a tensor is ready here: by counting this rank in at its entry of the
   // plan, or by a full request. wake = false: the caller's next call is wait().
-  base::Status announce(const LocalTensor& tensor, const Ticket& ticket, bool wake);
+  // request: from make_request(), if the ticket has no entry.
+  base::Status announce(const LocalTensor& tensor, const Ticket& ticket,
+                        std::vector<std::byte> request, bool wake);
+  // The bytes of a full request, and room for them in the stream to the coordinator: so that
+  // announce() needs no memory, for lack of which the others would never hear of the tensor.
+  [[nodiscard]] std::vector<std::byte> make_request(const LocalTensor& tensor);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
 
   // Fails the job on every rank, with `culprit` as the rank that caused it (-1: unknown).
   void fail(const base::Status& why, std::int32_t culprit);
+  // The same for a lack of memory; takes none.
+  void fail_for_memory();
 
   // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
@@ -101,8 +116,7 @@ class RankAgent final : public Agent {
   }
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  // The first error that a work finished with after want_drained(), and how many there were.
-  [[nodiscard]] std::pair<base::Status, std::uint64_t> failed_works() const;
+  [[nodiscard]] FailedWorks failed_works() const;
 
   [[nodiscard]] Statistics statistics() const;
 
@@ -153,8 +167,10 @@ class RankAgent final : public Agent {
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
   void keep_what_mpi_may_write();
+  void remember_failed(Work& work, const base::Status& status);
   void complete_once(Completion& completion);
   void ring_leader(bool wake);
+  base::Status send(std::span<const std::byte> announcement, bool wake);
   base::Status flush_announcements();
 
   Job& job_;
@@ -208,6 +224,12 @@ class RankAgent final : public Agent {
   base::Status failure_ RONDE_GUARDED_BY(failed_works_mutex_);
   base::Status first_failed_ RONDE_GUARDED_BY(failed_works_mutex_);
   std::uint64_t failed_works_ RONDE_GUARDED_BY(failed_works_mutex_) = 0;
+  // Failed works of a job that lives on; most of them are heard of soon.
+  struct FailedWork {
+    std::shared_ptr<std::atomic<bool>> heard;
+    base::Status status;
+  };
+  std::vector<FailedWork> reports_ RONDE_GUARDED_BY(failed_works_mutex_);
 
   std::atomic<std::uint64_t> batches_{0};
   std::atomic<std::uint64_t> tensors_{0};

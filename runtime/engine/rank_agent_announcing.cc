@@ -3,6 +3,9 @@
 // through it. Unlike the rest of the agent, these functions run on the submitting threads.
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/engine/rank_agent.h"
@@ -12,7 +15,16 @@ namespace ronde::runtime {
 using base::MutexLock;
 using base::Status;
 
-Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool wake) {
+std::vector<std::byte> RankAgent::make_request(const LocalTensor& tensor) {
+  std::vector<std::byte> bytes =
+      encode(RequestAnnouncement{tensor.name, tensor.place, tensor.signature});
+  const MutexLock lock(announce_mutex_);
+  announcements_.reserve(bytes.size());
+  return bytes;
+}
+
+Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket,
+                           std::vector<std::byte> request, bool wake) {
   if (ticket.entry >= 0) {
     // The mark comes before the count: once the last rank has counted itself in, the batch may
     // finish at any moment.
@@ -31,11 +43,21 @@ Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket, bool
     board_.unmark_arrived(ticket.entry);
   }
   full_requests_.fetch_add(1, std::memory_order_relaxed);
-  return announce(RequestAnnouncement{tensor.name, tensor.place, tensor.signature}, wake);
+  try {
+    // The plan has changed since the ticket was given.
+    if (request.empty()) request = make_request(tensor);
+    return send(request, wake);
+  } catch (const std::bad_alloc&) {
+    fail_for_memory();  // the tensor is in the table already, and the agent may have seen it there
+    return {};
+  }
 }
 
 Status RankAgent::announce(const Announcement& announcement, bool wake) {
-  const std::vector<std::byte> bytes = encode(announcement);
+  return send(encode(announcement), wake);
+}
+
+Status RankAgent::send(std::span<const std::byte> bytes, bool wake) {
   control_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
   {
     const MutexLock lock(announce_mutex_);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "collectives/board/file_descriptor.h"
+#include "collectives/transport/mpi/program.h"
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/links/tcp_links.h"
@@ -79,6 +81,9 @@ class Job {
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
+  // Has `close` called when the process exits, where what Ronde started must be ended by then.
+  virtual void at_exit(std::function<void()> /*close*/) {}
+
   // Called after a failure; the transport is not used again.
   virtual void abandon() = 0;
   // Leaves the job in order, after the transport has been destroyed.
@@ -90,10 +95,10 @@ class Job {
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
 // Joins the MPI job of this process, or makes a job of one where there is none.
-// communicator: points to the program's MPI_Comm, or nullptr.
-base::Result<std::unique_ptr<Job>> open_process_job(const void* communicator,
-                                                    const base::Config& config,
-                                                    const base::Clock& clock);
+// communicator: one of the program's; nullptr is MPI_COMM_WORLD.
+base::Result<std::unique_ptr<Job>> open_process_job(
+    const collectives::ProgramCommunicator* communicator, const base::Config& config,
+    const base::Clock& clock);
 
 // The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/cores.h"
 #include "runtime/tensors/signature.h"
 
@@ -95,23 +96,24 @@ std::string name_of_host(std::int32_t host) {
 
 }  // namespace
 
-Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size,
-                                                   const collectives::FaultPlan& faults) {
+Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size) {
   if (size < 1 || size > kMostLocalRanks) {
     return Status::error(Code::kInvalidArgument, "a local job of " + std::to_string(size) +
                                                      " ranks: use 1 to " +
                                                      std::to_string(kMostLocalRanks));
   }
-  return create(collectives::JobShape::one_host(size), faults);
+  return create(collectives::JobShape::one_host(size));
 }
 
 Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
-                                                   const collectives::FaultPlan& faults,
-                                                   std::int32_t fan_in) {
+                                                   std::int32_t fan_in,
+                                                   std::shared_ptr<collectives::LocalHub> hub) {
+  base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
   auto job = std::shared_ptr<LocalJob>(new LocalJob(shape));
   const MutexLock lock(job->mutex_);
   job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
-  job->hub_ = std::make_shared<collectives::LocalHub>(shape.ranks(), faults);
+  job->hub_ =
+      hub != nullptr ? std::move(hub) : std::make_shared<collectives::LocalHub>(shape.ranks());
   RONDE_RETURN_IF_ERROR(job->make_hosts(fan_in));
   return job;
 }

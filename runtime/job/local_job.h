@@ -32,13 +32,13 @@ namespace ronde::runtime {
 class LocalJob : public std::enable_shared_from_this<LocalJob> {
  public:
   // All ranks share one host.
-  static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size,
-                                                        const collectives::FaultPlan& faults = {});
+  static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size);
   // Each host of `shape` has a board of its own, and the leaders exchange messages over socket
-  // pairs, as leaders of processes do over TCP. fan_in: of the tree of the hosts.
-  static base::Result<std::shared_ptr<LocalJob>> create(const collectives::JobShape& shape,
-                                                        const collectives::FaultPlan& faults = {},
-                                                        std::int32_t fan_in = HostTree::kFanIn);
+  // pairs, as leaders of processes do over TCP. `fan_in` is that of the tree of the hosts; `hub`
+  // carries messages between the ranks (without one the job makes its own).
+  static base::Result<std::shared_ptr<LocalJob>> create(
+      const collectives::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
+      std::shared_ptr<collectives::LocalHub> hub = nullptr);
 
   [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
 

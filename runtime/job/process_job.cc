@@ -70,6 +70,7 @@ class ProcessJob final : public Job {
                                                         base::Instant deadline) override {
     return communicator_->allgather_bytes(mine, activity, {}, clock, deadline);
   }
+  void at_exit(std::function<void()> close) override { communicator_->at_exit(std::move(close)); }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }
 
@@ -329,7 +330,8 @@ Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> open_process_job(const void* communicator, const base::Config& config,
+Result<std::unique_ptr<Job>> open_process_job(const collectives::ProgramCommunicator* communicator,
+                                              const base::Config& config,
                                               const base::Clock& clock) {
   const bool world = communicator == nullptr;
   if (config.mpi == "off") {

@@ -114,7 +114,6 @@ Result<bool> FrameSocket::flush() {
         ::send(fd(), out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       written_ += base::narrow<std::size_t>(sent);
-      bytes_sent_ += base::narrow<std::uint64_t>(sent);
       continue;
     }
     if (errno == EINTR) continue;
@@ -160,7 +159,6 @@ Result<bool> FrameSocket::read_some() {
     const ssize_t size = ::recv(fd(), room.data(), room.size(), MSG_DONTWAIT);
     if (size > 0) {
       reader_.arrived(base::narrow<std::size_t>(size));
-      bytes_received_ += base::narrow<std::uint64_t>(size);
       return true;
     }
     if (size == 0) {

@@ -93,9 +93,6 @@ class FrameSocket {
   // The reason as a text; empty while the connection is open.
   [[nodiscard]] const std::string& close_reason() const { return close_reason_; }
 
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
-  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
-
  private:
   // Reads once. True: something arrived.
   base::Result<bool> read_some();
@@ -111,8 +108,6 @@ class FrameSocket {
   std::string write_error_;
   bool closed_ = false;
   std::string close_reason_;
-  std::uint64_t bytes_sent_ = 0;
-  std::uint64_t bytes_received_ = 0;
 };
 
 }  // namespace ronde::runtime

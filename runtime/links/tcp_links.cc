@@ -185,12 +185,4 @@ void TcpLinks::write_last(const LinkMessage& message) {
   for (Neighbour& neighbour : neighbours_) neighbour.link.flush().status().ignore();
 }
 
-std::uint64_t TcpLinks::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const Neighbour& neighbour : neighbours_) {
-    bytes += neighbour.link.bytes_sent() + neighbour.link.bytes_received();
-  }
-  return bytes;
-}
-
 }  // namespace ronde::runtime

@@ -32,7 +32,6 @@ class TcpLinks final : public Links {
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
   // ---- Links ----
-  [[nodiscard]] bool has_parent() const override { return has_parent_; }
   [[nodiscard]] std::int32_t children() const override;
   base::Result<int> poll(const Take& take) override;
   base::Status send_up(const LinkMessage& message) override;
@@ -47,8 +46,6 @@ class TcpLinks final : public Links {
 
   // Sends a GoodBye to every neighbour, in the same manner; nothing may be sent afterwards.
   void send_good_bye();
-
-  [[nodiscard]] std::uint64_t bytes() const;
 
  private:
   struct Neighbour {

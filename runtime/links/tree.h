@@ -34,12 +34,6 @@ class HostTree {
     }
     return children;
   }
-  // Links between a host and the root.
-  [[nodiscard]] std::int32_t depth_of(std::int32_t host) const {
-    std::int32_t depth = 0;
-    for (; host != kRoot; host = parent_of(host)) ++depth;
-    return depth;
-  }
 
  private:
   std::int32_t hosts_;

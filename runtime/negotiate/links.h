@@ -28,7 +28,6 @@ class Links {
 
   virtual ~Links() = default;
 
-  [[nodiscard]] virtual bool has_parent() const = 0;
   [[nodiscard]] virtual std::int32_t children() const = 0;
 
   // Hands every message that has arrived to `take`, and returns how many there were. Stops at the

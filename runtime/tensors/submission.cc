@@ -39,6 +39,11 @@ Result<base::Bytes> bytes_of(const base::Shape& shape, base::DType dtype) {
 Status check_arithmetic(const std::string& name, const Signature& is) {
   if (!reduces(is.operation)) return {};
   if (!base::is_defined(is.dtype, is.op)) {
+    if (is.op == base::ReduceOp::kAverage && is.dtype != base::DType::kBool) {
+      return wrong(name, "the average of " + std::string(base::name_of(is.dtype)) +
+                             " is not defined, since its sum would wrap around: use a sum, or a "
+                             "wider type");
+    }
     return wrong(name, std::string(base::name_of(is.op)) + " is not defined for " +
                            std::string(base::name_of(is.dtype)));
   }

@@ -26,6 +26,11 @@ bool matches(const AgreedTensor& agreed, const Signature& mine, std::int32_t ran
   return remembered == mine;
 }
 
+std::string words_of(const LocalTensor& tensor) {
+  return "'" + tensor.name + "'" +
+         (tensor.place.empty() ? "" : ", submitted at " + tensor.place + ",");
+}
+
 }  // namespace
 
 base::Bytes LocalTensor::bytes() const {
@@ -65,9 +70,22 @@ LocalTensorPtr TensorTable::find(const std::string& name) {
   return found->second;
 }
 
-Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
+Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor,
+                                   const std::function<void()>& prepare) {
   const MutexLock lock(mutex_);
   if (!shut_.ok()) return shut_;
+  try {
+    return try_insert(tensor, prepare);
+  } catch (...) {
+    // The second queue is the last that is filled.
+    if (!order_[0].empty() && order_[0].back() == tensor) order_[0].pop_back();
+    vacate(*tensor);
+    throw;
+  }
+}
+
+Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
+                                       const std::function<void()>& prepare) {
   Status occupied = occupy(tensor->name, tensor);
   for (const GroupMember& member : tensor->signature.members) {
     if (occupied.ok()) occupied = occupy(member.name, tensor);
@@ -76,12 +94,18 @@ Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor) {
     vacate(*tensor);
     return occupied;
   }
+  const Ticket ticket = ticket_of(*tensor);
+  if (ticket.entry < 0 && prepare) prepare();
   for (auto& order : order_) order.push_back(tensor);
-  const auto known = entry_of_name_.find(tensor->name);
-  if (known == entry_of_name_.end()) return Ticket{};
+  return ticket;
+}
+
+Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
+  const auto known = entry_of_name_.find(tensor.name);
+  if (known == entry_of_name_.end()) return {};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
-  if (!matches(entry.tensor, tensor->signature, rank_)) return Ticket{};
-  return Ticket{known->second, entry.generation};
+  if (!matches(entry.tensor, tensor.signature, rank_)) return {};
+  return {known->second, entry.generation};
 }
 
 void TensorTable::shut(const Status& why) {
@@ -92,6 +116,21 @@ void TensorTable::shut(const Status& why) {
 bool TensorTable::empty() const {
   const MutexLock lock(mutex_);
   return in_flight_.empty();
+}
+
+std::string TensorTable::describe(const std::string& name) const {
+  const MutexLock lock(mutex_);
+  const auto found = in_flight_.find(name);
+  return found == in_flight_.end() ? "'" + name + "'" : words_of(*found->second);
+}
+
+std::string TensorTable::describe_oldest() const {
+  const MutexLock lock(mutex_);
+  const LocalTensor* oldest = nullptr;
+  for (const auto& [name, tensor] : in_flight_) {
+    if (oldest == nullptr || tensor->submitted < oldest->submitted) oldest = tensor.get();
+  }
+  return oldest == nullptr ? "" : words_of(*oldest);
 }
 
 Status TensorTable::bind(const BindDecision& decision) {

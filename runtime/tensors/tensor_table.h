@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,12 +70,20 @@ class TensorTable {
   // Puts a tensor, or a whole group, in flight. Returns an error, and puts nothing in flight, if
   // its name or that of a member is in flight already, alone or in a group (kDuplicateName), or if
   // the table was shut.
-  base::Result<Ticket> insert(const LocalTensorPtr& tensor);
+  // `prepare` is called where the ticket has no entry, before anybody sees the tensor: what it, or
+  // this, throws leaves nothing in flight.
+  base::Result<Ticket> insert(const LocalTensorPtr& tensor,
+                              const std::function<void()>& prepare = nullptr);
 
   // From now on insert() returns this error. Later calls do not replace the first error.
   void shut(const base::Status& why);
 
   [[nodiscard]] bool empty() const;
+
+  // The tensor or group in flight of that name, in words: "'a', submitted at train.cc:12".
+  [[nodiscard]] std::string describe(const std::string& name) const;
+  // Likewise what was submitted first of all that is in flight; empty if nothing is.
+  [[nodiscard]] std::string describe_oldest() const;
 
   // ---- for the agent ----
   base::Status bind(const BindDecision& decision);
@@ -110,6 +119,9 @@ class TensorTable {
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
   LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
+  base::Result<Ticket> try_insert(const LocalTensorPtr& tensor,
+                                  const std::function<void()>& prepare) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] Ticket ticket_of(const LocalTensor& tensor) const RONDE_REQUIRES(mutex_);
   base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
   void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
 

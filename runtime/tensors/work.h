@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,8 @@ struct Work {
   Completion issued;
   collectives::DeviceWorkPtr on_device;
   base::Status status;
+  // Of a failed one: whether somebody has asked for the result.
+  std::shared_ptr<std::atomic<bool>> heard;
   // The result of an allgather or an all-to-all, whose size only the runtime knows.
   OutputBuffer output;
   base::Shape output_shape;

@@ -158,9 +158,9 @@ bool ScalingJob::hear(Rank& rank) {
     on_decision(rank, runtime::decode_decision(*bytes).value());
     any = true;
   }
-  const bool backlog = rank.announcements.can_flush();
+  const base::Bytes backlog = rank.announcements.backlog();
   must(rank.announcements.flush().status());
-  return any || backlog;
+  return any || rank.announcements.backlog() != backlog;
 }
 
 void ScalingJob::on_decision(Rank& rank, const runtime::Decision& decision) {

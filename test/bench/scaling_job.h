@@ -46,7 +46,14 @@ class ScalingJob {
   explicit ScalingJob(const ScalingSize& size);
 
   [[nodiscard]] std::int32_t hosts() const { return tree_.hosts(); }
-  [[nodiscard]] std::int32_t depth() const { return tree_.depth_of(tree_.hosts() - 1); }
+  // Links between the last host, which is one of the furthest, and the root.
+  [[nodiscard]] std::int32_t depth() const {
+    std::int32_t depth = 0;
+    for (auto host = tree_.hosts() - 1; host != runtime::HostTree::kRoot; ++depth) {
+      host = tree_.parent_of(host);
+    }
+    return depth;
+  }
   [[nodiscard]] std::int32_t root_children() const {
     return base::narrow<std::int32_t>(std::ssize(tree_.children_of(runtime::HostTree::kRoot)));
   }

@@ -12,15 +12,42 @@ set(RONDE_TEST_ENVIRONMENT
   UBSAN_OPTIONS=print_stacktrace=1
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
 
-# Properties that every registered test gets; a caller may override them afterwards.
+# Properties that every registered test gets; a caller may override them afterwards. What may take longest
+# starts first, so that nothing is left to wait for in the end.
 function(ronde_test_properties name timeout)
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${timeout} SKIP_RETURN_CODE ${RONDE_SKIP_CODE}
+    TIMEOUT ${timeout} COST ${timeout} SKIP_RETURN_CODE ${RONDE_SKIP_CODE}
     ENVIRONMENT "${RONDE_TEST_ENVIRONMENT}")
 endfunction()
 
-# The headers of nearly every test, compiled once for the sanitizers. Not for the other presets, so that a
-# test that does not include what it uses does not compile there.
+# ronde_test_is_long(<test>...): for ./dev test full, which leaves nothing out.
+function(ronde_test_is_long)
+  foreach(name IN LISTS ARGN)
+    if(TEST ${name})
+      set_property(TEST ${name} APPEND PROPERTY LABELS long)
+    endif()
+  endforeach()
+endfunction()
+
+# ronde_split_long(<test> <filter of GoogleTest>): its longest searches become <test>.long. Under a sanitizer they
+# would take minutes, and show memory nothing that the rest does not: there they are left out.
+function(ronde_split_long name filter)
+  if(NOT TEST ${name})
+    return()
+  endif()
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${filter}")
+  if(RONDE_SANITIZE)
+    return()
+  endif()
+  string(REPLACE "." "_" target ${name}_test)
+  add_test(NAME ${name}.long COMMAND ${target})
+  ronde_test_properties(${name}.long 300)
+  set_property(TEST ${name}.long APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=${filter}")
+  ronde_test_is_long(${name}.long)
+endfunction()
+
+# The headers of nearly every test, parsed once. Lint knows by which names tests use them, and the preset debug does
+# without.
 set(RONDE_TEST_HEADERS <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cstdint> <functional> <map>
   <memory> <mutex> <optional> <random> <span> <string> <thread> <utility> <vector>)
 
@@ -32,11 +59,13 @@ function(ronde_add_test_program target)
   ronde_compile_options(${target})
   # A test is compiled in every run and works for a second: optimising it costs more than it gives, and
   # under a sanitizer three times as much. The layers that it links are optimised as their users get them.
-  if(arg_SEARCHES OR NOT RONDE_SANITIZE)
+  if(arg_SEARCHES)
     target_compile_options(${target} PRIVATE -O1)
   else()
     target_compile_options(${target} PRIVATE -O0)
-    target_precompile_headers(${target} REUSE_FROM ronde_test_headers)
+    if(RONDE_PRECOMPILED_HEADERS)
+      target_precompile_headers(${target} REUSE_FROM ronde_test_headers)
+    endif()
   endif()
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/test)
@@ -86,11 +115,15 @@ function(ronde_add_mpi_test name)
       COMMAND ${MPIEXEC_EXECUTABLE} --bind-to none --oversubscribe ${MPIEXEC_NUMPROC_FLAG} ${ranks}
               ${arg_COMMAND})
     ronde_test_properties(${name}.np${ranks} ${arg_TIMEOUT})
-    set_tests_properties(${name}.np${ranks} PROPERTIES PROCESSORS ${ranks})
+    # They spend most of their time in starting: half a core for each rank is enough.
+    math(EXPR processors "(${ranks} + 1) / 2")
+    set_tests_properties(${name}.np${ranks} PROPERTIES PROCESSORS ${processors})
   endforeach()
 endfunction()
 
-# ronde_add_script_test(<name> COMMAND <command>... [PROCESSORS <n>] [TIMEOUT <seconds>]): a script.
+# ronde_add_script_test(<name> COMMAND <command>... [PROCESSORS <n>] [TIMEOUT <seconds>]): a script. One that mostly
+# waits for processes to start and for deadlines takes one of ctest's places, whatever it starts; one that computes
+# takes two.
 function(ronde_add_script_test name)
   cmake_parse_arguments(arg "" "TIMEOUT;PROCESSORS" "COMMAND" ${ARGN})
   if(NOT arg_TIMEOUT)

@@ -48,7 +48,7 @@ TEST_F(DeviceFailure, OfADeviceIsThatOfTheJob) {
                 HasSubstr("rank 0 failed in batch 1: allreduce of 't': the device "
                           "(toy) failed: a wheel has come off"));
     const StreamOwner stream;
-    EXPECT_FALSE(engine.wait(**first, stream.get()).ok());
+    EXPECT_FALSE(engine.let_stream_wait(**first, stream.get()).ok());
     std::vector<float> host(10, 1.0F);
     EXPECT_THAT(submit_and_wait(engine, testing::allreduce_of("host", host)).message(),
                 HasSubstr("a wheel has come off"));
@@ -149,7 +149,7 @@ TEST_F(DeviceFailure, AWaitOfAStreamEndsWithTheJob) {
   const StreamOwner stream;
   const auto work = engines[0]->submit(device_allreduce("t", memory, kElements));
   ASSERT_TRUE(work.ok());
-  const Status status = engines[0]->wait(**work, stream.get());
+  const Status status = engines[0]->let_stream_wait(**work, stream.get());
   EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
   EXPECT_THAT(status.message(), HasSubstr("not yet on rank 1"));
   on_ranks(2, [&](int rank) { engines[static_cast<std::size_t>(rank)]->close().ignore(); });
@@ -170,7 +170,7 @@ TEST_F(DeviceFailure, AWaitOfAStreamForWhatDoesNotBeginEndsWithTheJob) {
     Device::instance().kit->delay(before.get(), 600);
     const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
     ASSERT_TRUE(work.ok());
-    const Status status = engine.wait(**work, after.get());
+    const Status status = engine.let_stream_wait(**work, after.get());
     EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
     EXPECT_THAT(status.message(), HasSubstr("'t' has waited for"));
     EXPECT_FALSE(engine.close().ok());
@@ -194,7 +194,7 @@ TEST_F(DeviceFailure, ClosingWaitsForWhatIsUnderWay) {
       EXPECT_EQ(memory.values<float>(), all(2.0F));
       // Later than that there is no device any more.
       EXPECT_FALSE(engine.submit(device_allreduce("late", memory, kElements)).ok());
-      EXPECT_TRUE(engine.wait(**work, stream.get()).ok());
+      EXPECT_TRUE(engine.let_stream_wait(**work, stream.get()).ok());
     });
   }
 }

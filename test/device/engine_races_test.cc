@@ -49,7 +49,7 @@ void submit_until_closed(Engine& engine, int thread, std::atomic<int>& submitted
       return;
     }
     submitted.fetch_add(1);
-    const Status waits = engine.wait(**work, stream.get());
+    const Status waits = engine.let_stream_wait(**work, stream.get());
     if (!waits.ok()) expect_closed(waits);
     const Status over = engine.wait(**work);
     if (!over.ok()) expect_closed(over);

@@ -103,7 +103,7 @@ TEST_F(DeviceStart, ItStaysOutEverywhereIfItDoesAnywhere) {
 
 TEST_F(DeviceStart, RefusesWhatIsNoPluginAndGoesOn) {
   EXPECT_THAT(lines_of(with(bad("entry")), "it has no ronde_plugin_entry"),
-              HasSubstr("it has no ronde_plugin_entry; tensors in host memory go"));
+              HasSubstr("it has no ronde_plugin_entry; tensors in host memory are not affected"));
   EXPECT_THAT(lines_of(with(bad("version")), "is of version 7"),
               HasSubstr("'future' is of version 7 of the interface"));
   EXPECT_THAT(lines_of(with("/nowhere/lib.so"), "cannot be loaded"),

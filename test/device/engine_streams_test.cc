@@ -123,7 +123,7 @@ TEST(DeviceStreams, AStreamIsToldToWaitAsSoonAsThatCanBe) {
     kit.delay(before.get(), rank == 0 ? 200 : 100);
     const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
     ASSERT_TRUE(work.ok());
-    const auto waits = engine.wait(**work, after.get());
+    const auto waits = engine.let_stream_wait(**work, after.get());
     ASSERT_TRUE(waits.ok()) << waits.message();
     kit.copy(after.get(), result.get(), memory.get(), kBytes);
     kit.synchronize(after.get());
@@ -143,7 +143,7 @@ TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
     if (rank == 0) kit.delay(before.get(), 400);
     const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
     ASSERT_TRUE(work.ok());
-    const auto waits = engine.wait(**work, after.get());
+    const auto waits = engine.let_stream_wait(**work, after.get());
     ASSERT_TRUE(waits.ok()) << waits.message();
     EXPECT_FALSE((*work)->completion.done()) << "the host has waited for the device";
     kit.copy(after.get(), result.get(), memory.get(), kBytes);
@@ -151,7 +151,7 @@ TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
     EXPECT_EQ(result.values<float>(), all(3.0F));
     ASSERT_TRUE(engine.wait(**work).ok());
     // Over, and for ever so.
-    EXPECT_TRUE(engine.wait(**work, after.get()).ok());
+    EXPECT_TRUE(engine.let_stream_wait(**work, after.get()).ok());
   });
 }
 
@@ -162,7 +162,7 @@ TEST(DeviceStreams, ThroughHostMemoryTheHostWaits) {
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const auto work = engine.submit(device_allreduce("t", memory, kElements));
     ASSERT_TRUE(work.ok());
-    ASSERT_TRUE(engine.wait(**work, stream.get()).ok());
+    ASSERT_TRUE(engine.let_stream_wait(**work, stream.get()).ok());
     EXPECT_TRUE((*work)->completion.done());
     EXPECT_EQ(memory.values<float>(), all(3.0F));
   });
@@ -180,10 +180,10 @@ TEST(DeviceStreams, LaterBatchesFollowWhileOneIsUnderWay) {
     if (rank == 0) kit.delay(slow.get(), 400);
     const auto a = engine.submit(device_allreduce("a", first, kElements, slow.get()));
     ASSERT_TRUE(a.ok());
-    ASSERT_TRUE(engine.wait(**a, after.get()).ok());
+    ASSERT_TRUE(engine.let_stream_wait(**a, after.get()).ok());
     const auto b = engine.submit(device_allreduce("b", second, kElements));
     ASSERT_TRUE(b.ok());
-    ASSERT_TRUE(engine.wait(**b, after.get()).ok());
+    ASSERT_TRUE(engine.let_stream_wait(**b, after.get()).ok());
     ASSERT_TRUE(submit_and_wait(engine, testing::allreduce_of("host", host)).ok());
     EXPECT_FALSE((*a)->completion.done()) << "neither the second nor host memory waits for it";
     ASSERT_TRUE(engine.wait(**b).ok());
@@ -222,7 +222,7 @@ TEST(DeviceStreams, ForHostMemoryNoStreamCanWait) {
     std::vector<float> host(4, 1.0F);
     const auto work = engine.submit(testing::allreduce_of("t", host));
     ASSERT_TRUE(work.ok());
-    const auto status = engine.wait(**work, stream.get());
+    const auto status = engine.let_stream_wait(**work, stream.get());
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_EQ(status.message(),
               "'t' is in host memory, which no stream can wait for: wait for it without one");
@@ -240,7 +240,7 @@ TEST(DeviceStreams, AStreamUnderCaptureCannotWait) {
     kit.begin_capture(captured.get());
     const auto work = engine.submit(device_allreduce("t", memory, kElements, slow.get()));
     ASSERT_TRUE(work.ok());
-    EXPECT_THAT(engine.wait(**work, captured.get()).message(),
+    EXPECT_THAT(engine.let_stream_wait(**work, captured.get()).message(),
                 HasSubstr("'t': the stream is under graph capture"));
     kit.end_capture(captured.get());
     EXPECT_TRUE(engine.wait(**work).ok());

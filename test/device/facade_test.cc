@@ -2,6 +2,7 @@
 // Tensors of a device through libronde.so: the C ABI and the facade over it.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -97,6 +98,29 @@ TEST_F(Facade, AStreamWaitsAndTheResultIsKnown) {
     work.wait();
     kit.free_stream(before);
     kit.free_stream(after);
+  });
+}
+
+// Review R1: the memory is the caller's again in the stream, so the end of the scope does not wait.
+TEST_F(Facade, R1AWorkThatAStreamWaitsForIsNotWaitedForAgain) {
+  on_ranks([](ronde::Engine& engine, float rank) {
+    const ronde_device_kit& kit = *Device::instance().kit;
+    const DeviceMemory memory(all(rank));
+    void* const stream = kit.make_stream();
+    for (const bool waits : {true, false}) {
+      engine.barrier_blocking();
+      kit.delay(stream, 400);
+      const auto began = std::chrono::steady_clock::now();
+      {
+        auto work = engine.allreduce("t", ronde::DeviceSpan<float>(span(memory), 0, stream));
+        if (waits) work.wait(stream);
+      }
+      const bool at_once =
+          std::chrono::steady_clock::now() - began < std::chrono::milliseconds(300);
+      EXPECT_EQ(at_once, waits);
+      kit.synchronize(stream);
+    }
+    kit.free_stream(stream);
   });
 }
 

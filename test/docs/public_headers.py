@@ -82,6 +82,8 @@ def facade_findings(text):
         before = text[:match.start()].split("\n")[:-1]
         if "Thread safety:" not in lines_before(before, len(before)):
             findings.append(f"the comment of {name} has no 'Thread safety:'")
+        if text[match.end():].startswith("};"):
+            continue  # no members of its own
         end = text.index("\n};", match.start())
         findings += member_findings(name, text[match.end():end])
     return findings

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting jobs with mpirun, finding their ranks, and cleaning up after them: shared by the fault tests."""
+import ctypes
 import os
 import pathlib
 import shutil
@@ -8,6 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
+
+
+def own_shared_memory():
+    """Gives this process, and the jobs it starts, a /dev/shm of their own, so that nothing of a test that runs at the
+    same time is found there. Where this is not root they share the machine's."""
+    new_mounts = 0x00020000  # CLONE_NEWNS
+    if os.geteuid() != 0 or ctypes.CDLL(None).unshare(new_mounts) != 0:
+        return
+    for words in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm"]):
+        if subprocess.run(["mount", *words], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            return
+
+
+own_shared_memory()
 
 
 def processes():

@@ -16,13 +16,17 @@ fresh_obstacle() {
   fi
 }
 
+need_fresh_tools() {
+  need_packages debootstrap git
+  # Without package lists apt does not know which of its sources are Debian's.
+  if [[ -z $(debian_source_files) ]]; then apt_get update; fi
+}
+
 fresh() {
   local obstacle root
   obstacle=$(fresh_obstacle)
   if [[ -n $obstacle ]]; then die "fresh cannot run here: $obstacle"; fi
-  need_packages debootstrap git
-  # Without package lists apt does not know which of its sources are Debian's.
-  if [[ -z $(debian_source_files) ]]; then apt_get update; fi
+  need_fresh_tools
   root=$(mktemp -d "${TMPDIR:-/tmp}/ronde-fresh.XXXXXX")
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf --one-file-system '$root' '$root.log'" EXIT
@@ -64,6 +68,9 @@ fresh_in_namespace() {
 
   say "fresh: take over this machine's apt configuration and names"
   take_over_configuration "$root"
+
+  # Nobody keeps this root: what is unpacked need not survive a loss of power.
+  echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/ronde-fresh"
 
   say "fresh: copy the work tree"
   mkdir "$root/root/ronde"

@@ -135,7 +135,7 @@ void check_streams(EngineRank& rank) {
       kit.free_event(event);
     }
     if (work == nullptr) break;
-    rank.expect(rank.engine().wait(*work, after), "a stream waits");
+    rank.expect(rank.engine().let_stream_wait(*work, after), "a stream waits");
     // Through host memory it is the host that waits.
     rank.expect(work->completion.done() != rank.direct(),
                 rank.direct() ? "the host does not wait" : "it goes through host memory");

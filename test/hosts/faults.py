@@ -20,7 +20,7 @@ import time
 
 RUN = pathlib.Path(__file__).resolve().parent / "run"
 SKIPPED = 77
-START = 60.0
+START = 120.0
 # How long until a rank knows: of a death at once, of a rank that stands still after the stall deadline and
 # the questions that follow it, of a silent line by the kernel's keepalive.
 STALL_SECONDS = {"kill": 30, "stop": 3, "cut": 30}

@@ -37,7 +37,7 @@ class Job:
     def leaders(self):
         return [self.host_of.index(host) for host in self.host_of]
 
-    def run(self, *command, settings=None, seconds=60, flags=()):
+    def run(self, *command, settings=None, seconds=120, flags=()):
         """One run; `settings` are of Ronde's environment, the same on every rank."""
         settings = settings or {}
         line = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--map-by", self.map_by, *flags]

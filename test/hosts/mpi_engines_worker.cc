@@ -5,6 +5,7 @@
 // usage: mpi_engines_worker [rounds=N] [threads=N] [steps=N]
 #include <mpi.h>
 
+#include <ronde/mpi.h>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -64,7 +65,7 @@ class Communicator {
   [[nodiscard]] ronde_engine_options options() const {
     ronde_engine_options options;
     ronde_engine_options_init(&options);
-    options.mpi_communicator = &communicator_;
+    ronde_engine_options_set_communicator(&options, communicator_);
     return options;
   }
 

@@ -3,7 +3,7 @@
 """Training over several hosts: how the ranks are spread over hosts changes the loss by rounding only, and the
 order in which gradients are submitted changes nothing.
 
-usage: training.py FOLDER_OF_THE_PROGRAMS
+usage: training.py FOLDER_OF_THE_PROGRAMS JOB...      (jobs of 4 ranks: see hosts_job.py)
 """
 import pathlib
 import re
@@ -11,7 +11,6 @@ import sys
 
 import hosts_job
 
-JOBS = ("4:1", "2:2", "1:4")
 FLAGS = {"epochs": 1, "global_batch": 120, "learning_rate": 0.01, "momentum": 0, "seed": 1}
 
 
@@ -31,7 +30,8 @@ def train(program, job, **more):
 def main():
     program = pathlib.Path(sys.argv[1]) / "train_fashion_mnist"
     losses = []
-    for text in JOBS:
+    jobs = sys.argv[2:]
+    for text in jobs:
         job = hosts_job.Job(text)
         values = train(program, job)
         losses.append(float(values["train_loss"]))
@@ -44,7 +44,7 @@ def main():
     spread = (max(losses) - min(losses)) / min(losses)
     print(f"losses {losses}, relative spread {spread:.1e}")
     if spread > 1e-5:
-        sys.exit(f"losses {losses} of the jobs {JOBS} differ by {spread:.1e}")
+        sys.exit(f"losses {losses} of the jobs {jobs} differ by {spread:.1e}")
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ PUBLIC_PREFIX = "ronde/"
 # Programs that are written as an outsider would write them see the C++ facade, and no other header of ours.
 FACADE_ONLY = {"bindings/trainer", "examples"}
 FACADE = "ronde/ronde.hpp"
+C_ABI = "ronde/ronde.h"
 
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -116,8 +117,9 @@ def problem_with(root, path, quoted, target):
     if target.startswith(PUBLIC_PREFIX):
         if "public" not in LAYERS[layer]:
             return f"{layer} may not include the public API"
-        if layer in FACADE_ONLY and target != FACADE:
-            return f"{layer} is written on the facade alone: include <{FACADE}>"
+        outside = C_ABI if path.endswith(".c") else FACADE
+        if layer in FACADE_ONLY and target != outside:
+            return f"{layer} is written as an outsider would: include <{outside}>"
         return None
     target_layer = layer_of(target)
     if target_layer is not None:

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/transport/mpi/handle.h"
+
 namespace ronde::collectives {
 namespace {
 
@@ -43,7 +45,8 @@ TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
   int expected_size = -1;
   MPI_Comm_rank(half, &expected_rank);
   MPI_Comm_size(half, &expected_size);
-  auto opened = MpiSession::open(&half, clock_, deadline());
+  const auto program = program_communicator(half);
+  auto opened = MpiSession::open(&program, clock_, deadline());
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   EXPECT_EQ((*opened)->rank(), expected_rank);
   EXPECT_EQ((*opened)->size(), expected_size);
@@ -82,9 +85,37 @@ TEST_F(MpiSessionTest, ALateRankIsWaitedForAndTheProgramsMessagesStayItsOwn) {
 }
 
 TEST_F(MpiSessionTest, RefusesNoCommunicator) {
-  const MPI_Comm none = MPI_COMM_NULL;
-  const auto opened = MpiSession::open(&none, clock_, deadline());
+  for (const auto& none : {program_communicator(MPI_COMM_NULL),
+                           ProgramCommunicator{program_communicator(MPI_COMM_WORLD).family, 0}}) {
+    const auto opened = MpiSession::open(&none, clock_, deadline());
+    EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(opened.status().message().find("MPI_COMM_NULL"), std::string::npos);
+  }
+}
+
+// R4: a handle of another MPI would be a wild pointer here, or a number that means nothing.
+TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
+  auto other = program_communicator(MPI_COMM_WORLD);
+  other.family = other.family == MpiFamily::kMpich ? MpiFamily::kOpenMpi : MpiFamily::kMpich;
+  const auto opened = MpiSession::open(&other, clock_, deadline());
   EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(opened.status().message().find("build both with the same MPI"), std::string::npos)
+      << opened.status().message();
+}
+
+// R4: the ranks of an inter-communicator are two groups, each of which counts from 0.
+TEST_F(MpiSessionTest, RefusesAnInterCommunicator) {
+  if (size_ == 1) return;  // two groups need two ranks
+  MPI_Comm mine = MPI_COMM_NULL;
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank_ % 2, rank_, &mine);
+  MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, 1 - rank_ % 2, 0, &between);
+  const auto program = program_communicator(between);
+  const auto opened = MpiSession::open(&program, clock_, deadline());
+  EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(opened.status().message().find("inter-communicator"), std::string::npos);
+  MPI_Comm_free(&between);
+  MPI_Comm_free(&mine);
 }
 
 TEST_F(MpiSessionTest, AbandonedMeansNoMoreCalls) {
@@ -159,7 +190,8 @@ TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
   ASSERT_TRUE(gathering.ok());
   if (rank_ == 0) {
     const auto soon = clock_.after(std::chrono::milliseconds(100));
-    const auto opened = MpiSession::open(&world, clock_, soon);
+    const auto program = program_communicator(world);
+    const auto opened = MpiSession::open(&program, clock_, soon);
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.status().code(), Code::kDeadline);
     EXPECT_NE(opened.status().message().find("RONDE_START_TIMEOUT_SECONDS"), std::string::npos);

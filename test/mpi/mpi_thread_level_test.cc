@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,6 +49,66 @@ void submit_elsewhere(Engine& engine, bool may_wait) {
   EXPECT_TRUE(engine.wait(*work).ok());
 }
 
+// Review R1: whoever frees the memory in such a thread sleeps until the other has driven so far.
+void settle_elsewhere(Engine& engine) {
+  std::vector<float> data(10, 1.0F);
+  std::promise<Engine::WorkPtr> submitted;
+  std::atomic<bool> settled{false};
+  std::thread other([&] {
+    auto work = engine.submit(allreduce_of("settled elsewhere", data));
+    ASSERT_TRUE(work.ok());
+    submitted.set_value(*work);
+    engine.settle(**work, std::chrono::seconds(20));
+    settled.store(true);
+  });
+  const Engine::WorkPtr work = submitted.get_future().get();
+  EXPECT_TRUE(engine.wait(*work).ok());
+  other.join();
+  EXPECT_TRUE(settled.load());
+  EXPECT_EQ(data[9], static_cast<float>(engine.size()));
+}
+
+std::shared_ptr<Engine> open_engine(const std::string& algorithm) {
+  const auto open = [](const base::Config& config, const base::Clock& clock) {
+    return open_process_job(nullptr, config, clock);
+  };
+  const auto engine =
+      Engine::open(open, {"RONDE_ALGORITHM=" + algorithm}, std::make_shared<base::SteadyClock>());
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  return engine.ok() ? *engine : nullptr;
+}
+
+// Review R11: a close that may not drive fails the job, and the others hear of it at once.
+void close_elsewhere(Engine& engine) {
+  const bool closes = engine.rank() == engine.size() - 1;
+  std::vector<float> data(10, 1.0F);
+  const auto work = engine.submit(allreduce_of(closes ? "of the last" : "of the others", data));
+  ASSERT_TRUE(work.ok());
+  const auto began = std::chrono::steady_clock::now();
+  if (closes) {
+    base::Status closed;
+    std::thread([&] { closed = engine.close(); }).join();
+    EXPECT_EQ(closed.code(), base::Code::kUnsupported) << closed.message();
+    EXPECT_TRUE((*work)->completion.done());
+  }
+  const base::Status heard = engine.wait(**work);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+  EXPECT_EQ(heard.code(), base::Code::kClosed) << heard.message();
+  EXPECT_NE(heard.message().find("closed its engine in a thread that may not"), std::string::npos)
+      << heard.message();
+  engine.close().ignore();
+}
+
+// Outsider O13.
+void finalize_before_close() {
+  const auto engine = open_engine("auto");
+  ASSERT_NE(engine, nullptr);
+  MPI_Finalize();
+  const base::Status closed = engine->close();
+  EXPECT_NE(closed.message().find("close every engine before MPI_Finalize"), std::string::npos)
+      << closed.message();
+}
+
 TEST(MpiThreadLevel, BelowSerializedTheCallerDrives) {
   int ranks = 0;
   int provided = -1;
@@ -55,23 +118,24 @@ TEST(MpiThreadLevel, BelowSerializedTheCallerDrives) {
   MPI_Init_thread(nullptr, nullptr, level, &provided);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   for (const bool ring : {true, false}) {
-    const auto open = [](const base::Config& config, const base::Clock& clock) {
-      return open_process_job(nullptr, config, clock);
-    };
-    const auto engine =
-        Engine::open(open, {std::string("RONDE_ALGORITHM=") + (ring ? "ring" : "auto")},
-                     std::make_shared<base::SteadyClock>());
-    ASSERT_TRUE(engine.ok()) << engine.status().message();
-    for (int step = 0; step < 50; ++step) allreduce(**engine, "x", ranks);
+    const auto engine = open_engine(ring ? "ring" : "auto");
+    ASSERT_NE(engine, nullptr);
+    for (int step = 0; step < 50; ++step) allreduce(*engine, "x", ranks);
     // Tensors of other threads go on only while this thread is in a call.
-    if ((*engine)->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    allreduce(**engine, "late", ranks);
+    if (engine->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    allreduce(*engine, "late", ranks);
     // The board of a host needs no MPI: there the engine has its own thread.
-    submit_elsewhere(**engine, !ring || provided >= MPI_THREAD_SERIALIZED);
-    const base::Status closed = (*engine)->close();
+    submit_elsewhere(*engine, !ring || provided >= MPI_THREAD_SERIALIZED);
+    settle_elsewhere(*engine);
+    const base::Status closed = engine->close();
     EXPECT_TRUE(closed.ok()) << closed.message();
   }
-  MPI_Finalize();
+  if (provided < MPI_THREAD_SERIALIZED) {
+    const auto engine = open_engine("ring");
+    ASSERT_NE(engine, nullptr);
+    close_elsewhere(*engine);
+  }
+  finalize_before_close();
 }
 
 }  // namespace

@@ -65,9 +65,10 @@ inline std::int32_t fan_in_of_environment() {
 
 // Opens all engines of a job.
 inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
-  const auto job =
-      runtime::LocalJob::create(options.shape ? *options.shape : shape_of_environment(ranks),
-                                options.faults, fan_in_of_environment());
+  const collectives::JobShape shape = options.shape ? *options.shape : shape_of_environment(ranks);
+  const auto job = runtime::LocalJob::create(
+      shape, fan_in_of_environment(),
+      std::make_shared<collectives::LocalHub>(shape.ranks(), options.faults));
   EXPECT_TRUE(job.ok()) << job.status().message();
   std::vector<EnginePtr> engines(static_cast<std::size_t>(ranks));
   on_ranks(ranks, [&](int rank) {

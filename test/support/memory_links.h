@@ -51,11 +51,9 @@ class MemoryLinks final : public runtime::Links {
   }
 
   // ---- Links ----
-  [[nodiscard]] bool has_parent() const override {
-    return !neighbours_.empty() && neighbours_.front().who == From::kParent;
-  }
   [[nodiscard]] std::int32_t children() const override {
-    return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent() ? 1 : 0);
+    const bool has_parent = !neighbours_.empty() && neighbours_.front().who == From::kParent;
+    return base::narrow<std::int32_t>(neighbours_.size()) - (has_parent ? 1 : 0);
   }
   base::Result<int> poll(const Take& take) override {
     int work = 0;

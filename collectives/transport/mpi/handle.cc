@@ -3,6 +3,10 @@
 #include "collectives/transport/mpi/handle.h"
 
 #include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <string>
 
 #include "base/numbers.h"
 
@@ -11,6 +15,63 @@ namespace ronde::collectives {
 using base::Code;
 using base::Result;
 using base::Status;
+
+namespace {
+
+#if defined(OPEN_MPI)
+constexpr MpiFamily kMpiFamily = MpiFamily::kOpenMpi;
+#else
+constexpr MpiFamily kMpiFamily = MpiFamily::kMpich;
+#endif
+
+using HandleBits = std::array<std::byte, sizeof(MPI_Comm)>;
+static_assert(sizeof(MPI_Comm) <= sizeof(ProgramCommunicator::handle));
+
+std::string name_of(MpiFamily family) {
+  switch (family) {
+    case MpiFamily::kOpenMpi:
+      return "Open MPI";
+    case MpiFamily::kMpich:
+      return "MPICH";
+  }
+  return "an unknown MPI (" + std::to_string(static_cast<int>(family)) + ")";
+}
+
+}  // namespace
+
+Status check_family(const ProgramCommunicator* program) {
+  if (program == nullptr || program->family == kMpiFamily) return {};
+  return Status::error(Code::kInvalidArgument,
+                       "the program was compiled with the mpi.h of " + name_of(program->family) +
+                           ", and libronde.so with that of " + name_of(kMpiFamily) +
+                           ": they cannot share a communicator; build both with the same MPI");
+}
+
+Result<MPI_Comm> handle_of(const ProgramCommunicator* program) {
+  if (program == nullptr) return MPI_Comm{MPI_COMM_WORLD};
+  HandleBits bits;
+  std::memcpy(bits.data(), &program->handle, bits.size());
+  const auto communicator = std::bit_cast<MPI_Comm>(bits);
+  if (program->handle == 0 || communicator == MPI_COMM_NULL) {
+    return Status::error(Code::kInvalidArgument,
+                         "the communicator is MPI_COMM_NULL; pass one that has this rank in it");
+  }
+  int two_groups = 0;
+  const int error = MPI_Comm_test_inter(communicator, &two_groups);
+  if (error != MPI_SUCCESS) return mpi_error(error, "asking MPI about the communicator");
+  if (two_groups == 0) return communicator;
+  return Status::error(
+      Code::kInvalidArgument,
+      "the communicator is an inter-communicator: its ranks are two groups; pass an "
+      "intra-communicator, such as MPI_Intercomm_merge makes");
+}
+
+ProgramCommunicator program_communicator(MPI_Comm communicator) {
+  ProgramCommunicator program{kMpiFamily, 0};
+  const auto bits = std::bit_cast<HandleBits>(communicator);
+  std::memcpy(&program.handle, bits.data(), bits.size());
+  return program;
+}
 
 Result<bool> mpi_running() {
   int started = 0;
@@ -25,6 +86,12 @@ Result<bool> mpi_running() {
   return started != 0;
 }
 
+Status finalized_too_early() {
+  return Status::error(Code::kInvalidArgument,
+                       "MPI was finalised while the engine was open; close every engine before "
+                       "MPI_Finalize");
+}
+
 Status forked_child() {
   return Status::error(Code::kUnsupported,
                        "a forked process has no part in the job of its parent; create the engine "
@@ -36,7 +103,7 @@ Status MpiHandle::usable() const {
     return Status::error(Code::kTransport, "MPI is not used any more after a failure or close");
   }
   if (!owner.is_mine()) return forked_child();
-  return mpi_running().status();
+  return mpi_running().ok() ? Status() : finalized_too_early();
 }
 
 Status mpi_error(int code, const std::string& activity, std::source_location where) {

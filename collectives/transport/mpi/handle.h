@@ -11,6 +11,7 @@
 #include "base/fork_mark.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "collectives/transport/mpi/program.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -23,6 +24,9 @@ base::Mutex& mpi_lock();
 
 // Tells whether MPI has been started; fails once it has been finalised.
 base::Result<bool> mpi_running();
+
+// The error of a call after the program has finalised MPI.
+base::Status finalized_too_early();
 
 // The error of every call in a forked child.
 base::Status forked_child();
@@ -42,6 +46,14 @@ struct MpiHandle {
   // Returns the reason if MPI may not be called with this communicator.
   [[nodiscard]] base::Status usable() const;
 };
+
+// Refuses a communicator of a program that was compiled with another MPI. nullptr is fine.
+base::Status check_family(const ProgramCommunicator* program);
+// The program's communicator, once its family is right and MPI runs; nullptr is MPI_COMM_WORLD.
+// Refuses MPI_COMM_NULL and inter-communicators. Asks no other rank.
+base::Result<MPI_Comm> handle_of(const ProgramCommunicator* program) RONDE_REQUIRES(mpi_lock());
+// Returns what stands for a communicator outside MPI.
+ProgramCommunicator program_communicator(MPI_Comm communicator);
 
 // The error of an MPI call, in MPI's own words. `activity` is what the caller did: "starting MPI".
 base::Status mpi_error(int code, const std::string& activity,

@@ -20,6 +20,7 @@
 #include "collectives/board/host_identity.h"
 #include "collectives/transport/mpi/handle.h"
 #include "collectives/transport/mpi/roll_call.h"
+#include "collectives/transport/mpi/session_state.h"
 #include "collectives/transport/mpi/transport.h"
 
 // MPI's constants are casts through void.
@@ -35,38 +36,6 @@ using base::MutexLock;
 using base::narrow;
 using base::Result;
 using base::Status;
-
-// The state of the process's MPI.
-struct Session {
-  base::Mutex lock;
-  // The process that opened the first communicator; a forked child of it is not part of the job.
-  std::atomic<pid_t> owner{0};
-  // Ronde started MPI, and so has to finalise it.
-  std::atomic<bool> started{false};
-  // Communicators that are neither closed nor abandoned.
-  std::atomic<int> open{0};
-  // A failure was reported: peers may be dead, and MPI_Finalize would wait for them.
-  std::atomic<bool> failed{false};
-};
-
-// The session is never destroyed, since finalize_at_exit() may run after everything else.
-Session& session() {
-  static auto* const kSession = new Session;
-  return *kSession;
-}
-
-// start_mpi() registers this. An exit without MPI_Finalize makes mpirun end the other ranks, which
-// is right after a failure, or when the program exits in mid-job.
-void finalize_at_exit() {
-  Session& state = session();
-  if (!state.started.load() || state.owner.load() != ::getpid()) return;
-  if (state.failed.load()) return;
-  if (state.open.load() != 0) return;  // exit() in mid-job: the other ranks wait for this one
-  int finished = 0;
-  MPI_Finalized(&finished);
-  // MPI_Finalize waits for all ranks without a limit: one of them may still write its results.
-  if (finished == 0) MPI_Finalize();
-}
 
 const char* level_name(int level) {
   switch (level) {
@@ -120,8 +89,11 @@ class Communicator final : public MpiCommunicator {
       : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
     session().open.fetch_add(1);
   }
-  // Without close() or abandon() it stays counted as open, which finalize_at_exit() looks at.
-  ~Communicator() override = default;
+  // One that was not closed stays counted as open.
+  ~Communicator() override {
+    const MutexLock lock(session().exit_lock);
+    session().at_exit.erase(this);
+  }
 
   [[nodiscard]] int rank() const override { return handle_->rank; }
   [[nodiscard]] int size() const override { return handle_->size; }
@@ -148,6 +120,12 @@ class Communicator final : public MpiCommunicator {
   void abandon() override {
     session().failed.store(true);
     if (!handle_->abandoned.exchange(true)) session().open.fetch_sub(1);
+  }
+
+  void at_exit(std::function<void()> close) override {
+    if (!session().started.load()) return;
+    const MutexLock lock(session().exit_lock);
+    session().at_exit[this] = std::move(close);
   }
 
   Status close() override;
@@ -276,11 +254,15 @@ Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
 Status Communicator::close() {
   RONDE_RETURN_IF_ERROR(handle_->usable());
   handle_->abandoned.store(true);
+  Status status;
+  {
+    const MutexLock lock(mpi_lock());
+    const int error = MPI_Comm_free(&handle_->communicator);
+    if (error != MPI_SUCCESS) status = mpi_error(error, "freeing Ronde's communicator");
+  }
   session().open.fetch_sub(1);
-  const MutexLock lock(mpi_lock());
-  const int error = MPI_Comm_free(&handle_->communicator);
-  if (error != MPI_SUCCESS) return mpi_error(error, "freeing Ronde's communicator");
-  return {};
+  finalize_if_last();
+  return status;
 }
 
 // Fills in what MPI knows of the new communicator without asking another rank.
@@ -322,8 +304,9 @@ std::string MpiSession::library() {
   return whole.substr(0, whole.find_first_of(",\n"));  // the rest says how it was built
 }
 
-Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicator,
+Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunicator* communicator,
                                                           const Clock& clock, Instant deadline) {
+  RONDE_RETURN_IF_ERROR(check_family(communicator));
   auto handle = std::make_unique<MpiHandle>();
   MPI_Comm source = MPI_COMM_NULL;
   std::optional<MpiRollCall> roll_call;
@@ -337,12 +320,9 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const void* communicat
       return forked_child();
     }
     if (!*started) RONDE_RETURN_IF_ERROR(start_mpi(deadline - clock.now()));
-    source = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator)
-                                     : MPI_Comm{MPI_COMM_WORLD};
-    if (source == MPI_COMM_NULL) {
-      return Status::error(Code::kInvalidArgument,
-                           "the communicator is MPI_COMM_NULL; pass one that has this rank in it");
-    }
+    const auto usable = handle_of(communicator);
+    if (!usable.ok()) return usable.status();
+    source = *usable;
     roll_call.emplace(source, clock, deadline);
     // MPI_Comm_dup would wait for ever for a rank that creates no engine.
     const int error = MPI_Comm_idup(source, &handle->communicator, request.get());

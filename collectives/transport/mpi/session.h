@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "collectives/transport/mpi/program.h"
 #include "collectives/transport/roll.h"
 #include "collectives/transport/transport.h"
 
@@ -64,8 +66,14 @@ class MpiCommunicator {
   // again, and MPI is not finalised at exit.
   virtual void abandon() = 0;
 
+  // Where Ronde started MPI: has `close` called when the process exits, after the destructors of
+  // the program's static objects, unless this object is gone by then. `close` calls close() or
+  // abandon().
+  virtual void at_exit(std::function<void()> close) = 0;
+
   // Frees the duplicate; nothing may be outstanding. All ranks close (the engines agree on it
-  // first): the MPI standard calls this collective, and expects it not to wait.
+  // first): the MPI standard calls this collective, and expects it not to wait. The last to close
+  // while the process exits finalises MPI, if Ronde started it.
   virtual base::Status close() = 0;
 };
 
@@ -80,12 +88,12 @@ class MpiSession {
   static std::string library();
 
   // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
-  // points to the program's MPI_Comm, which the program keeps; nullptr means MPI_COMM_WORLD.
+  // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL, an inter-communicator and a
+  // handle of another MPI are refused.
   // If the program has not started MPI, this thread does, and MPI is finalised at exit. If MPI does
   // not start before the deadline, the process ends, since MPI cannot be interrupted.
-  static base::Result<std::unique_ptr<MpiCommunicator>> open(const void* communicator,
-                                                             const base::Clock& clock,
-                                                             base::Instant deadline);
+  static base::Result<std::unique_ptr<MpiCommunicator>> open(
+      const ProgramCommunicator* communicator, const base::Clock& clock, base::Instant deadline);
 };
 
 }  // namespace ronde::collectives

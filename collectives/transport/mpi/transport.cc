@@ -208,7 +208,7 @@ Status MpiTransport::look() {
       MPI_Testsome(base::narrow<int>(pending_requests_.size()), pending_requests_.data(), &count,
                    ended_positions_.data(), statuses_.data());
   if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
-    return mpi_error(error, "looking at messages");
+    return mpi_error(error, "testing messages");
   }
   for (int i = 0; i < count; ++i) {
     const auto position = static_cast<std::size_t>(ended_positions_[static_cast<std::size_t>(i)]);

@@ -57,8 +57,6 @@ class Measurement {
   // Takes --repetitions samples of each entry. The entries have one key.
   [[nodiscard]] std::vector<Sample> measure(const Key& key, std::span<const Entry> entries);
 
-  [[nodiscard]] bool shares_start_line() const { return start_line_.shared(); }
-
  private:
   Sample take(const Key& key, const Entry& entry, std::uint64_t repetition);
   [[nodiscard]] std::uint64_t iterate(const Entry& entry, std::uint64_t warm_up,

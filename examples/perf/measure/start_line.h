@@ -25,8 +25,6 @@ class StartLine {
   // Returns when every rank has arrived. The watchdog ends the process if one never does.
   void wait();
 
-  [[nodiscard]] bool shared() const { return lines_ != nullptr; }
-
  private:
   // Two cache lines apart: the processor fetches lines in pairs.
   struct alignas(128) Line {

@@ -238,9 +238,10 @@ void read_choices(const Values& values, Options& options) {
   if (options.operation == Operation::kBarrier) options.dtypes.resize(1);
   if (reduces(options.operation) && options.dtypes.size() == 1 && options.ops.size() == 1 &&
       !valid(*options.dtypes[0], *options.ops[0])) {
-    throw UsageError("--op " + values.at("op") + " is not defined for --datatype " +
-                     values.at("datatype") +
-                     ": bool has no sum, prod and avg, floating types have no band, bor and bxor");
+    throw UsageError(
+        "--op " + values.at("op") + " is not defined for --datatype " + values.at("datatype") +
+        ": bool has no sum, prod and avg, integers of 8 and 16 bits have no avg, floating types "
+        "have no band, bor and bxor");
   }
   const std::string& place = values.at("place");
   if (place != "in" && place != "out" && place != "both") reject("place", place, "in, out or both");

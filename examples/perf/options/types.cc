@@ -75,13 +75,6 @@ const std::vector<DType>& all_dtypes() {
   return kDTypes;
 }
 
-const DType* dtype_named(std::string_view name) {
-  for (const DType& each : all_dtypes()) {
-    if (each.name == name || each.alias == name) return &each;
-  }
-  return nullptr;
-}
-
 const std::vector<Op>& all_ops() {
   static const std::vector<Op> kOps{
       {"sum", Reduction::kSum, RONDE_SUM},         {"prod", Reduction::kProduct, RONDE_PRODUCT},
@@ -90,13 +83,6 @@ const std::vector<Op>& all_ops() {
       {"bor", Reduction::kBitOr, RONDE_BOR},       {"bxor", Reduction::kBitXor, RONDE_BXOR},
   };
   return kOps;
-}
-
-const Op* op_named(std::string_view name) {
-  for (const Op& each : all_ops()) {
-    if (each.name == name) return &each;
-  }
-  return nullptr;
 }
 
 const Op& no_op() {
@@ -113,8 +99,9 @@ bool valid(const DType& dtype, const Op& op) {
       return true;
     case Reduction::kSum:
     case Reduction::kProduct:
-    case Reduction::kAverage:
       return dtype.kind != Kind::kBool;
+    case Reduction::kAverage:
+      return dtype.kind == Kind::kFloat || (dtype.kind != Kind::kBool && dtype.size >= 4);
     case Reduction::kBitAnd:
     case Reduction::kBitOr:
     case Reduction::kBitXor:

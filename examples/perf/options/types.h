@@ -42,7 +42,6 @@ struct DType {
 };
 
 [[nodiscard]] const std::vector<DType>& all_dtypes();
-[[nodiscard]] const DType* dtype_named(std::string_view name);
 
 enum class Reduction { kSum, kProduct, kMin, kMax, kAverage, kBitAnd, kBitOr, kBitXor, kNone };
 
@@ -53,7 +52,6 @@ struct Op {
 };
 
 [[nodiscard]] const std::vector<Op>& all_ops();
-[[nodiscard]] const Op* op_named(std::string_view name);
 // The op of operations that only move values.
 [[nodiscard]] const Op& no_op();
 // bool has neither sums nor products, floating types have no bits to combine.

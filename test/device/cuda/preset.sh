@@ -9,4 +9,4 @@ if [[ -n $obstacle ]]; then
   echo "the GPU plug-in is neither built nor tested: $obstacle"
   exit 77
 fi
-echo "the GPU plug-in is built and tested by ./dev test cuda"
+echo "the GPU plug-in is built and tested by the preset cuda"

@@ -27,7 +27,7 @@ TEST_F(CudaRuntime, AnErrorOfNcclEndsTheJob) {
     if (!work.ok()) return;  // the other rank was faster
     fakes().set("async_error", 1);
     EXPECT_THAT(engine.wait(**work).message(), HasSubstr("a peer has failed"));
-    EXPECT_FALSE(engine.wait(**work, stream.get()).ok());
+    EXPECT_FALSE(engine.let_stream_wait(**work, stream.get()).ok());
   });
   on_ranks(2,
            [&](int rank) { EXPECT_FALSE(engines[static_cast<std::size_t>(rank)]->close().ok()); });
@@ -60,7 +60,7 @@ TEST_F(CudaRuntime, NobodyCallsCudaWithoutTheDeviceOrInTheWayOfACapture) {
       const StreamOwner stream;
       const auto work = engine.submit(device_allreduce("t", memory, 10, stream.get()));
       ASSERT_TRUE(work.ok()) << work.status().message();
-      const Status status = engine.wait(**work, stream.get());
+      const Status status = engine.let_stream_wait(**work, stream.get());
       EXPECT_TRUE(status.ok()) << status.message();
       Device::instance().kit->synchronize(stream.get());
       EXPECT_EQ(memory.values<float>(), floats(10, 2));

@@ -5,8 +5,10 @@
 #include <mpi.h>
 
 #include <span>
+#include <string>
 #include <vector>
 
+#include <ronde/mpi.h>
 #include <ronde/ronde.hpp>
 
 namespace {
@@ -54,11 +56,8 @@ TEST(MpiHostProgram, JoinsACommunicatorWithOtherRanks) {
   int size = 0;
   MPI_Comm_rank(half, &rank);
   MPI_Comm_size(half, &size);
-  ronde_engine_options options;
-  ronde_engine_options_init(&options);
-  options.mpi_communicator = &half;
   {
-    ronde::Engine engine(options);
+    ronde::Engine engine = ronde::mpi::open(half);
     EXPECT_EQ(engine.rank(), rank);
     EXPECT_EQ(engine.size(), size);
     std::vector<int> data{world_rank()};
@@ -68,6 +67,30 @@ TEST(MpiHostProgram, JoinsACommunicatorWithOtherRanks) {
     EXPECT_EQ(data[0], first);
   }
   MPI_Comm_free(&half);
+}
+
+// R4: what an engine cannot be opened over is refused in words.
+TEST(MpiHostProgram, OtherCommunicatorsAreRefused) {
+  const auto text_of = [](const ronde_engine_options& options) -> std::string {
+    try {
+      ronde::Engine engine(options);
+    } catch (const ronde::Error& error) {
+      EXPECT_EQ(error.status(), RONDE_INVALID_ARGUMENT);
+      return error.what();
+    }
+    return "accepted";
+  };
+  ronde_engine_options options;
+  ronde_engine_options_init(&options);
+  ronde_engine_options_set_communicator(&options, MPI_COMM_NULL);
+  EXPECT_NE(text_of(options).find("MPI_COMM_NULL"), std::string::npos);
+  ronde_engine_options_set_communicator(&options, MPI_COMM_WORLD);
+  options.mpi_family = RONDE_MPI_FAMILY == RONDE_MPI_MPICH ? RONDE_MPI_OPEN_MPI : RONDE_MPI_MPICH;
+  EXPECT_NE(text_of(options).find("build both with the same MPI"), std::string::npos);
+  options.mpi_family = 77;
+  EXPECT_NE(text_of(options).find("an unknown MPI (77)"), std::string::npos);
+  options.mpi_family = 0;
+  EXPECT_NE(text_of(options).find("ronde_engine_options_set_communicator"), std::string::npos);
 }
 
 TEST(MpiHostProgram, TheProgramsOwnMessagesAreNotTouched) {

@@ -44,6 +44,7 @@ inline constexpr ronde_op kOps[] = {RONDE_AVERAGE, RONDE_SUM,  RONDE_MIN, RONDE_
 inline bool is_bitwise(ronde_op op) { return op >= RONDE_BAND; }
 inline bool is_defined(const DType& type, ronde_op op) {
   if (type.dtype == RONDE_BOOL) return is_bitwise(op) || op == RONDE_MIN || op == RONDE_MAX;
+  if (op == RONDE_AVERAGE) return !type.is_integer || type.size >= 4;
   return type.is_integer || !is_bitwise(op);
 }
 

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ronde/ronde.hpp>
@@ -169,6 +171,69 @@ TEST_F(RequestTest, GroupsAreChecked) {
   const Outcome twice = grouped(both, 2);
   EXPECT_EQ(twice.status, RONDE_DUPLICATE_NAME);
   EXPECT_THAT(twice.text, HasSubstr("'t' is twice in one group"));
+}
+
+// O8: with the length of the shape forgotten one element of many would be reduced.
+TEST_F(RequestTest, AShapeWithoutDimensionsIsRefused) {
+  request_.dimensions = 0;
+  expect_refused("'t': shape is set and dimensions is 0: give it the length of shape");
+  request_.shape = nullptr;  // a scalar
+  EXPECT_EQ(allreduce().status, RONDE_OK);
+}
+
+// R5: everywhere, and the average is what a request begins with.
+TEST_F(RequestTest, TheAverageOfNarrowIntegersIsRefused) {
+  for (const auto& [dtype, name] :
+       {std::pair{RONDE_U8, "u8"}, {RONDE_I8, "i8"}, {RONDE_U16, "u16"}, {RONDE_I16, "i16"}}) {
+    ronde_request_init(&request_);
+    request_.name = "t";
+    request_.output = values_;
+    request_.shape = &length_;
+    request_.dimensions = 1;
+    request_.dtype = dtype;
+    const std::string text = std::string("'t': the average of ") + name + " is not defined";
+    expect_refused(text.c_str());
+    const auto grouped = [&](ronde_error** error) {
+      return ronde_grouped_allreduce(engine_.get(), &request_, 1, error);
+    };
+    EXPECT_THAT(outcome_of(grouped).text, HasSubstr("'group of " + text.substr(1)));
+    const auto scattered = [&](ronde_error** error) {
+      request_.input = values_;
+      return ronde_reduce_scatter(engine_.get(), &request_, error);
+    };
+    EXPECT_THAT(outcome_of(scattered).text, HasSubstr(text));
+    request_.op = RONDE_SUM;
+    EXPECT_EQ(allreduce().status, RONDE_OK);
+  }
+}
+
+// O7
+TEST(FlatAllreduce, TakesThePlaceOfARequest) {
+  on_ranks(3, [](ronde::Engine& engine) {
+    double values[2] = {1.0 + engine.rank(), 4};
+    ronde_error* error = nullptr;
+    EXPECT_EQ(ronde_allreduce_flat(engine.get(), "g", values, 2, RONDE_F64, RONDE_AVERAGE, &error),
+              RONDE_OK);
+    EXPECT_EQ(values[0], 2.0);
+    EXPECT_EQ(values[1], 4.0);
+    // It is the tensor that the other calls know by this name and shape.
+    if (engine.rank() == 0) {
+      engine.allreduce_blocking("g", std::span(values), ronde::max);
+    } else {
+      EXPECT_EQ(ronde_allreduce_flat(engine.get(), "g", values, 2, RONDE_F64, RONDE_MAX, &error),
+                RONDE_OK);
+    }
+    const auto refused = [&](std::int64_t count, ronde_dtype dtype, const char* name) {
+      return outcome_of([&](ronde_error** why) {
+        return ronde_allreduce_flat(engine.get(), name, values, count, dtype, RONDE_SUM, why);
+      });
+    };
+    EXPECT_EQ(refused(-1, RONDE_F64, "g").status, RONDE_INVALID_ARGUMENT);
+    EXPECT_THAT(refused(2, static_cast<ronde_dtype>(13), "g").text, HasSubstr("no ronde_dtype"));
+    EXPECT_THAT(refused(2, RONDE_F64, nullptr).text, HasSubstr("name is a null pointer"));
+    EXPECT_EQ(ronde_allreduce_flat(nullptr, "g", values, 2, RONDE_F64, RONDE_SUM, nullptr),
+              RONDE_INVALID_ARGUMENT);
+  });
 }
 
 TEST_F(RequestTest, ValuesThatAreNoneAreRefused) {

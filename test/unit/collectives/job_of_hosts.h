@@ -74,7 +74,8 @@ class JobOfHosts {
             .slots = *slots_[rank],
             .across = across_[rank].get(),
             .workspace = ranks_.workspace(static_cast<int>(rank)),
-            .segment = base::Bytes(256)};
+            .segment = base::Bytes(256),
+            .block = default_block(shape_)};
   }
 
  private:

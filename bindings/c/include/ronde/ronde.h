@@ -20,9 +20,10 @@
  * What is said here holds for every function; the functions name what differs.
  *
  * Structs begin with struct_size, in bytes, so that they can grow: fill them with their ..._init
- * function, then set what you need. A struct that is smaller than the library's has the defaults in
- * the missing fields. In a larger one, all that the library does not know must be zero
- * (else RONDE_UNSUPPORTED).
+ * function, then set what you need. It passes on how large the struct is in the program that calls
+ * it; a language without this header calls ..._init_sized with the size that it knows. A struct
+ * that is smaller than the library's has the defaults in the missing fields. In a larger one, all
+ * that the library does not know must be zero (else RONDE_UNSUPPORTED).
  *
  * Ownership. Each ..._open, ..._create, ..._allocate and ..._async hands out a handle that the
  * caller releases once, with the function named there. Arguments are copied: options, requests,
@@ -46,7 +47,8 @@
  * functions:
  *
  *   argument codes  RONDE_INVALID_ARGUMENT: a pointer that must not be NULL is, or struct_size is
- *                   not set. RONDE_OUT_OF_MEMORY, RONDE_INTERNAL: any call that takes `error`.
+ *                   not set. RONDE_OUT_OF_MEMORY, RONDE_SYSTEM (no thread, no descriptor left),
+ *                   RONDE_INTERNAL: any call that takes `error`.
  *   submit codes    The call is refused and submits nothing. The argument codes;
  *                   RONDE_INVALID_ARGUMENT: a field that can never work; RONDE_UNSUPPORTED: a field
  *                   this version, this job or its device cannot serve; RONDE_DUPLICATE_NAME;
@@ -126,7 +128,8 @@ typedef enum ronde_dtype {
 /* How contributions become the result. Floating types of 16 bits are summed in f32, in rank order,
  * and rounded once on each host. */
 typedef enum ronde_op {
-  RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero */
+  RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero, and
+                        those of 8 and 16 bits are refused, since their sums wrap around */
   RONDE_SUM = 1,     /* integers wrap around */
   RONDE_MIN = 2,     /* a NaN in any contribution makes it NaN; -0 is below +0; of bools: "and" */
   RONDE_MAX = 3,     /* likewise; of bools: "or" */
@@ -149,21 +152,31 @@ typedef enum ronde_compression {
 
 #define RONDE_DEVICE_CPU (-1)
 
+/* Whose mpi.h a program was compiled with: handles of one MPI mean nothing to another. */
+typedef enum ronde_mpi_family {
+  RONDE_MPI_OPEN_MPI = 1,
+  RONDE_MPI_MPICH = 2 /* with Intel MPI, MVAPICH and others of the same binary interface */
+} ronde_mpi_family;
+
 typedef struct ronde_engine_options {
   size_t struct_size;
-  /* The job's ranks: a pointer to an MPI_Comm, or NULL for MPI_COMM_WORLD. The communicator is
-   * duplicated and stays the caller's. If MPI has not been started Ronde starts it; without mpirun
-   * the job has one rank and uses no MPI. A program that has started MPI itself below
-   * MPI_THREAD_MULTIPLE must not call MPI while works are in flight, since the background thread
-   * may be in MPI then. Below MPI_THREAD_SERIALIZED the engine is caller-driven where operations
-   * need MPI (several hosts, or RONDE_ALGORITHM named): it has no background thread, works go on
-   * only inside waits and ronde_engine_close(), and only the thread that opened the engine may call
-   * those (the others get RONDE_UNSUPPORTED). */
-  const void* mpi_communicator;
+  /* The communicator whose ranks are the job's; both fields 0: MPI_COMM_WORLD. Only
+   * ronde_engine_options_set_communicator of <ronde/mpi.h> sets them: the handle's bits, and a
+   * ronde_mpi_family. It is duplicated and stays the caller's.
+   *
+   * If MPI has not been started Ronde starts it; without mpirun the job has one rank and uses no
+   * MPI. A program that has started MPI itself below MPI_THREAD_MULTIPLE must not call MPI while
+   * works are in flight, since the background thread may be in MPI then. Below
+   * MPI_THREAD_SERIALIZED the engine is caller-driven where operations need MPI (several hosts, or
+   * RONDE_ALGORITHM named): it has no background thread, works go on only inside waits and
+   * ronde_engine_close(), and only the thread that opened the engine may call those (the others get
+   * RONDE_UNSUPPORTED). */
+  uint64_t mpi_communicator;
+  int32_t mpi_family;
   /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. The
    * job may be released when ronde_engine_open has returned. */
-  ronde_local_job* local_job;
   int32_t local_job_rank;
+  ronde_local_job* local_job;
   uint64_t flags; /* must be 0 */
 } ronde_engine_options;
 
@@ -176,7 +189,7 @@ typedef struct ronde_request {
   void* output;      /* as large as the input, and equal to it or disjoint; a reduce-scatter's: see
                         there; NULL for an allgather and an all-to-all (see ronde_work_output) */
   const int64_t* shape; /* elements of each dimension; where one is 0 the pointers may be NULL */
-  int32_t dimensions;   /* entries of shape; 0 is a scalar, one element */
+  int32_t dimensions;   /* entries of shape; 0, with shape NULL, is a scalar, one element */
   int32_t dtype;        /* a ronde_dtype */
   int32_t op;           /* allreduce, reduce-scatter: a ronde_op */
   int32_t root;         /* broadcast: the rank whose values all ranks get */
@@ -247,14 +260,20 @@ RONDE_API void ronde_local_job_release(ronde_local_job* job);
 
 /* ---- engines ---- */
 
-/* Sets every field to its default and struct_size to its size. `options` must not be NULL. Never
- * fails. */
-RONDE_API void ronde_engine_options_init(ronde_engine_options* options);
+/* Sets the first struct_size bytes of the struct to the defaults, with struct_size as its size, and
+ * touches nothing behind them. NULL, and a struct_size below that of size_t, do nothing. Any
+ * thread. Never fails. */
+RONDE_API void ronde_engine_options_init_sized(ronde_engine_options* options, size_t struct_size);
+/* The same for a struct of this program's size. */
+static inline void ronde_engine_options_init(ronde_engine_options* options) {
+  ronde_engine_options_init_sized(options, sizeof *options);
+}
 /* Joins the job, whose settings are read from the environment, and waits until every rank has
  * opened its engine, at most RONDE_START_TIMEOUT_SECONDS. `options` may be NULL: all defaults.
  * Release *engine with ronde_engine_close.
  * Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or differs between ranks, or
- * the communicator, local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags,
+ * the communicator (of another MPI than the library's, null, or an inter-communicator),
+ * local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags,
  * no MPI in this build, an MPI without threads, or a child forked by a process of an MPI job;
  * RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or failed
  * to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
@@ -262,11 +281,15 @@ RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ro
                                          ronde_error** error);
 /* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the
  * rest, and releases the engine whatever it returns. Works and buffers stay valid until they are
- * released. NULL is fine.
- * Returns: RONDE_OK when no work failed while it closed, also for NULL and in a forked child; the
- * code of the first work that failed meanwhile; the job's failure, RONDE_DEADLINE when a batch did
- * not end or the coordinator did not answer; RONDE_UNSUPPORTED on a thread that may not drive a
- * caller-driven engine; RONDE_TRANSPORT from leaving MPI. */
+ * released. NULL is fine. Call it before MPI_Finalize. On a thread that may not drive a
+ * caller-driven engine it fails the job. Where Ronde started MPI, an engine that is never closed is
+ * closed when the process exits, after the destructors of the program's static objects; if a work
+ * is in flight then, the job fails.
+ * Returns: RONDE_OK when no work failed while it closed, or before without anybody waiting for it,
+ * also for NULL and in a forked child; the code of the first work that did; the job's failure,
+ * RONDE_DEADLINE when a batch did not end or the coordinator did not answer; RONDE_UNSUPPORTED on a
+ * thread that may not drive a caller-driven engine; RONDE_INVALID_ARGUMENT: MPI has been finalised;
+ * RONDE_TRANSPORT from leaving MPI. */
 RONDE_API ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error);
 
 /* Returns the rank of this engine in the job, from 0; -1 when engine is NULL. */
@@ -278,8 +301,12 @@ RONDE_API int32_t ronde_local_rank(const ronde_engine* engine);
 /* Returns the number of ranks on this host; -1 when engine is NULL. */
 RONDE_API int32_t ronde_local_size(const ronde_engine* engine);
 
-/* Sets every field to 0 and struct_size to its size. `statistics` must not be NULL. Never fails. */
-RONDE_API void ronde_statistics_init(ronde_statistics* statistics);
+/* Sets every field to 0; as ronde_engine_options_init_sized. Never fails. */
+RONDE_API void ronde_statistics_init_sized(ronde_statistics* statistics, size_t struct_size);
+/* The same for a struct of this program's size. */
+static inline void ronde_statistics_init(ronde_statistics* statistics) {
+  ronde_statistics_init_sized(statistics, sizeof *statistics);
+}
 /* Writes the counters of this rank, as many bytes as statistics->struct_size says. The counters are
  * read one after another while the engine works, so they need not fit together exactly.
  * Returns: argument codes; RONDE_UNSUPPORTED for a larger struct that is not zero at its end. */
@@ -360,9 +387,13 @@ RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
  *   ronde_work_release(work);
  */
 
-/* Sets the defaults: f32, average, factors 1, host memory, everything else 0 or NULL; and
- * struct_size. `request` must not be NULL. Never fails. */
-RONDE_API void ronde_request_init(ronde_request* request);
+/* Sets the defaults (f32, average, factors 1, host memory, everything else 0 or NULL); as
+ * ronde_engine_options_init_sized. Never fails. */
+RONDE_API void ronde_request_init_sized(ronde_request* request, size_t struct_size);
+/* The same for a struct of this program's size. */
+static inline void ronde_request_init(ronde_request* request) {
+  ronde_request_init_sized(request, sizeof *request);
+}
 
 /* Reduces the inputs of all ranks, element by element, into the output of every rank. Shape, dtype,
  * op, factors and compression are the same on all ranks.
@@ -372,6 +403,14 @@ RONDE_API ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_r
 /* ronde_allreduce_async that waits. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
                                        ronde_error** error);
+/* ronde_allreduce of `count` elements at `data`, in place, in host memory and without factors: the
+ * common case in one call. Shapes agree with those of requests whose one dimension is `count`.
+ *   status = ronde_allreduce_flat(engine, "fc1/weight", gradient, 1000, RONDE_F32, RONDE_AVERAGE,
+ *                                 &error);
+ * Returns: submit codes (RONDE_INVALID_ARGUMENT for a count below 0), work codes. */
+RONDE_API ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* data,
+                                            int64_t count, ronde_dtype dtype, ronde_op op,
+                                            ronde_error** error);
 /* Copies the input of rank `root` into the output of every rank.
  *   request.root = 0;
  *   status = ronde_broadcast(engine, &request, &error);
@@ -507,9 +546,21 @@ RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** da
  * Returns: as ronde_work_output; RONDE_INVALID_ARGUMENT for other operations. */
 RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const int64_t** splits,
                                                   int32_t* count, ronde_error** error);
-/* Frees the handle and the result it owns. The work may still be in flight: it goes on, its memory
- * must stay valid until then, and nobody is notified of the result. NULL is fine. Never fails. */
+/* Frees the handle and the result it owns. The work may still be in flight: it goes on, and its
+ * memory must stay valid until it is done. An error that nobody has waited for is reported by
+ * ronde_engine_close. NULL is fine. Never fails. */
 RONDE_API void ronde_work_release(ronde_work* work);
+/* How long ronde_work_settle waits: RONDE_UNWIND_GRACE_SECONDS, for a caller that an exception
+ * unwinds, or the stall deadline of the engine, as ronde_work_wait does. */
+#define RONDE_GRACE_UNWIND (-1)
+#define RONDE_GRACE_STALL INT64_MAX
+/* Waits until nothing touches memory of the request any more, whatever the result, and releases the
+ * work: for a caller that frees that memory next and cannot go on with an error, as destructors do.
+ * A work that is not done within grace_ns nanoseconds, or one of the graces above, fails the job on
+ * all ranks, with its name and place, and then this returns as soon as nothing touches the memory.
+ * On a thread that may not drive the engine it sleeps until the work is done; in a forked child it
+ * only releases. NULL is fine. Never fails. */
+RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <ronde/engine.hpp>
+#include <ronde/range.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 #include <source_location>
@@ -52,20 +53,27 @@ class GradientAverager {
       : engine_(engine), op_(op), options_(options), bucket_bytes_(bucket_bytes) {}
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
-  // Waits for what was made ready, since the gradients' memory may go away next (an exception
-  // between ready() and wait(), say), and the other ranks wait for it too. Errors are dropped.
+  // Finishes what was made ready, which the other ranks wait for too, and submits nothing else:
+  // the gradients' memory may go away next. While an exception unwinds it has no more time than a
+  // Work. Errors are reported by Engine::close().
   ~GradientAverager() {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
     try {
-      wait();
+      submit(take_held(), true);
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
+    for (auto one = in_flight_.rbegin(); one != in_flight_.rend(); ++one) {
+      one->work.settle(unwinding);
+    }
+    for (Entry& entry : entries_) entry.left.settle(unwinding);
   }
 
   // Registers a gradient under a name of its own, the same on all ranks; returns its id.
-  template <typename T, std::size_t N>
-  Id add(std::string name, std::span<T, N> gradient,
+  template <OutputRange R>
+  Id add(std::string name, R&& gradient,
          std::source_location where = std::source_location::current()) {
-    return append(std::move(name), gradient, gradient.size_bytes(), false, where);
+    const auto span = detail::span_of(gradient);
+    return append(std::move(name), span, span.size_bytes(), false, where);
   }
   // The same for a gradient in the memory of a device: the engine reads it after what is in
   // `gradient.stream` at ready().
@@ -244,6 +252,7 @@ class GradientAverager {
   std::size_t held_bytes_ = 0;
   std::vector<InFlight> in_flight_;
   std::exception_ptr late_;  // the error of an average of the last step
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace ronde

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <ronde/local_job.hpp>
+#include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
@@ -29,8 +31,9 @@ struct EngineDeleter {
 }  // namespace detail
 
 // A rank's part of the runtime. Operations come in two forms: allreduce(...) and its like return a
-// Work at once; ..._blocking(...) waits. They take one-dimensional tensors as spans, and a name
-// that is the same on all ranks and on this rank is in flight once at a time. `where` is the place
+// Work at once; ..._blocking(...) waits. They take one-dimensional tensors as ranges that stay
+// where they are (TensorRange: a vector with a name, a span, no temporary vector), and a name that
+// is the same on all ranks and on this rank is in flight once at a time. `where` is the place
 // of the call, for error texts: leave it out.
 //
 // Ownership: the Engine closes itself in its destructor, and drops what that reports; close()
@@ -53,7 +56,7 @@ class Engine {
     ronde_engine_options_init(&options);
     open(options);
   }
-  // Joins the job of a communicator: pass options whose mpi_communicator is set.
+  // Joins the job that the options name. ronde::mpi::open() names a communicator in them.
   explicit Engine(const ronde_engine_options& options) { open(options); }
   // Joins a job in this process as `rank`.
   Engine(const LocalJob& job, int rank) {
@@ -71,88 +74,92 @@ class Engine {
   [[nodiscard]] int local_size() const { return ronde_local_size(get()); }
 
   // Reduces `data` of all ranks, element by element, in place.
-  //   ronde::Work work = engine.allreduce("fc1/weight", std::span(gradient), ronde::average);
-  template <typename T, std::size_t N>
-  Work allreduce(const std::string& name, std::span<T, N> data, Op op = average,
+  //   ronde::Work work = engine.allreduce("fc1/weight", gradient, ronde::average);
+  template <OutputRange R>
+  Work allreduce(const std::string& name, R&& data, Op op = average,
                  const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
     return start(ronde_allreduce_async,
-                 detail::Vector(name, data, where).reduced(op, options).request);
+                 detail::Vector(name, detail::span_of(data), where).reduced(op, options).request);
   }
   // The same out of place. The two spans have the same length and do not overlap.
-  template <typename T, std::size_t N, std::size_t M>
-  Work allreduce(const std::string& name, std::span<const T, N> input, std::span<T, M> output,
-                 Op op, const AllreduceOptions& options = {},
+  template <TensorRange In, OutputRange Out>
+    requires detail::SameElements<In, Out>
+  Work allreduce(const std::string& name, In&& input, Out&& output, Op op,
+                 const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
-    detail::require_same_length(input.size(), output.size());
-    detail::Vector vector(name, output, where);
-    vector.request.input = input.data();
+    detail::require_same_length(std::ranges::size(input), std::ranges::size(output));
+    detail::Vector vector(name, detail::span_of(output), where);
+    vector.request.input = std::ranges::data(input);
     return start(ronde_allreduce_async, vector.reduced(op, options).request);
   }
   // In place, and waits.
-  template <typename T, std::size_t N>
-  void allreduce_blocking(const std::string& name, std::span<T, N> data, Op op = average,
+  template <OutputRange R>
+  void allreduce_blocking(const std::string& name, R&& data, Op op = average,
                           const AllreduceOptions& options = {},
                           std::source_location where = std::source_location::current()) {
-    finish(ronde_allreduce, detail::Vector(name, data, where).reduced(op, options).request);
+    finish(ronde_allreduce,
+           detail::Vector(name, detail::span_of(data), where).reduced(op, options).request);
   }
 
   // Copies `data` of rank `root` into `data` of every rank.
-  //   engine.broadcast("fc1/weight", std::span(weights), 0).wait();
-  template <typename T, std::size_t N>
-  Work broadcast(const std::string& name, std::span<T, N> data, int root = 0,
+  //   engine.broadcast("fc1/weight", weights, 0).wait();
+  template <OutputRange R>
+  Work broadcast(const std::string& name, R&& data, int root = 0,
                  std::source_location where = std::source_location::current()) {
-    return start(ronde_broadcast_async, detail::Vector(name, data, where).rooted(root).request);
+    return start(ronde_broadcast_async,
+                 detail::Vector(name, detail::span_of(data), where).rooted(root).request);
   }
-  template <typename T, std::size_t N>
-  void broadcast_blocking(const std::string& name, std::span<T, N> data, int root = 0,
+  template <OutputRange R>
+  void broadcast_blocking(const std::string& name, R&& data, int root = 0,
                           std::source_location where = std::source_location::current()) {
-    finish(ronde_broadcast, detail::Vector(name, data, where).rooted(root).request);
+    finish(ronde_broadcast,
+           detail::Vector(name, detail::span_of(data), where).rooted(root).request);
   }
 
   // Concatenates `data` of all ranks, in rank order; lengths may differ. The result is
   // Work::output<T>(); the blocking form returns a copy of it.
-  //   std::vector<float> all = engine.allgather_blocking("losses", std::span(losses));
-  template <typename T, std::size_t N>
-  Work allgather(const std::string& name, std::span<T, N> data,
+  //   std::vector<float> all = engine.allgather_blocking("losses", losses);
+  template <TensorRange R>
+  Work allgather(const std::string& name, R&& data,
                  std::source_location where = std::source_location::current()) {
     return start(ronde_allgather_async,
-                 detail::Vector(name, detail::read_only(data), where).request);
+                 detail::Vector(name, detail::read_only(detail::span_of(data)), where).request);
   }
-  template <typename T, std::size_t N>
-  std::vector<std::remove_const_t<T>> allgather_blocking(
-      const std::string& name, std::span<T, N> data,
+  template <TensorRange R>
+  std::vector<std::ranges::range_value_t<R>> allgather_blocking(
+      const std::string& name, R&& data,
       std::source_location where = std::source_location::current()) {
     const Work done =
-        fetch(ronde_allgather, detail::Vector(name, detail::read_only(data), where).request);
-    return values_of<std::remove_const_t<T>>(done);
+        fetch(ronde_allgather,
+              detail::Vector(name, detail::read_only(detail::span_of(data)), where).request);
+    return values_of<std::ranges::range_value_t<R>>(done);
   }
 
   // Reduces `input` and leaves this rank its share of the result: options.splits says how many
   // elements each rank gets, the same on every rank; without them the shares are even, and the
   // first ranks get one more when there is a rest. In place when `output` is this rank's share of
   // `input`, otherwise the two do not overlap.
-  //   engine.reduce_scatter("grad", std::span(gradient), std::span(mine), ronde::sum).wait();
-  template <typename T, std::size_t N, typename U, std::size_t M>
-    requires std::is_same_v<std::remove_const_t<T>, U>
-  Work reduce_scatter(const std::string& name, std::span<T, N> input, std::span<U, M> output,
-                      Op op = average, const ReduceScatterOptions& options = {},
+  //   engine.reduce_scatter("grad", gradient, mine, ronde::sum).wait();
+  template <TensorRange In, OutputRange Out>
+    requires detail::SameElements<In, Out>
+  Work reduce_scatter(const std::string& name, In&& input, Out&& output, Op op = average,
+                      const ReduceScatterOptions& options = {},
                       std::source_location where = std::source_location::current()) {
-    require_share(input.size(), options.splits, output.size());
-    detail::Vector vector(name, detail::read_only(input), where);
-    vector.request.output = output.data();
+    require_share(std::ranges::size(input), options.splits, std::ranges::size(output));
+    detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
+    vector.request.output = std::ranges::data(output);
     return start(ronde_reduce_scatter_async,
                  vector.reduced(op, options).split(options.splits).request);
   }
-  template <typename T, std::size_t N, typename U, std::size_t M>
-    requires std::is_same_v<std::remove_const_t<T>, U>
-  void reduce_scatter_blocking(const std::string& name, std::span<T, N> input,
-                               std::span<U, M> output, Op op = average,
+  template <TensorRange In, OutputRange Out>
+    requires detail::SameElements<In, Out>
+  void reduce_scatter_blocking(const std::string& name, In&& input, Out&& output, Op op = average,
                                const ReduceScatterOptions& options = {},
                                std::source_location where = std::source_location::current()) {
-    require_share(input.size(), options.splits, output.size());
-    detail::Vector vector(name, detail::read_only(input), where);
-    vector.request.output = output.data();
+    require_share(std::ranges::size(input), options.splits, std::ranges::size(output));
+    detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
+    vector.request.output = std::ranges::data(output);
     finish(ronde_reduce_scatter, vector.reduced(op, options).split(options.splits).request);
   }
 
@@ -160,20 +167,23 @@ class Engine {
   // call to call. Without splits every rank gets the same number. The result is Work::output<T>(),
   // and Work::received_splits() says how many came from each rank.
   //   const ronde::Work done = engine.all_to_all_blocking("tokens", std::span(tokens), {3, 1});
-  template <typename T, std::size_t N>
-  Work all_to_all(const std::string& name, std::span<T, N> data,
-                  const std::vector<std::int64_t>& splits = {},
+  template <TensorRange R>
+  Work all_to_all(const std::string& name, R&& data, const std::vector<std::int64_t>& splits = {},
                   std::source_location where = std::source_location::current()) {
     return start(ronde_all_to_all_async,
-                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
+                 detail::Vector(name, detail::read_only(detail::span_of(data)), where)
+                     .split(splits)
+                     .request);
   }
   // Waits, and returns a Work that is done and holds the result.
-  template <typename T, std::size_t N>
-  Work all_to_all_blocking(const std::string& name, std::span<T, N> data,
+  template <TensorRange R>
+  Work all_to_all_blocking(const std::string& name, R&& data,
                            const std::vector<std::int64_t>& splits = {},
                            std::source_location where = std::source_location::current()) {
     return fetch(ronde_all_to_all,
-                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
+                 detail::Vector(name, detail::read_only(detail::span_of(data)), where)
+                     .split(splits)
+                     .request);
   }
 
   // Several tensors as one unit, in place: executed together once all of them are ready on all
@@ -296,7 +306,8 @@ class Engine {
 
   // Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS and fails the rest. The
   // engine is gone afterwards, whatever this throws. Throws Error: the codes of ronde_engine_close,
-  // if works failed meanwhile or the job had failed. Does nothing the second time.
+  // if works failed meanwhile, or before and nobody has waited for them, or the job had failed.
+  // Call it before MPI_Finalize. Does nothing the second time.
   void close() {
     detail::ErrorSlot error;
     error.throw_if(ronde_engine_close(engine_.release(), &error));

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ronde/dtype.hpp>
 #include <ronde/types.hpp>
 #include <source_location>
 #include <span>

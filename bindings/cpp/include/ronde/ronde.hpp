@@ -8,7 +8,7 @@
 // What is said here holds for every class; the classes name what differs.
 //
 // Ownership: a class owns the handle of the C ABI that it was made with and releases it in its
-// destructor, which never throws. Spans stay the caller's: from submission until the operation is
+// destructor, which never throws. Tensors stay the caller's: from submission until the operation is
 // done their memory belongs to the engine. Names and options are copied.
 //
 // Units: spans and splits count elements, timeouts are std::chrono durations.
@@ -20,12 +20,20 @@
 // Thread safety: each class says it.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Ronde's C++ facade needs C++20: compile with -std=c++20, or use the C ABI, <ronde/ronde.h>"
+#else
+
 #include <ronde/ronde.h>
 
 #include <ronde/averager.hpp>
 #include <ronde/buffer.hpp>
+#include <ronde/dtype.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/local_job.hpp>
+#include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
+
+#endif

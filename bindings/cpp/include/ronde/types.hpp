@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors, operations and element types of the C++ facade. Included by ronde.hpp.
+// Errors and operations of the C++ facade. Included by ronde.hpp.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace ronde {
@@ -68,45 +67,7 @@ enum class Compression : std::int32_t {
   kF16 = RONDE_COMPRESSION_F16
 };
 
-// A 16-bit floating type of IEEE 754 as it lies in memory; any type with the same bits, as those of
-// other libraries, can be cast to it. Thread safety: a value.
-struct Float16 {
-  std::uint16_t bits;
-};
-// The upper half of a float. Thread safety: a value.
-struct BFloat16 {
-  std::uint16_t bits;
-};
-
 namespace detail {
-
-template <typename T>
-inline constexpr bool kNoDType = false;
-
-template <typename T>
-constexpr ronde_dtype dtype_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return RONDE_F32;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return RONDE_F64;
-  } else if constexpr (std::is_same_v<T, Float16>) {
-    return RONDE_F16;
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return RONDE_BF16;
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return RONDE_BOOL;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
-    return std::is_signed_v<T> ? RONDE_I8 : RONDE_U8;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 2) {
-    return std::is_signed_v<T> ? RONDE_I16 : RONDE_U16;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
-    return std::is_signed_v<T> ? RONDE_I32 : RONDE_U32;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
-    return std::is_signed_v<T> ? RONDE_I64 : RONDE_U64;
-  } else {
-    static_assert(kNoDType<T>, "Ronde has no dtype for this type");
-  }
-}
 
 // Turns an error of the C ABI into an exception.
 class ErrorSlot {

@@ -8,10 +8,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <ronde/dtype.hpp>
 #include <ronde/types.hpp>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace ronde {
@@ -24,17 +27,31 @@ struct WorkDeleter {
 }  // namespace detail
 
 // The handle of an operation in flight, which it owns together with a result that only the runtime
-// could allocate (output()). Dropping it without wait() is allowed: the operation goes on, its
-// memory must stay valid until it is done, and nobody is notified of an error. It may outlive its
-// engine. Calls on an empty Work throw std::logic_error, but for valid().
+// could allocate (output()). As std::jthread does, it waits at the end of its scope, and when
+// another Work is assigned to it, because the operation's memory may be freed next. If an exception
+// has begun since it was made, it gives the operation a short grace (RONDE_UNWIND_GRACE_SECONDS)
+// and then fails the job on all ranks, so that no rank waits for one that has thrown. An error that
+// nobody waited for is thrown by Engine::close(). It may outlive its engine. Calls on an empty Work
+// throw std::logic_error, but for valid(), detach() and settle().
 //
 // Thread safety: a Work belongs to one thread at a time.
-class Work {
+class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] Work {
  public:
   // Empty.
   Work() = default;
   // Takes over the handle.
   explicit Work(ronde_work* work) : work_(work) {}
+  Work(Work&& other) noexcept = default;
+  Work& operator=(Work&& other) noexcept {
+    Work previous(std::move(other));
+    std::swap(work_, previous.work_);
+    std::swap(exceptions_, previous.exceptions_);
+    std::swap(over_, previous.over_);
+    return *this;
+  }
+  ~Work() {
+    if (work_ != nullptr && !over_) settle(std::uncaught_exceptions() > exceptions_);
+  }
 
   // Blocks until the operation is done, and drives the engine meanwhile; at most until the engine's
   // stall deadline. Afterwards the engine does not touch the operation's memory again. May be
@@ -42,7 +59,7 @@ class Work {
   // thread may not wait (ronde_work_wait).
   void wait() {
     detail::ErrorSlot error;
-    error.throw_if(ronde_work_wait(get(), &error));
+    finish(ronde_work_wait(get(), &error), error);
   }
   // For a tensor of a device: what is put into `stream` (cudaStream_t, or nullptr for the default
   // one) from now on begins when the operation is over; the host does not wait for that. Throws
@@ -50,7 +67,7 @@ class Work {
   // memory, and for a stream that is being captured or is another device's.
   void wait(void* stream) {
     detail::ErrorSlot error;
-    error.throw_if(ronde_work_wait_stream(get(), stream, &error));
+    finish(ronde_work_wait_stream(get(), stream, &error), error);
   }
   // Waits as wait() does, but at most `timeout`; returns whether the operation is done. Throws
   // Error: as wait(), if it is done.
@@ -61,8 +78,10 @@ class Work {
     const double nanoseconds = std::min(Nanoseconds(timeout).count(), kLongest);
     detail::ErrorSlot error;
     std::int32_t done = 0;
-    error.throw_if(
-        ronde_work_wait_for(get(), static_cast<std::int64_t>(nanoseconds), &done, &error));
+    const ronde_status status =
+        ronde_work_wait_for(get(), static_cast<std::int64_t>(nanoseconds), &done, &error);
+    over_ = done != 0 || over_;
+    error.throw_if(status);
     return done != 0;
   }
   // Returns whether the operation is done, completed or failed. Never blocks.
@@ -101,7 +120,21 @@ class Work {
   // Whether there is an operation: false when default-constructed or moved from.
   [[nodiscard]] bool valid() const noexcept { return work_ != nullptr; }
 
+  // Lets the operation go on by itself: its memory must stay valid until it is done, which nobody
+  // can tell any more. Afterwards this is empty.
+  void detach() noexcept { work_.reset(); }
+  // What the destructor does, for those who have one of their own: waits until the engine does not
+  // touch the operation's memory any more, whatever the result. Afterwards this is empty.
+  // unwinding: an exception has begun since the operation was; only a short grace is left.
+  void settle(bool unwinding) noexcept {
+    ronde_work_settle(work_.release(), unwinding ? RONDE_GRACE_UNWIND : RONDE_GRACE_STALL);
+  }
+
  private:
+  void finish(ronde_status status, const detail::ErrorSlot& error) {
+    over_ = status == RONDE_OK || poll();
+    error.throw_if(status);
+  }
   [[nodiscard]] ronde_work* get() const {
     if (work_ == nullptr) throw std::logic_error("ronde::Work is empty");
     return work_.get();
@@ -121,6 +154,9 @@ class Work {
     return {data, {shape, static_cast<std::size_t>(dimensions)}, dtype};
   }
   std::unique_ptr<ronde_work, detail::WorkDeleter> work_;
+  int exceptions_ = std::uncaught_exceptions();  // when the operation began
+  // The memory is the caller's again, or will be in a stream that waits.
+  bool over_ = false;
 };
 
 }  // namespace ronde

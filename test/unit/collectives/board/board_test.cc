@@ -89,7 +89,7 @@ TEST(Board, AttachRefusesWhatIsNoBoard) {
   const auto why = [&](std::int32_t rank, const EventFds& with) {
     return Board::attach(memory, rank, with).status().message();
   };
-  EXPECT_NE(why(0, fds).find("mark"), std::string::npos);
+  EXPECT_NE(why(0, fds).find("first word"), std::string::npos);
   ASSERT_TRUE(Board::format(*memory, geometry).ok());
   EXPECT_TRUE(Board::attach(memory, 1, fds).ok());
   EXPECT_NE(why(2, fds).find("rank 2 does not exist"), std::string::npos);

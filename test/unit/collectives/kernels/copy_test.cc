@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/kernels/float16.h"
+#include "test/unit/collectives/kernels/float16_numbers.h"
 #include "test/unit/collectives/kernels/support.h"
 
 namespace ronde::collectives {
@@ -135,7 +135,8 @@ TEST_P(WireTest, EveryLengthAtEveryMisalignment) {
                 [&](std::byte* target, const std::byte* origin) {
                   widen(set)(target, origin, elements);
                 });
-          ASSERT_FALSE(HasFatalFailure()) << name_of(set) << ", " << count << " elements";
+          ASSERT_FALSE(HasFatalFailure())
+              << kernel_test::name_of(set) << ", " << count << " elements";
         }
       }
     }
@@ -154,7 +155,7 @@ TEST_P(WireTest, EveryValueWidensAndComesBack) {
     check(GetParam(), expected, every, 0, 0, [&](std::byte* to, const std::byte* from) {
       narrow(set)(to, from, 65536, StoreKind::kTemporal);
     });
-    ASSERT_FALSE(HasFatalFailure()) << name_of(set);
+    ASSERT_FALSE(HasFatalFailure()) << kernel_test::name_of(set);
   }
 }
 
@@ -181,7 +182,7 @@ TEST_P(WireTest, RoundsAsTheOneNumberAtATimeConversionDoes) {
     for (const StoreKind kind : kStores) {
       check(GetParam(), source, expected, 0, 0,
             [&](std::byte* to, const std::byte* from) { narrow(set)(to, from, kCount, kind); });
-      ASSERT_FALSE(HasFatalFailure()) << name_of(set);
+      ASSERT_FALSE(HasFatalFailure()) << kernel_test::name_of(set);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "test/unit/collectives/kernels/float16_numbers.h"
 #include "test/unit/collectives/rule_oracle.h"
 
 namespace ronde::collectives {

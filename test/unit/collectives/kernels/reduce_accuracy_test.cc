@@ -105,7 +105,8 @@ TEST_P(AccuracyTest, StaysWithinTheBound) {
           const Real real =
               op == ReduceOp::kAverage ? wanted.sum / static_cast<Real>(ranks) : wanted.sum;
           ASSERT_LE(std::fabs(value - real), bound(op, wanted, value, ranks))
-              << name_of(set) << ' ' << base::name_of(op) << " of " << ranks << ", element " << i;
+              << kernel_test::name_of(set) << ' ' << base::name_of(op) << " of " << ranks
+              << ", element " << i;
         }
       }
     }

@@ -39,6 +39,11 @@ inline std::vector<InstructionSet> available_sets() {
   return sets;
 }
 
+inline const char* name_of(InstructionSet set) {
+  constexpr std::array kNames{"plain", "AVX2", "AVX-512"};
+  return kNames[static_cast<std::size_t>(set)];
+}
+
 inline constexpr std::array<std::size_t, 13> kMisalignments{0, 1,  2,  3,  4,  5, 6,
                                                             7, 15, 31, 32, 33, 63};
 

@@ -46,7 +46,7 @@ TEST(Roll, InfersTheHostOfARankThatWasNeverHeardOf) {
   roll.record(2, "b", 2, kThen);
   EXPECT_TRUE(says(roll.absent({3}), "rank 3 (host b)"));
   Roll alone(3);
-  alone.next("joining");
+  alone.begin_round("joining");
   alone.record(1, "a", 3, kThen);
   EXPECT_TRUE(says(alone.absent({0}), "rank 0 (host a)"));
   alone.set_hosts({"x", "y", "z"});

@@ -18,6 +18,20 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+const DType* dtype_named(std::string_view name) {
+  for (const DType& each : all_dtypes()) {
+    if (each.name == name || each.alias == name) return &each;
+  }
+  return nullptr;
+}
+
+const Op* op_named(std::string_view name) {
+  for (const Op& each : all_ops()) {
+    if (each.name == name) return &each;
+  }
+  return nullptr;
+}
+
 Case case_of(Operation operation, const char* dtype, const char* op, std::size_t count, int rank,
              int ranks) {
   Case shape;

@@ -251,8 +251,6 @@ TEST_F(AgentRunnerTest, AWatchedDescriptorIsReportedOnce) {
   agent->event.store(-1);
   ASSERT_TRUE(runner->watch(fd->get()).ok());
   ASSERT_TRUE(eventually([&] { return agent->event.load() == fd->get(); }));
-  EXPECT_TRUE(runner->unwatch(fd->get()).ok());
-  EXPECT_FALSE(runner->unwatch(fd->get()).ok());
 }
 
 TEST_F(AgentRunnerTest, ALeavingDriverHandsTheRoleToAWaiter) {
@@ -293,28 +291,6 @@ TEST_F(AgentRunnerTest, StopsAndStopsAgain) {
   runner->stop();
   begin();
   runner->stop();  // never started
-}
-
-// Sleepers must be woken when a test moves its clock.
-TEST(AgentRunnerManualClock, LookAgainEndsAWait) {
-  auto fds = collectives::make_event_fds(1);
-  ASSERT_TRUE(fds.ok());
-  collectives::DoorbellWords words;
-  base::ManualClock clock;
-  ToyAgent agent;
-  AgentRunner runner(agent, collectives::Doorbell(&words, (*fds)->front().get()), clock, {});
-  agent.runner = &runner;
-  ASSERT_TRUE(runner.start().ok());
-  std::atomic<bool> back{false};
-  std::thread waiter([&] {
-    EXPECT_FALSE(runner.wait(agent.slots[0].completion, std::chrono::hours(1)));
-    back.store(true);
-  });
-  while (runner.counters().waiter_sleeps == 0) std::this_thread::yield();
-  EXPECT_FALSE(back.load());
-  clock.advance(std::chrono::hours(2));
-  runner.look_again();
-  waiter.join();
 }
 
 // Many waiters, posters, deadlines and dropped works at once. The parameter: more ranks than cores.

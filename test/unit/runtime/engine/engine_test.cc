@@ -275,7 +275,8 @@ TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
   const auto theirs = engines[1]->submit(allreduce_of("promised", data[1]));
   ASSERT_TRUE(theirs.ok());
   // The work must be done before the timers of rank 0 would find it.
-  const auto ended = engines[1]->wait(**theirs, std::chrono::seconds(5));
+  const base::Instant later = engines[1]->clock().after(std::chrono::seconds(5));
+  const auto ended = engines[1]->wait_until(**theirs, later);
   EXPECT_TRUE(ended.ok() && *ended);
   on_ranks(2,
            [&](int rank) { EXPECT_TRUE(engines[static_cast<std::size_t>(rank)]->close().ok()); });

@@ -190,7 +190,8 @@ TEST(EngineFailureTest, AForkedChildIsInert) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto submitted = engines[0]->submit(allreduce_of("y", b));
-    const auto waited = engines[0]->wait(**work, std::chrono::milliseconds(1));
+    const base::Instant soon = engines[0]->clock().after(std::chrono::milliseconds(1));
+    const auto waited = engines[0]->wait_until(**work, soon);
     const Status closed = engines[0]->close();
     const bool inert = submitted.status().code() == Code::kUnsupported &&
                        waited.status().code() == Code::kUnsupported &&

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -86,8 +87,6 @@ TEST(FrameSocket, AFrameIsItsLengthAndItsBytes) {
   EXPECT_EQ(pair.next(), "you");
   EXPECT_EQ(pair.next(), "");
   EXPECT_FALSE(pair.link->closed());
-  EXPECT_EQ(pair.link->bytes_sent(), 9U);
-  EXPECT_EQ(pair.link->bytes_received(), 7U);
 }
 
 TEST(FrameSocket, QueuedFramesGoOutTogether) {
@@ -149,20 +148,22 @@ TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
     expected += wire(frame);
   }
   ASSERT_TRUE(pair.link->backlogged());
-  const std::uint64_t sent = pair.link->bytes_sent();
-  std::string arrived = pair.heard(200'000);  // there is room again
+  std::string arrived;
+  const auto hear_all = [&] {
+    for (std::string more = pair.heard(); !more.empty(); more = pair.heard()) arrived += more;
+  };
+  hear_all();  // there is room again
   ASSERT_TRUE(pair.link->send(bytes_of("late")).ok());
   expected += wire("late");
-  EXPECT_EQ(pair.link->bytes_sent(), sent) << "only flush() writes while there is a backlog";
+  EXPECT_EQ(pair.heard(), "") << "only flush() writes while there is a backlog";
   for (;;) {
     const auto empty = pair.link->flush();
     ASSERT_TRUE(empty.ok());
-    for (std::string more = pair.heard(); !more.empty(); more = pair.heard()) arrived += more;
+    hear_all();
     if (*empty) break;
   }
   EXPECT_TRUE(arrived == expected) << arrived.size() << " of " << expected.size();
   EXPECT_FALSE(pair.link->backlogged());
-  EXPECT_EQ(pair.link->bytes_sent(), expected.size());
   // From here on a frame goes out at once again.
   ASSERT_TRUE(pair.link->send(bytes_of("now")).ok());
   EXPECT_EQ(pair.heard(), wire("now"));

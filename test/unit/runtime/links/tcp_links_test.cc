@@ -35,9 +35,9 @@ bool readable(int fd) {
   return ::poll(&watched, 1, 0) > 0;
 }
 
-class LeaderLinksTest : public ::testing::Test {
+class TcpLinksTest : public ::testing::Test {
  protected:
-  LeaderLinksTest() {
+  TcpLinksTest() {
     auto [top, middle] = connection(0, 1);
     auto [upper, left] = connection(1, 2);
     auto [also_upper, right] = connection(1, 3);
@@ -79,8 +79,7 @@ class LeaderLinksTest : public ::testing::Test {
 
 using Heard = std::vector<std::string>;
 
-TEST_F(LeaderLinksTest, MessagesGoUpAndDown) {
-  EXPECT_FALSE(root_->has_parent());
+TEST_F(TcpLinksTest, MessagesGoUpAndDown) {
   EXPECT_EQ(root_->children(), 1);
   EXPECT_EQ(middle_->children(), 2);
   EXPECT_FALSE(readable(middle_->fd()));
@@ -96,7 +95,7 @@ TEST_F(LeaderLinksTest, MessagesGoUpAndDown) {
   EXPECT_EQ(read(*root_), Heard());
 }
 
-TEST_F(LeaderLinksTest, WhatASocketDoesNotTakeGoesOutLater) {
+TEST_F(TcpLinksTest, WhatASocketDoesNotTakeGoesOutLater) {
   const RelayedDecision large{std::vector<std::byte>(4 << 20)};
   ASSERT_TRUE(root_->send_down(large).ok());
   auto flushed = root_->flush();
@@ -120,7 +119,7 @@ TEST_F(LeaderLinksTest, WhatASocketDoesNotTakeGoesOutLater) {
   EXPECT_FALSE(readable(root_->fd()));
 }
 
-TEST_F(LeaderLinksTest, ALostNeighbourIsReportedOnce) {
+TEST_F(TcpLinksTest, ALostNeighbourIsReportedOnce) {
   ASSERT_TRUE(right_->send_up(ReadyReport{5, 1}).ok());
   ASSERT_TRUE(right_->flush().ok());
   right_.reset();
@@ -139,7 +138,7 @@ TEST_F(LeaderLinksTest, ALostNeighbourIsReportedOnce) {
   EXPECT_EQ(read(*left_), (Heard{"parent: ready 7"}));
 }
 
-TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
+TEST_F(TcpLinksTest, TheLastWordsReachEveryNeighbour) {
   collectives::FailureRecord record;
   record.code = base::Code::kPeerFailed;
   record.text = "rank 4 died";
@@ -150,7 +149,7 @@ TEST_F(LeaderLinksTest, TheLastWordsReachEveryNeighbour) {
   EXPECT_EQ(read(*right_), (Heard{"parent: rank 4 died"}));
 }
 
-TEST_F(LeaderLinksTest, AGoodByeIsToldApartFromAnAccident) {
+TEST_F(TcpLinksTest, AGoodByeIsToldApartFromAnAccident) {
   left_->send_good_bye();
   left_.reset();
   right_.reset();
@@ -162,7 +161,7 @@ TEST_F(LeaderLinksTest, AGoodByeIsToldApartFromAnAccident) {
   }
 }
 
-TEST_F(LeaderLinksTest, ASecondRollCallTakesNoAnswerBack) {
+TEST_F(TcpLinksTest, ASecondRollCallTakesNoAnswerBack) {
   ASSERT_TRUE(middle_->call_roll().ok());
   ASSERT_TRUE(middle_->flush().ok());
   read(*root_);
@@ -174,7 +173,7 @@ TEST_F(LeaderLinksTest, ASecondRollCallTakesNoAnswerBack) {
   EXPECT_EQ(silent.front().host, 3);
 }
 
-TEST_F(LeaderLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
+TEST_F(TcpLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
   EXPECT_TRUE(middle_->silent().empty());
   ASSERT_TRUE(middle_->call_roll().ok());
   ASSERT_TRUE(middle_->flush().ok());
@@ -188,7 +187,7 @@ TEST_F(LeaderLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
   EXPECT_EQ(silent.front().host, 3);
 }
 
-TEST_F(LeaderLinksTest, AMessageThatCannotBeUnderstoodNamesItsSender) {
+TEST_F(TcpLinksTest, AMessageThatCannotBeUnderstoodNamesItsSender) {
   auto [stranger, end] = connection(9, 8);
   LinkEnds of_victim;
   of_victim.parent = std::move(end);

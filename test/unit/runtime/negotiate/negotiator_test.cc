@@ -67,7 +67,7 @@ TEST(Negotiator, ReportsOfEntriesThatAreNotThereAreIgnored) {
   EXPECT_FALSE(job.negotiator.has_ready());
 }
 
-// A report that outlived its generation must not make a tensor ready that nobody submitted.
+// A report that outlived its generation must not make a tensor ready that no rank has submitted.
 TEST(Negotiator, AReportOfAnEntryThatIsNotCompleteIsIgnored) {
   Job job(2, 4);
   job.bind("w");

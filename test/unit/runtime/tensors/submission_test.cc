@@ -162,6 +162,25 @@ TEST(Submission, ArithmeticMustBeDefined) {
   (void)accepted(sent);
 }
 
+// R5: two ranks that say 200 would average to 72.
+TEST(Submission, AveragesOfNarrowIntegersAreRefused) {
+  for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
+    for (const base::DTypeRow& row : base::kDTypes) {
+      Submission submission = of(operation, {4});
+      submission.signature.op = base::ReduceOp::kAverage;
+      submission.signature.dtype = row.dtype;
+      if (row.kind == base::DTypeKind::kBoolean) continue;
+      if (row.kind == base::DTypeKind::kFloating || row.size >= 4) {
+        (void)accepted(submission);
+        continue;
+      }
+      EXPECT_EQ(refused(submission),
+                "'t': the average of " + std::string(row.name) +
+                    " is not defined, since its sum would wrap around: use a sum, or a wider type");
+    }
+  }
+}
+
 TEST(Submission, CompressionIsForFloats) {
   for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
     Submission submission = of(operation, {4});

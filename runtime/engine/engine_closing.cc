@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of an engine, and of works that nobody waits for any longer.
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_patience.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Status;
+
+namespace {
+
+// How often threads look for what no bell rings for.
+constexpr auto kLeavePoll = std::chrono::microseconds(200);
+
+std::string operations_text(std::uint64_t count) {
+  return std::to_string(count) + (count == 1 ? " operation" : " operations");
+}
+
+}  // namespace
+
+// ---- works that are left behind ----
+
+Status Engine::result(Work& work) {
+  if (work.heard != nullptr) work.heard->store(true, std::memory_order_relaxed);
+  return work.status;
+}
+
+void Engine::settle(Work& work, std::optional<base::Nanoseconds> grace) {
+  if (!process_.is_mine()) return;
+  const base::Nanoseconds longest = config_.stall_failure + kVerdictMargin;
+  const base::Nanoseconds patience = std::min(grace.value_or(config_.unwind_grace), longest);
+  if (outlast(work, clock_->after(patience))) return;
+  agent_.fail(Status::error(Code::kDeadline, not_settled(work, patience, !grace)), rank_);
+  runner_.notify(true);
+  static_cast<void>(outlast(work, clock_->after(kFarewell)));
+}
+
+// Waits until the work is done or the clock has reached the deadline; true when it is done.
+bool Engine::outlast(Work& work, base::Instant deadline) {
+  const Inside inside(waiting_threads_);
+  while (!may_drive().ok()) {
+    if (work.completion.done()) return true;
+    if (clock_->now() >= deadline) return false;
+    std::this_thread::sleep_for(kLeavePoll);
+  }
+  return runner_.wait(work.completion, deadline);
+}
+
+std::string Engine::not_settled(const Work& work, base::Nanoseconds patience,
+                                bool unwinding) const {
+  return table_.describe(work.name) + " was " +
+         (unwinding ? "left behind by an exception" : "given up") + " on rank " +
+         std::to_string(rank_) + " and did not end within " + seconds_text(patience) +
+         (unwinding
+              ? " (RONDE_UNWIND_GRACE_SECONDS): look at the output of rank " + std::to_string(rank_)
+              : "");
+}
+
+// ---- the end of the engine ----
+
+Status Engine::close() {
+  RONDE_RETURN_IF_ERROR(usable());
+  if (!open_.exchange(false)) {
+    if (closed_at_exit_.load()) return {};
+    return Status::error(Code::kClosed, "the engine is closed");
+  }
+  Status may = may_drive();
+  table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
+  // Without a thread that may make the MPI calls of an orderly end, the other ranks would wait for
+  // one that never answers. After a failure none are made, so that this thread may drive.
+  if (!may.ok()) {
+    agent_.fail(Status::error(Code::kClosed,
+                              "rank " + std::to_string(rank_) +
+                                  " closed its engine in a thread that may not: " + may.message()),
+                rank_);
+    runner_.notify(true);
+  }
+  // Every tensor in the table must be announced before the ClosingAnnouncement, because the
+  // coordinator takes none from this rank after it.
+  await_none(submitting_threads_);
+  Status left = leave();
+  // Every work is done, so threads that waited for one are about to return.
+  await_none(waiting_threads_);
+  runner_.stop();
+  agent_.close();
+  peers_.clear();
+  if (!may.ok()) return may;
+  if (agent_.failed()) return left;  // the transport was abandoned when the job failed
+  Status closed = job_->close();
+  return left.ok() ? closed : left;
+}
+
+// Nobody is left to be told what came of it, but for the log, which has heard of failed jobs.
+void Engine::close_at_exit() {
+  if (!process_.is_mine() || !open_.load()) return;
+  closed_at_exit_.store(true);
+  const std::string oldest = table_.describe_oldest();
+  if (!oldest.empty()) {
+    agent_.fail(Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +
+                                                     " ended its process, by exit() or a return "
+                                                     "from main(), while " +
+                                                     oldest + " was in flight"),
+                rank_);
+    runner_.notify(true);
+  }
+  const Status closed = close();
+  if (!closed.ok() && !agent_.failed()) log_.error(closed.message());
+}
+
+// Waits until this many threads are 0, or for kFarewell.
+void Engine::await_none(const std::atomic<std::int32_t>& threads) const {
+  const base::Instant deadline = clock_->after(kFarewell);
+  while (threads.load(std::memory_order_acquire) > 0 && clock_->now() < deadline) {
+    std::this_thread::sleep_for(kLeavePoll);
+  }
+}
+
+// Announces to the coordinator that this rank submits nothing more, and, once nothing is in flight
+// here or the deadline has passed, that it waits for nothing either.
+Status Engine::leave() {
+  agent_.want_drained();
+  agent_.announce(ClosingAnnouncement{false}, true).ignore();
+  runner_.notify(false);
+  const bool drained = runner_.wait(agent_.drained(), clock_->after(config_.shutdown_timeout));
+  agent_.announce(ClosingAnnouncement{true}, true).ignore();
+  runner_.notify(false);
+  const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
+  const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
+  const base::Instant deadline = clock_->after(patience);
+  while (!agent_.control_drained() && clock_->now() < deadline && !agent_.failed()) {
+    Completion nothing;  // to drive the agent for a moment
+    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
+  }
+  RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
+  Status failure = agent_.failure();
+  if (!failure.ok()) return failure;
+  const FailedWorks failed = agent_.failed_works();
+  const std::string why = drained ? "" : " (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)";
+  std::string text;
+  if (failed.unheard > 0) {
+    text = operations_text(failed.unheard) + " failed, and nobody waited for the result";
+  }
+  if (failed.while_closing > 0) {
+    text += (text.empty() ? "" : "; ") + operations_text(failed.while_closing) +
+            " failed while the engine closed" + why;
+  }
+  if (text.empty()) return {};
+  return Status::error(failed.first.code(), text + "; the first: " + failed.first.message());
+}
+
+// Works must finish even if the coordinator does not answer or a batch does not move, because the
+// caller may free their memory after close(). So the job fails, and with it the peers in that
+// batch.
+Status Engine::fail_what_is_left(bool departed) {
+  if ((departed && table_.empty()) || agent_.failed()) return {};
+  const std::string subject = "rank " + std::to_string(rank_) + " closes its engine, but ";
+  if (departed) {
+    agent_.fail(
+        Status::error(Code::kDeadline,
+                      subject + "a batch did not end (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)"),
+        rank_);
+  } else {
+    agent_.fail(
+        Status::error(Code::kDeadline, subject + "rank 0, the coordinator, does not answer"), 0);
+  }
+  runner_.notify(true);
+  if (runner_.wait(departed ? agent_.drained() : agent_.departed(), clock_->after(kFarewell))) {
+    return {};
+  }
+  return Status::error(Code::kDeadline, "the engine did not stop in time");
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails where a test uses a header that it gets from the precompiled ones alone: it would not compile without them.
+
+usage: check_test_includes.py [ROOT]
+
+A header counts as included where the test, or a header of this project that it includes, names it. What is looked
+for are the names by which tests use the headers in RONDE_TEST_HEADERS (test/cmake/RondeTests.cmake).
+"""
+import pathlib
+import re
+import sys
+
+STANDARD = {
+    "algorithm": r"(ranges::)?(all_of|any_of|clamp|count_if|equal|fill|find|find_if|generate|is_sorted|lower_bound|max|"
+                 r"max_element|min|min_element|next_permutation|none_of|reverse|shuffle|sort|transform)\b",
+    "array": r"array\b",
+    "atomic": r"atomic",
+    "chrono": r"chrono\b",
+    "cstdint": r"u?int\d+_t\b",
+    "functional": r"function\b",
+    "map": r"(multi)?map\b",
+    "memory": r"(make_shared|make_unique|shared_ptr|unique_ptr)\b",
+    "mutex": r"(lock_guard|mutex|scoped_lock|unique_lock)\b",
+    "optional": r"(nullopt|optional)\b",
+    "random": r"(mt19937|uniform_)",
+    "span": r"span\b",
+    "string": r"(string|to_string)\b",
+    "thread": r"(this_thread|thread)\b",
+    "utility": r"(exchange\b|move\(|pair\b)",
+    "vector": r"vector\b",
+}
+USES = {header: re.compile(r"\bstd::" + names) for header, names in STANDARD.items()}
+USES["gtest/gtest.h"] = re.compile(r"\b(TEST(_F|_P)?|(EXPECT|ASSERT)_\w+)\(")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+PUBLIC = ("bindings/c/include", "bindings/cpp/include")
+
+
+class Headers:
+    """What a file includes, headers of this project looked into."""
+
+    def __init__(self, root):
+        self.root = root
+        self.known = {}
+
+    def of(self, path):
+        if path not in self.known:
+            self.known[path] = found = set()
+            for name in INCLUDE.findall(path.read_text(encoding="utf-8")):
+                found.add(name)
+                if name == "gmock/gmock.h":
+                    found.add("gtest/gtest.h")
+                for folder in (self.root, *(self.root / public for public in PUBLIC)):
+                    if (folder / name).is_file():
+                        found |= self.of(folder / name)
+        return self.known[path]
+
+
+def missing(headers, path):
+    text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+    included = headers.of(path)
+    return [header for header, uses in USES.items() if header not in included and uses.search(text)]
+
+
+def complaints(root):
+    headers = Headers(root)
+    return [f"{path.relative_to(root)}: uses what is in <{header}>, and does not include it"
+            for path in sorted(root.glob("test/**/*_test.cc")) for header in missing(headers, path)]
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    found = complaints(root)
+    for line in found:
+        print(line)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

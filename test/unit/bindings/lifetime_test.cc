@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a Work that is not waited for: its memory may be freed as soon as it is gone.
+// Through libronde.so, in a job of engines in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test/unit/bindings/local_ranks.h"
+
+namespace {
+
+using ronde::testing::on_ranks;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Review R1: an error *from* wait() drops the other works of the step, and frees their memory.
+void drop_a_work(ronde::Engine& engine, std::size_t count) {
+  const bool agrees = engine.rank() == 0;
+  std::vector<float> a(agrees ? 10 : 11);
+  std::vector<float> b(count, 1.0F);
+  if (!agrees) std::this_thread::sleep_for(milliseconds(100));
+  auto late = engine.allreduce("b", std::span(b), ronde::sum);
+  auto refused = engine.allreduce("a", std::span(a));
+  refused.wait();
+}
+
+TEST(Lifetime, R1AnErrorFromWaitLeavesTheMemoryOfOtherWorksAlone) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    for (const std::size_t count : {std::size_t{1} << 14, std::size_t{1} << 16}) {
+      EXPECT_THROW(drop_a_work(engine, count), ronde::Error);
+      // Where the freed memory was.
+      std::vector<float> innocent(count, 7.0F);
+      std::this_thread::sleep_for(milliseconds(200));
+      EXPECT_THAT(innocent, Each(7.0F)) << "rank " << engine.rank();
+      // The engine lives on.
+      std::vector<float> more(3, 1.0F);
+      engine.allreduce_blocking("more", std::span(more), ronde::sum);
+      EXPECT_THAT(more, Each(2.0F));
+    }
+  });
+}
+
+TEST(Lifetime, R1AWorkWaitsAtTheEndOfItsScope) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> data(1000, 1.0F);
+    {
+      if (engine.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
+      const auto work = engine.allreduce("x", std::span(data), ronde::sum);
+    }
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST(Lifetime, R1AnAssignedWorkWaitsForWhatItHeld) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> first(1000, 1.0F);
+    std::vector<float> second(10, 1.0F);
+    if (engine.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
+    auto work = engine.allreduce("first", std::span(first), ronde::sum);
+    work = engine.allreduce("second", std::span(second), ronde::sum);
+    EXPECT_THAT(first, Each(2.0F));
+    work = std::move(work);  // NOLINT(clang-diagnostic-self-move)
+    work.wait();
+    EXPECT_THAT(second, Each(2.0F));
+  });
+}
+
+// A rank that throws between submit and wait, while the others wait for what it will never submit.
+TEST(Lifetime, R1AnExceptionBetweenSubmitAndWaitEndsTheJobOnAllRanks) {
+  const ronde::LocalJob job(2);
+  const auto began = Clock::now();
+  std::thread other([&job] {
+    ronde::Engine engine(job, 1);
+    std::vector<float> data(10);
+    try {
+      engine.allreduce_blocking("another name", std::span(data));
+      ADD_FAILURE() << "nobody else has submitted it";
+    } catch (const ronde::Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("'gradient'"), HasSubstr("lifetime_test.cc:"),
+                                      HasSubstr("exception"), HasSubstr("on rank 0")));
+      EXPECT_EQ(error.rank(), 0);
+    }
+  });
+  {
+    ronde::Engine engine(job, 0);
+    try {
+      std::vector<float> gradient(10);
+      const auto work = engine.allreduce("gradient", std::span(gradient));
+      throw std::runtime_error("disk full");
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "disk full");
+    }
+    EXPECT_GT(Clock::now() - began, milliseconds(1900)) << "the grace";
+  }
+  other.join();
+  EXPECT_LT(Clock::now() - began, seconds(4));
+}
+
+// Neither does an averager leave the others alone with what a rank will never submit.
+TEST(Lifetime, R1AnAveragerThatAnExceptionLeavesBehindEndsTheJobOnAllRanks) {
+  const ronde::LocalJob job(2);
+  const auto began = Clock::now();
+  std::thread other([&job] {
+    ronde::Engine engine(job, 1);
+    std::vector<float> data(10);
+    EXPECT_THROW(engine.allreduce_blocking("another name", std::span(data)), ronde::Error);
+  });
+  {
+    ronde::Engine engine(job, 0);
+    std::vector<float> started(10);
+    std::vector<float> held_back(10);
+    try {
+      ronde::GradientAverager averager(engine);
+      averager.ready(averager.add("started", std::span(started)));
+      averager.start();
+      averager.ready(averager.add("held back", std::span(held_back)));
+      throw std::runtime_error("disk full");
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "disk full");
+    }
+    EXPECT_GT(Clock::now() - began, milliseconds(1900)) << "the grace";
+  }
+  other.join();
+  EXPECT_LT(Clock::now() - began, seconds(4));
+}
+
+TEST(Lifetime, R1AnAveragerFinishesWhatWasMadeReadyAndSubmitsNothingElse) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> started(10, 1.0F);
+    std::vector<float> held_back(10, 1.0F);
+    std::vector<float> left_out(10, 1.0F);
+    {
+      ronde::GradientAverager averager(engine, ronde::sum);
+      const auto first = averager.add("started", std::span(started));
+      const auto second = averager.add("held back", std::span(held_back));
+      averager.add("left out", std::span(left_out));
+      averager.ready(first);
+      averager.start();
+      averager.ready(second);
+    }
+    EXPECT_THAT(started, Each(2.0F));
+    EXPECT_THAT(held_back, Each(2.0F));
+    EXPECT_THAT(left_out, Each(1.0F));
+    EXPECT_EQ(engine.statistics().full_requests, 2U);
+  });
+}
+
+// What comes within the grace is no failure.
+TEST(Lifetime, R1AnExceptionWaitsForWhatTheOthersAreAboutToSubmit) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> gradient(10, 1.0F);
+    try {
+      if (engine.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
+      const auto work = engine.allreduce("gradient", std::span(gradient), ronde::sum);
+      throw std::runtime_error("caught below");
+    } catch (const std::runtime_error&) {
+      EXPECT_THAT(gradient, Each(2.0F));
+    }
+    std::vector<float> more(3, 1.0F);
+    engine.allreduce_blocking("more", std::span(more), ronde::sum);
+  });
+}
+
+// An exception that was there before the work is none of its business.
+TEST(Lifetime, R1AWorkOfADestructorThatRunsForAnExceptionWaitsAsLongAsOthers) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    struct AtTheEnd {
+      explicit AtTheEnd(ronde::Engine& its_engine) : engine(its_engine) {}
+      AtTheEnd(const AtTheEnd&) = delete;
+      AtTheEnd& operator=(const AtTheEnd&) = delete;
+      ~AtTheEnd() {
+        if (engine.rank() == 1) std::this_thread::sleep_for(milliseconds(2300));
+        const auto work = engine.allreduce("x", std::span(data), ronde::sum);
+      }
+      ronde::Engine& engine;
+      std::vector<float> data = std::vector<float>(10, 1.0F);
+    };
+    EXPECT_THROW(
+        {
+          const AtTheEnd at_the_end(engine);
+          throw std::runtime_error("caught at once");
+        },
+        std::runtime_error);
+  });
+}
+
+TEST(Lifetime, ADetachedWorkGoesOnByItself) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> data(10, 1.0F);
+    if (engine.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
+    const auto began = Clock::now();
+    auto work = engine.allreduce("x", std::span(data), ronde::sum);
+    work.detach();
+    EXPECT_FALSE(work.valid());
+    EXPECT_LT(Clock::now() - began, milliseconds(250));
+    engine.barrier_blocking();
+    for (int i = 0; i < 100 && data[9] != 2.0F; ++i) std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST(Lifetime, R1AForkedChildDoesNotWait) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    if (engine.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(300));  // until after the fork
+      return engine.barrier_blocking("x");
+    }
+    auto work = engine.barrier("x");
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto began = Clock::now();
+      work = {};
+      ::_exit(Clock::now() - began < seconds(1) ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  });
+}
+
+ronde_work* submit_in_c(ronde::Engine& engine, std::vector<float>& data) {
+  ronde_request request;
+  ronde_request_init(&request);
+  const auto count = static_cast<std::int64_t>(data.size());
+  request.name = "x";
+  request.output = data.data();
+  request.shape = &count;
+  request.dimensions = 1;
+  ronde_work* work = nullptr;
+  EXPECT_EQ(ronde_allreduce_async(engine.get(), &request, &work, nullptr), RONDE_OK);
+  return work;
+}
+
+TEST(Lifetime, R1InCTheGraceIsTheCallers) {
+  const ronde::LocalJob job(2);
+  const auto began = Clock::now();
+  std::thread other([&job] {
+    ronde::Engine engine(job, 1);
+    try {
+      engine.barrier_blocking();
+      ADD_FAILURE() << "nobody else comes";
+    } catch (const ronde::Error& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("'x' was given up on rank 0 and did not end within 0.2 s"));
+    }
+  });
+  ronde::Engine engine(job, 0);
+  std::vector<float> data(10);
+  ronde_work_settle(submit_in_c(engine, data), 200'000'000);
+  ronde_work_settle(nullptr, RONDE_GRACE_UNWIND);
+  other.join();
+  EXPECT_LT(Clock::now() - began, seconds(2));
+}
+
+// Outsider O14: an error that nobody has heard of is told by close().
+std::string said_at_close(int dropped) {
+  std::string said;
+  const ronde::LocalJob job(2);
+  std::thread other([&] {
+    ronde::Engine engine(job, 1);
+    for (int i = 0; i <= dropped; ++i) {
+      std::vector<float> data(3);
+      auto work = engine.allreduce("x" + std::to_string(i), std::span(data));
+      EXPECT_THROW(work.wait(), ronde::Error);
+    }
+    engine.close();
+  });
+  ronde::Engine engine(job, 0);
+  std::vector<float> data(4);
+  for (int i = 0; i < dropped; ++i) {
+    const auto work = engine.allreduce("x" + std::to_string(i), std::span(data));
+  }
+  auto heard = engine.allreduce("x" + std::to_string(dropped), std::span(data));
+  EXPECT_THROW(heard.wait(), ronde::Error);
+  try {
+    engine.close();
+  } catch (const ronde::Error& error) {
+    said = error.what();
+  }
+  other.join();
+  return said;
+}
+
+TEST(Lifetime, O14CloseTellsOfErrorsThatNobodyHasHeardOf) {
+  EXPECT_EQ(said_at_close(0), "");
+  EXPECT_THAT(said_at_close(1),
+              HasSubstr("1 operation failed, and nobody waited for the result; the first: 'x0'"));
+  EXPECT_THAT(said_at_close(2), HasSubstr("2 operations failed, and nobody waited"));
+}
+
+// ... and counts what it fails itself.
+TEST(Lifetime, O14CloseCountsOneOperation) {
+  const ronde::LocalJob job(2);
+  std::thread other([&job] {
+    ronde::Engine engine(job, 1);
+    std::this_thread::sleep_for(milliseconds(200));
+    engine.close();
+  });
+  ronde::Engine engine(job, 0);
+  std::vector<float> data(4);
+  auto work = engine.allreduce("x", std::span(data));
+  try {
+    engine.close();
+    ADD_FAILURE() << "rank 1 never submits it";
+  } catch (const ronde::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1 operation failed while the engine closed"));
+  }
+  EXPECT_THROW(work.wait(), ronde::Error);
+  other.join();
+}
+
+}  // namespace
