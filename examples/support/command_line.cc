@@ -2,12 +2,12 @@
 // How Boost.Program_options is set up, and how each kind of value is checked.
 #include "examples/support/command_line.h"
 
-#include <ronde/ronde.hpp>
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <cmath>
 #include <iostream>
+#include <ronde/ronde.hpp>
 #include <system_error>
 
 namespace ronde::examples {
