@@ -20,7 +20,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 17> kSettings{{
+constexpr std::array<Setting, 18> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -58,6 +58,9 @@ constexpr std::array<Setting, 17> kSettings{{
     {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
+    {"RONDE_CHECK", SettingKind::kChoice, "off", "off memory", 0, 0, false,
+     "memory refuses a tensor that overlaps one in flight, if either is written; it takes time for "
+     "each tensor in flight"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 }};
@@ -121,6 +124,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     RONDE_RETURN_IF_ERROR(choice.status());
     if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
     if (setting.name == "RONDE_STORES") config.stores = value;
+    if (setting.name == "RONDE_CHECK") config.check_memory = value == "memory";
     if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
     return {};
   }

@@ -50,8 +50,9 @@ struct Config {
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};
-  std::string interfaces;   // empty: runtime/links/interfaces.h chooses
-  std::string plugin_path;  // what plugin_place() of collectives/device takes
+  std::string interfaces;     // empty: runtime/links/interfaces.h chooses
+  bool check_memory = false;  // RONDE_CHECK=memory
+  std::string plugin_path;    // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
   [[nodiscard]] std::string shared_text() const;

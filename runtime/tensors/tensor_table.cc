@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "runtime/tensors/overlap.h"
 
 namespace ronde::runtime {
 
@@ -64,6 +65,19 @@ void TensorTable::vacate(const LocalTensor& tensor) {
   leave(tensor.name);
 }
 
+// One comparison for each tensor in flight: the check is for debugging.
+Status TensorTable::check_apart_from_all(const LocalTensor& tensor) {
+  const auto memory_of = [](const LocalTensor& of) {
+    return TensorMemory{of.name, of.place, of.signature, of.views};
+  };
+  for (const auto& [name, other] : in_flight_) {
+    // A group is here under the names of its members too.
+    if (other.get() == &tensor || other->name != name) continue;
+    RONDE_RETURN_IF_ERROR(check_apart(memory_of(*other), memory_of(tensor), rank_, size_));
+  }
+  return {};
+}
+
 LocalTensorPtr TensorTable::find(const std::string& name) {
   const auto found = in_flight_.find(name);
   if (found == in_flight_.end() || found->second->name != name) return nullptr;
@@ -90,6 +104,7 @@ Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
   for (const GroupMember& member : tensor->signature.members) {
     if (occupied.ok()) occupied = occupy(member.name, tensor);
   }
+  if (occupied.ok() && check_memory_) occupied = check_apart_from_all(*tensor);
   if (!occupied.ok()) {
     vacate(*tensor);
     return occupied;

@@ -65,11 +65,15 @@ struct Ticket {
 // called by one thread at a time.
 class TensorTable {
  public:
-  explicit TensorTable(std::int32_t rank) : rank_(rank) {}
+  // With `check_memory` insert() compares the memory of a tensor with that of all in flight, as
+  // this rank of `size` uses it.
+  explicit TensorTable(std::int32_t rank, std::int32_t size = 1, bool check_memory = false)
+      : rank_(rank), size_(size), check_memory_(check_memory) {}
 
   // Puts a tensor, or a whole group, in flight. Returns an error, and puts nothing in flight, if
-  // its name or that of a member is in flight already, alone or in a group (kDuplicateName), or if
-  // the table was shut.
+  // its name or that of a member is in flight already, alone or in a group (kDuplicateName), if its
+  // memory overlaps with that of another in flight and is checked (kInvalidArgument), or if the
+  // table was shut.
   // `prepare` is called where the ticket has no entry, before anybody sees the tensor: what it, or
   // this, throws leaves nothing in flight.
   base::Result<Ticket> insert(const LocalTensorPtr& tensor,
@@ -124,8 +128,11 @@ class TensorTable {
   [[nodiscard]] Ticket ticket_of(const LocalTensor& tensor) const RONDE_REQUIRES(mutex_);
   base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
   void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  base::Status check_apart_from_all(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
 
   const std::int32_t rank_;
+  const std::int32_t size_;
+  const bool check_memory_;
   mutable base::Mutex mutex_;
   // Keyed by every name that may not be used again now: a group is here under its own name and
   // under those of its members.

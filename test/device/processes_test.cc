@@ -45,7 +45,8 @@ TEST_F(Processes, WithoutADeviceOnOneRankAllGoOnWithout) {
   EXPECT_EQ(host, std::vector<float>(100, static_cast<float>(engine.size())));
   if (engine.size() > 1) {
     const DeviceMemory memory(std::vector<float>(4, 1.0F));
-    EXPECT_THROW(engine.allreduce("t", ronde::DeviceSpan<float>(span(memory, 4))), ronde::Error);
+    EXPECT_THROW(engine.allreduce("t", ronde::DeviceSpan<float>(span(memory, 4))).wait(),
+                 ronde::Error);
   }
   engine.close();
 }

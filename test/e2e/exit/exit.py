@@ -24,7 +24,7 @@ def expect(condition, how, done):
 
 def main():
     mpirun, worker = sys.argv[1:]
-    for how, said in (("global", "x: 2"), ("never", "in a destructor: RONDE_OK 2")):
+    for how, said in (("global", "x: 2"), ("never", "in a destructor: ok 2")):
         done, _ = run(mpirun, worker, how)
         expect(done.returncode == 0 and done.stdout.count(said) == 2 and not done.stderr, how, done)
     # What mpirun and a process of this size take anyway.

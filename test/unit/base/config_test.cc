@@ -55,19 +55,21 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->unwind_grace, seconds(2));
   EXPECT_EQ(config->interfaces, "");
   EXPECT_EQ(config->plugin_path, "");
+  EXPECT_FALSE(config->check_memory);
 }
 
 TEST(Config, EverySettingReachesItsField) {
-  const auto config =
-      read({"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
-            "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
-            "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
-            "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5",
-            "RONDE_STALL_WARNING_SECONDS=6", "RONDE_STALL_FAILURE_SECONDS=7",
-            "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8", "RONDE_UNWIND_GRACE_SECONDS=9",
-            "RONDE_INTERFACE=eth0, fd00::/8", "RONDE_PLUGIN_PATH=/opt/my plugins"});
+  const auto config = read(
+      {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
+       "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
+       "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
+       "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
+       "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
+       "RONDE_UNWIND_GRACE_SECONDS=9", "RONDE_INTERFACE=eth0, fd00::/8",
+       "RONDE_PLUGIN_PATH=/opt/my plugins", "RONDE_CHECK=memory"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
+  EXPECT_TRUE(config->check_memory);
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
   EXPECT_EQ(config->batch_bytes, Bytes(1000));
   EXPECT_EQ(config->segment_bytes, Bytes(4096));
@@ -101,7 +103,7 @@ TEST(Config, EveryRowOfTheTableIsSound) {
     ASSERT_TRUE(said.ok()) << said.status().to_string();
     EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
   }
-  EXPECT_EQ(names.size(), 17U) << "a new setting needs its line in Defaults and EverySetting...";
+  EXPECT_EQ(names.size(), 18U) << "a new setting needs its line in Defaults and EverySetting...";
 }
 
 // A value just outside, and text that is no value at all, for every row.

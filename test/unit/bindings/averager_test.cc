@@ -19,6 +19,7 @@
 namespace {
 
 using ronde::testing::on_ranks;
+using ronde::testing::thrown_by;
 using ::testing::Each;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
@@ -29,17 +30,6 @@ using Gradient = std::vector<float>;
 std::uint64_t submitted(const ronde::Engine& engine) {
   const auto statistics = engine.statistics();
   return statistics.full_requests + statistics.planned_requests;
-}
-
-// What `call` throws.
-template <typename Call>
-std::string thrown_by(const Call& call) {
-  try {
-    call();
-  } catch (const ronde::Error& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(GradientAverager, HoldsSmallGradientsBackUntilWait) {

@@ -17,8 +17,11 @@ namespace {
 using ronde::device_test::Device;
 using ronde::device_test::DeviceMemory;
 using ronde::testing::on_ranks;
+using ronde::testing::thrown_by;
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::FloatEq;
+using ::testing::HasSubstr;
 
 constexpr std::size_t kElements = 1000;
 constexpr int kDelay = 50;  // milliseconds
@@ -175,19 +178,78 @@ TEST_P(DeviceAverager, AStreamThatCannotWaitLeavesItOnItsWay) {
 TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer trainer(one_more(engine));
+    const Trainer other(0.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto good = averager.add("good", trainer.gradient());
-    const auto whole = trainer.gradient();
+    const auto whole = other.gradient();
     const auto elements = kElements - static_cast<std::size_t>(engine.rank());
     const auto bad = averager.add(
-        "bad", ronde::DeviceSpan<float>(whole.data.first(elements), 0, trainer.stream()));
+        "bad", ronde::DeviceSpan<float>(whole.data.first(elements), 0, other.stream()));
     averager.ready(bad);
     EXPECT_THROW(averager.wait(trainer.stream()), ronde::Error);
+    averager.wait(trainer.stream());
     trainer.compute();
     averager.ready(good);
-    averager.wait(trainer.stream());
+    EXPECT_THROW(averager.wait(trainer.stream()), ronde::Error);
     averager.wait();
     EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
+  });
+}
+
+// O1: what was not made ready is averaged as the stream holds it.
+TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer used(one_more(engine));
+    const Trainer left_out(one_more(engine));
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto used_id = averager.add("used", used.gradient());
+    const auto left_out_id = averager.add("left out", left_out.gradient());
+    used.compute();
+    left_out.compute();
+    averager.ready(used_id);
+    if (engine.rank() == 0) averager.ready(left_out_id);
+    averager.wait(used.stream());
+    averager.wait();
+    EXPECT_THAT(used.values(), Each(FloatEq(3.0F)));
+    EXPECT_THAT(left_out.values(), Each(FloatEq(3.0F)));
+  });
+}
+
+// O2: the stream of the span counts, not that of add().
+TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer registered(0.0F);
+    const Trainer trainer(one_more(engine));
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto id = averager.add("gradient", registered.gradient());
+    for (int step = 0; step < 2; ++step) {
+      trainer.compute();
+      averager.ready(id, trainer.gradient());
+      averager.wait(trainer.stream());
+      trainer.use();
+      EXPECT_THAT(trainer.used(), Each(FloatEq(3.0F)));
+    }
+    averager.wait();
+  });
+}
+
+// O2: there are no zeros on a device, so no rank takes a wrong average for a right one.
+TEST_P(DeviceAverager, WhatIsLeftOutAfterItMovedFailsOnAllRanks) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Trainer registered(0.0F);
+    const Trainer trainer(one_more(engine));
+    std::vector<float> host(10, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto id = averager.add("gradient", registered.gradient());
+    const auto on_host = averager.add("on the host", std::span(host));
+    trainer.compute();
+    averager.ready(id, trainer.gradient());
+    averager.wait();
+    averager.ready(on_host);
+    if (engine.rank() == 0) averager.ready(id, trainer.gradient());
+    EXPECT_THAT(thrown_by([&] { averager.wait(); }),
+                AllOf(HasSubstr("'gradient'"), HasSubstr("on a device")));
+    EXPECT_THAT(host, Each(FloatEq(4.0F)));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <ronde/ronde.hpp>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,17 @@ inline void on_ranks(int ranks, const std::function<void(Engine&)>& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// What `call` throws; empty when it throws no Error.
+template <typename Call>
+std::string thrown_by(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 }  // namespace ronde::testing

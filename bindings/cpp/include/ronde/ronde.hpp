@@ -27,6 +27,7 @@
 #include <ronde/ronde.h>
 
 #include <ronde/averager.hpp>
+#include <ronde/averager_options.hpp>
 #include <ronde/buffer.hpp>
 #include <ronde/dtype.hpp>
 #include <ronde/engine.hpp>

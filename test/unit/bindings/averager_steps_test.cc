@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientAverager: a step is complete on every rank whatever this rank made ready, and mistakes
+// are told where they are made. O1, O3, O15: rows of the list of what outsiders met.
+// Through libronde.so, in a job of engines in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <ronde/ronde.hpp>
+
+#include "test/unit/bindings/local_ranks.h"
+
+namespace {
+
+using ronde::testing::on_ranks;
+using ronde::testing::thrown_by;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Gradient = std::vector<float>;
+
+// O1: a branch that rank 1 does not take in step 2. The value says the rank and the step, so an
+// average of different steps shows.
+TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const auto mine = static_cast<float>(engine.rank());
+    Gradient weight(10);
+    Gradient bias(3);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto weight_id = averager.add("weight", std::span(weight));
+    const auto bias_id = averager.add("bias", std::span(bias));
+    for (int step = 1; step <= 4; ++step) {
+      const auto now = static_cast<float>(step) * 10.0F;
+      const bool left_out = step == 2 && engine.rank() == 1;
+      weight.assign(10, now + mine);
+      bias.assign(3, left_out ? 0.0F : now + mine);
+      averager.ready(weight_id);
+      if (!left_out) averager.ready(bias_id);
+      averager.wait();
+      EXPECT_THAT(weight, Each(FloatEq(2 * now + 1))) << "step " << step;
+      EXPECT_THAT(bias, Each(FloatEq(step == 2 ? now : 2 * now + 1))) << "step " << step;
+    }
+  });
+}
+
+// O1: ranks that never make it ready would drift apart.
+TEST(GradientAveragerSteps, WhatNoRankMadeReadyIsAveragedToo) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient used(4, 1.0F);
+    Gradient forgotten(4, static_cast<float>(engine.rank()));
+    ronde::GradientAverager averager(engine);
+    const auto id = averager.add("used", std::span(used));
+    averager.add("forgotten", std::span(forgotten));
+    averager.ready(id);
+    averager.wait();
+    EXPECT_THAT(forgotten, Each(FloatEq(0.5F)));
+  });
+}
+
+// An optimiser may wait once more, on one rank alone.
+TEST(GradientAveragerSteps, WaitWithNothingMadeReadySinceIsNoStep) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient gradient(4, 1.0F);
+    ronde::GradientAverager averager(engine, ronde::sum);
+    const auto id = averager.add("gradient", std::span(gradient));
+    averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(1.0F)));
+    averager.ready(id);
+    averager.wait();
+    if (engine.rank() == 0) averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(2.0F)));
+    averager.ready(id);
+    averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(4.0F)));
+  });
+}
+
+// The destructor has no step to complete: the other ranks may be gone.
+TEST(GradientAveragerSteps, GoingAwaySubmitsNothingThatWasNotMadeReady) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient used(4, 1.0F);
+    Gradient rest(4, 1.0F);
+    {
+      ronde::GradientAverager averager(engine, ronde::sum);
+      averager.ready(averager.add("used", std::span(used)));
+      averager.add("rest", std::span(rest));
+    }
+    EXPECT_THAT(used, Each(FloatEq(2.0F)));
+    EXPECT_THAT(rest, Each(FloatEq(1.0F)));
+  });
+}
+
+// O3: tied weights. The order in which the two are averaged would decide the result.
+TEST(GradientAveragerSteps, AddRefusesMemoryThatOverlaps) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    Gradient tied(10, 1.0F);
+    ronde::GradientAverager averager(engine);
+    averager.add("wte", std::span(tied));
+    for (const auto& again : {std::span(tied), std::span(tied).first(1), std::span(tied).last(1)}) {
+      EXPECT_THAT(thrown_by([&] { averager.add("head", again); }),
+                  AllOf(HasSubstr("'head'"), HasSubstr("'wte'"), HasSubstr("overlap"),
+                        HasSubstr("averager_steps_test.cc:")));
+    }
+    Gradient halves(10, 1.0F);
+    averager.add("left", std::span(halves).first(5));
+    averager.add("right", std::span(halves).last(5));
+    averager.add("nothing", std::span(halves).first(0));
+    averager.add("nothing either", std::span(halves).subspan(2, 0));
+  });
+}
+
+// O3
+TEST(GradientAveragerSteps, AddRefusesANameTwice) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    Gradient one(10, 1.0F);
+    Gradient two(10, 2.0F);
+    ronde::GradientAverager averager(engine);
+    const auto id = averager.add("one", std::span(one));
+    EXPECT_THAT(thrown_by([&] { averager.add("one", std::span(two)); }),
+                AllOf(HasSubstr("'one'"), HasSubstr("averager_steps_test.cc:")));
+    averager.ready(id);
+    averager.wait();
+    EXPECT_EQ(averager.add("two", std::span(two)), id + 1) << "a refused one takes no id";
+  });
+}
+
+// O15: an Error, not what a container says of it.
+TEST(GradientAveragerSteps, AnUnknownIdIsNamedWithTheCount) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    Gradient gradient(10, 1.0F);
+    ronde::GradientAverager averager(engine);
+    EXPECT_THAT(thrown_by([&] { averager.ready(0); }), HasSubstr("none"));
+    averager.add("gradient", std::span(gradient));
+    EXPECT_THAT(thrown_by([&] { averager.ready(7); }),
+                AllOf(HasSubstr("7"), HasSubstr("1 gradient"), Not(HasSubstr("_M_"))));
+    averager.wait();
+    EXPECT_THAT(gradient, Each(FloatEq(1.0F))) << "no step was begun";
+  });
+}
+
+}  // namespace

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// RONDE_CHECK=memory (O3): tensors in flight that share memory, of which one is written. Through
+// libronde.so, in a job of engines in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <ronde/ronde.hpp>
+
+#include "test/unit/bindings/local_ranks.h"
+
+namespace {
+
+using ronde::testing::on_ranks;
+using ronde::testing::thrown_by;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+class MemoryCheck : public ::testing::Test {
+ protected:
+  void SetUp() override { ::setenv("RONDE_CHECK", "memory", 1); }
+  void TearDown() override { ::unsetenv("RONDE_CHECK"); }
+};
+
+TEST_F(MemoryCheck, RefusesATensorThatOverlapsOneInFlight) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> tied(10, 1.0F);
+    const int line = __LINE__ + 1;
+    ronde::Work wte = engine.allreduce("wte", std::span(tied), ronde::sum);
+    const std::string told =
+        thrown_by([&] { engine.allreduce("head", std::span(tied).last(3), ronde::sum).wait(); });
+    const std::string place = "memory_check_test.cc:";
+    EXPECT_THAT(told, AllOf(HasSubstr("'head'"), HasSubstr("'wte'"), HasSubstr("overlap"),
+                            HasSubstr(place + std::to_string(line)),
+                            HasSubstr(place + std::to_string(line + 2))));
+    wte.wait();
+    engine.allreduce("head", std::span(tied).last(3), ronde::sum).wait();
+    EXPECT_THAT(std::span(tied).first(7), Each(FloatEq(2.0F)));
+    EXPECT_THAT(std::span(tied).last(3), Each(FloatEq(4.0F)));
+  });
+}
+
+// A trainer's steps have nothing that overlaps: the same memory comes again once its work is done.
+TEST_F(MemoryCheck, TakesTheSameMemoryStepAfterStep) {
+  on_ranks(3, [](ronde::Engine& engine) {
+    std::vector<std::vector<float>> gradients(8, std::vector<float>(100));
+    ronde::GradientAverager averager(engine, ronde::sum, {}, 1000);
+    for (auto& gradient : gradients) {
+      averager.add("gradient " + std::to_string(&gradient - gradients.data()), std::span(gradient));
+    }
+    for (int step = 0; step < 20; ++step) {
+      for (std::size_t id = 0; id < gradients.size(); ++id) {
+        gradients[id].assign(100, 1.0F);
+        averager.ready(id);
+      }
+      averager.wait();
+      for (const auto& gradient : gradients) EXPECT_THAT(gradient, Each(FloatEq(3.0F)));
+    }
+  });
+}
+
+}  // namespace
