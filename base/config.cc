@@ -20,7 +20,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 18> kSettings{{
+constexpr std::array<Setting, 19> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -50,7 +50,9 @@ constexpr std::array<Setting, 18> kSettings{{
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
     {"RONDE_UNWIND_GRACE_SECONDS", SettingKind::kSeconds, "2", "", 0, 86400, false,
-     "how long a work left behind by an exception may go on before it fails the job"},
+     "how long a work that an exception leaves behind may go on before the job fails"},
+    {"RONDE_MPI", SettingKind::kChoice, "auto", "auto off", 0, 0, false,
+     "off makes this process a job of one, whatever started it: for a tool that a rank starts"},
     {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
      "the networks for control messages between hosts: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
@@ -125,6 +127,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
     if (setting.name == "RONDE_STORES") config.stores = value;
     if (setting.name == "RONDE_CHECK") config.check_memory = value == "memory";
+    if (setting.name == "RONDE_MPI") config.mpi = value;
     if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
     return {};
   }

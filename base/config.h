@@ -50,6 +50,7 @@ struct Config {
   Nanoseconds stall_failure{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};
+  std::string mpi;            // "off": this process is a job of one
   std::string interfaces;     // empty: runtime/links/interfaces.h chooses
   bool check_memory = false;  // RONDE_CHECK=memory
   std::string plugin_path;    // what plugin_place() of collectives/device takes

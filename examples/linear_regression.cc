@@ -35,7 +35,7 @@ struct Settings {
   trainer::Flags flags;
 };
 
-// Returns false if the user only asked for help.
+// Returns false if the user only asked for help or for the version.
 bool read_settings(int argc, char** argv, Settings& settings) {
   ronde::examples::CommandLine line(kName, "Learns y = 2 x + 10 from noisy samples with Ronde.");
   line.add_flag("steps", "500", "steps down the gradient");

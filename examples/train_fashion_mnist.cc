@@ -56,7 +56,7 @@ void add_flags(ronde::examples::CommandLine& line) {
                 "every rank and in every step; 0: as backward produces them");
 }
 
-// Returns false if the user only asked for help.
+// Returns false if the user only asked for help or for the version.
 bool read_settings(int argc, char** argv, Settings& settings) {
   constexpr std::uint64_t kAnySeed = UINT64_MAX;
   ronde::examples::CommandLine line(kName, "Trains a network on Fashion-MNIST with Ronde.");

@@ -85,6 +85,11 @@ Status check_numbers(const Options& options, bool here) {
                std::to_string(most) + " ranks that " + (here ? "one host" : "a job") +
                " can have: use fewer");
   }
+  if (options.tag && !here) {
+    return bad(
+        "--tag works for ranks on this host: use --output-dir DIR, or mpirun's own tags with "
+        "--mpi-args --tag-output");
+  }
   // mpirun gives a word ":" a meaning in any place, and it cannot be quoted.
   if (std::find(options.program.begin(), options.program.end(), ":") != options.program.end()) {
     return bad(
@@ -92,6 +97,26 @@ Status check_numbers(const Options& options, bool here) {
         "program; leave it out");
   }
   return {};
+}
+
+// Sends the output of a rank into the folder that is the script's $0, and becomes the program.
+constexpr const char* kToFiles =
+    R"(r="$0/rank.$OMPI_COMM_WORLD_RANK"; exec "$@" >"$r.out" 2>"$r.err")";
+// The folder may be missing on another host.
+constexpr const char* kMakeFolder = R"(mkdir -p "$0" && )";
+// Says where the rank runs, for the line about a failure; ronderun keeps it from the user.
+constexpr const char* kSayPlace =
+    R"sh(echo "ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)" >&2; )sh";
+
+// The shell that stands before the program on every rank; none where no script is needed.
+std::vector<std::string> shell_before_program(const Options& options, const Facts& facts,
+                                              bool here) {
+  const bool files = !options.output_dir.empty();
+  const std::string place = here || options.verbose ? "" : kSayPlace;
+  if (files) return {"sh", "-c", place + kMakeFolder + kToFiles, options.output_dir};
+  if (!facts.tag_folder.empty()) return {"sh", "-c", kToFiles, facts.tag_folder};
+  if (place.empty()) return {};
+  return {"sh", "-c", place + R"(exec "$@")", "sh"};
 }
 
 bool mentions_oversubscribe(const std::vector<std::string>& words) {
@@ -119,11 +144,7 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
     argv.insert(argv.end(), words);
   };
   if (facts.is_root) add({"--allow-run-as-root"});
-  // mpirun's boxes of text would bury the last lines of the program. They are worth having when the
-  // user asks for them, and when something other than the program is likely to fail: reaching other
-  // hosts, or an option of the user's.
-  result.mpirun_is_quiet = here && !options.verbose && options.mpi_args.empty();
-  if (result.mpirun_is_quiet) add({"--quiet"});
+  result.one_host = here;
   if (!options.hosts.empty()) add({"-H", options.hosts});
   if (!options.hostfile.empty()) add({"--hostfile", options.hostfile});
   add({"--bind-to", options.bind_to});
@@ -142,6 +163,8 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
     add({"-x", value.has_value() ? name + "=" + *value : name});
   }
   argv.insert(argv.end(), options.mpi_args.begin(), options.mpi_args.end());
+  const std::vector<std::string> shell = shell_before_program(options, facts, here);
+  argv.insert(argv.end(), shell.begin(), shell.end());
   argv.insert(argv.end(), options.program.begin(), options.program.end());
   return result;
 }

@@ -19,13 +19,14 @@ struct Facts {
   std::int64_t slots = 1;                // ranks that mpirun starts here by default
   bool is_root = false;                  // mpirun refuses root without an option
   std::vector<std::string> environment;  // lines "NAME=value"
+  std::string tag_folder;                // of the pipes for --tag; empty: there are none
 };
 
 // Thread safety: a value.
 struct CommandLine {
   std::vector<std::string> argv;      // argv[0] is mpirun
   std::vector<std::string> messages;  // for the user, one line each, before anything starts
-  bool mpirun_is_quiet = false;       // mpirun explains no failure, so ronderun must
+  bool one_host = false;              // every rank runs on this host
 };
 
 // Refuses what cannot work, settings of Ronde included, with an error of one line.

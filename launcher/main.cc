@@ -6,15 +6,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/status.h"
 #include "launcher/command_line.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/process.h"
+#include "launcher/streams.h"
 
 namespace ronde::launcher {
 
@@ -66,8 +69,52 @@ int check_files(const Options& options, Facts& facts) {
   return 0;
 }
 
+// Makes the folder here; the ranks of other hosts make theirs. Returns an exit code, 0 if all is
+// well.
+int make_output_dir(Options& options) {
+  if (options.output_dir.empty()) return 0;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(options.output_dir, error);
+  if (!error) std::filesystem::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
+    return refuse(kBadUsage,
+                  "--output-dir " + options.output_dir +
+                      " cannot be written: does its folder exist, and may you write there?");
+  }
+  options.output_dir = folder.string();
+  return 0;
+}
+
+// Plans and runs the job. The exit code is that of ronderun.
+int start(Options& options) {
+  Streams streams;
+  Facts facts = facts_of_this_machine();
+  auto planned = make_command_line(options, facts);  // first: it needs no files
+  if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
+  for (const std::string& message : planned->messages) print_line(message);
+  if (options.dry_run) {
+    std::puts(shell_quoted(planned->argv).c_str());
+    return 0;
+  }
+  int trouble = check_files(options, facts);
+  if (trouble == 0) trouble = make_output_dir(options);
+  if (trouble != 0) return trouble;
+  base::Status opened = options.verbose ? base::Status() : streams.read_mpirun();
+  if (opened.ok() && options.tag) opened = streams.tag_ranks(*options.ranks);
+  if (!opened.ok()) return refuse(EXIT_FAILURE, opened.message());
+  facts.tag_folder = streams.folder();
+  planned = make_command_line(options, facts);
+  if (options.verbose) print_line(shell_quoted(planned->argv));
+  const auto outcome = run_to_end(planned->argv, streams, base::SteadyClock(), kGrace);
+  if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
+  const std::string text =
+      verdict(*outcome, streams.cause(), planned->one_host ? base::host_name() : std::string());
+  if (!text.empty()) print_line(text);
+  return outcome->exit_code;
+}
+
 int run(const std::vector<std::string>& arguments) {
-  const auto options = parse_options(arguments);
+  auto options = parse_options(arguments);
   if (!options.ok()) return refuse(kBadUsage, options.status().message());
   if (options->help) {
     std::fputs(help_text().c_str(), stdout);
@@ -77,24 +124,7 @@ int run(const std::vector<std::string>& arguments) {
     std::puts("ronderun " RONDE_VERSION_TEXT);
     return 0;
   }
-  Facts facts = facts_of_this_machine();
-  const auto planned = make_command_line(*options, facts);  // first: it needs no files
-  if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
-  for (const std::string& message : planned->messages) print_line(message);
-  if (options->dry_run) {
-    std::puts(shell_quoted(planned->argv).c_str());
-    return 0;
-  }
-  const int trouble = check_files(*options, facts);
-  if (trouble != 0) return trouble;
-  std::vector<std::string> argv = planned->argv;
-  argv.front() = facts.mpirun;
-  if (options->verbose) print_line(shell_quoted(argv));
-  const auto outcome = run_to_end(argv, base::SteadyClock(), kGrace);
-  if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
-  const std::string text = verdict(*outcome, planned->mpirun_is_quiet);
-  if (!text.empty()) print_line(text);
-  return outcome->exit_code;
+  return start(*options);
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ enum class Action : std::uint8_t {
   kExport,
   kBindTo,
   kMpiArgs,
+  kTag,
+  kOutputDir,
   kDryRun,
   kVerbose,
   kVersion,
@@ -73,12 +75,18 @@ std::vector<Row> own_rows() {
        "what mpirun binds a rank to: none (the default), hwthread, core, socket, numa, ...",
        ""},
       {Action::kMpiArgs, {"--mpi-args"}, "\"ARGS\"", "further options for mpirun, as they are", ""},
-      {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
-      {Action::kVerbose,
-       {"--verbose"},
+      {Action::kTag,
+       {"--tag"},
        "",
-       "print the command line, and have mpirun explain failures",
+       "put the rank before each line that it prints, as in [1] ...",
        ""},
+      {Action::kOutputDir,
+       {"--output-dir"},
+       "DIR",
+       "write what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
+       ""},
+      {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
+      {Action::kVerbose, {"--verbose"}, "", "print the command line, and all that mpirun says", ""},
       {Action::kVersion, {"-v", "--version"}, "", "print the version and stop", ""},
       {Action::kHelp, {"-h", "--help"}, "", "print this text and stop", ""},
   };
@@ -145,7 +153,8 @@ Status unknown_option(const std::vector<Row>& rows, const std::string& name) {
   for (const Row& row : rows) {
     for (const std::string& candidate : row.names) {
       const std::size_t letters = distance(name, candidate);
-      if (letters < best && candidate.size() > letters + 2) {
+      // With half of its letters changed it is another word too, as --mca for --mpi.
+      if (letters < best && candidate.size() > 2 * letters + 2) {
         best = letters;
         nearest = candidate;
       }
@@ -203,6 +212,7 @@ Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
 Status apply_flag(Options& options, Action action) {
   options.dry_run |= action == Action::kDryRun;
   options.verbose |= action == Action::kVerbose;
+  options.tag |= action == Action::kTag;
   options.version |= action == Action::kVersion;
   options.help |= action == Action::kHelp;
   return {};
@@ -228,6 +238,10 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       if (value.empty()) return bad(name + " is empty: name the file");
       options.hostfile = value;
       return {};
+    case Action::kOutputDir:
+      if (value.empty()) return bad(name + " is empty: name the folder");
+      options.output_dir = value;
+      return {};
     case Action::kBindTo:
       return store(parse_binding(value), options.bind_to);
     case Action::kMpiArgs: {
@@ -245,6 +259,7 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
     case Action::kSetting:
       options.exports.push_back({row.variable, value});
       return {};
+    case Action::kTag:
     case Action::kDryRun:
     case Action::kVerbose:
     case Action::kVersion:
@@ -261,6 +276,10 @@ Status check_complete(const Options& options) {
   }
   if (options.program.empty() || options.program.front().empty()) {
     return bad("no program to run: name it after the options, as in: ronderun -np 2 ./program");
+  }
+  if (options.tag && !options.output_dir.empty()) {
+    return bad(
+        "--output-dir gives each rank files of its own, so --tag has nothing to do: leave it out");
   }
   return {};
 }

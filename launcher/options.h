@@ -25,6 +25,9 @@ struct Options {
   bool version = false;
   bool dry_run = false;
   bool verbose = false;
+  bool tag = false;  // put the rank before each line
+  std::string
+      output_dir;        // what the ranks print goes into files there; empty: to ronderun's output
   std::string hosts;     // as mpirun's -H takes it; empty: this host
   std::string hostfile;  // empty: none
   std::string bind_to = "none";

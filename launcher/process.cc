@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ constexpr Nanoseconds kSameRequest = std::chrono::milliseconds(200);
 // While killing, we look for new children this often: they become ours as their parents die.
 constexpr Nanoseconds kKillPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kKillDeadline = std::chrono::seconds(5);
+constexpr std::int64_t kLongestPollMs = 3'600'000;
 
 // The parent of a process, or 0 when it is gone.
 pid_t parent_of(const std::string& process) {
@@ -98,35 +100,53 @@ class BlockedSignals {
     }
     // A parent may have left SIGCHLD ignored; then there would be no exit code to read.
     std::signal(SIGCHLD, SIG_DFL);
+    // A write to a reader that is gone must be an error here, and kill the ranks as ever.
+    before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &waited_, &before_);
+    descriptor_ = signalfd(-1, &waited_, SFD_CLOEXEC | SFD_NONBLOCK);
   }
-  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~BlockedSignals() {
+    close(descriptor_);
+    std::signal(SIGPIPE, before_pipe_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  void unblock_in_child() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  [[nodiscard]] bool ready() const { return descriptor_ >= 0; }
 
-  // Returns the next signal, or 0 when `patience` is over.
-  int wait(Nanoseconds patience, bool* from_kernel) const {
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(patience);
-    timespec time{};
-    time.tv_sec = static_cast<std::time_t>(seconds.count());
-    time.tv_nsec = static_cast<long>((patience - seconds).count());
-    siginfo_t info{};
-    const int signal = sigtimedwait(&waited_, &info, &time);
-    *from_kernel = info.si_code == SI_KERNEL;
-    return std::max(signal, 0);
+  void unblock_in_child() const {
+    std::signal(SIGPIPE, before_pipe_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  // Returns the next signal, or 0 when `patience` is over or `streams` had something to do.
+  int wait(Nanoseconds patience, Streams& streams, bool* from_kernel) const {
+    std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
+    streams.add_to(entries);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+    const int timeout = static_cast<int>(std::min<std::int64_t>(left, kLongestPollMs));
+    if (poll(entries.data(), entries.size(), timeout) <= 0) return 0;
+    streams.serve(entries);
+    if (entries.front().revents == 0) return 0;
+    signalfd_siginfo info{};
+    if (read(descriptor_, &info, sizeof info) != sizeof info) return 0;
+    *from_kernel = info.ssi_code == SI_KERNEL;
+    return static_cast<int>(info.ssi_signo);
   }
 
  private:
   sigset_t waited_{};
   sigset_t before_{};
+  void (*before_pipe_)(int) = SIG_DFL;
+  int descriptor_ = -1;
 };
 
 // Runs in the forked child; returns only by failing, with an errno.
 int become(const std::vector<char*>& argv, const BlockedSignals& signals, bool own_group,
-           pid_t parent) {
+           int error_end, pid_t parent) {
   if (own_group) setpgid(0, 0);
+  if (error_end >= 0 && dup2(error_end, STDERR_FILENO) < 0) return errno;
   // If ronderun is killed outright, mpirun still ends its ranks.
   if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno;
   if (getppid() != parent) return ESRCH;
@@ -138,9 +158,11 @@ int become(const std::vector<char*>& argv, const BlockedSignals& signals, bool o
 // One run of mpirun. Thread safety: none; for programs of one thread.
 class Job {
  public:
-  Job(const base::Clock& clock, Nanoseconds grace) : clock_(clock), grace_(grace) {}
+  Job(Streams& streams, const base::Clock& clock, Nanoseconds grace)
+      : streams_(streams), clock_(clock), grace_(grace) {}
 
   Status start(std::span<const std::string> argv) {
+    if (!signals_.ready()) return Status::system("signalfd", errno);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Status::system("prctl", errno);
     strangers_ = children_of(getpid());
     own_group_ = !owns_terminal();
@@ -152,12 +174,13 @@ class Job {
     const pid_t parent = getpid();
     mpirun_ = fork();
     if (mpirun_ == 0) {
-      const int error = become(words, signals_, own_group_, parent);
+      const int error = become(words, signals_, own_group_, streams_.error_end(), parent);
       const ssize_t written = write(pipe[1], &error, sizeof error);
       _exit(written == sizeof error ? EXIT_FAILURE : EXIT_FAILURE + 1);
     }
     const int fork_error = mpirun_ < 0 ? errno : 0;
     close(pipe[1]);
+    streams_.close_error_end();
     int exec_error = 0;
     const ssize_t got = fork_error == 0 ? read(pipe[0], &exec_error, sizeof exec_error) : 0;
     close(pipe[0]);
@@ -172,7 +195,7 @@ class Job {
   Outcome wait() {
     while (!ended_) {
       bool from_kernel = false;
-      const int signal = signals_.wait(patience(), &from_kernel);
+      const int signal = signals_.wait(patience(), streams_, &from_kernel);
       if (signal == SIGCHLD) {
         reap();
       } else if (signal == SIGUSR1 || signal == SIGUSR2) {
@@ -183,8 +206,12 @@ class Job {
         print_line("the ranks did not end in time: killing them");
         kill_all();
       }
+      if (!stopping() && streams_.reader_gone()) stop(SIGPIPE, false);
     }
     if (outcome_.exit_code != 0 || stopping()) kill_all();
+    streams_.finish(clock_);
+    if (!stopping() && streams_.reader_gone()) outcome_.interrupted = SIGPIPE;
+    outcome_.reader_gone = outcome_.interrupted == SIGPIPE;
     if (stopping()) outcome_.exit_code = kSignalBase + outcome_.interrupted;
     return outcome_;
   }
@@ -204,7 +231,9 @@ class Job {
       outcome_.interrupted = signal;
       stopped_at_ = now;
       kill_at_ = clock_.after(grace_);
-      print_line(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
+      if (signal != SIGPIPE) {
+        print_line(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
+      }
       if (signal == SIGQUIT) {
         kill_all();
         return;
@@ -265,6 +294,7 @@ class Job {
     }
   }
 
+  Streams& streams_;
   const base::Clock& clock_;
   const Nanoseconds grace_;
   const BlockedSignals signals_;
@@ -284,24 +314,35 @@ int exit_code_of(int wait_status) {
   return WEXITSTATUS(wait_status);
 }
 
-Result<Outcome> run_to_end(std::span<const std::string> argv, const base::Clock& clock,
-                           Nanoseconds grace) {
-  Job job(clock, grace);
+Result<Outcome> run_to_end(std::span<const std::string> argv, Streams& streams,
+                           const base::Clock& clock, Nanoseconds grace) {
+  Job job(streams, clock, grace);
   RONDE_RETURN_IF_ERROR(job.start(argv));
   return job.wait();
 }
 
-std::string verdict(const Outcome& outcome, bool mpirun_is_quiet) {
+std::string verdict(const Outcome& outcome, const Cause& cause, const std::string& host) {
+  if (outcome.reader_gone) return "";
   if (outcome.interrupted != 0) {
     return std::string("the job was ended by SIG") + sigabbrev_np(outcome.interrupted);
   }
   if (outcome.exit_code == 0) return "";
+  if (!cause.trouble.empty()) return cause.trouble;
   const int signal = outcome.exit_code - kSignalBase;
   const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
-  return (name != nullptr ? std::string("a rank was killed by SIG") + name + " (exit code " +
-                                std::to_string(outcome.exit_code) + ")"
-                          : "the job failed with exit code " + std::to_string(outcome.exit_code)) +
-         (mpirun_is_quiet ? "; --verbose shows mpirun's own messages" : "");
+  std::string who = "a rank";
+  if (cause.rank.has_value()) {
+    who = "rank " + std::to_string(*cause.rank);
+    const std::string& place = cause.host.empty() ? host : cause.host;
+    if (!place.empty()) who += " on host " + place;
+  }
+  if (name != nullptr) {
+    return who + " was killed by SIG" + name + " (exit code " + std::to_string(outcome.exit_code) +
+           ")";
+  }
+  if (!cause.rank.has_value()) who = "the job";
+  return who + (cause.rank.has_value() ? " ended" : " failed") + " with exit code " +
+         std::to_string(outcome.exit_code);
 }
 
 }  // namespace ronde::launcher

@@ -103,6 +103,13 @@ class Gathering {
     return fds;
   }
 
+  // Moves the sockets out, by position; the leader's own place is empty.
+  std::vector<FileDescriptor> take_connections() {
+    std::vector<FileDescriptor> sockets;
+    for (Member& member : members_) sockets.push_back(std::move(member.socket));
+    return sockets;
+  }
+
  private:
   struct Member {
     FileDescriptor socket;
@@ -135,11 +142,15 @@ class Gathering {
     for (std::size_t i = first_member; i < entries.size(); ++i) {
       if (entries[i].revents != 0) return failure_of(positions[i - first_member]);
     }
-    return entries[0].revents != 0 ? accept_all() : Status();
+    return entries[0].revents != 0 ? accept_some() : Status();
   }
 
-  Status accept_all() {
-    for (;;) {
+  // Accepts no more than this at once, so that a stranger who connects in a loop cannot keep the
+  // leader from its deadline.
+  static constexpr int kMostPerLook = 64;
+
+  Status accept_some() {
+    for (int accepted = 0; accepted < kMostPerLook; ++accepted) {
       FileDescriptor socket(
           ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket.valid()) {
@@ -151,6 +162,7 @@ class Gathering {
       if (strangers_.size() >= ranks_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
       strangers_.push_back(std::move(socket));
     }
+    return {};
   }
 
   // Reads what a stranger has sent: it becomes a member if that is the hello of a rank of this
@@ -268,7 +280,8 @@ Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::siz
     RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
   }
   return BoardHandover{std::move(*memory),
-                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds))};
+                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
+                       std::vector<FileDescriptor>(ranks)};
 }
 
 }  // namespace
@@ -305,7 +318,8 @@ Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> 
     }
   }
   return BoardHandover{std::move(memory),
-                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds))};
+                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
+                       gathering.take_connections()};
 }
 
 Result<BoardHandover> receive_board(const std::string& name, std::size_t position,
@@ -319,7 +333,10 @@ Result<BoardHandover> receive_board(const std::string& name, std::size_t positio
   }
   const std::size_t ranks = ranks_on_host.size();
   auto board = receive_from_leader(*socket, position, ranks, clock, deadline);
-  if (board.ok()) return board;
+  if (board.ok()) {
+    board->connections.front() = std::move(*socket);
+    return board;
+  }
   if (board.status().code() == Code::kDeadline) {
     // If this message is lost, the leader takes the end of the connection for a death.
     static_cast<void>(send_message(*socket, make_message(HandoverKind::kGaveUp, ranks, position),

@@ -20,10 +20,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "collectives/board/doorbell.h"
+#include "collectives/board/file_descriptor.h"
 #include "collectives/board/shared_memory.h"
 
 namespace ronde::collectives {
@@ -32,6 +34,10 @@ namespace ronde::collectives {
 struct BoardHandover {
   std::shared_ptr<SharedMemory> memory;
   EventFds event_fds;  // by position on the host
+  // By position: the leader's to each other rank, another rank's to the leader; the rest are empty.
+  // They carry nothing more. The end of one tells that the process at its other end, and every
+  // child that it has forked since, has ended or closed it.
+  std::vector<FileDescriptor> connections;
 };
 
 // The leader's side. Thread safety: used by one thread.

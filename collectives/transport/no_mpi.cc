@@ -27,6 +27,8 @@ base::Result<bool> MpiSession::wanted() {
   return false;
 }
 
+std::string MpiSession::library() { return "no MPI"; }
+
 base::Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(
     const ProgramCommunicator* /*communicator*/, const base::Clock& /*clock*/,
     base::Instant /*deadline*/) {

@@ -26,6 +26,7 @@
 #include "examples/perf/measure/watchdog.h"
 #include "examples/perf/options/command_line.h"
 #include "examples/perf/options/options.h"
+#include "examples/perf/report/bars.h"
 #include "examples/perf/report/baseline.h"
 #include "examples/perf/report/files.h"
 #include "examples/perf/report/plot.h"
@@ -170,8 +171,11 @@ int report(const Results& results, const Options& options, const Machine& machin
     write_json(out, options, machine, results.samples, results.summaries);
   });
   files.csv.write([&](std::ostream& out) { write_csv(out, results.summaries); });
-  files.svg.write(
-      [&](std::ostream& out) { out << ronde::perf::plot(results.summaries, in_words(machine)); });
+  files.svg.write([&](std::ostream& out) {
+    const bool model = options.operation == ronde::perf::Operation::kModel;
+    out << (model ? ronde::perf::bars(results.summaries, in_words(machine))
+                  : ronde::perf::plot(results.summaries, in_words(machine)));
+  });
   int code = 0;
   if (!options.baseline.empty()) {
     code = compare_with_baseline(before.summaries, results, options, table);
@@ -249,9 +253,11 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     const Options options = ronde::perf::parse_options(argc, argv);
-    if (options.help) {
+    if (options.help || options.version) {
       const std::string rank = rank_of_environment();
-      if (rank.empty() || rank == "0") std::cout << ronde::perf::help_text();
+      const std::string text = options.help ? ronde::perf::help_text()
+                                            : std::string("ronde-perf ") + ronde_version() + "\n";
+      if (rank.empty() || rank == "0") std::cout << text;
       ronde::perf::require_standard_output();
       return 0;
     }

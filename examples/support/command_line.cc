@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <iostream>
+#include <ronde/ronde.hpp>
 #include <system_error>
 
 namespace ronde::examples {
@@ -35,7 +36,8 @@ void CommandLine::add_flag(const std::string& name, const std::string& default_v
 
 bool CommandLine::parse(int argc, const char* const* argv) {
   po::options_description options("Flags");
-  options.add_options()("help", "print this text and stop");
+  options.add_options()("help", "print this text and stop")("version",
+                                                            "print the version and stop");
   for (Flag& flag : flags_) {
     options.add_options()(flag.name.c_str(),
                           po::value(&flag.value)->default_value(flag.value)->value_name("VALUE"),
@@ -55,6 +57,10 @@ bool CommandLine::parse(int argc, const char* const* argv) {
               variables);
     if (variables.count("help") != 0) {
       std::cout << summary_ << "\n\nUsage: " << program_ << " [flags]\n\n" << options << std::flush;
+      return false;
+    }
+    if (variables.count("version") != 0) {
+      std::cout << program_ << " (Ronde " << ronde_version() << ")\n" << std::flush;
       return false;
     }
     po::notify(variables);

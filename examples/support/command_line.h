@@ -26,7 +26,7 @@ class CommandLine {
 
   void add_flag(const std::string& name, const std::string& default_value, const std::string& help);
 
-  // Returns false if --help was given, whose text it has printed. Throws UsageError.
+  // Returns false if --help or --version was given, and has printed it. Throws UsageError.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
 
   // These return the value of a flag, and throw UsageError if it is not valid.

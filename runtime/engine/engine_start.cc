@@ -181,7 +181,7 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
   }
 }
 
-// The runner does not watch the pidfds of the other ranks yet, so this function polls them while it
+// The runner does not watch the other ranks yet, so this function polls them while it
 // waits.
 Status Engine::tune(base::Instant deadline) {
   constexpr int kWaitsPerLook = 256;
@@ -194,8 +194,10 @@ Status Engine::tune(base::Instant deadline) {
       return not_tuned();
     }
     for (const PeerWatch& peer : peers_) {
-      pollfd watched{peer.pidfd.get(), POLLIN, 0};
+      pollfd watched{peer.descriptor.get(), POLLIN, 0};
       if (::poll(&watched, 1, 0) > 0) {
+        // A rank that could not open says so on the board before it closes its socket.
+        if (const auto trouble = trouble_at_start()) return *trouble;
         return Status::error(Code::kPeerFailed, "rank " + std::to_string(peer.rank) + " (host " +
                                                     base::host_name() +
                                                     ") died while the engines were opening")
@@ -228,9 +230,11 @@ Status Engine::watch_peers() {
   RONDE_RETURN_IF_ERROR(peers.status());
   peers_ = std::move(*peers);
   for (const PeerWatch& peer : peers_) {
-    agent_.watch(peer.pidfd.get(), peer.rank);
-    RONDE_RETURN_IF_ERROR(runner_.watch(peer.pidfd.get()));
+    agent_.watch(peer.descriptor.get(), peer.rank);
+    RONDE_RETURN_IF_ERROR(runner_.watch(peer.descriptor.get()));
   }
+  const std::string note = job_->watch_note();
+  if (local_rank_ == 0 && !note.empty()) log_.warning(note);
   if (agent_.links_fd() >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(agent_.links_fd()));
   return {};
 }

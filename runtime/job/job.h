@@ -24,11 +24,11 @@
 
 namespace ronde::runtime {
 
-// Another rank of this host, for the runner to watch: the descriptor becomes readable when its
-// process ends.
+// Another rank of this host, for the runner to watch: the descriptor, a pidfd or a socket, becomes
+// readable when its process ends.
 struct PeerWatch {
   std::int32_t rank = 0;
-  collectives::FileDescriptor pidfd;
+  collectives::FileDescriptor descriptor;
 };
 
 // The engine owns it; links and transports that it returns belong to the agent.
@@ -71,6 +71,8 @@ class Job {
   // Descriptors of the other processes, once all ranks have entered the board. Empty when the ranks
   // share this process.
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
+  // After watch_peers(): what a user should know about how ranks are watched; empty as a rule.
+  [[nodiscard]] virtual std::string watch_note() const { return ""; }
 
   // Collective: returns every rank's bytes, by rank; lengths may differ. `activity`: what the ranks
   // do here, for the error that names a rank which does not take part (kDeadline). Only for the

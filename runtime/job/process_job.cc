@@ -22,6 +22,7 @@
 #include "collectives/transport/mpi/session.h"
 #include "runtime/job/greeting.h"
 #include "runtime/job/job.h"
+#include "runtime/job/launch.h"
 #include "runtime/job/local_job.h"
 #include "runtime/links/meeting.h"
 #include "runtime/links/tree.h"
@@ -38,11 +39,13 @@ namespace {
 class ProcessJob final : public Job {
  public:
   ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
-             collectives::JobShape shape, collectives::Board board, std::unique_ptr<TcpLinks> links,
+             collectives::JobShape shape, collectives::Board board,
+             std::vector<collectives::FileDescriptor> connections, std::unique_ptr<TcpLinks> links,
              std::string table, std::int64_t cores)
       : communicator_(std::move(communicator)),
         shape_(std::move(shape)),
         board_(std::move(board)),
+        connections_(std::move(connections)),
         links_(std::move(links)),
         table_(std::move(table)),
         cores_(cores) {}
@@ -75,31 +78,53 @@ class ProcessJob final : public Job {
     std::vector<PeerWatch> watches;
     for (std::int32_t position = 0; position < board_.ranks(); ++position) {
       if (position == board_.rank()) continue;
-      auto watch = watch_peer(position);
-      RONDE_RETURN_IF_ERROR(watch.status());
-      watches.push_back(std::move(*watch));
+      auto pidfd = open_pidfd(position);
+      if (!pidfd.ok() && pidfd.status().code() == Code::kUnsupported) return watch_sockets(pidfd);
+      RONDE_RETURN_IF_ERROR(pidfd.status());
+      watches.push_back({rank_at(position), std::move(*pidfd)});
+    }
+    return watches;
+  }
+  [[nodiscard]] std::string watch_note() const override { return watch_note_; }
+
+ private:
+  // Without pidfds the leader watches every rank of the host and the others watch the leader, which
+  // is enough: whoever notices a death fails the job on the board for all.
+  std::vector<PeerWatch> watch_sockets(const Result<collectives::FileDescriptor>& refused) {
+    watch_note_ = refused.status().message() +
+                  "; Ronde watches sockets instead: a rank that dies is noticed when the children "
+                  "that it has forked have ended too";
+    std::vector<PeerWatch> watches;
+    for (std::int32_t position = 0; position < board_.ranks(); ++position) {
+      collectives::FileDescriptor& socket = connections_[base::narrow<std::size_t>(position)];
+      if (socket.valid()) watches.push_back({rank_at(position), std::move(socket)});
     }
     return watches;
   }
 
- private:
-  Result<PeerWatch> watch_peer(std::int32_t position) {
+  // Fails with kUnsupported where the kernel, or what the process runs in, knows no pidfds: Linux
+  // before 5.3 and gVisor answer ENOSYS, filters of containers EPERM.
+  Result<collectives::FileDescriptor> open_pidfd(std::int32_t position) {
     const std::int32_t peer = rank_at(position);
     const collectives::Presence presence = board_.presence(position);
     // The glibc of Debian 12 has no wrapper for this call.
-    const long pidfd = ::syscall(SYS_pidfd_open, presence.pid, 0);
-    if (pidfd < 0 && errno == ESRCH) return dead(peer, presence);
-    if (pidfd < 0) {
-      return Status::system("watching rank " + std::to_string(peer) + " (pid " +
-                                std::to_string(presence.pid) + ") through pidfd_open",
-                            errno);
+    collectives::FileDescriptor pidfd(
+        base::narrow<int>(::syscall(SYS_pidfd_open, presence.pid, 0)));
+    if (!pidfd.valid()) {
+      const int error = errno;
+      if (error == ESRCH) return dead(peer, presence);
+      const Status refused =
+          Status::system("watching rank " + std::to_string(peer) + " (pid " +
+                             std::to_string(presence.pid) + ") through pidfd_open",
+                         error);
+      if (error != ENOSYS && error != EPERM) return refused;
+      return Status::error(Code::kUnsupported, refused.message());
     }
-    PeerWatch watch{peer, collectives::FileDescriptor(base::narrow<int>(pidfd))};
     // The process may have ended, and its pid been given to another, before the descriptor held it.
     const auto started = collectives::process_start_time(presence.pid);
     const bool known = started.ok() && presence.start_time != 0;
     if (known && *started != presence.start_time) return dead(peer, presence);
-    return watch;
+    return pidfd;
   }
 
   static Status dead(std::int32_t peer, const collectives::Presence& presence) {
@@ -114,6 +139,10 @@ class ProcessJob final : public Job {
   std::unique_ptr<collectives::MpiCommunicator> communicator_;
   const collectives::JobShape shape_;
   collectives::Board board_;
+  // Of the handover. They stay open even where this rank watches pidfds, since another rank may
+  // have none and would take the end of its connection for a death.
+  std::vector<collectives::FileDescriptor> connections_;
+  std::string watch_note_;
   std::unique_ptr<TcpLinks> links_;  // until the agent takes them
   const std::string table_;
   const std::int64_t cores_;
@@ -199,8 +228,8 @@ class Opening {
                                    const std::vector<Greeting>& greetings) {
     std::string table = table_of(greetings, *shape_, geometry_.slot_bytes);
     return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
-        std::move(communicator), std::move(*shape_), std::move(*board_), std::move(links_),
-        std::move(table), cores_of(greetings, here_)));
+        std::move(communicator), std::move(*shape_), std::move(*board_), std::move(connections_),
+        std::move(links_), std::move(table), cores_of(greetings, here_)));
   }
 
  private:
@@ -241,6 +270,7 @@ class Opening {
                                             handed->event_fds);
     RONDE_RETURN_IF_ERROR(board.status());
     board_ = std::move(*board);
+    connections_ = std::move(handed->connections);
     return {};
   }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
@@ -268,6 +298,7 @@ class Opening {
   std::optional<LeaderMeeting> meeting_;
   std::optional<collectives::JobShape> shape_;
   std::optional<collectives::Board> board_;
+  std::vector<collectives::FileDescriptor> connections_;
   std::unique_ptr<TcpLinks> links_;
 };
 
@@ -291,21 +322,41 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
   return opening.job(std::move(communicator), *greetings);
 }
 
+Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
+  auto job = LocalJob::create(1);
+  RONDE_RETURN_IF_ERROR(job.status());
+  return (*job)->join(0, config, clock);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Job>> open_process_job(const collectives::ProgramCommunicator* communicator,
                                               const base::Config& config,
                                               const base::Clock& clock) {
+  const bool world = communicator == nullptr;
+  if (config.mpi == "off") {
+    if (world) return job_of_one(config, clock);
+    return Status::error(Code::kInvalidArgument,
+                         "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
+                         "its own: unset RONDE_MPI, or give none");
+  }
   const auto wanted = collectives::MpiSession::wanted();
   RONDE_RETURN_IF_ERROR(wanted.status());
-  if (!*wanted && communicator == nullptr) {
-    auto job = LocalJob::create(1);
-    RONDE_RETURN_IF_ERROR(job.status());
-    return (*job)->join(0, config, clock);
+  const auto check = [](std::int64_t ranks) {
+    return check_launch(base::Config::process_environment(), ranks,
+                        collectives::MpiSession::library());
+  };
+  if (!*wanted && world) {
+    RONDE_RETURN_IF_ERROR(check(1));
+    return job_of_one(config, clock);
   }
   const base::Instant deadline = clock.after(config.start_timeout);
   auto opened = collectives::MpiSession::open(communicator, clock, deadline);
   RONDE_RETURN_IF_ERROR(opened.status());
+  if (const Status launched = world ? check((*opened)->size()) : Status(); !launched.ok()) {
+    (*opened)->close().ignore();  // so that MPI is finalised at exit
+    return launched;
+  }
   return open_job(std::move(*opened), config, clock, deadline);
 }
 

@@ -143,6 +143,8 @@ def check_help(programs):
         expect(done.returncode == 0, done, "--help failed")
         expect("--seed VALUE (=1)" in done.stdout, done, "--help shows no default")
         expect(done.stderr == "", done, "--help complains")
+        done = programs.run(name, "--version", seconds=ERROR_SECONDS)  # O19
+        expect(done.returncode == 0 and done.stdout.startswith(f"{name} (Ronde "), done, "--version says no version")
 
 
 def check_readme_snippet(programs):

@@ -96,7 +96,7 @@ def check_json(perf):
         expect(document["machine"]["ranks"] == ranks, done, "another number of ranks")
         expect("--against" in document["options"]["command"], done, "the command is not recorded")
         rows = {(row["bytes"], row["in_place"], row["contender"]) for row in document["summary"]}
-        wanted = {(size, place, name) for size in (8, 1024) for place in (True, False)
+        wanted = {(size, place, name) for size in (8, 1024, 65536) for place in (True, False)
                   for name in ("ronde", "mpi", "mpi-best", "memcpy")}
         expect(rows == wanted, done, f"rows {rows ^ wanted}")
         expect(len(document["samples"]) == 2 * len(wanted), done, "not two samples for each row")
@@ -160,8 +160,12 @@ def check_operations(perf):
 
 
 def check_model(perf):
-    done = perf.run("--model", "resnet50", "-n", "1", "-w", "1", "--repetitions", "1",
-                    "--against", "memcpy", "--json", "-", ranks=2)
+    with tempfile.TemporaryDirectory() as name:
+        picture = pathlib.Path(name) / "bars.svg"
+        done = perf.run("--model", "resnet50", "-n", "1", "-w", "1", "--repetitions", "1",
+                        "--against", "memcpy", "--json", "-", "--svg", str(picture), ranks=2)
+        # O19: three bars on a ground.
+        expect(len(xml.etree.ElementTree.parse(picture).getroot().findall(".//{*}rect")) == 4, done, "not three bars")
     summary = {row["contender"]: row for row in read_json(done)["summary"]}
     expect(set(summary) == {"ronde", "ronde-flat", "memcpy"}, done, "other contenders")
     expect(summary["ronde"]["tensors"] == 161, done, "another number of gradients")
@@ -203,7 +207,7 @@ def check_files(perf):
         expect(list(table[0]) == SUMMARY_KEYS, done, "other columns")
         expect(len(table) == len(document["summary"]), done, "the files differ")
         root = xml.etree.ElementTree.parse(folder / "a.svg").getroot()
-        expect(len(root.findall(".//{*}polyline")) == 4, done, "not two curves in two panels")
+        expect(len(root.findall(".//{*}polyline")) == 6, done, "not two curves in three panels")
 
         # The old files stay until the new ones are complete.
         old = (folder / "a.json").read_text()
@@ -272,6 +276,9 @@ def check_flags(perf):
         (["--operation", "allgather", "--place", "in"], "--place out"),
         (["--svg", "x.svg", "-d", "all"], "one --datatype"),
     ]
+    for ranks in (1, 2):  # O19
+        done = perf.run("--version", ranks=ranks)
+        expect(done.returncode == 0 and done.stdout.count("ronde-perf ") == 1, done, "no version")
     on_two_ranks = {"-b", "--json", "--root"}
     for flags, part in cases:
         refused(perf.run(*flags), 2, part)

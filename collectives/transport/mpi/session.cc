@@ -296,6 +296,14 @@ Result<bool> MpiSession::wanted() {
   return false;
 }
 
+std::string MpiSession::library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int size = 0;
+  if (MPI_Get_library_version(text.data(), &size) != MPI_SUCCESS) return "MPI";
+  const std::string whole(text.data(), narrow<std::size_t>(size));
+  return whole.substr(0, whole.find_first_of(",\n"));  // the rest says how it was built
+}
+
 Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunicator* communicator,
                                                           const Clock& clock, Instant deadline) {
   RONDE_RETURN_IF_ERROR(check_family(communicator));

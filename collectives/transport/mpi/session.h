@@ -84,6 +84,9 @@ class MpiSession {
   // or has initialised MPI by itself. Otherwise it is a job of one rank, which needs no MPI.
   static base::Result<bool> wanted();
 
+  // Names the MPI that this build uses: "Open MPI v4.1.4", or "no MPI". MPI need not run.
+  static std::string library();
+
   // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
   // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL, an inter-communicator and a
   // handle of another MPI are refused.

@@ -29,9 +29,9 @@ struct Flag {
   const char* help;
 };
 
-constexpr std::array<Flag, 25> kFlags{{
+constexpr std::array<Flag, 26> kFlags{{
     {"minbytes,b", "8", "smallest size; K, M and G are powers of 1,024"},
-    {"maxbytes,e", "64M", "largest size"},
+    {"maxbytes,e", "64M", "largest size; measured even where no step meets it"},
     {"stepfactor,f", "4", "each size is this many times the one before"},
     {"stepbytes,i", "0", "if not 0, each size is this many bytes larger than the one before"},
     {"iters,n", "0",
@@ -65,7 +65,8 @@ constexpr std::array<Flag, 25> kFlags{{
     {"json", "", "write everything to this file (- is standard output)"},
     {"csv", "", "write the summary to this file (- is standard output)"},
     {"svg", "",
-     "plot bandwidth and latency over the sizes into this file (in place, if that is measured)"},
+     "draw latency, bandwidth and ratio over the sizes into this file (in place, if that is "
+     "measured); with --model, bars of the contenders"},
     {"baseline", "",
      "an earlier --json file, of as many ranks and at least 5 repetitions: exit with 3 when a "
      "ratio "
@@ -74,6 +75,7 @@ constexpr std::array<Flag, 25> kFlags{{
     {"timeout", "300", "seconds after which a sample is given up"},
     {"corrupt", "0",
      "1: spoil one element of every result before it is checked, to see the check work"},
+    {"version", nullptr, "print the version and stop"},
     {"help,h", nullptr, "print this text and stop"},
 }};
 
@@ -113,7 +115,7 @@ po::options_description description() {
 
 using Values = std::map<std::string, std::string>;
 
-Values read(int argc, const char* const* argv, bool& help) {
+Values read(int argc, const char* const* argv, Options& options) {
   // Only whole names are allowed: an abbreviation would change its meaning when a flag is added.
   constexpr int kStyle =
       po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent |
@@ -130,7 +132,8 @@ Values read(int argc, const char* const* argv, bool& help) {
                   .style(kStyle)
                   .run(),
               map);
-    help = map.count("help") != 0;
+    options.help = map.count("help") != 0;
+    options.version = map.count("version") != 0;
     for (const Flag& flag : kFlags) {
       if (flag.default_value == nullptr) continue;
       values[long_name(flag)] = map[long_name(flag)].as<std::string>();
@@ -271,9 +274,9 @@ std::size_t parse_bytes(const std::string& flag, const std::string& text) {
 
 Options parse_options(int argc, const char* const* argv) {
   Options options;
-  const Values values = read(argc, argv, options.help);
+  const Values values = read(argc, argv, options);
   options.command.assign(argv, argv + argc);
-  if (options.help) return options;
+  if (options.help || options.version) return options;
   read_sizes(values, options);
   read_choices(values, options);
   options.iterations = static_cast<std::uint64_t>(whole(values, "iters", 0, 10'000'000));

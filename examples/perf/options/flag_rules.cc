@@ -58,10 +58,8 @@ void check_together(const Options& options) {
   check_files(options);
   check_device(options);
   const bool reduced = reduces(options.operation);
-  const bool over_sizes =
-      options.operation != Operation::kModel && options.operation != Operation::kBarrier;
-  if (!options.svg.empty() && !over_sizes) {
-    throw UsageError("--svg draws over sizes: leave it out with --model and barrier");
+  if (!options.svg.empty() && options.operation == Operation::kBarrier) {
+    throw UsageError("--svg draws sizes or models: leave it out with --operation barrier");
   }
   if (!options.svg.empty() && (options.dtypes.size() > 1 || (reduced && options.ops.size() > 1))) {
     throw UsageError("--svg draws one --datatype and one --op: name one of each");

@@ -16,8 +16,11 @@ std::vector<std::size_t> sizes_of(const Options& options) {
     } else if (options.step_factor > 1) {
       size *= options.step_factor;
     } else {
-      break;
+      return sizes;
     }
+  }
+  if (sizes.size() <= kMostSizes && sizes.back() != options.most_bytes) {
+    sizes.push_back(options.most_bytes);
   }
   return sizes;
 }

@@ -26,6 +26,7 @@ inline constexpr std::size_t kMostSizes = 10'000;
 
 struct Options {
   bool help = false;
+  bool version = false;
   std::size_t least_bytes = 8;
   std::size_t most_bytes = 64U << 20U;
   std::size_t step_factor = 4;
@@ -54,7 +55,8 @@ struct Options {
   std::vector<std::string> command;  // as it was typed
 };
 
-// Returns the sizes to measure, from the least to the most, each once.
+// Returns the sizes to measure, each once: steps from the least, and the most in any case, unless
+// the flags leave only the least.
 [[nodiscard]] std::vector<std::size_t> sizes_of(const Options& options);
 
 // Returns the user's number, or else many iterations for small sizes and few for large ones.

@@ -113,6 +113,84 @@ class ExitCodes(unittest.TestCase):
         self.assertIn("non-zero", result.stderr)
 
 
+class LastLine(unittest.TestCase):
+    """O6: which rank failed, and where; O21: why nothing started; O20: `| head`."""
+
+    def check(self, code, words, *arguments):
+        result = ronderun(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_rank_and_host(self):
+        one_fails = shell('[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; sleep 30')
+        one_is_killed = shell('[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $$; sleep 30')
+        host = f"rank 1 on host {os.uname().nodename} "
+        self.check(7, [host + "ended with exit code 7"], "-np", "2", *one_fails)
+        self.check(7, [host + "ended with exit code 7"], "-np", "2", "-H", "localhost:2", *one_fails)
+        self.check(137, [host + "was killed by SIGKILL"], "-np", "2", *one_is_killed)
+
+    def test_unknown_host(self):
+        result = ronderun("-np", "2", "-H", "no-such-host-of-ronde:2", "true")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        # Without ssh on this machine mpirun says something else.
+        if shutil.which("ssh"):
+            self.assertIn("host no-such-host-of-ronde cannot be reached", result.stderr)
+
+    def test_too_few_slots(self):
+        self.check(1, ["fewer slots than ranks", "--oversubscribe"], "-np", "4", "-H", "localhost:2", "true")
+
+    def test_a_reader_that_has_enough(self):
+        for options in ([], ["--tag"]):
+            run = subprocess.run(["bash", "-c", '"$@" | head -n 2; exit "${PIPESTATUS[0]}"', "-", RONDERUN, "-np", "2",
+                                  *options, *shell("while :; do echo y; done")], env=environment(), text=True,
+                                 stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
+            self.assertEqual(run.returncode, 128 + signal.SIGPIPE, run.stderr)
+            self.assertEqual(run.stdout.count("\n"), 2)
+            self.assertEqual(run.stderr, "")
+
+
+class Output(unittest.TestCase):
+    """O5: who printed what."""
+
+    def test_tags(self):
+        result = ronderun("-np", "2", "--tag", *shell(
+            'for i in 1 2 3; do printf "be"; sleep 0.05; echo "gun $i"; done; echo oh >&2; printf half; exit 4'))
+        self.assertEqual(result.returncode, 4)
+        wanted = [f"[{rank}] {line}" for rank in (0, 1) for line in ("begun 1", "begun 2", "begun 3", "half")]
+        self.assertEqual(sorted(result.stdout.splitlines()), sorted(wanted))
+        self.assertEqual(sorted(line for line in result.stderr.splitlines() if line.endswith("] oh")),
+                         ["[0] oh", "[1] oh"])
+
+    def test_every_tagged_line_is_whole(self):
+        lines = 20000
+        result = ronderun("-np", "2", "--tag", *shell(f"seq 1 {lines}"))
+        for rank in (0, 1):
+            mark = f"[{rank}] "
+            mine = [line[len(mark):] for line in result.stdout.splitlines() if line.startswith(mark)]
+            self.assertEqual(mine, [str(number) for number in range(1, lines + 1)])
+
+    def test_tags_leave_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ronderun("-np", "2", "--tag", *shell("echo x"), TMPDIR=folder)
+            self.assertEqual([name for name in os.listdir(folder) if name.startswith("ronderun")], [])
+
+    def test_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = ronderun("-np", "2", "--output-dir", "new/er", *shell("echo $OMPI_COMM_WORLD_RANK; echo oh >&2"),
+                              cwd=folder)
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+            files = {path.name: path.read_text() for path in pathlib.Path(folder, "new/er").iterdir()}
+        self.assertEqual(files, {"rank.0.out": "0\n", "rank.1.out": "1\n", "rank.0.err": "oh\n",
+                                 "rank.1.err": "oh\n"})
+
+    def test_a_folder_that_cannot_be(self):
+        result = ronderun("-np", "2", "--output-dir", "/etc/passwd/x", "true")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+
+
 class Arguments(unittest.TestCase):
     def test_the_programs_flags_are_its_own(self):
         result = ronderun("-np", "1", *shell('echo "$0" "$@"'), "--help", "-np", "7", "-x", "a b", "*",

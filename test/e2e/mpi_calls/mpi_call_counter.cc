@@ -18,6 +18,7 @@
   X(Comm_rank, (MPI_Comm a, int* b), (a, b))                                                    \
   X(Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))                                \
   X(Comm_size, (MPI_Comm a, int* b), (a, b))                                                    \
+  X(Comm_test_inter, (MPI_Comm a, int* b), (a, b))                                              \
   X(Error_class, (int a, int* b), (a, b))                                                       \
   X(Error_string, (int a, char* b, int* c), (a, b, c))                                          \
   X(Finalize, (void), ())                                                                       \

@@ -53,6 +53,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->stall_failure, seconds(1800));
   EXPECT_EQ(config->shutdown_timeout, seconds(30));
   EXPECT_EQ(config->unwind_grace, seconds(2));
+  EXPECT_EQ(config->mpi, "auto");
   EXPECT_EQ(config->interfaces, "");
   EXPECT_EQ(config->plugin_path, "");
   EXPECT_FALSE(config->check_memory);
@@ -65,7 +66,7 @@ TEST(Config, EverySettingReachesItsField) {
        "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
        "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
        "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
-       "RONDE_UNWIND_GRACE_SECONDS=9", "RONDE_INTERFACE=eth0, fd00::/8",
+       "RONDE_UNWIND_GRACE_SECONDS=9", "RONDE_MPI=off", "RONDE_INTERFACE=eth0, fd00::/8",
        "RONDE_PLUGIN_PATH=/opt/my plugins", "RONDE_CHECK=memory"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
@@ -84,6 +85,7 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->stall_failure, seconds(7));
   EXPECT_EQ(config->shutdown_timeout, seconds(8));
   EXPECT_EQ(config->unwind_grace, seconds(9));
+  EXPECT_EQ(config->mpi, "off");
   EXPECT_EQ(config->interfaces, "eth0, fd00::/8");
   EXPECT_EQ(config->plugin_path, "/opt/my plugins");
 }

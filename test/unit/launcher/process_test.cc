@@ -28,16 +28,28 @@ TEST(ProcessTest, ExitCodesAreThoseOfAShell) {
 }
 
 TEST(ProcessTest, TheLastLineSaysWhatHappened) {
-  EXPECT_EQ(verdict({0, 0}, true), "");
-  EXPECT_EQ(verdict({3, 0}, false), "the job failed with exit code 3");
-  EXPECT_THAT(verdict({3, 0}, true), HasSubstr("exit code 3; --verbose shows"));
-  EXPECT_EQ(verdict({139, 0}, false), "a rank was killed by SIGSEGV (exit code 139)");
-  EXPECT_EQ(verdict({255, 0}, false), "the job failed with exit code 255");
-  EXPECT_EQ(verdict({130, SIGINT}, true), "the job was ended by SIGINT");
+  EXPECT_EQ(verdict({0, 0}, {}, "h"), "");
+  EXPECT_EQ(verdict({3, 0}, {}, "h"), "the job failed with exit code 3");
+  EXPECT_EQ(verdict({139, 0}, {}, "h"), "a rank was killed by SIGSEGV (exit code 139)");
+  EXPECT_EQ(verdict({255, 0}, {}, "h"), "the job failed with exit code 255");
+  EXPECT_EQ(verdict({130, SIGINT}, {}, "h"), "the job was ended by SIGINT");
+}
+
+// O6: rank and host; O20: a reader that goes away; O21: why nothing started.
+TEST(ProcessTest, TheLastLineNamesTheRankTheHostAndTheTrouble) {
+  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, "vm"), "rank 1 on host vm ended with exit code 7");
+  EXPECT_EQ(verdict({7, 0}, {1, "b", "", false}, ""), "rank 1 on host b ended with exit code 7");
+  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, ""), "rank 1 ended with exit code 7");
+  EXPECT_EQ(verdict({137, 0}, {0, "b", "", false}, "vm"),
+            "rank 0 on host b was killed by SIGKILL (exit code 137)");
+  EXPECT_EQ(verdict({141, SIGPIPE, true}, {1, "", "", true}, "vm"), "");
+  EXPECT_EQ(verdict({255, 0}, {{}, "", "there are fewer slots", false}, ""),
+            "there are fewer slots");
 }
 
 int exit_code_from(const Words& argv) {
-  const auto outcome = run_to_end(argv, base::SteadyClock(), seconds(5));
+  Streams streams;
+  const auto outcome = run_to_end(argv, streams, base::SteadyClock(), seconds(5));
   EXPECT_TRUE(outcome.ok()) << outcome.status().message();
   return outcome.ok() ? outcome->exit_code : -1;
 }
@@ -49,12 +61,14 @@ TEST(ProcessTest, RunsACommand) {
 }
 
 TEST(ProcessTest, TheCommandSeesNoBlockedSignals) {
+  EXPECT_EQ(exit_code_from({"/bin/sh", "-c", "kill -PIPE $$; exit 0"}), 141);
   EXPECT_EQ(exit_code_from({"/bin/sh", "-c", "kill -TERM $$; exit 0"}), 143);
 }
 
 TEST(ProcessTest, ASignalEndsTheCommand) {
+  Streams streams;
   const auto outcome = run_to_end(Words{"/bin/sh", "-c", "kill -TERM $PPID; exec sleep 60"},
-                                  base::SteadyClock(), seconds(5));
+                                  streams, base::SteadyClock(), seconds(5));
   ASSERT_TRUE(outcome.ok());
   EXPECT_EQ(outcome->interrupted, SIGTERM);
   EXPECT_EQ(outcome->exit_code, 128 + SIGTERM);
@@ -63,16 +77,19 @@ TEST(ProcessTest, ASignalEndsTheCommand) {
 TEST(ProcessTest, TheGraceEnds) {
   const base::SteadyClock clock;
   const base::Instant start = clock.now();
+  Streams streams;
   const auto outcome = run_to_end(
-      Words{"/bin/sh", "-c", "trap '' TERM; kill -TERM $PPID; while :; do sleep 1; done"}, clock,
-      std::chrono::milliseconds(100));
+      Words{"/bin/sh", "-c", "trap '' TERM; kill -TERM $PPID; while :; do sleep 1; done"}, streams,
+      clock, std::chrono::milliseconds(100));
   ASSERT_TRUE(outcome.ok());
   EXPECT_EQ(outcome->exit_code, 128 + SIGTERM);
   EXPECT_LT(clock.now() - start, seconds(10));
 }
 
 TEST(ProcessTest, ACommandThatIsNotThere) {
-  const auto outcome = run_to_end(Words{"/no/such/command"}, base::SteadyClock(), seconds(5));
+  Streams streams;
+  const auto outcome =
+      run_to_end(Words{"/no/such/command"}, streams, base::SteadyClock(), seconds(5));
   ASSERT_FALSE(outcome.ok());
   EXPECT_THAT(outcome.status().message(), HasSubstr("/no/such/command"));
   EXPECT_THAT(outcome.status().message(), HasSubstr(std::strerror(ENOENT)));

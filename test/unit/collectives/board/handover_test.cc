@@ -353,5 +353,38 @@ TEST(BoardHandover, ManySilentStrangersDoNotKeepRanksOut) {
   expect_works(host, children);
 }
 
+// A clock that moves on whenever somebody looks at it.
+class HastyClock final : public base::Clock {
+ public:
+  [[nodiscard]] base::Instant now() const override {
+    return base::Instant() + seconds(looks_.fetch_add(1));
+  }
+
+ private:
+  mutable std::atomic<int> looks_{0};
+};
+
+// R23: the leader accepted whoever came before it looked at its clock again, so that a stranger who
+// connects in a loop kept it past its deadline.
+TEST(BoardHandover, TheDeadlineHoldsWhileStrangersKeepComing) {
+  Host host(2);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 400; ++i) {
+    strangers.push_back(std::move(
+        *connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)))));
+  }
+  const HastyClock hasty;  // two looks at it between two at the sockets, so two at the sockets here
+  const auto board =
+      host.listener.hand_over(host.memory, host.ranks, hasty, hasty.after(seconds(4)));
+  EXPECT_EQ(board.status().code(), Code::kDeadline);
+  int closed = 0;  // by the leader, which had accepted them
+  for (const FileDescriptor& stranger : strangers) {
+    pollfd entry{stranger.get(), POLLIN, 0};
+    closed += ::poll(&entry, 1, 0) > 0 ? 1 : 0;
+  }
+  EXPECT_GT(closed, 0);
+  EXPECT_LE(closed, 3 * 64);
+}
+
 }  // namespace
 }  // namespace ronde::collectives

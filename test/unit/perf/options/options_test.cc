@@ -45,6 +45,11 @@ TEST(Options, TakeTheFlagsOfNcclTests) {
   EXPECT_EQ(options.root, 1);
 }
 
+TEST(Options, AskForTheVersion) {  // O19: there was no such flag
+  EXPECT_TRUE(parse({"--version"}).version);
+  EXPECT_FALSE(parse({}).version);
+}
+
 TEST(Options, AllMeansEvery) {
   const Options options = parse({"-d", "all", "-o", "all"});
   EXPECT_EQ(options.dtypes.size(), 13U);
@@ -58,7 +63,10 @@ TEST(Options, NameContendersWithCommas) {
 }
 
 TEST(Options, SizesStepByFactorOrByBytes) {
-  EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "100", "-f", "4"})), ElementsAre(8, 32));
+  EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "100", "-f", "4"})), ElementsAre(8, 32, 100));
+  // O17: -e 64M ended at 32 MiB.
+  EXPECT_EQ(sizes_of(parse({"-e", "64M"})).back(), 64U << 20U);
+  EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "19", "-i", "4"})), ElementsAre(8, 12, 16, 19));
   EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "20", "-i", "4"})), ElementsAre(8, 12, 16, 20));
   EXPECT_THAT(sizes_of(parse({"-b", "64M", "-e", "64M"})), ElementsAre(64U << 20U));
   EXPECT_THAT(sizes_of(parse({"-b", "64", "-e", "1M", "-f", "1"})), ElementsAre(64));
@@ -96,7 +104,8 @@ TEST(Options, RefuseWhatIsNotValid) {
   EXPECT_THAT(error_of({"--timeout", "nan"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--json", "-", "--csv", "-"}), HasSubstr("standard output"));
   EXPECT_THAT(error_of({"--svg", "-"}), HasSubstr("name of a file"));
-  EXPECT_THAT(error_of({"--svg", "x.svg", "--model", "gpt2"}), HasSubstr("leave it out"));
+  EXPECT_EQ(error_of({"--svg", "x.svg", "--model", "gpt2"}), "accepted") << "O19";
+  EXPECT_THAT(error_of({"--svg", "x.svg", "--operation", "barrier"}), HasSubstr("leave it out"));
   EXPECT_THAT(error_of({"--baseline", "x"}), HasSubstr("add --against"));
   EXPECT_THAT(error_of({"-b", "0", "-e", "0"}), HasSubstr("--maxbytes 0 leaves nothing"));
   EXPECT_THAT(error_of({"positional"}), HasSubstr("--help"));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/perf/report/bars.h"
 #include "examples/perf/report/baseline.h"
 #include "examples/perf/report/plot.h"
 
@@ -217,11 +218,12 @@ TEST(Plot, HasACurveForEachContender) {
     }
     return count;
   };
-  EXPECT_EQ(times("<polyline"), 4) << "two contenders in two panels";
+  EXPECT_EQ(times("<polyline"), 6) << "two contenders in three panels";
+  EXPECT_THAT(svg, HasSubstr("above 1 Ronde is faster")) << "O18: a panel for the ratio";
   EXPECT_EQ(times("<svg"), 1);
   EXPECT_EQ(times("</svg>"), 1);
   EXPECT_EQ(times("<g "), times("</g>"));
-  for (const char* part : {"microseconds", "GB/s", "8 B", "256 KiB", "Ronde",
+  for (const char* part : {"microseconds", "GB/s", "8 B", "1 KiB", "1 MiB", "Ronde",
                            "memcpy by every rank", "a &lt;machine&gt; &amp; more"}) {
     EXPECT_THAT(svg, HasSubstr(part));
   }
@@ -242,6 +244,44 @@ TEST(Plot, LabelsOfTheSizesStayBelowTheirPanel) {
   EXPECT_NE(svg.find(R"(<text x="0.0" y="398.0" text-anchor="start" font-size="12">8 B<)"),
             std::string::npos);
   EXPECT_NE(svg.find(R"(text-anchor="middle" font-size="12">32 KiB<)"), std::string::npos);
+}
+
+// O18: lines of the grid and points rarely met.
+TEST(Plot, HasALineOfTheGridAtEachSize) {
+  std::vector<Sample> samples;
+  std::size_t sizes = 0;
+  for (std::uint64_t bytes = 8; bytes <= 64U << 20U; bytes *= 4, ++sizes) {
+    samples.push_back(sample_of(kRonde, 0, static_cast<double>(bytes) / 1e3, bytes));
+  }
+  const std::string svg = plot(summarize(samples), "");
+  EXPECT_THAT(svg, Not(HasSubstr("ratio"))) << "there is nothing to compare with";
+  std::size_t lines = 0;
+  std::size_t circles = 0;
+  for (std::size_t at = svg.find("<g "); (at = svg.find("<circle cx=\"", at)) != svg.npos; ++at) {
+    const std::size_t begin = at + std::string("<circle cx=\"").size();
+    const std::string x = svg.substr(begin, svg.find('"', begin) - begin);
+    ++circles;
+    if (svg.find("<line x1=\"" + x + "\" y1=\"0.0\"") != svg.npos) ++lines;
+  }
+  EXPECT_EQ(circles, 2 * sizes);
+  EXPECT_EQ(lines, circles);
+}
+
+// O19: --model had no picture.
+TEST(Bars, HasABarForEachContender) {
+  std::vector<Sample> samples;
+  for (const char* contender : {"ronde", "ronde-flat", "mpi", "memcpy"}) {
+    samples.push_back(sample_of(contender, 0, contender[0] == 'm' ? 20'000 : 10'000, 4096));
+    samples.back().key.model = "gpt<2>";
+    samples.back().tensors = samples.size() == 1 ? 148 : 1;
+  }
+  const std::string svg = bars(summarize(samples), "a <machine> & more");
+  for (const char* part :
+       {"gpt&lt;2&gt;", "tensor by tensor", "one flat tensor", "MPI as it comes", "10.0 ms<",
+        "20.0 ms (2.00 x)", "a &lt;machine&gt; &amp; more", "width=\"560.0\"", "width=\"280.0\""}) {
+    EXPECT_THAT(svg, HasSubstr(part));
+  }
+  EXPECT_THAT(bars({}, ""), HasSubstr("</svg>"));
 }
 
 TEST(Plot, OfOneSizeOrNothingIsStillAPicture) {

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program that another launcher than its MPI's has started must not train alone (R3), and a tool that a
+rank starts can be a job of one (R17).
+
+    launched.py MPIRUN PROGRAM
+
+PROGRAM is linear_regression, whose last line has ranks=N.
+"""
+import os
+import subprocess
+import sys
+
+LIMIT = 60  # seconds; a refusal takes less than one on an idle machine
+MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "RONDE_")
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def run(line, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(MARKS)}
+    return subprocess.run(line, env={**environment, **ROOT, **variables}, stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, timeout=LIMIT, check=False)
+
+
+def expect(condition, done, what):
+    if not condition:
+        raise AssertionError(f"{what}\n{done.args}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    for words, variables in (
+            (("MPICH", "PMI_SIZE=4"), {"PMI_RANK": "1", "PMI_SIZE": "4"}),
+            (("Slurm", "SLURM_STEP_NUM_TASKS=4"), {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}),
+            (("torchrun", "WORLD_SIZE=2"), {"RANK": "0", "WORLD_SIZE": "2"})):
+        done = run([program], **variables)
+        expect(done.returncode != 0, done, "it trained alone")
+        expect(all(word in done.stderr for word in (*words, "Open MPI", "RONDE_MPI=off")), done, "the line says less")
+        done = run([program], **variables, RONDE_MPI="off")
+        expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "off makes no job of one")
+
+    # A shell in an allocation, a job of one inside it, and a job of two.
+    allocation = {"SLURM_JOB_UID": "0", "SLURM_NTASKS": "4"}
+    done = run([program], **allocation)
+    expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "refused without a launcher")
+    for ranks in ("1", "2"):
+        done = run([mpirun, "--oversubscribe", "-np", ranks, "-x", "SLURM_STEP_NUM_TASKS=4", program])
+        expect(done.returncode == 0 and f"ranks={ranks}" in done.stdout, done, "refused under its own mpirun")
+
+    done = run([mpirun, "--oversubscribe", "-np", "2", "-x", "RONDE_MPI=off", program])
+    expect(done.returncode == 0 and done.stdout.count("ranks=1") == 2, done, "R17: off is not heard")
+
+
+if __name__ == "__main__":
+    main()
