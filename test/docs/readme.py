@@ -14,6 +14,9 @@ REFERENCE = "bindings/cpp/README.md"
 MOST_LINES = 200
 MOST_CHARACTERS = 120
 MOST_SNIPPET_LINES = 30
+# Settings that few jobs touch: README.md leaves them to the reference.
+FOR_TUNING = {"RONDE_SEGMENT_BYTES", "RONDE_PIECE_BYTES", "RONDE_STORES", "RONDE_BUFFER_BYTES", "RONDE_PLAN_CAPACITY",
+              "RONDE_LINGER_SECONDS", "RONDE_SPIN_SECONDS"}
 
 
 class Refused(Exception):
@@ -44,9 +47,11 @@ def settings(root):
 
 
 def settings_table(root, short):
-    """The settings as a table; the short one has the meaning up to its first ';' or ':'."""
+    """The settings as a table; the short one has the meaning up to its first ';' or ':', and none for tuning."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     for name, default, choices, meaning in settings(root):
+        if short and name in FOR_TUNING:
+            continue
         if short:
             meaning = re.split(r"[;:] ", meaning)[0]
         if choices:
