@@ -93,7 +93,7 @@ TEST_F(MpiSessionTest, RefusesNoCommunicator) {
   }
 }
 
-// A handle of another MPI would be a wild pointer here, or a number that means nothing.
+// R4: a handle of another MPI would be a wild pointer here, or a number that means nothing.
 TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
   auto other = program_communicator(MPI_COMM_WORLD);
   other.family = other.family == MpiFamily::kMpich ? MpiFamily::kOpenMpi : MpiFamily::kMpich;
@@ -103,7 +103,7 @@ TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
       << opened.status().message();
 }
 
-// The ranks of an inter-communicator are two groups, each of which counts from 0.
+// R4: the ranks of an inter-communicator are two groups, each of which counts from 0.
 TEST_F(MpiSessionTest, RefusesAnInterCommunicator) {
   if (size_ == 1) return;  // two groups need two ranks
   MPI_Comm mine = MPI_COMM_NULL;

@@ -49,7 +49,7 @@ void submit_elsewhere(Engine& engine, bool may_wait) {
   EXPECT_TRUE(engine.wait(*work).ok());
 }
 
-// Whoever frees the memory in such a thread sleeps until the other has driven so far.
+// Review R1: whoever frees the memory in such a thread sleeps until the other has driven so far.
 void settle_elsewhere(Engine& engine) {
   std::vector<float> data(10, 1.0F);
   std::promise<Engine::WorkPtr> submitted;
@@ -78,7 +78,7 @@ std::shared_ptr<Engine> open_engine(const std::string& algorithm) {
   return engine.ok() ? *engine : nullptr;
 }
 
-// A close that may not drive fails the job, and the others hear of it at once.
+// Review R11: a close that may not drive fails the job, and the others hear of it at once.
 void close_elsewhere(Engine& engine) {
   const bool closes = engine.rank() == engine.size() - 1;
   std::vector<float> data(10, 1.0F);
@@ -99,6 +99,7 @@ void close_elsewhere(Engine& engine) {
   engine.close().ignore();
 }
 
+// Outsider O13.
 void finalize_before_close() {
   const auto engine = open_engine("auto");
   ASSERT_NE(engine, nullptr);

@@ -114,7 +114,7 @@ class ExitCodes(unittest.TestCase):
 
 
 class LastLine(unittest.TestCase):
-    """Which rank failed, and where; why nothing started; `| head`."""
+    """O6: which rank failed, and where; O21: why nothing started; O20: `| head`."""
 
     def check(self, code, words, *arguments):
         result = ronderun(*arguments)
@@ -153,7 +153,7 @@ class LastLine(unittest.TestCase):
 
 
 class Output(unittest.TestCase):
-    """Who printed what."""
+    """O5: who printed what."""
 
     def test_tags(self):
         result = ronderun("-np", "2", "--tag", *shell(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A program that was compiled when each struct of the C ABI had one field less. What lies
+ * R2: a program that was compiled when each struct of the C ABI had one field less. What lies
  * behind its structs is its own. */
 #include <ronde/ronde.h>
 #include <stdio.h>

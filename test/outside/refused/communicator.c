@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a handle of MPI is, a pointer or a number, is not the program's business.
+ * R4: what a handle of MPI is, a pointer or a number, is not the program's business.
  * says: mpi_communicator|[Ii]nt-conversion */
 #include <ronde/mpi.h>
 

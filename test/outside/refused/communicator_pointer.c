@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The function takes the handle, no pointer to it.
+ * R4: the function takes the handle, no pointer to it.
  * says: ronde_engine_options_set_communicator */
 #include <ronde/mpi.h>
 

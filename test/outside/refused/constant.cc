@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result of an allreduce in place has to go somewhere.
+// O10: the result of an allreduce in place has to go somewhere.
 // says: OutputRange
 #include <ronde/ronde.hpp>
 #include <vector>

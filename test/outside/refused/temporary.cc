@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine would use the memory of a vector that is gone.
+// O10: the engine would use the memory of a vector that is gone.
 // says: borrowed_range
 #include <ronde/ronde.hpp>
 #include <vector>

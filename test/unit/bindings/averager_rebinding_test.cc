@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientAverager: gradients whose memory moves, ranks that leave some out, and what its
-// statistics say of them.
+// GradientAverager: gradients whose memory moves (O2), ranks that leave some out (O1), and what its
+// statistics say of them (O12). O1, O2, O12: rows of the list of what outsiders met.
 // Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,6 +33,7 @@ constexpr ronde::AveragerOptions kTell{.missing = ronde::Missing::kError};
 
 float one_more(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
 
+// O1
 TEST(GradientAveragerSteps, ARankThatHasNothingToGiveSkips) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10);
@@ -59,7 +60,7 @@ TEST(GradientAveragerSteps, ARankThatHasNothingToGiveSkips) {
   });
 }
 
-// The rank that left it out is told, the other one is not, and the step is complete on both.
+// O1: the rank that left it out is told, the other one is not, and the step is complete on both.
 TEST(GradientAveragerSteps, TellsTheRankThatLeftSomeOut) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10, 1.0F);
@@ -86,7 +87,7 @@ TEST(GradientAveragerSteps, TellsTheRankThatLeftSomeOut) {
   });
 }
 
-// zero_grad(set_to_none) gives the gradient new memory in each step.
+// O2: zero_grad(set_to_none) gives the gradient new memory in each step.
 TEST(GradientAveragerRebinding, ASpanHoldsForItsStep) {
   on_ranks(2, [](ronde::Engine& engine) {
     for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
@@ -107,7 +108,7 @@ TEST(GradientAveragerRebinding, ASpanHoldsForItsStep) {
   });
 }
 
-// The memory of the last step is gone, and that of add() may be.
+// O2: the memory of the last step is gone, and that of add() may be.
 TEST(GradientAveragerRebinding, WhatIsLeftOutLaterCountsAsZeros) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient used(4, 1.0F);
@@ -132,6 +133,7 @@ TEST(GradientAveragerRebinding, WhatIsLeftOutLaterCountsAsZeros) {
   });
 }
 
+// O2
 TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient registered(10, 1.0F);
@@ -156,7 +158,7 @@ TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
 
 constexpr unsigned kSteps = 3;
 
-// Hooks that start nothing before wait() overlap nothing.
+// O12: hooks that start nothing before wait() overlap nothing.
 TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
   for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
     on_ranks(2, [bucket](ronde::Engine& engine) {

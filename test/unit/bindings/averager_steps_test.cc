@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientAverager: a step is complete on every rank whatever this rank made ready, and mistakes
-// are told where they are made.
+// are told where they are made. O1, O3, O15: rows of the list of what outsiders met.
 // Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::Not;
 
 using Gradient = std::vector<float>;
 
-// A branch that rank 1 does not take in step 2. The value says the rank and the step, so an
+// O1: a branch that rank 1 does not take in step 2. The value says the rank and the step, so an
 // average of different steps shows.
 TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
   on_ranks(2, [](ronde::Engine& engine) {
@@ -49,7 +49,7 @@ TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
   });
 }
 
-// Ranks that never make it ready would drift apart.
+// O1: ranks that never make it ready would drift apart.
 TEST(GradientAveragerSteps, WhatNoRankMadeReadyIsAveragedToo) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient used(4, 1.0F);
@@ -96,7 +96,7 @@ TEST(GradientAveragerSteps, GoingAwaySubmitsNothingThatWasNotMadeReady) {
   });
 }
 
-// Tied weights. The order in which the two are averaged would decide the result.
+// O3: tied weights. The order in which the two are averaged would decide the result.
 TEST(GradientAveragerSteps, AddRefusesMemoryThatOverlaps) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient tied(10, 1.0F);
@@ -115,6 +115,7 @@ TEST(GradientAveragerSteps, AddRefusesMemoryThatOverlaps) {
   });
 }
 
+// O3
 TEST(GradientAveragerSteps, AddRefusesANameTwice) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient one(10, 1.0F);
@@ -129,7 +130,7 @@ TEST(GradientAveragerSteps, AddRefusesANameTwice) {
   });
 }
 
-// An Error, not what a container says of it.
+// O15: an Error, not what a container says of it.
 TEST(GradientAveragerSteps, AnUnknownIdIsNamedWithTheCount) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient gradient(10, 1.0F);

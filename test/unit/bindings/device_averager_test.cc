@@ -196,7 +196,7 @@ TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
   });
 }
 
-// What was not made ready is averaged as the stream holds it.
+// O1: what was not made ready is averaged as the stream holds it.
 TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer used(one_more(engine));
@@ -215,7 +215,7 @@ TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
   });
 }
 
-// The stream of the span counts, not that of add().
+// O2: the stream of the span counts, not that of add().
 TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);
@@ -233,7 +233,7 @@ TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
   });
 }
 
-// There are no zeros on a device, so no rank takes a wrong average for a right one.
+// O2: there are no zeros on a device, so no rank takes a wrong average for a right one.
 TEST_P(DeviceAverager, WhatIsLeftOutAfterItMovedFailsOnAllRanks) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);

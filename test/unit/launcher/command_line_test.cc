@@ -46,7 +46,7 @@ Facts with(Facts facts, std::int64_t cores, std::int64_t slots, bool is_root = f
 }
 
 std::vector<Golden> golden() {
-  // On several hosts each rank says where it runs, for the line about a failure.
+  // O6: on several hosts each rank says where it runs, for the line about a failure.
   const std::string say_place =
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
   const std::string to_files =
@@ -125,18 +125,18 @@ std::vector<Golden> golden() {
        two_cores(),
        "mpirun -np 2 -H a:2 --bind-to none ./p",
        {}},
-      {"a folder for the output",
+      {"O5: a folder for the output",
        {"-np", "2", "--output-dir", "a b", "./p", "x"},
        two_cores(),
        "mpirun -np 2 --bind-to none sh -c 'mkdir -p \"$0\" && " + to_files + "'a b' ./p x",
        {}},
-      {"the same on hosts",
+      {"O5: the same on hosts",
        {"-np", "2", "--output-dir", "/d", "-H", "a:2", "./p"},
        two_cores(),
        "mpirun -np 2 -H a:2 --bind-to none " + say_place + "mkdir -p \"$0\" && " + to_files +
            "/d ./p",
        {}},
-      {"tags, through pipes",
+      {"O5: tags, through pipes",
        {"-np", "2", "--tag", "./p", "x"},
        tagged,
        "mpirun -np 2 --bind-to none sh -c '" + to_files + "/tmp/pipes ./p x",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of ranks were mixed, even within a line.
+// O5: lines of ranks were mixed, even within a line.
 #include "launcher/line_tagger.h"
 
 #include <gtest/gtest.h>

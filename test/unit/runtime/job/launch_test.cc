@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launcher's word counts, and when a job of one is refused.
+// Which launcher's word counts, and when a job of one is refused (R3: it was never asked).
 #include "runtime/job/launch.h"
 
 #include <gmock/gmock.h>

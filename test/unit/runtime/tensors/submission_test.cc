@@ -162,7 +162,7 @@ TEST(Submission, ArithmeticMustBeDefined) {
   (void)accepted(sent);
 }
 
-// Two ranks that say 200 would average to 72.
+// R5: two ranks that say 200 would average to 72.
 TEST(Submission, AveragesOfNarrowIntegersAreRefused) {
   for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
     for (const base::DTypeRow& row : base::kDTypes) {
