@@ -106,6 +106,7 @@ class Gathering {
   // Moves the sockets out, by position; the leader's own place is empty.
   std::vector<FileDescriptor> take_connections() {
     std::vector<FileDescriptor> sockets;
+    sockets.reserve(members_.size());
     for (Member& member : members_) sockets.push_back(std::move(member.socket));
     return sockets;
   }

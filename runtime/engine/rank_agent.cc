@@ -9,6 +9,7 @@
 
 #include "base/host_name.h"
 #include "collectives/kernels/floating_point_mode.h"
+#include "collectives/plane/plane.h"
 #include "runtime/negotiate/relay.h"
 
 namespace ronde::runtime {

@@ -82,7 +82,7 @@ class Job {
       base::Instant deadline) = 0;
 
   // Has `close` called when the process exits, where what Ronde started must be ended by then.
-  virtual void at_exit(std::function<void()> /*close*/) {}
+  virtual void at_exit(const std::function<void()>& /*close*/) {}
 
   // Called after a failure; the transport is not used again.
   virtual void abandon() = 0;

@@ -70,7 +70,7 @@ class ProcessJob final : public Job {
                                                         base::Instant deadline) override {
     return communicator_->allgather_bytes(mine, activity, {}, clock, deadline);
   }
-  void at_exit(std::function<void()> close) override { communicator_->at_exit(std::move(close)); }
+  void at_exit(const std::function<void()>& close) override { communicator_->at_exit(close); }
   void abandon() override { communicator_->abandon(); }
   Status close() override { return communicator_->close(); }
 

@@ -22,8 +22,8 @@ struct BFloat16 {
 
 namespace detail {
 
-template <ronde_dtype dtype>
-using DType = std::integral_constant<ronde_dtype, dtype>;
+template <ronde_dtype kDType>
+using DType = std::integral_constant<ronde_dtype, kDType>;
 
 // The dtypes of the types of the language, and of Float16 and BFloat16.
 template <typename T>
