@@ -121,6 +121,7 @@ class Engine {
                                         bool unwinding) const;
   void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
+  base::Status await_failure();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
 

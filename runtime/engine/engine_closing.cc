@@ -85,7 +85,7 @@ Status Engine::close() {
   // Every tensor in the table must be announced before the ClosingAnnouncement, because the
   // coordinator takes none from this rank after it.
   await_none(submitting_threads_);
-  Status left = leave();
+  Status left = may.ok() ? leave() : await_failure();
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
   runner_.stop();
@@ -153,6 +153,13 @@ Status Engine::leave() {
   }
   if (text.empty()) return {};
   return Status::error(failed.first.code(), text + "; the first: " + failed.first.message());
+}
+
+// This rank has failed the job. It announces nothing more: the coordinator might read that before
+// the failure, and other ranks would get another reason.
+Status Engine::await_failure() {
+  if (runner_.wait(agent_.departed(), clock_->after(kFarewell))) return agent_.failure();
+  return Status::error(Code::kDeadline, "the engine did not stop in time");
 }
 
 // Works must finish even if the coordinator does not answer or a batch does not move, because the
