@@ -36,7 +36,7 @@ class Streams {
   // The standard error for mpirun, or -1; the parent closes it once mpirun has it.
   [[nodiscard]] int error_end() const { return error_end_; }
   void close_error_end();
-  // Of the pipes; empty without tag_ranks().
+  // Where the pipes lie; empty without tag_ranks().
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
   // Adds what to wait for, and looks at what poll() has said about it.

@@ -6,7 +6,8 @@
 // Everything here is in an anonymous namespace on purpose, and nothing here calls an inline
 // function or a function template of the standard library or of base/: the linker keeps one copy of
 // such a function for the whole program, and must not choose the one with AVX-512 in it. A test
-// checks the object files.
+// checks the object files. It has more than 400 lines because these parts must be compiled
+// together, with the flags of one instruction set.
 #pragma once
 
 #include <cstddef>

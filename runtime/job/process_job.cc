@@ -139,8 +139,8 @@ class ProcessJob final : public Job {
   std::unique_ptr<collectives::MpiCommunicator> communicator_;
   const collectives::JobShape shape_;
   collectives::Board board_;
-  // Of the handover. They stay open even where this rank watches pidfds, since another rank may
-  // have none and would take the end of its connection for a death.
+  // The sockets of the handover, which stay open even where this rank watches pidfds, since another
+  // rank may have none and would take the end of its connection for a death.
   std::vector<collectives::FileDescriptor> connections_;
   std::string watch_note_;
   std::unique_ptr<TcpLinks> links_;  // until the agent takes them
