@@ -14,9 +14,15 @@ set(RONDE_TEST_ENVIRONMENT
 
 # Properties that every registered test gets; a caller may override them afterwards. What may take longest
 # starts first, so that nothing is left to wait for in the end.
+# `timeout` is for a program that has its cores to itself. ctest runs more programs than there are cores, and
+# sanitized ones are several times as slow: what hangs is ended all the same.
 function(ronde_test_properties name timeout)
+  math(EXPR limit "2 * ${timeout}")
+  if(RONDE_SANITIZE)
+    math(EXPR limit "4 * ${timeout}")
+  endif()
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${timeout} COST ${timeout} SKIP_RETURN_CODE ${RONDE_SKIP_CODE}
+    TIMEOUT ${limit} COST ${timeout} SKIP_RETURN_CODE ${RONDE_SKIP_CODE}
     ENVIRONMENT "${RONDE_TEST_ENVIRONMENT}")
 endfunction()
 
