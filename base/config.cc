@@ -20,7 +20,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 19> kSettings{{
+constexpr std::array<Setting, 20> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -47,6 +47,8 @@ constexpr std::array<Setting, 19> kSettings{{
      "a tensor that some ranks have not submitted for this long is reported"},
     {"RONDE_STALL_FAILURE_SECONDS", SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
      "a tensor that some ranks have not submitted for this long fails the job"},
+    {"RONDE_LINK_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 2, 86400, false,
+     "how long the line to another host may be silent before the job fails"},
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
     {"RONDE_UNWIND_GRACE_SECONDS", SettingKind::kSeconds, "2", "", 0, 86400, false,
@@ -153,6 +155,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
       {"RONDE_START_TIMEOUT_SECONDS", &config.start_timeout},
       {"RONDE_STALL_WARNING_SECONDS", &config.stall_warning},
       {"RONDE_STALL_FAILURE_SECONDS", &config.stall_failure},
+      {"RONDE_LINK_TIMEOUT_SECONDS", &config.link_timeout},
       {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout},
       {"RONDE_UNWIND_GRACE_SECONDS", &config.unwind_grace}};
   const auto place = places.find(setting.name);
@@ -204,6 +207,7 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
       config.shared_.push_back(std::string(setting.name) + "=" + value);
     if (found != given.end()) given.erase(found);
   }
+  given.erase("RONDE_RESTART_ATTEMPT");  // ronderun's, for the program: how often it was restarted
   if (unknown != nullptr) {
     for (const auto& [name, value] : given) unknown->push_back(name);
   }

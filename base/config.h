@@ -48,6 +48,7 @@ struct Config {
   Nanoseconds start_timeout{};
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
+  Nanoseconds link_timeout{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};
   std::string mpi;            // "off": this process is a job of one

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/line_writer.h"
 #include "base/status.h"
 
 namespace ronde::base {
@@ -16,7 +18,11 @@ enum class LogLevel : std::int32_t { kTrace, kDebug, kInfo, kWarning, kError, kO
 inline constexpr std::string_view kLogLevelNames[] = {"trace",   "debug", "info",
                                                       "warning", "error", "off"};
 
-// Thread safety: log() may be called from any thread; each line is one write.
+// Never blocks: a line that standard error has no room for is lost, and a later line says how many
+// were. Copies share that count.
+//
+// Thread safety: every function may be called from any thread; the lines of a log
+// and its copies do not mix. A line that is longer than the room takes several writes.
 class Log {
  public:
   using Sink = std::function<void(std::string_view line)>;
@@ -30,11 +36,17 @@ class Log {
   void warning(std::string_view text) const { log(LogLevel::kWarning, text); }
   void error(std::string_view text) const { log(LogLevel::kError, text); }
 
+  // Says how many lines were lost, if standard error has room by now.
+  void catch_up() const {
+    if (writer_) writer_->catch_up();
+  }
+
   [[nodiscard]] bool wants(LogLevel level) const { return level >= level_; }
 
  private:
   LogLevel level_;
   std::string prefix_;
+  std::shared_ptr<LineWriter> writer_;  // null where the caller has a sink of its own
   Sink sink_;
 };
 

@@ -31,7 +31,18 @@ test_build() {
 # processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS).
 run_tests() {
   say "test build/$1"
-  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log"
+  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || run_again_alone "$1"
+}
+
+# run_again_alone <preset>: beside other tests and a build, a process can stand still for seconds, and then mpirun or
+# a deadline ends a job for a reason that is not Ronde's. So up to three failed tests of processes are run once more,
+# alone. Whatever fails again, and whatever fails in a single process, fails.
+run_again_alone() {
+  local names
+  names=$(cut -d: -f2 "build/$1/Testing/Temporary/LastTestsFailed.log")
+  if (($(wc -l <<<"$names") > 3)) || grep -qvE '^(bench|e2e|fault|hosts|mpi|outside)\.' <<<"$names"; then return 8; fi
+  say "failed beside others, and run once more alone: $(tr '\n' ' ' <<<"$names")" | tee -a "build/$1/test.log"
+  ctest --preset "$1" --rerun-failed | tee -a "build/$1/test.log"
 }
 
 # Ends the build in the background, and all that it has started, if it is still there.
@@ -72,6 +83,7 @@ test_presets() {
   if [[ ${1:-} == full ]]; then
     flags=()
     shift
+    need_packages python3-venv  # for the libraries that read what Ronde writes
   fi
   if (($# > 0)); then check_preset "$1"; fi
   need_test_packages

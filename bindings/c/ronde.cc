@@ -188,6 +188,18 @@ ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistic
   });
 }
 
+ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text,
+                                   ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (engine == nullptr) return null_argument("engine");
+    if (text == nullptr) return null_argument("text");
+    const auto description = engine->engine->describe();
+    RONDE_RETURN_IF_ERROR(description.status());
+    *text = *description;
+    return {};
+  });
+}
+
 // ---- memory on the board ----
 
 ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes, ronde_buffer** buffer,
@@ -241,7 +253,7 @@ ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error*
 }
 
 int32_t ronde_work_poll(const ronde_work* work) {
-  return work != nullptr && work->work->completion.done() ? 1 : 0;
+  return work != nullptr && work->engine->poll(*work->work) ? 1 : 0;
 }
 
 ronde_status ronde_work_output(const ronde_work* work, const void** data, const int64_t** shape,

@@ -107,7 +107,6 @@ Status Board::format(SharedMemory& memory, const BoardGeometry& geometry) {
   construct(sections.announce_readers);
   construct(sections.decision_readers);
   construct(sections.arrival);
-  construct(sections.arrived);
   header->version = kBoardVersion;
   header->geometry = geometry;
   header->magic.store(kBoardMagic, std::memory_order_release);
@@ -230,8 +229,9 @@ ArrivalCount Board::arrival(std::int64_t entry) const {
   return unpack(sections_->arrival[index_of_entry(entry)].load(std::memory_order_seq_cst));
 }
 
-std::atomic<std::uint64_t>& Board::arrived_mark(std::int32_t rank, std::int64_t entry) const {
-  return sections_->arrived[index_of_rank(rank) * sections_->arrived_row + index_of_entry(entry)];
+std::atomic_ref<std::uint64_t> Board::arrived_mark(std::int32_t rank, std::int64_t entry) const {
+  return std::atomic_ref(
+      sections_->arrived[index_of_rank(rank) * sections_->arrived_row + index_of_entry(entry)]);
 }
 
 // Marks count from 1, since 0 stands for no mark.

@@ -21,6 +21,7 @@
 // Ranks here are positions on this host, from 0; rank 0 is the leader.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -166,8 +167,8 @@ class Board {
   Board() = default;
   [[nodiscard]] std::size_t index_of_rank(std::int32_t rank) const;
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
-  [[nodiscard]] std::atomic<std::uint64_t>& arrived_mark(std::int32_t rank,
-                                                         std::int64_t entry) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank,
+                                                            std::int64_t entry) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
 
   std::shared_ptr<SharedMemory> memory_;

@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <functional>
+#include <list>
+#include <optional>
 #include <utility>
 
 namespace ronde::collectives {
@@ -13,11 +16,17 @@ class FileDescriptor {
  public:
   FileDescriptor() = default;
   explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  // For a socket whose end another process must notice as soon as this one closes it or dies: every
+  // child that is forked by fork() closes its copy at once. `open` returns a new descriptor, or -1
+  // and errno, as this function then does; it must not block, because fork() waits for it.
+  static FileDescriptor kept_from_children(const std::function<int()>& open);
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), listed_(std::exchange(other.listed_, std::nullopt)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
+      listed_ = std::exchange(other.listed_, std::nullopt);
     }
     return *this;
   }
@@ -28,12 +37,20 @@ class FileDescriptor {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   void reset() {
-    if (fd_ >= 0) ::close(fd_);
+    if (listed_) {
+      close_listed();
+    } else if (fd_ >= 0) {
+      ::close(fd_);
+    }
     fd_ = -1;
   }
 
  private:
+  void close_listed();
+
   int fd_ = -1;
+  // Its place in the list of those that children close.
+  std::optional<std::list<int>::iterator> listed_;
 };
 
 }  // namespace ronde::collectives

@@ -18,12 +18,14 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 5;
+inline constexpr std::uint32_t kBoardVersion = 6;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint8_t>::is_always_lock_free);
+static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free &&
+              std::atomic_ref<std::uint64_t>::required_alignment == alignof(std::uint64_t));
 
 struct BoardHeader {
   std::atomic<std::uint64_t> magic{0};  // written last, when the board is ready
@@ -89,7 +91,10 @@ struct BoardSections {
   std::span<StreamReaderWords> decision_readers;  // by rank
   std::span<std::byte> decision_ring;
   std::span<std::atomic<std::uint64_t>> arrival;  // by entry: generation << 32 | count
-  std::span<std::atomic<std::uint64_t>> arrived;  // by rank, then entry; a row is padded
+  // By rank, then entry; a row is padded. These are plain words, which live where zeroed memory is
+  // mapped: an atomic has to be constructed, and that would write to every page of the section, on
+  // the leader's NUMA node. Used through std::atomic_ref, each rank touches its row first.
+  std::span<std::uint64_t> arrived;
   std::size_t arrived_row = 0;
   TuningWords* tuning = nullptr;
   std::span<SlotWords> slot_words;    // by rank

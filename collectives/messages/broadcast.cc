@@ -15,7 +15,7 @@ namespace {
 using fusion::ByteRange;
 
 // A lane takes its segments one after another through the phases.
-struct Lane : SegmentLane<1> {
+struct BroadcastLane : SegmentLane<1> {
   enum class Phase { kFill, kReceiving, kDrain, kDone };
 
   std::int64_t round = 0;  // the number of segments that are finished
@@ -33,16 +33,16 @@ class Broadcast final : public Collective {
 
  private:
   // Takes a lane through its phases, at most once. Returns whether something happened.
-  base::Result<bool> advance(Lane& lane);
-  base::Status fill(Lane& lane);
-  base::Result<bool> finish_receiving(Lane& lane);
-  base::Status forward(Lane& lane);
-  base::Result<bool> drain(Lane& lane);
+  base::Result<bool> advance(BroadcastLane& lane);
+  base::Status fill(BroadcastLane& lane);
+  base::Result<bool> finish_receiving(BroadcastLane& lane);
+  base::Status forward(BroadcastLane& lane);
+  base::Result<bool> drain(BroadcastLane& lane);
 
-  [[nodiscard]] ByteRange range(const Lane& lane) const {
+  [[nodiscard]] ByteRange range(const BroadcastLane& lane) const {
     return segment_of(view_.bytes(), segment_, lane.of.segment(lane.round));
   }
-  [[nodiscard]] std::span<std::byte> bytes(const Lane& lane) const {
+  [[nodiscard]] std::span<std::byte> bytes(const BroadcastLane& lane) const {
     return {lane.buffers[0], static_cast<std::size_t>(range(lane).length())};
   }
 
@@ -52,7 +52,7 @@ class Broadcast final : public Collective {
   std::int64_t segments_;
   BroadcastTree tree_;
   int tag_;
-  SegmentLanes<Lane> lanes_;
+  SegmentLanes<BroadcastLane> lanes_;
 };
 
 Broadcast::Broadcast(Transport& transport, Workspace& workspace, fusion::FusedView view, int root,
@@ -71,22 +71,23 @@ base::Result<StepResult> Broadcast::step() {
   if (!lanes_.is_open()) {
     RONDE_RETURN_IF_ERROR(lanes_.open(transport_, segments_, segment_));
   }
-  return lanes_.step([this](Lane& lane) { return advance(lane); },
-                     [](const Lane& lane) { return lane.phase == Lane::Phase::kDone; });
+  return lanes_.step(
+      [this](BroadcastLane& lane) { return advance(lane); },
+      [](const BroadcastLane& lane) { return lane.phase == BroadcastLane::Phase::kDone; });
 }
 
-base::Result<bool> Broadcast::advance(Lane& lane) {
+base::Result<bool> Broadcast::advance(BroadcastLane& lane) {
   bool any = false;
-  if (lane.phase == Lane::Phase::kFill) {
+  if (lane.phase == BroadcastLane::Phase::kFill) {
     RONDE_RETURN_IF_ERROR(fill(lane));
     any = true;
   }
-  if (lane.phase == Lane::Phase::kReceiving) {
+  if (lane.phase == BroadcastLane::Phase::kReceiving) {
     const base::Result<bool> arrived = finish_receiving(lane);
     RONDE_RETURN_IF_ERROR(arrived.status());
     any |= *arrived;
   }
-  if (lane.phase == Lane::Phase::kDrain) {
+  if (lane.phase == BroadcastLane::Phase::kDrain) {
     const base::Result<bool> ended = drain(lane);
     RONDE_RETURN_IF_ERROR(ended.status());
     any |= *ended;
@@ -94,10 +95,10 @@ base::Result<bool> Broadcast::advance(Lane& lane) {
   return any;
 }
 
-base::Status Broadcast::fill(Lane& lane) {
+base::Status Broadcast::fill(BroadcastLane& lane) {
   lane.sending.resize(tree_.children.size());
   if (tree_.parent) {
-    lane.phase = Lane::Phase::kReceiving;
+    lane.phase = BroadcastLane::Phase::kReceiving;
     return lane.receiving.receive(transport_, *tree_.parent, lane.tag(tag_), bytes(lane));
   }
   view_.copy_in(0, range(lane).begin, bytes(lane));
@@ -105,7 +106,7 @@ base::Status Broadcast::fill(Lane& lane) {
   return forward(lane);
 }
 
-base::Result<bool> Broadcast::finish_receiving(Lane& lane) {
+base::Result<bool> Broadcast::finish_receiving(BroadcastLane& lane) {
   const base::Result<bool> arrived = lane.receiving.ended(transport_);
   RONDE_RETURN_IF_ERROR(arrived.status());
   if (!*arrived) return false;
@@ -115,16 +116,16 @@ base::Result<bool> Broadcast::finish_receiving(Lane& lane) {
   return true;
 }
 
-base::Status Broadcast::forward(Lane& lane) {
+base::Status Broadcast::forward(BroadcastLane& lane) {
   for (std::size_t child = 0; child < tree_.children.size(); ++child) {
     RONDE_RETURN_IF_ERROR(
         lane.sending[child].send(transport_, tree_.children[child], lane.tag(tag_), bytes(lane)));
   }
-  lane.phase = Lane::Phase::kDrain;
+  lane.phase = BroadcastLane::Phase::kDrain;
   return {};
 }
 
-base::Result<bool> Broadcast::drain(Lane& lane) {
+base::Result<bool> Broadcast::drain(BroadcastLane& lane) {
   bool any = false;
   bool busy = false;
   for (RequestSlot& slot : lane.sending) {
@@ -135,7 +136,8 @@ base::Result<bool> Broadcast::drain(Lane& lane) {
   }
   if (busy) return any;
   ++lane.round;
-  lane.phase = lane.round < lane.of.segments ? Lane::Phase::kFill : Lane::Phase::kDone;
+  lane.phase =
+      lane.round < lane.of.segments ? BroadcastLane::Phase::kFill : BroadcastLane::Phase::kDone;
   return true;
 }
 

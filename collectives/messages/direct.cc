@@ -34,7 +34,7 @@ struct Pair {
 // A lane carries its segments one after another. With the tag of the lane, the messages between two
 // ranks in one direction are: contribution, result, contribution of the next segment, ... Receives
 // are posted in this order, and so each gets the message that it is for.
-struct Lane : SegmentLane<1> {
+struct DirectLane : SegmentLane<1> {
   std::int64_t round = 0;              // the segment that the lane carries
   bool begun = false;                  // the receives of the segment are posted
   std::size_t contributions_sent = 0;  // to the nearest peer before this rank first
@@ -58,28 +58,30 @@ class Direct final : public Collective {
   [[nodiscard]] int peer(std::size_t index) const {
     return (transport_.rank() + 1 + base::narrow<int>(index)) % transport_.size();
   }
-  [[nodiscard]] ByteRange range(const Lane& lane, int chunk) const {
+  [[nodiscard]] ByteRange range(const DirectLane& lane, int chunk) const {
     return segment_of(arithmetic_.view().chunk_bytes(chunk), segment_, lane.of.segment(lane.round));
   }
   [[nodiscard]] std::size_t on_wire(const ByteRange& range) const {
     return arithmetic_.on_wire(base::Bytes(range.length())).size();
   }
-  [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
+  [[nodiscard]] static bool is_done(const DirectLane& lane) {
+    return lane.round == lane.of.segments;
+  }
   // The last message that this rank sends to a peer.
   [[nodiscard]] RequestSlot& last_of(Pair& pair) const {
     return sends(sum_verb_) ? pair.sending_result : pair.sending_contribution;
   }
 
-  void give_buffers(Lane& lane) const;
+  void give_buffers(DirectLane& lane) const;
 
   // Each returns whether something happened, and does the work of one peer at most.
-  base::Result<bool> advance(Lane& lane);
-  base::Status begin(Lane& lane);
-  base::Result<bool> send_contribution(Lane& lane);
-  base::Result<bool> sum(Lane& lane);
-  base::Status send_results(Lane& lane, const ByteRange& own);
-  base::Result<bool> take_results(Lane& lane);
-  base::Result<bool> end(Lane& lane);
+  base::Result<bool> advance(DirectLane& lane);
+  base::Status begin(DirectLane& lane);
+  base::Result<bool> send_contribution(DirectLane& lane);
+  base::Result<bool> sum(DirectLane& lane);
+  base::Status send_results(DirectLane& lane, const ByteRange& own);
+  base::Result<bool> take_results(DirectLane& lane);
+  base::Result<bool> end(DirectLane& lane);
 
   Transport& transport_;
   RingVerb sum_verb_;
@@ -87,7 +89,7 @@ class Direct final : public Collective {
   base::Bytes segment_;  // of the view
   std::int64_t segments_;
   int tag_;
-  SegmentLanes<Lane> lanes_;
+  SegmentLanes<DirectLane> lanes_;
 };
 
 Direct::Direct(Transport& transport, Workspace& workspace, RingVerb sum_verb, OrderedSum arithmetic,
@@ -110,11 +112,11 @@ base::Result<StepResult> Direct::step() {
     RONDE_RETURN_IF_ERROR(lanes_.open(
         transport_, segments_, base::Bytes(buffers * arithmetic_.on_wire(segment_).value())));
   }
-  return lanes_.step([this](Lane& lane) { return advance(lane); },
-                     [](const Lane& lane) { return is_done(lane); });
+  return lanes_.step([this](DirectLane& lane) { return advance(lane); },
+                     [](const DirectLane& lane) { return is_done(lane); });
 }
 
-base::Result<bool> Direct::advance(Lane& lane) {
+base::Result<bool> Direct::advance(DirectLane& lane) {
   if (is_done(lane)) return false;
   if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
   const base::Result<bool> contributions_sent = send_contribution(lane);
@@ -128,7 +130,7 @@ base::Result<bool> Direct::advance(Lane& lane) {
   return *contributions_sent || *summed || *taken || *ended;
 }
 
-void Direct::give_buffers(Lane& lane) const {
+void Direct::give_buffers(DirectLane& lane) const {
   std::byte* next = lane.buffers[0];
   const std::int64_t bytes = arithmetic_.on_wire(segment_).value();
   lane.pairs.resize(peers());
@@ -139,7 +141,7 @@ void Direct::give_buffers(Lane& lane) const {
   }
 }
 
-base::Status Direct::begin(Lane& lane) {
+base::Status Direct::begin(DirectLane& lane) {
   if (lane.pairs.empty()) give_buffers(lane);
   const ByteRange own = range(lane, transport_.rank());
   for (std::size_t index = 0; index < peers() && own.length() > 0; ++index) {
@@ -151,7 +153,7 @@ base::Status Direct::begin(Lane& lane) {
   return {};
 }
 
-base::Result<bool> Direct::send_contribution(Lane& lane) {
+base::Result<bool> Direct::send_contribution(DirectLane& lane) {
   if (lane.contributions_sent == peers()) return false;
   const std::size_t index = peers() - 1 - lane.contributions_sent;
   Pair& pair = lane.pairs[index];
@@ -168,7 +170,7 @@ base::Result<bool> Direct::send_contribution(Lane& lane) {
 
 // The sum grows in the buffer of the first contribution. Results are sent after all contributions,
 // which is the order in which the peers receive them.
-base::Result<bool> Direct::sum(Lane& lane) {
+base::Result<bool> Direct::sum(DirectLane& lane) {
   if (lane.results_sent || lane.contributions_sent < peers()) return false;
   const ByteRange own = range(lane, transport_.rank());
   if (own.length() == 0) {
@@ -189,7 +191,7 @@ base::Result<bool> Direct::sum(Lane& lane) {
   return true;
 }
 
-base::Status Direct::send_results(Lane& lane, const ByteRange& own) {
+base::Status Direct::send_results(DirectLane& lane, const ByteRange& own) {
   std::byte* const whole = lane.pairs[0].theirs;
   arithmetic_.run({sum_verb_, transport_.rank()}, own, whole);
   for (std::size_t left = peers(); left > 0 && sends(sum_verb_); --left) {
@@ -201,7 +203,7 @@ base::Status Direct::send_results(Lane& lane, const ByteRange& own) {
 }
 
 // The receive of a result is posted when the contribution has been sent, since both use one buffer.
-base::Result<bool> Direct::take_results(Lane& lane) {
+base::Result<bool> Direct::take_results(DirectLane& lane) {
   bool any = false;
   for (std::size_t index = 0; index < lane.pairs.size(); ++index) {
     Pair& pair = lane.pairs[index];
@@ -225,7 +227,7 @@ base::Result<bool> Direct::take_results(Lane& lane) {
   return any;
 }
 
-base::Result<bool> Direct::end(Lane& lane) {
+base::Result<bool> Direct::end(DirectLane& lane) {
   bool any = false;
   bool over = lane.results_sent;
   for (Pair& pair : lane.pairs) {

@@ -35,7 +35,7 @@ struct Step {
 
 // A lane carries its windows one after another. Its buffer has room for the contribution of each
 // rank, by place, and for the sum of one chunk.
-struct Lane : SegmentLane<1> {
+struct GatherLane : SegmentLane<1> {
   std::int64_t round = 0;  // the window that it carries
   bool begun = false;
   bool summed = false;  // all contributions have arrived, and the outputs have the result
@@ -85,7 +85,7 @@ class Gather final : public Collective {
  private:
   [[nodiscard]] int ranks() const { return transport_.size(); }
   // The part of a chunk that lies in the window of the lane.
-  [[nodiscard]] ByteRange range(const Lane& lane, int chunk) const {
+  [[nodiscard]] ByteRange range(const GatherLane& lane, int chunk) const {
     return segment_of(arithmetic_.view().chunk_bytes(chunk), segment_, lane.of.segment(lane.round));
   }
   [[nodiscard]] std::int64_t on_wire(const ByteRange& range) const {
@@ -94,26 +94,28 @@ class Gather final : public Collective {
   [[nodiscard]] std::int64_t message_room() const {
     return ranks() * arithmetic_.on_wire(segment_).value();
   }
-  [[nodiscard]] static std::byte* place(const Lane& lane, int index) {
+  [[nodiscard]] static std::byte* place(const GatherLane& lane, int index) {
     return lane.buffers[0] + index * lane.bytes;
   }
-  [[nodiscard]] static std::size_t size_of(const Lane& lane, const Step& step) {
+  [[nodiscard]] static std::size_t size_of(const GatherLane& lane, const Step& step) {
     return base::narrow<std::size_t>(step.contributions * lane.bytes);
   }
-  [[nodiscard]] static bool is_done(const Lane& lane) { return lane.round == lane.of.segments; }
+  [[nodiscard]] static bool is_done(const GatherLane& lane) {
+    return lane.round == lane.of.segments;
+  }
 
   // Returns whether something happened.
-  base::Result<bool> advance(Lane& lane);
-  base::Status begin(Lane& lane);
-  base::Status send(Lane& lane, Step& step);
-  void sum(const Lane& lane) const;
+  base::Result<bool> advance(GatherLane& lane);
+  base::Status begin(GatherLane& lane);
+  base::Status send(GatherLane& lane, Step& step);
+  void sum(const GatherLane& lane) const;
 
   Transport& transport_;
   OrderedSum arithmetic_;
   base::Bytes segment_;  // a window has at most this much of each chunk, in bytes of the view
   std::int64_t windows_;
   int tag_;
-  SegmentLanes<Lane> lanes_;
+  SegmentLanes<GatherLane> lanes_;
 };
 
 Gather::Gather(Transport& transport, Workspace& workspace, OrderedSum arithmetic,
@@ -131,11 +133,11 @@ base::Result<StepResult> Gather::step() {
     const std::int64_t room = ranks() * message_room() + arithmetic_.on_wire(segment_).value();
     RONDE_RETURN_IF_ERROR(lanes_.open(transport_, windows_, base::Bytes(room)));
   }
-  return lanes_.step([this](Lane& lane) { return advance(lane); },
-                     [](const Lane& lane) { return is_done(lane); });
+  return lanes_.step([this](GatherLane& lane) { return advance(lane); },
+                     [](const GatherLane& lane) { return is_done(lane); });
 }
 
-base::Result<bool> Gather::advance(Lane& lane) {
+base::Result<bool> Gather::advance(GatherLane& lane) {
   if (is_done(lane)) return false;
   bool any = !lane.begun;
   if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
@@ -167,7 +169,7 @@ base::Result<bool> Gather::advance(Lane& lane) {
   return true;
 }
 
-base::Status Gather::begin(Lane& lane) {
+base::Status Gather::begin(GatherLane& lane) {
   lane.begun = true;
   lane.steps = steps_for(transport_.rank(), ranks());
   lane.parts.clear();
@@ -194,14 +196,14 @@ base::Status Gather::begin(Lane& lane) {
   return {};
 }
 
-base::Status Gather::send(Lane& lane, Step& step) {
+base::Status Gather::send(GatherLane& lane, Step& step) {
   step.begun = true;
   return step.sending.send(transport_, step.to, lane.tag(tag_),
                            {place(lane, step.sent), size_of(lane, step)});
 }
 
 // The sum has memory of its own, since contributions may still be being sent from theirs.
-void Gather::sum(const Lane& lane) const {
+void Gather::sum(const GatherLane& lane) const {
   const int me = transport_.rank();
   std::byte* const whole = place(lane, ranks());
   std::int64_t before = 0;

@@ -20,7 +20,7 @@ using fusion::ByteRange;
 // lane carries its segments one after another through all turns, and `position` counts these turns.
 // Positions use two buffers alternately: while one is being sent, the next segment is received into
 // the other.
-struct Lane : SegmentLane<2> {
+struct RingLane : SegmentLane<2> {
   std::int64_t position = 0;          // the next turn to take
   std::int64_t receive_position = 0;  // the next turn to post a receive for: at most one ahead
   std::array<RequestSlot, 2> receiving;
@@ -41,21 +41,21 @@ class Ring final : public Collective {
   base::Result<StepResult> step() override;
 
  private:
-  [[nodiscard]] std::int64_t end_of(const Lane& lane) const {
+  [[nodiscard]] std::int64_t end_of(const RingLane& lane) const {
     return lane.of.segments * plan_.turns();
   }
-  [[nodiscard]] Place place(const Lane& lane, std::int64_t position) const;
+  [[nodiscard]] Place place(const RingLane& lane, std::int64_t position) const;
   // The part of a buffer that carries a range.
-  [[nodiscard]] std::span<std::byte> message(const Lane& lane, std::size_t buffer,
+  [[nodiscard]] std::span<std::byte> message(const RingLane& lane, std::size_t buffer,
                                              const ByteRange& range) const;
 
   // Each returns whether something happened.
-  base::Result<bool> advance(Lane& lane);
-  base::Result<bool> test_sends(Lane& lane);
-  base::Status post_receives(Lane& lane);
-  base::Result<bool> take_turn(Lane& lane);
+  base::Result<bool> advance(RingLane& lane);
+  base::Result<bool> test_sends(RingLane& lane);
+  base::Status post_receives(RingLane& lane);
+  base::Result<bool> take_turn(RingLane& lane);
 
-  [[nodiscard]] bool is_done(const Lane& lane) const {
+  [[nodiscard]] bool is_done(const RingLane& lane) const {
     return lane.position == end_of(lane) && !lane.sending[0].busy() && !lane.sending[1].busy();
   }
 
@@ -65,7 +65,7 @@ class Ring final : public Collective {
   base::Bytes segment_;  // of the view
   std::int64_t segments_;
   int tag_;
-  SegmentLanes<Lane> lanes_;
+  SegmentLanes<RingLane> lanes_;
 };
 
 Ring::Ring(Transport& transport, Workspace& workspace, RingKind kind, OrderedSum arithmetic,
@@ -85,11 +85,11 @@ base::Result<StepResult> Ring::step() {
   if (!lanes_.is_open()) {
     RONDE_RETURN_IF_ERROR(lanes_.open(transport_, segments_, arithmetic_.on_wire(segment_)));
   }
-  return lanes_.step([this](Lane& lane) { return advance(lane); },
-                     [this](const Lane& lane) { return is_done(lane); });
+  return lanes_.step([this](RingLane& lane) { return advance(lane); },
+                     [this](const RingLane& lane) { return is_done(lane); });
 }
 
-base::Result<bool> Ring::advance(Lane& lane) {
+base::Result<bool> Ring::advance(RingLane& lane) {
   const base::Result<bool> ended = test_sends(lane);
   RONDE_RETURN_IF_ERROR(ended.status());
   RONDE_RETURN_IF_ERROR(post_receives(lane));
@@ -101,18 +101,18 @@ base::Result<bool> Ring::advance(Lane& lane) {
   return *ended || *taken;
 }
 
-Place Ring::place(const Lane& lane, std::int64_t position) const {
+Place Ring::place(const RingLane& lane, std::int64_t position) const {
   const RingTurn turn = plan_.turn(static_cast<int>(position % plan_.turns()));
   const std::int64_t segment = lane.of.segment(position / plan_.turns());
   return {turn, segment_of(arithmetic_.view().chunk_bytes(turn.chunk), segment_, segment)};
 }
 
-std::span<std::byte> Ring::message(const Lane& lane, std::size_t buffer,
+std::span<std::byte> Ring::message(const RingLane& lane, std::size_t buffer,
                                    const ByteRange& range) const {
   return {lane.buffers[buffer], arithmetic_.on_wire(base::Bytes(range.length())).size()};
 }
 
-base::Result<bool> Ring::test_sends(Lane& lane) {
+base::Result<bool> Ring::test_sends(RingLane& lane) {
   bool any = false;
   for (RequestSlot& slot : lane.sending) {
     const base::Result<bool> ended = slot.ended(transport_);
@@ -124,7 +124,7 @@ base::Result<bool> Ring::test_sends(Lane& lane) {
 
 // A receive is posted one turn ahead, as soon as its buffer is free: position p uses the buffer of
 // p - 2, whose turn has been taken, but whose send may be outstanding.
-base::Status Ring::post_receives(Lane& lane) {
+base::Status Ring::post_receives(RingLane& lane) {
   const std::int64_t last = std::min(lane.position + 1, end_of(lane) - 1);
   for (; lane.receive_position <= last; ++lane.receive_position) {
     const Place at = place(lane, lane.receive_position);
@@ -139,7 +139,7 @@ base::Status Ring::post_receives(Lane& lane) {
 
 // Takes at most one turn that has bytes, so that a step stays short. Turns without bytes cost
 // nothing, and both neighbours know that no message is sent for them.
-base::Result<bool> Ring::take_turn(Lane& lane) {
+base::Result<bool> Ring::take_turn(RingLane& lane) {
   bool any = false;
   for (; lane.position < end_of(lane); ++lane.position, any = true) {
     const Place at = place(lane, lane.position);

@@ -71,8 +71,8 @@ struct RoleWords {
 //   list, the first after nullptr, or nullptr; the longest asleep comes first
 // - checkpoint(Place, int): does nothing; the model uses it
 //
-// Thread safety: any thread may call wait(), complete() and post(); the background thread alone
-// calls background_turn().
+// Thread safety: any thread may call wait(), poll(), complete() and post(); the background thread
+// alone calls background_turn().
 template <typename Env>
 class AgentRole : private RoleWords {
  public:
@@ -139,6 +139,15 @@ class AgentRole : private RoleWords {
       }
       holder = holder || take();
     }
+  }
+
+  // Looks once if the role is free, and returns whether `completion` is done. Never sleeps.
+  bool poll(Completion& completion) {
+    if (!done(completion) && take()) {
+      look();
+      leave();
+    }
+    return done(completion);
   }
 
   // One turn of the background thread: drives until nothing is left to do, and returns until when

@@ -343,6 +343,12 @@ bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
   return state_->role.wait(completion, deadline);
 }
 
+bool AgentRunner::poll(Completion& completion) {
+  if (!state_->caller_driven || completion.done()) return completion.done();
+  state_->sleep(state_->clock.now());  // for no time: what the descriptors have
+  return state_->role.poll(completion);
+}
+
 void AgentRunner::complete(Completion& completion) { state_->role.complete(completion); }
 
 AgentRunner::Counters AgentRunner::counters() const {

@@ -36,8 +36,8 @@ class AgentRunner {
     base::Nanoseconds background_watch = std::chrono::microseconds(5);
     // More ranks than cores they may use: yield at once instead of spinning.
     bool oversubscribed = false;
-    // No background thread: the agent is driven only inside wait(), which only the thread that
-    // called start() may call.
+    // No background thread: the agent is driven only inside wait() and poll(), which only the
+    // thread that called start() may call.
     bool caller_driven = false;
     // Name of the background thread; the kernel keeps 15 characters.
     std::string thread_name = "ronde";
@@ -81,6 +81,10 @@ class AgentRunner {
   // Waits until `completion` is done or the clock has reached `deadline`, and drives the agent
   // meanwhile if no other thread does. True when it is done, even if the deadline has passed too.
   [[nodiscard]] bool wait(Completion& completion, base::Instant deadline);
+
+  // Returns whether `completion` is done; never blocks. Without a background thread it drives the
+  // agent one step, if no other thread does: a caller that only asks would ask for ever otherwise.
+  [[nodiscard]] bool poll(Completion& completion);
 
   // Sets `completion` to done: one exchange, and a system call only for a thread that sleeps until
   // then. The agent calls it inside do_work(); other threads may call it too.

@@ -42,11 +42,14 @@ Status Engine::usable() const {
       "this engine was opened by the parent process: a forked child cannot use it");
 }
 
+bool Engine::is_driver() const {
+  // After a failure MPI is not called any more, so any thread may drive what is left to do.
+  return caller_driven_.empty() || std::this_thread::get_id() == opener_ || job_->board().failed();
+}
+
 Status Engine::may_drive() const {
   RONDE_RETURN_IF_ERROR(usable());
-  if (caller_driven_.empty() || std::this_thread::get_id() == opener_) return {};
-  // After a failure MPI is not called any more, so any thread may drive what is left to do.
-  if (job_->board().failed()) return {};
+  if (is_driver()) return {};
   return Status::error(Code::kUnsupported,
                        caller_driven_ +
                            ", so only the thread that opened the engine may wait or close; start "
@@ -70,9 +73,12 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();
-  tensor->work = std::make_shared<Work>();
-  tensor->work->name = tensor->name;
-  tensor->work->of_device = on_device(tensor->signature);
+  // The agent takes the tensor's pointer away when it ends the tensor, which may be at any moment
+  // once it is in the table.
+  WorkPtr work = std::make_shared<Work>();
+  work->name = tensor->name;
+  work->of_device = on_device(tensor->signature);
+  tensor->work = work;
   const Inside inside(submitting_threads_);
   std::vector<std::byte> request;
   const auto ticket = table_.insert(tensor, [&] { request = agent_.make_request(*tensor); });
@@ -81,7 +87,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   const Status announced = agent_.announce(*tensor, *ticket, std::move(request), !will_wait);
   // Without the announcement the other ranks would wait for this tensor until they stall.
   if (!announced.ok()) agent_.fail(announced, rank_);
-  return tensor->work;
+  return work;
 }
 
 Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
@@ -99,6 +105,13 @@ Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
   // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
   // makes up for it.
   return runner_.wait(work.completion, deadline);
+}
+
+bool Engine::poll(Work& work) {
+  if (work.completion.done()) return true;
+  if (!process_.is_mine() || !is_driver()) return false;
+  const Inside inside(waiting_threads_);
+  return runner_.poll(work.completion);
 }
 
 base::Instant Engine::verdict_deadline() const {
@@ -178,6 +191,16 @@ Statistics Engine::statistics() const {
   Statistics result = agent_.statistics();
   result.background_wakes = runner_.counters().background_wakeups;
   return result;
+}
+
+Result<const char*> Engine::describe() {
+  RONDE_RETURN_IF_ERROR(usable());
+  const base::MutexLock lock(describing_);
+  if (description_.empty()) {
+    description_ = text_of(job_->rank_table(), job_->shape(), config_.algorithm != "auto");
+    if (device_ != nullptr) description_ += "\n" + device_line_;
+  }
+  return description_.c_str();
 }
 
 }  // namespace ronde::runtime

@@ -29,8 +29,8 @@
 namespace ronde::runtime {
 
 // Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
-// is caller-driven: it has no background thread, and makes progress only inside wait() and close(),
-// which then only the thread that opened it may call.
+// is caller-driven: it has no background thread, and makes progress only inside wait(), poll() and
+// close(); then only the thread that opened it may wait and close.
 //
 // It owns the job, the agent and the background thread. It touches the memory of a tensor from
 // submit() until the work is done and never afterwards, whatever happens. In a forked child every
@@ -70,6 +70,9 @@ class Engine {
   // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
   // is done.
   base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // Whether the work is done; never blocks. In a caller-driven engine it takes a step, in the
+  // thread that may drive: what asks again and again there makes progress.
+  [[nodiscard]] bool poll(Work& work);
   // Waits until the work is done, and returns its result. A work that the stall checks should have
   // ended, and that is not done, fails the job.
   base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
@@ -99,6 +102,10 @@ class Engine {
 
   [[nodiscard]] Statistics statistics() const;
 
+  // The table of ranks (rank_table.h) and, where there is one, the device; owned by the engine. It
+  // asks no other rank.
+  base::Result<const char*> describe();
+
  private:
   Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
 
@@ -116,6 +123,7 @@ class Engine {
   base::Status usable() const;
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
+  [[nodiscard]] bool is_driver() const;
   bool outlast(Work& work, base::Instant deadline);
   [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
                                         bool unwinding) const;
@@ -137,7 +145,8 @@ class Engine {
   const base::Bytes small_bytes_;  // up to this size a tensor on the board is not reduced in place
   base::Log log_;
   std::shared_ptr<collectives::Device> device_;
-  std::string no_device_;  // where device_ is nullptr: why
+  std::string no_device_;    // where device_ is nullptr: why
+  std::string device_line_;  // elsewhere: which it is, for people
   const std::thread::id opener_ = std::this_thread::get_id();
   // The reason why there is no background thread; empty: there is one.
   const std::string caller_driven_;
@@ -148,6 +157,8 @@ class Engine {
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
   std::atomic<bool> open_{false};
+  base::Mutex describing_;
+  std::string description_ RONDE_GUARDED_BY(describing_);  // made when it is first asked for
   std::atomic<bool> closed_at_exit_{false};
 };
 

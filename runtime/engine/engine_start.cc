@@ -127,6 +127,7 @@ Status Engine::start_device(base::Instant deadline) {
   RONDE_RETURN_IF_ERROR(started.status());
   device_ = std::move(started->device);
   no_device_ = std::move(started->none);
+  device_line_ = started->line;
   agent_.use(device_, started->direct);
   if (rank_ == 0 && !started->line.empty()) log_.log(started->level, started->line);
   return {};

@@ -252,7 +252,7 @@ Status RankAgent::on_decision(const Decision& decision) {
     const LocalTensorPtr tensor = table_.remove_waiting(error->name);
     if (tensor) end(tensor, Status::remote(error->code, error->text, error->place, error->rank));
   } else if (const auto* notice = std::get_if<NoticeDecision>(&decision)) {
-    log_.warning(notice->text);
+    on_notice(*notice);
   } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
     on_departed(departed->rank);
   }
@@ -279,7 +279,8 @@ void RankAgent::on_departed(std::int32_t rank) {
 void RankAgent::end(const LocalTensorPtr& tensor, const Status& status) {
   table_.remove(*tensor);
   tensor->ready.clear();
-  const std::shared_ptr<Work> work = tensor->work;
+  // The stall checks may keep the tensor for long; its result belongs to the caller alone.
+  const std::shared_ptr<Work> work = std::move(tensor->work);
   if (!status.ok() && !failed()) remember_failed(*work, status);
   work->status = status;
   if (work->of_device) complete_once(work->issued);

@@ -156,13 +156,19 @@ class RankAgent final : public Agent {
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();
   [[nodiscard]] base::Instant next_stall();
-  void on_overdue(const LocalTensorPtr& tensor, bool failed);
-  void warn(const LocalTensor& tensor);
+  void report_late(base::Instant now);
+  [[nodiscard]] std::vector<LocalTensorPtr> late_tensors();
+  void announce_late(const std::vector<LocalTensorPtr>& tensors, base::Instant now, bool failed);
+  void report_expired(base::Instant now);
+  void on_notice(const NoticeDecision& notice);
+  void print_own_notice();
+  [[nodiscard]] bool speaks_for_stopped_leader() const;
   void give_up();
   void inquire(const LocalTensorPtr& tensor);
   void end_inquiry();
   void fail_overdue(const LocalTensor& tensor);
   [[nodiscard]] std::string stall_text(const LocalTensor& tensor) const;
+  [[nodiscard]] std::string text_of_host() const;
   // The first rank of this host whose process is stopped, or -1.
   [[nodiscard]] std::int32_t stopped_rank() const;
   void on_departed(std::int32_t rank);
@@ -193,8 +199,7 @@ class RankAgent final : public Agent {
   Executor executor_;
   std::vector<ExecutableBatch> finished_;
   std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
-  std::optional<std::uint64_t> warned_batch_;
-  std::string activity_;  // the text of the last batch
+  std::string activity_;                            // the text of the last batch
 
   std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
   Completion departed_;
@@ -209,6 +214,11 @@ class RankAgent final : public Agent {
   bool work_left_ = false;
   bool batch_can_go_on_ = false;
   std::optional<base::Instant> batch_began_;  // the batch in progress
+  // Tensors that this rank has reported as late, and when it does so again.
+  std::vector<std::weak_ptr<LocalTensor>> late_;
+  base::Instant next_report_ = base::kNever;
+  // When this rank prints a notice of its own, because the coordinator has not sent one.
+  base::Instant own_notice_at_ = base::kNever;
   // Tensors that this rank reported as stalled for good; if the coordinator has not failed the job
   // by give_up_at_, this rank does.
   std::vector<LocalTensorPtr> stalled_;

@@ -9,6 +9,7 @@
 
 #include "runtime/engine/rank_agent.h"
 #include "runtime/negotiate/relay.h"
+#include "runtime/negotiate/stall_notice.h"
 #include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {
@@ -34,30 +35,126 @@ void RankAgent::check_stalls() {
   if (clock_.about_now() + base::Clock::kCoarse < next_stall_check_) return;
   const Instant now = clock_.now();
   if (now < next_stall_check_) return;
-  if (now > config_.stall_warning) {
-    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_warning, 0)) {
-      on_overdue(tensor, false);
-    }
-  }
-  if (now > config_.stall_failure) {
-    for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_failure, 1)) {
-      on_overdue(tensor, true);
-    }
-  }
+  log_.catch_up();
+  report_late(now);
+  if (now > config_.stall_failure) report_expired(now);
+  if (now >= own_notice_at_) print_own_notice();
   if (now >= give_up_at_) give_up();
   if (now >= inquiry_ends_at_) end_inquiry();
   // A tensor that is submitted from now on cannot be late before that.
   next_stall_check_ = std::min(clock_.after(config_.stall_warning), next_stall());
 }
 
-// When the first tensor in flight will be late, or the coordinator's verdict about one that is.
+// When the first tensor in flight will be late, or something is due about one that is.
 Instant RankAgent::next_stall() {
-  Instant next = std::min(give_up_at_, inquiry_ends_at_);
+  Instant next = std::min({give_up_at_, inquiry_ends_at_, next_report_, own_notice_at_});
   const Instant oldest_unreported = table_.oldest(0);
   if (oldest_unreported != kNever) next = std::min(next, oldest_unreported + config_.stall_warning);
   const Instant oldest = table_.oldest(1);
   if (oldest != kNever) next = std::min(next, oldest + config_.stall_failure);
   return next;
+}
+
+// Reports tensors to the coordinator when they become late, and all that still are in every
+// interval. What will be late in a moment is reported together with what is.
+void RankAgent::report_late(Instant now) {
+  std::vector<LocalTensorPtr> fresh;
+  const Instant oldest = table_.oldest(0);
+  if (oldest != kNever && now - oldest >= config_.stall_warning) {
+    fresh = table_.overdue(now - config_.stall_warning + gathering_time(config_), 0);
+  }
+  const bool due = now >= next_report_;
+  if (fresh.empty() && !due) return;
+  std::vector<LocalTensorPtr> late = late_tensors();
+  const bool begins = due || late.empty();  // an interval
+  if (begins) next_report_ = clock_.after(config_.stall_warning);
+  late_.insert(late_.end(), fresh.begin(), fresh.end());
+  if (!due) late.clear();
+  late.insert(late.end(), fresh.begin(), fresh.end());
+  if (late.empty()) {
+    next_report_ = own_notice_at_ = kNever;
+    return;
+  }
+  announce_late(late, now, false);
+  // Normally the coordinator notifies the leaders. A leader that is not notified, and whoever is
+  // next where the leader itself is stopped, print what they know.
+  if (board_.rank() == kLeader) {
+    // The coordinator gathers reports before it notifies anyone.
+    const base::Nanoseconds grace = job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace;
+    if (own_notice_at_ == kNever) {
+      own_notice_at_ = next_report_ + gathering_time(config_) + grace;
+    }
+  } else if (begins && speaks_for_stopped_leader()) {
+    print_own_notice();
+  }
+}
+
+// The tensors that were reported and are late still, oldest first.
+std::vector<LocalTensorPtr> RankAgent::late_tensors() {
+  std::vector<LocalTensorPtr> late;
+  std::erase_if(late_, [&late](const std::weak_ptr<LocalTensor>& each) {
+    LocalTensorPtr tensor = each.lock();
+    if (tensor == nullptr || tensor->ended) return true;
+    late.push_back(std::move(tensor));
+    return false;
+  });
+  return late;
+}
+
+// The coordinator warns, and at the deadline fails the job; if it does not, give_up() does.
+void RankAgent::announce_late(const std::vector<LocalTensorPtr>& tensors, Instant now,
+                              bool failed) {
+  StalledAnnouncement waiting{{}, false, failed};
+  StalledAnnouncement batched{{}, true, failed};
+  for (const LocalTensorPtr& tensor : tensors) {
+    (tensor->in_batch ? batched : waiting)
+        .tensors.push_back({tensor->name, (now - tensor->submitted).count()});
+  }
+  if (!waiting.tensors.empty()) announce(waiting, true).ignore();
+  if (!batched.tensors.empty()) announce(batched, true).ignore();
+}
+
+void RankAgent::report_expired(Instant now) {
+  std::vector<LocalTensorPtr> waiting;
+  for (const LocalTensorPtr& tensor : table_.overdue(now - config_.stall_failure, 1)) {
+    // Every rank has submitted what is in a batch, so some rank does not move its data.
+    if (tensor->in_batch) {
+      inquire(tensor);
+    } else {
+      waiting.push_back(tensor);
+    }
+  }
+  if (waiting.empty()) return;
+  announce_late(waiting, now, true);
+  stalled_.insert(stalled_.end(), waiting.begin(), waiting.end());
+  if (give_up_at_ != kNever) return;
+  batch_overdue_ = false;
+  give_up_at_ = clock_.after(job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace);
+}
+
+// The coordinator's notice about late tensors is printed once on each host.
+void RankAgent::on_notice(const NoticeDecision& notice) {
+  own_notice_at_ = kNever;
+  if (board_.rank() != kLeader) return;
+  log_.warning(notice.in_batch ? notice.text + text_of_host() : notice.text);
+}
+
+void RankAgent::print_own_notice() {
+  own_notice_at_ = kNever;
+  const std::vector<LocalTensorPtr> late = late_tensors();
+  if (late.empty()) return;
+  const Instant now = clock_.now();
+  log_.warning(late_phrase(late.front()->name, late.size(), now - late.front()->submitted,
+                           now - late.back()->submitted) +
+               (late.front()->in_batch ? " in a batch" : "") + text_of_host());
+}
+
+// Whether the leader of this host is stopped, and this rank is the first that is not.
+bool RankAgent::speaks_for_stopped_leader() const {
+  for (std::int32_t position = 0; position < board_.rank(); ++position) {
+    if (!is_stopped(board_.presence(position))) return false;
+  }
+  return true;
 }
 
 // Called when the coordinator has not failed the job in time. A tensor that went into a batch
@@ -79,38 +176,6 @@ void RankAgent::give_up() {
     text += ", and rank 0, the coordinator, does not answer";
   }
   fail(Status::error(Code::kDeadline, text), culprit);
-}
-
-void RankAgent::on_overdue(const LocalTensorPtr& tensor, bool failed) {
-  if (tensor->in_batch) {
-    // Every rank has submitted it, so some rank does not move its data.
-    if (failed) {
-      inquire(tensor);
-    } else {
-      warn(*tensor);
-    }
-    return;
-  }
-  const base::Nanoseconds waited = clock_.now() - tensor->submitted;
-  // The coordinator warns, and at the deadline fails the job; if it does not, give_up() does.
-  announce(StalledAnnouncement{tensor->name, waited.count(), failed}, true).ignore();
-  if (!failed) {
-    // The announcement passes through the leader, which may itself be stopped.
-    if (is_stopped(board_.presence(kLeader))) warn(*tensor);
-    return;
-  }
-  stalled_.push_back(tensor);
-  if (give_up_at_ != kNever) return;
-  batch_overdue_ = false;
-  give_up_at_ = clock_.after(job_.shape().hosts() > 1 ? kVerdictGraceOfHosts : kVerdictGrace);
-}
-
-// Logs one line for all tensors that are late until the next batch arrives.
-void RankAgent::warn(const LocalTensor& tensor) {
-  const std::uint64_t received = received_batches_.load(std::memory_order_relaxed);
-  if (warned_batch_ == received) return;
-  warned_batch_ = received;
-  log_.warning(stall_text(tensor));
 }
 
 // Called when the batch of this tensor has not moved for too long. A stopped rank is found by the
@@ -148,12 +213,16 @@ void RankAgent::fail_overdue(const LocalTensor& tensor) {
        stopped_rank());
 }
 
-// "'x' has waited for 30 s in a batch; ranks 1-3 were last in batch 7: ...; rank 0 (pid 42) is
-// stopped"
+// "'x' has waited 30 s in a batch; ranks 1-3 were last in batch 7: ...; rank 0 (pid 42) is stopped"
 std::string RankAgent::stall_text(const LocalTensor& tensor) const {
-  std::string text = "'" + tensor.name + "' has waited for " +
-                     seconds_text(clock_.now() - tensor.submitted) +
-                     (tensor.in_batch ? " in a batch" : "");
+  const base::Nanoseconds waited = clock_.now() - tensor.submitted;
+  return late_phrase(tensor.name, 1, waited, waited) + (tensor.in_batch ? " in a batch" : "") +
+         text_of_host();
+}
+
+// "; ranks 1-3 were last in batch 7: ...; rank 0 (pid 42) is stopped"
+std::string RankAgent::text_of_host() const {
+  std::string text;
   std::map<std::string, std::vector<std::int32_t>> ranks_by_activity;
   std::string stopped;
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {

@@ -27,7 +27,8 @@ template <class GreetingRef>
 auto fields_of(GreetingRef& greeting) {
   return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
                     &greeting.host_name, &greeting.socket_name, &greeting.addresses,
-                    &greeting.secret,    &greeting.trouble,     &greeting.culprit};
+                    &greeting.secret,    &greeting.trouble,     &greeting.culprit,
+                    &greeting.pid};
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
@@ -89,6 +90,17 @@ std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
     leaders.push_back({rank, greeting.host_name, {std::istream_iterator<std::string>(words), {}}});
   }
   return leaders;
+}
+
+RankTable ranks_of(std::span<const Greeting> greetings, std::span<const Greeting> verdicts,
+                   const collectives::JobShape& shape) {
+  RankTable table;
+  for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
+    const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
+    const auto leader = narrow<std::size_t>(shape.leader_of(shape.host_of(rank)));
+    table.places.push_back({greeting.host_name, verdicts[leader].addresses, greeting.pid});
+  }
+  return table;
 }
 
 std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> ranks) {

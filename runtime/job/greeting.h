@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "collectives/two_level/job_shape.h"
+#include "runtime/job/rank_table.h"
 #include "runtime/links/meeting.h"
 
 namespace ronde::runtime {
@@ -22,10 +23,13 @@ struct Greeting {
   std::string leader;      // the first rank of its host
   std::string host_name;
   std::string socket_name;  // from a leader: where the ranks of its host fetch the board
-  std::string addresses;    // from a leader: where other leaders reach it, separated by blanks
-  std::string secret;       // from rank 0: the secret by which leaders recognise each other
-  std::string trouble;      // why this rank cannot go on
-  std::string culprit;      // the rank that caused the trouble, if it is known
+  // From a leader: where other leaders reach it, separated by blanks; in the verdict after the
+  // meeting its own address on the links.
+  std::string addresses;
+  std::string secret;   // from rank 0: the secret by which leaders recognise each other
+  std::string trouble;  // why this rank cannot go on
+  std::string culprit;  // the rank that caused the trouble, if it is known
+  std::string pid;
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
 };
@@ -39,6 +43,10 @@ base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings
 // The leaders' addresses, by host.
 [[nodiscard]] std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
                                                     const collectives::JobShape& shape);
+// Where each rank runs; verdicts[r] is what rank r sent after the meeting.
+[[nodiscard]] RankTable ranks_of(std::span<const Greeting> greetings,
+                                 std::span<const Greeting> verdicts,
+                                 const collectives::JobShape& shape);
 // How many cores these ranks of one host may use together.
 [[nodiscard]] std::int64_t cores_of(std::span<const Greeting> greetings,
                                     std::span<const int> ranks);

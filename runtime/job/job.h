@@ -20,6 +20,7 @@
 #include "collectives/transport/mpi/program.h"
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
+#include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
 
 namespace ronde::runtime {
@@ -49,6 +50,9 @@ class Job {
 
   // Which rank is where, as lines for people.
   [[nodiscard]] virtual std::string table() const { return "job of " + shape().text(); }
+
+  // Where each rank runs, known on every rank since the start; any thread may ask.
+  [[nodiscard]] virtual RankTable rank_table() const = 0;
 
   // The cores that the ranks of this host may use together.
   [[nodiscard]] virtual std::int64_t cores() const = 0;

@@ -3,6 +3,7 @@
 #include "runtime/job/local_job.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/cores.h"
+#include "base/host_name.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -60,6 +62,7 @@ class LocalMember final : public Job {
 
   [[nodiscard]] std::int32_t rank() const override { return rank_; }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] RankTable rank_table() const override { return job_->rank_table(); }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
@@ -109,16 +112,16 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& 
                                                    std::int32_t fan_in,
                                                    std::shared_ptr<collectives::LocalHub> hub) {
   base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
-  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape));
+  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape, fan_in));
   const MutexLock lock(job->mutex_);
   job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
   job->hub_ =
       hub != nullptr ? std::move(hub) : std::make_shared<collectives::LocalHub>(shape.ranks());
-  RONDE_RETURN_IF_ERROR(job->make_hosts(fan_in));
+  RONDE_RETURN_IF_ERROR(job->make_hosts());
   return job;
 }
 
-Status LocalJob::make_hosts(std::int32_t fan_in) {
+Status LocalJob::make_hosts() {
   hosts_.resize(base::narrow<std::size_t>(shape_.hosts()));
   for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
     const auto ranks = base::narrow<std::int32_t>(shape_.ranks_of(host).size());
@@ -126,7 +129,7 @@ Status LocalJob::make_hosts(std::int32_t fan_in) {
     RONDE_RETURN_IF_ERROR(event_fds.status());
     hosts_[base::narrow<std::size_t>(host)].event_fds = *event_fds;
   }
-  const HostTree tree(shape_.hosts(), fan_in);
+  const HostTree tree(shape_.hosts(), fan_in_);
   for (std::int32_t child = 1; child < shape_.hosts(); ++child) {
     const std::int32_t parent = tree.parent_of(child);
     std::array<int, 2> ends{};
@@ -139,6 +142,15 @@ Status LocalJob::make_hosts(std::int32_t fan_in) {
         LinkEnd{parent, name_of_host(parent), collectives::FileDescriptor(ends[1])};
   }
   return {};
+}
+
+RankTable LocalJob::rank_table() const {
+  RankTable table{{}, "memory", "socket pairs", fan_in_};
+  for (std::int32_t rank = 0; rank < shape_.ranks(); ++rank) {
+    const std::string host = shape_.hosts() > 1 ? "#" + std::to_string(shape_.host_of(rank)) : "";
+    table.places.push_back({base::host_name() + host, "", std::to_string(::getpid())});
+  }
+  return table;
 }
 
 Status LocalJob::make_boards(const base::Config& config) {

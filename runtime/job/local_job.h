@@ -41,6 +41,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
       std::shared_ptr<collectives::LocalHub> hub = nullptr);
 
   [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
+  [[nodiscard]] RankTable rank_table() const;
 
   // Waits until every rank has joined with the same shared settings.
   base::Result<std::unique_ptr<Job>> join(std::int32_t rank, const base::Config& config,
@@ -65,14 +66,16 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
     LinkEnds links;  // until the leader takes them
   };
 
-  explicit LocalJob(const collectives::JobShape& shape) : shape_(shape) {}
-  base::Status make_hosts(std::int32_t fan_in) RONDE_REQUIRES(mutex_);
+  LocalJob(const collectives::JobShape& shape, std::int32_t fan_in)
+      : shape_(shape), fan_in_(fan_in) {}
+  base::Status make_hosts() RONDE_REQUIRES(mutex_);
   base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
   base::Result<std::unique_ptr<Job>> make_member(std::int32_t rank) RONDE_REQUIRES(mutex_);
   [[nodiscard]] bool all_joined() const RONDE_REQUIRES(mutex_);
   base::Status wait_for_all(base::Nanoseconds timeout) RONDE_REQUIRES(mutex_);
 
   const collectives::JobShape shape_;
+  const std::int32_t fan_in_;
   base::Mutex mutex_;
   std::condition_variable_any joined_;
   std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);

@@ -25,6 +25,7 @@
 #include "runtime/job/launch.h"
 #include "runtime/job/local_job.h"
 #include "runtime/links/meeting.h"
+#include "runtime/links/tcp_socket.h"
 #include "runtime/links/tree.h"
 #include "runtime/tensors/signature.h"
 
@@ -41,18 +42,20 @@ class ProcessJob final : public Job {
   ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
              collectives::JobShape shape, collectives::Board board,
              std::vector<collectives::FileDescriptor> connections, std::unique_ptr<TcpLinks> links,
-             std::string table, std::int64_t cores)
+             std::string table, RankTable ranks, std::int64_t cores)
       : communicator_(std::move(communicator)),
         shape_(std::move(shape)),
         board_(std::move(board)),
         connections_(std::move(connections)),
         links_(std::move(links)),
         table_(std::move(table)),
+        ranks_(std::move(ranks)),
         cores_(cores) {}
 
   [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::string table() const override { return table_; }
+  [[nodiscard]] RankTable rank_table() const override { return ranks_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
@@ -145,6 +148,7 @@ class ProcessJob final : public Job {
   std::string watch_note_;
   std::unique_ptr<TcpLinks> links_;  // until the agent takes them
   const std::string table_;
+  const RankTable ranks_;
   const std::int64_t cores_;
 };
 
@@ -210,6 +214,7 @@ class Opening {
     mine.processors = base::mask_text(base::allowed_processors());
     mine.leader = std::to_string(here_.front());
     mine.host_name = base::host_name();
+    mine.pid = std::to_string(::getpid());
     if (!is_leader()) return mine;
     Status trouble = make_board(mine);
     if (trouble.ok() && several_hosts()) trouble = listen(mine);
@@ -224,12 +229,16 @@ class Opening {
     shape_ = std::move(*shape);
     return several_hosts() && is_leader() ? meet_leaders(greetings) : Status();
   }
+  // After meet(): this leader's address on its links; empty for other ranks and on a single host.
+  [[nodiscard]] const std::string& address() const { return address_; }
   Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
-                                   const std::vector<Greeting>& greetings) {
+                                   const std::vector<Greeting>& greetings,
+                                   const std::vector<Greeting>& verdicts) {
     std::string table = table_of(greetings, *shape_, geometry_.slot_bytes);
+    RankTable ranks = ranks_of(greetings, verdicts, *shape_);
     return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
         std::move(communicator), std::move(*shape_), std::move(*board_), std::move(connections_),
-        std::move(links_), std::move(table), cores_of(greetings, here_)));
+        std::move(links_), std::move(table), std::move(ranks), cores_of(greetings, here_)));
   }
 
  private:
@@ -246,7 +255,8 @@ class Opening {
     return collectives::Board::format(*memory_, geometry_);
   }
   Status listen(Greeting& mine) {
-    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name);
+    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name,
+                                         Keepalive::of(config_.link_timeout));
     RONDE_RETURN_IF_ERROR(meeting.status());
     meeting_ = std::move(*meeting);
     for (const std::string& address : meeting_->addresses()) {
@@ -280,6 +290,8 @@ class Opening {
                               leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
                               base::Log(config_.log_level, communicator_.rank()));
     RONDE_RETURN_IF_ERROR(met.status());
+    const LinkEnd& first = met->parent ? *met->parent : met->children.front();
+    if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
     auto links = TcpLinks::open(std::move(*met));
     RONDE_RETURN_IF_ERROR(links.status());
     links_ = std::move(*links);
@@ -300,6 +312,7 @@ class Opening {
   std::optional<collectives::Board> board_;
   std::vector<collectives::FileDescriptor> connections_;
   std::unique_ptr<TcpLinks> links_;
+  std::string address_;
 };
 
 Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicator> communicator,
@@ -310,16 +323,18 @@ Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicat
       exchange(*communicator, "exchanging addresses", opening.greet(), clock, deadline);
   RONDE_RETURN_IF_ERROR(greetings.status());
   const Status met = opening.meet(*greetings);
+  Result<std::vector<Greeting>> verdicts = std::vector<Greeting>(greetings->size());
   if (communicator->size() > 1) {
     // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
     // and every rank returns the same error.
     Greeting verdict;
+    verdict.addresses = opening.address();
     set_trouble(verdict, met);
-    RONDE_RETURN_IF_ERROR(
-        exchange(*communicator, "meeting the other ranks", verdict, clock, deadline).status());
+    verdicts = exchange(*communicator, "meeting the other ranks", verdict, clock, deadline);
+    RONDE_RETURN_IF_ERROR(verdicts.status());
   }
   RONDE_RETURN_IF_ERROR(met);
-  return opening.job(std::move(communicator), *greetings);
+  return opening.job(std::move(communicator), *greetings, *verdicts);
 }
 
 Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {

@@ -16,7 +16,7 @@ namespace ronde::runtime {
 
 using JobSecret = std::array<std::byte, 16>;
 
-inline constexpr std::uint32_t kLeaderProtocolVersion = 1;
+inline constexpr std::uint32_t kLeaderProtocolVersion = 2;
 
 struct LeaderHello {
   std::uint32_t version = kLeaderProtocolVersion;

@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 // "host 2 (node7, 10.0.0.3:4711)".
-std::string describe(std::int32_t host, const LeaderAddress& leader) {
+std::string leader_text(std::int32_t host, const LeaderAddress& leader) {
   return "host " + std::to_string(host) + " (" + leader.host_name + ", " +
          joined(leader.addresses) + ")";
 }
@@ -105,7 +105,7 @@ Status run(const Sides& sides, const Clock& clock, Instant deadline) {
 Status no_parent(const ParentSearch& search, std::int32_t host, std::int32_t parent,
                  std::span<const LeaderAddress> leaders) {
   const LeaderAddress& above = leader_of(leaders, parent);
-  return Status::error(Code::kDeadline, describe(host, leader_of(leaders, host)) +
+  return Status::error(Code::kDeadline, leader_text(host, leader_of(leaders, host)) +
                                             " could not connect to host " + std::to_string(parent) +
                                             " (" + above.host_name + "; tried " + search.tried() +
                                             ")" + kAdvice)
@@ -117,14 +117,14 @@ Status no_children(const ChildReception& reception, std::int32_t host,
   const std::vector<std::int32_t> missing = reception.missing();
   std::string names;
   for (std::size_t i = 0; i < std::min(missing.size(), kMostNamed); ++i) {
-    names += (i == 0 ? "" : ", ") + describe(missing[i], leader_of(leaders, missing[i]));
+    names += (i == 0 ? "" : ", ") + leader_text(missing[i], leader_of(leaders, missing[i]));
   }
   if (missing.size() > kMostNamed) {
     names += " and " + std::to_string(missing.size() - kMostNamed) + " more";
   }
   return Status::error(Code::kDeadline, names + " did not connect to " +
-                                            describe(host, leader_of(leaders, host)) + " in time" +
-                                            kAdvice)
+                                            leader_text(host, leader_of(leaders, host)) +
+                                            " in time" + kAdvice)
       .with_rank(leader_of(leaders, missing.front()).rank);
 }
 

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -69,7 +70,9 @@ std::optional<Endpoint> endpoint_of(const sockaddr_storage& storage) {
 
 Result<FileDescriptor> make_socket(IpFamily family) {
   const int domain = family == IpFamily::kV4 ? AF_INET : AF_INET6;
-  FileDescriptor socket(::socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Otherwise a leader that dies would seem to live on while a child that it has forked does.
+  FileDescriptor socket = FileDescriptor::kept_from_children(
+      [&] { return ::socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!socket.valid()) return Status::system("could not create a TCP socket", errno);
   return socket;
 }
@@ -85,11 +88,22 @@ void configure(const FileDescriptor& socket, const Keepalive& keepalive) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, narrow<int>(keepalive.idle.count()));
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, narrow<int>(keepalive.interval.count()));
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, keepalive.count);
-  const std::chrono::milliseconds unanswered = keepalive.unanswered;
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, narrow<int>(unanswered.count()));
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, narrow<int>(keepalive.unanswered.count()));
 }
 
 }  // namespace
+
+Keepalive Keepalive::of(base::Nanoseconds silence) {
+  // There are many probes, so that the last one comes shortly before the end: a host that is back
+  // by then answers it. No part may be zero.
+  constexpr std::int64_t kMostProbes = 11;
+  const std::int64_t whole =
+      std::max<std::int64_t>(std::chrono::ceil<std::chrono::seconds>(silence).count(), 2);
+  const std::int64_t probes = std::min(kMostProbes, whole - 1);
+  const std::int64_t interval = std::max<std::int64_t>(whole / (kMostProbes + 1), 1);
+  return {std::chrono::seconds(whole - probes * interval), std::chrono::seconds(interval),
+          narrow<int>(probes), std::chrono::ceil<std::chrono::milliseconds>(silence)};
+}
 
 Result<FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index) {
   auto socket = make_socket(endpoint.address.family);
@@ -125,7 +139,8 @@ int pending_error(const FileDescriptor& socket) {
 }
 
 FileDescriptor accept_next(const FileDescriptor& listener, const Keepalive& keepalive) {
-  FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  FileDescriptor socket = FileDescriptor::kept_from_children(
+      [&] { return ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (socket.valid()) configure(socket, keepalive);
   return socket;
 }

@@ -7,21 +7,26 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/board/file_descriptor.h"
 #include "runtime/links/interfaces.h"
 
 namespace ronde::runtime {
 
-// When the connection to a host that has vanished (no power, no network) ends: after about ten
-// seconds, whether or not bytes were in flight to it. The end of a process is noticed at once,
-// without this. The connection to a stopped process stays as long as its socket has room; it ends
-// once bytes have waited for `unanswered`.
+// When the connection to a host that has vanished (no power, no network) ends, whether or not bytes
+// were in flight to it. The end of a process is noticed at once, without this. The connection to a
+// stopped process stays as long as its socket has room; it ends once bytes have waited for
+// `unanswered`.
 struct Keepalive {
-  std::chrono::seconds idle{5};         // silence before the first probe
-  std::chrono::seconds interval{2};     // between probes
-  int count = 3;                        // probes without an answer
-  std::chrono::seconds unanswered{10};  // how long sent bytes may stay unacknowledged
+  std::chrono::seconds idle{5};                  // silence before the first probe
+  std::chrono::seconds interval{5};              // between probes
+  int count = 11;                                // probes without an answer
+  std::chrono::milliseconds unanswered{60'000};  // how long sent bytes may stay unacknowledged
+
+  // A connection that ends after `silence` (RONDE_LINK_TIMEOUT_SECONDS: at least 2 s), rounded up
+  // to whole seconds where the kernel takes no others.
+  static Keepalive of(base::Nanoseconds silence);
 };
 
 // Listens on an address; port 0 lets the kernel choose. `index`: the kernel's number of its

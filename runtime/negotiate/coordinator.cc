@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's step: reading announcements, reporting stalls, and group commit of batches.
+// The coordinator's step: reading announcements, and group commit of batches. What it does about
+// stalls is in coordinator_stalls.cc.
 #include "runtime/negotiate/coordinator.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <variant>
 
 #include "runtime/negotiate/relay.h"
-#include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {
 
 using base::Code;
-using base::Nanoseconds;
 using base::Result;
 using base::Status;
 
@@ -63,7 +61,7 @@ Result<int> Coordinator::step(bool data_plane_idle) {
     RONDE_RETURN_IF_ERROR(read.status());
     work += *read;
   }
-  if (!stalls_.empty()) RONDE_RETURN_IF_ERROR(report_stalls());
+  RONDE_RETURN_IF_ERROR(report_stalls());
   const auto published = publish(data_plane_idle);
   RONDE_RETURN_IF_ERROR(published.status());
   return work + *published;
@@ -119,116 +117,15 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&*announcement)) {
     negotiator_.on_closing(rank, closing->forced);
   } else {
-    stalls_.push_back({rank, std::get<StalledAnnouncement>(*announcement)});
+    on_stalled(rank, std::get<StalledAnnouncement>(*announcement));
   }
   return {};
-}
-
-Status Coordinator::report_stalls() {
-  std::vector<Stall> unclear;
-  for (Stall& stall : std::exchange(stalls_, {})) {
-    if (negotiator_.find_out(stall.announced.name)) {
-      RONDE_RETURN_IF_ERROR(report(stall));
-      continue;
-    }
-    const auto again = find_silent_host(stall);
-    RONDE_RETURN_IF_ERROR(again.status());
-    if (*again) unclear.push_back(stall);
-  }
-  stalls_ = std::move(unclear);
-  return {};
-}
-
-// Called while a host has not answered which of its ranks wait: calls the roll, and names a
-// neighbour that does not answer it, in a warning or in the error that ends the job. True: call it
-// again later; false: the stall has been reported.
-Result<bool> Coordinator::find_silent_host(Stall& stall) {
-  if (!stall.roll_called) {
-    stall.roll_called = true;
-    stall.answer_by = clock_.after(kRollCallGrace);
-    RONDE_RETURN_IF_ERROR(links_->call_roll());
-    return true;
-  }
-  if (clock_.now() < stall.answer_by) return true;
-  stall.answer_by = base::kNever;
-  const auto silent = links_->silent();
-  const std::string late = "'" + stall.announced.name + "' has waited for " +
-                           seconds_text(Nanoseconds(stall.announced.waited_ns));
-  if (stall.announced.failed) {
-    // The silent host is further down the tree: its own neighbours find it, or the deadline of the
-    // rank that waits ends the job.
-    if (silent.empty()) return true;
-    return silent_neighbour(shape_, silent.front(), late);
-  }
-  const std::string who =
-      silent.empty() ? "a host does not answer which of its ranks have submitted it"
-                     : silent.front().peer + " " + silent.front().reason + " and may stand still";
-  RONDE_RETURN_IF_ERROR(notice(stall.announced.name, late + "; " + who));
-  return false;
-}
-
-// Every rank that waits reports the same stall, but one line of output is enough.
-Status Coordinator::notice(const std::string& name, const std::string& text) {
-  const base::Instant now = clock_.now();
-  std::erase_if(noticed_, [&](const auto& each) { return each.second <= now; });
-  const bool fresh = noticed_.emplace(name, now + config_.stall_warning).second;
-  return fresh ? post(NoticeDecision{name, text}) : Status();
-}
-
-// " (on host node3)", " (on hosts node3, node5)"
-std::string Coordinator::hosts_phrase(const std::vector<std::int32_t>& ranks) const {
-  std::set<std::int32_t> hosts;
-  for (const std::int32_t rank : ranks) hosts.insert(shape_.host_of(rank));
-  std::string text = hosts.size() == 1 ? " (on host" : " (on hosts";
-  for (const std::int32_t host : hosts) {
-    text += (host == *hosts.begin() ? " " : ", ") + shape_.host_name(host);
-  }
-  return text + ")";
 }
 
 base::Instant Coordinator::next_deadline() const {
-  base::Instant next = linger_until_;
-  for (const Stall& stall : stalls_) next = std::min(next, stall.answer_by);
-  return next;
-}
-
-Status Coordinator::report(const Stall& stall) {
-  const StalledAnnouncement& announced = stall.announced;
-  const auto waiting = negotiator_.waiting_for(announced.name);
-  if (!waiting) return {};  // the tensor is in a batch or about to be
-  const std::string late =
-      "'" + announced.name + "' has waited for " + seconds_text(Nanoseconds(announced.waited_ns));
-  if (waiting->missing.empty()) {
-    // The last rank counted itself in but has not reported the entry: it stopped in between. The
-    // ranks of its host find it by its process state.
-    if (announced.failed) return {};
-    return notice(announced.name,
-                  late + ": a rank may have stopped in the middle of submitting it");
-  }
-  std::string text = late + ": submitted on " + ranks_phrase(waiting->ready) + ", not yet on " +
-                     ranks_phrase(waiting->missing);
-  if (shape_.hosts() > 1) text += hosts_phrase(waiting->missing);
-  std::string stopped;
-  std::int32_t culprit = waiting->missing.front();
-  for (const std::int32_t missing : waiting->missing) {
-    if (!is_here(missing)) continue;
-    const auto presence = desk_.board().presence(shape_.position_of(missing));
-    if (!presence.activity.empty()) {
-      text += "; rank " + std::to_string(missing) + " was last " + presence.activity;
-    }
-    const std::string stands_still = stopped_text(missing, presence);
-    if (stopped.empty() && !stands_still.empty()) culprit = missing;
-    stopped += stands_still;
-  }
-  text += stopped;
-  if (!announced.failed) return notice(announced.name, text);
-  collectives::FailureRecord record;
-  record.culprit = culprit;
-  record.reporter = stall.rank;
-  record.code = Code::kDeadline;
-  record.text = text + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";
-  desk_.board().fail(record);
-  return {};
+  const base::Instant notice =
+      std::max(notice_.at, late_.roll_called ? late_.answer_by : base::Instant());
+  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by});
 }
 
 // Group commit: while the data plane is busy, tensors that become ready wait and go in one batch.
@@ -266,8 +163,6 @@ bool Coordinator::lingers() {
   linger_until_ = base::kNever;
   return false;
 }
-
-bool Coordinator::is_here(std::int32_t rank) const { return shape_.host_of(rank) == kHost; }
 
 Status Coordinator::post(const Decision& decision) {
   if (std::holds_alternative<DepartedDecision>(decision)) somebody_left_ = true;

@@ -20,6 +20,7 @@
 #include "runtime/negotiate/links.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
+#include "runtime/negotiate/stall_notice.h"
 
 namespace ronde::runtime {
 
@@ -57,26 +58,45 @@ class Coordinator final : public ControlNode {
     collectives::Board board_;
     const collectives::JobShape& shape_;
   };
+  // Late tensors that ranks have reported, until the notice or the verdict about them.
   struct Stall {
-    std::int32_t rank = 0;  // the one that reported it
-    StalledAnnouncement announced;
-    bool roll_called = false;                // the neighbours were asked whether they run
-    base::Instant answer_by = base::kNever;  // when they should have answered
+    struct Late {
+      std::string name;
+      base::Instant since{};      // when it was submitted, by the earliest of the reports
+      std::uint64_t batches = 0;  // how many there were at the last report
+      bool known = false;         // it has been found out which ranks wait for it
+    };
+    std::vector<Late> tensors;
+    std::map<std::string, std::size_t> places;  // in `tensors`
+    std::int32_t reporter = 0;                  // the rank that reported last
+    bool roll_called = false;                   // the neighbours were asked whether they run
+    base::Instant answer_by = base::kNever;     // when they should have answered
+
+    [[nodiscard]] bool empty() const { return tensors.empty(); }
   };
+  enum class Knowledge : std::uint8_t { kAll, kAsking, kSilence };
 
   base::Result<int> read_board();
   base::Result<int> read_links(bool data_plane_idle);
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
+  void on_stalled(std::int32_t rank, const StalledAnnouncement& announced);
+  void add_to(Stall& stall, const StalledAnnouncement& announced, base::Instant now) const;
+  [[nodiscard]] bool is_over(const Stall::Late& tensor) const;
   base::Status report_stalls();
-  base::Result<bool> find_silent_host(Stall& stall);
-  base::Status report(const Stall& stall);
-  base::Status notice(const std::string& name, const std::string& text);
+  base::Status fail_expired();
+  base::Result<bool> notify_late();     // true: a notice was posted
+  base::Result<bool> notify_batched();  // likewise
+  base::Result<Knowledge> find_out(Stall& stall);
+  [[nodiscard]] std::vector<StalledTensor> waiting_of(const Stall& stall) const;
+  [[nodiscard]] std::string describe(std::span<const StalledTensor> late,
+                                     std::int32_t* culprit) const;
+  [[nodiscard]] std::string phrase_of_unknown(const Stall& stall, base::Nanoseconds& longest) const;
+  [[nodiscard]] std::string time_left(base::Nanoseconds waited) const;
   base::Result<int> publish(bool data_plane_idle);
   base::Status post(const Decision& decision);
   base::Status flush();
-  [[nodiscard]] std::string hosts_phrase(const std::vector<std::int32_t>& ranks) const;
-  [[nodiscard]] bool is_here(std::int32_t rank) const;
+  [[nodiscard]] std::string place_of(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] bool lingers();
 
   const collectives::JobShape& shape_;
@@ -89,9 +109,17 @@ class Coordinator final : public ControlNode {
   base::Instant linger_until_ = base::kNever;
   bool somebody_left_ = false;
   bool links_drained_ = true;
-  std::vector<Stall> stalls_;  // not yet reported: other hosts must answer who waits
-  // Stalls that were reported, and until when they are not reported again.
-  std::map<std::string, base::Instant> noticed_;
+  // Reports are gathered for a moment, so that one notice has all that is late; then there is none
+  // for RONDE_STALL_WARNING_SECONDS.
+  struct Notice {
+    base::Instant at = base::kNever;
+    base::Instant not_before{};
+  };
+  Stall late_;
+  Notice notice_;
+  Stall batched_;  // late in a batch
+  Notice batch_notice_;
+  Stall expired_;  // past RONDE_STALL_FAILURE_SECONDS
 };
 
 }  // namespace ronde::runtime

@@ -10,7 +10,7 @@ namespace ronde::runtime {
 
 namespace {
 
-enum class Kind : std::uint8_t {
+enum class LinkKind : std::uint8_t {
   kAnnouncement = 64,
   kReady = 65,
   kClosed = 66,
@@ -20,21 +20,21 @@ enum class Kind : std::uint8_t {
   kGoodBye = 70,
 };
 
-struct Encode {
+struct EncodeLink {
   std::vector<std::byte> operator()(const RelayedAnnouncement& value) const {
-    Encoder out(Kind::kAnnouncement);
+    Encoder out(LinkKind::kAnnouncement);
     out.number(value.rank);
     out.rest(value.announcement);
     return out.take();
   }
   std::vector<std::byte> operator()(const ReadyReport& value) const {
-    Encoder out(Kind::kReady);
+    Encoder out(LinkKind::kReady);
     out.number(value.entry);
     out.number(value.generation);
     return out.take();
   }
   std::vector<std::byte> operator()(const ClosedReport& value) const {
-    Encoder out(Kind::kClosed);
+    Encoder out(LinkKind::kClosed);
     out.number(value.entry);
     out.number(value.generation);
     out.number(value.arrived);
@@ -42,20 +42,20 @@ struct Encode {
     return out.take();
   }
   std::vector<std::byte> operator()(const RelayedDecision& value) const {
-    Encoder out(Kind::kDecision);
+    Encoder out(LinkKind::kDecision);
     out.rest(value.decision);
     return out.take();
   }
   std::vector<std::byte> operator()(const RollCall& value) const {
-    Encoder out(Kind::kRollCall);
+    Encoder out(LinkKind::kRollCall);
     out.number(static_cast<std::uint8_t>(value.answer));
     return out.take();
   }
   std::vector<std::byte> operator()(const GoodBye& /*value*/) const {
-    return Encoder(Kind::kGoodBye).take();
+    return Encoder(LinkKind::kGoodBye).take();
   }
   std::vector<std::byte> operator()(const collectives::FailureRecord& value) const {
-    Encoder out(Kind::kFailure);
+    Encoder out(LinkKind::kFailure);
     out.number(value.culprit);
     out.number(value.reporter);
     out.number(value.code);
@@ -77,27 +77,29 @@ collectives::FailureRecord decode_failure(Decoder& in) {
 
 }  // namespace
 
-std::vector<std::byte> encode(const LinkMessage& message) { return std::visit(Encode{}, message); }
+std::vector<std::byte> encode(const LinkMessage& message) {
+  return std::visit(EncodeLink{}, message);
+}
 
 base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) {
   Decoder in(bytes);
   LinkMessage result;
-  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
-    case Kind::kAnnouncement: {
+  switch (static_cast<LinkKind>(in.number<std::uint8_t>())) {
+    case LinkKind::kAnnouncement: {
       RelayedAnnouncement value;
       value.rank = in.number<std::int32_t>();
       value.announcement = in.rest();
       result = std::move(value);
       break;
     }
-    case Kind::kReady: {
+    case LinkKind::kReady: {
       ReadyReport value;
       value.entry = in.number<std::int32_t>();
       value.generation = in.number<std::uint32_t>();
       result = value;
       break;
     }
-    case Kind::kClosed: {
+    case LinkKind::kClosed: {
       ClosedReport value;
       value.entry = in.number<std::int32_t>();
       value.generation = in.number<std::uint32_t>();
@@ -106,16 +108,16 @@ base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) 
       result = std::move(value);
       break;
     }
-    case Kind::kDecision:
+    case LinkKind::kDecision:
       result = RelayedDecision{in.rest()};
       break;
-    case Kind::kRollCall:
+    case LinkKind::kRollCall:
       result = RollCall{in.boolean()};
       break;
-    case Kind::kGoodBye:
+    case LinkKind::kGoodBye:
       result = GoodBye{};
       break;
-    case Kind::kFailure:
+    case LinkKind::kFailure:
       result = decode_failure(in);
       break;
     default:

@@ -37,8 +37,12 @@ struct Encode {
   }
   std::vector<std::byte> operator()(const StalledAnnouncement& value) const {
     Encoder out(Kind::kStalled);
-    out.text(value.name);
-    out.number(value.waited_ns);
+    out.number(base::narrow<std::uint32_t>(value.tensors.size()));
+    for (const LateTensor& tensor : value.tensors) {
+      out.text(tensor.name);
+      out.number(tensor.waited_ns);
+    }
+    out.number(static_cast<std::uint8_t>(value.in_batch));
     out.number(static_cast<std::uint8_t>(value.failed));
     return out.take();
   }
@@ -72,8 +76,8 @@ struct Encode {
   }
   std::vector<std::byte> operator()(const NoticeDecision& value) const {
     Encoder out(Kind::kNotice);
-    out.text(value.name);
     out.text(value.text);
+    out.number(static_cast<std::uint8_t>(value.in_batch));
     return out.take();
   }
   std::vector<std::byte> operator()(const BatchDecision& value) const {
@@ -94,6 +98,18 @@ struct Encode {
     return out.take();
   }
 };
+
+StalledAnnouncement decode_stalled(Decoder& in) {
+  StalledAnnouncement value;
+  const auto count = in.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && !in.failed(); ++i) {
+    std::string name = in.text();
+    value.tensors.push_back({std::move(name), in.number<std::int64_t>()});
+  }
+  value.in_batch = in.boolean();
+  value.failed = in.boolean();
+  return value;
+}
 
 BatchDecision decode_batch(Decoder& in) {
   BatchDecision value;
@@ -134,14 +150,9 @@ base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes)
     case Kind::kClosing:
       result = ClosingAnnouncement{in.boolean()};
       break;
-    case Kind::kStalled: {
-      StalledAnnouncement value;
-      value.name = in.text();
-      value.waited_ns = in.number<std::int64_t>();
-      value.failed = in.boolean();
-      result = std::move(value);
+    case Kind::kStalled:
+      result = decode_stalled(in);
       break;
-    }
     default:
       in.fail("an unknown kind of announcement");
   }
@@ -184,8 +195,8 @@ base::Result<Decision> decode_decision(std::span<const std::byte> bytes) {
     }
     case Kind::kNotice: {
       NoticeDecision value;
-      value.name = in.text();
       value.text = in.text();
+      value.in_batch = in.boolean();
       result = std::move(value);
       break;
     }

@@ -33,11 +33,16 @@ struct ClosingAnnouncement {
   bool forced = false;
 };
 
-// "I have been waiting for this tensor for long." Failed: "... for so long that the job has
-// failed."
-struct StalledAnnouncement {
+struct LateTensor {
   std::string name;
   std::int64_t waited_ns = 0;
+};
+
+// "I have been waiting for these tensors for long." In batch: "... though every rank has submitted
+// them." Failed: "... for so long that the job has failed."
+struct StalledAnnouncement {
+  std::vector<LateTensor> tensors;
+  bool in_batch = false;
   bool failed = false;
 };
 
@@ -67,10 +72,11 @@ struct ErrorDecision {
   std::int32_t rank = -1;
 };
 
-// A warning about this tensor for every rank: those that wait for it, and those it waits for.
+// A warning about late tensors. The leader of each host prints it. In batch: and adds what the
+// ranks of its host do, since the coordinator does not know which of them the others wait for.
 struct NoticeDecision {
-  std::string name;
   std::string text;
+  bool in_batch = false;
 };
 
 // Every rank executes these together, after all batches with a lower sequence number.

@@ -15,6 +15,10 @@ namespace {
 // entries are all in use is too small, and then tensors travel by name.
 constexpr int kEvictionTries = 100;
 
+std::unique_ptr<BatchItem> by_name(const std::string& name, const AgreedTensor& tensor) {
+  return std::make_unique<BatchItem>(BatchItem{-1, name, tensor});
+}
+
 }  // namespace
 
 Negotiator::Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
@@ -78,8 +82,7 @@ void Negotiator::on_subtree_ready(std::int32_t index, std::uint32_t generation) 
 void Negotiator::report_ready(std::int32_t index) {
   Entry& entry = entry_at(index);
   if (++entry.reports <= reporters_.subtrees) return;
-  entry.is_ready = true;
-  ready_.push_back({index, true, entry.name, entry.tensor});
+  push_ready(index, true);
 }
 
 void Negotiator::forget_reports(Entry& entry) {
@@ -115,8 +118,8 @@ void Negotiator::on_closing(std::int32_t rank, bool forced) {
       if (!entry_at(index).is_ready) settle(unbind(index));
     }
     // Ready tensors travel by name, so that no rank counts itself in on their entries afterwards.
-    for (Ready& ready : ready_) {
-      if (ready.entry < 0) continue;
+    ready_.for_each([this](Ready& ready) {
+      if (ready.entry < 0) return;
       Entry& entry = entry_at(ready.entry);
       arrivals_.close_generation(ready.entry, ++entry.generation);
       if (reporters_.subtrees > 0) {
@@ -125,9 +128,8 @@ void Negotiator::on_closing(std::int32_t rank, bool forced) {
       use_order_.erase(entry.use);
       entry_of_name_.erase(entry.name);
       release_entry(ready.entry);
-      ready.entry = -1;
-      ready.planned = false;
-    }
+      ready = {-1, false, by_name(entry.name, entry.tensor)};
+    });
   }
   sweep();
 }
@@ -187,8 +189,12 @@ void Negotiator::resolve(Pendings::iterator position) {
   const std::int32_t entry =
       anyone_leaving_ ? -1 : bind(name, pending.entry, *agreed, statements.front().place);
   if (entry < 0) release_entry(pending.entry);
-  ready_.push_back({entry, false, name, *agreed});
-  if (entry >= 0) entry_at(entry).is_ready = true;
+  if (entry < 0) {
+    ready_.push(kind_of(agreed->signature), payload_of(*agreed),
+                {-1, false, by_name(name, *agreed)});
+  } else {
+    push_ready(entry, false);
+  }
   pendings_.erase(position);
 }
 
@@ -208,6 +214,8 @@ std::int32_t Negotiator::bind(const std::string& name, std::int32_t index, Agree
   entry.name = name;
   entry.place = std::move(place);
   entry.tensor = std::move(tensor);
+  entry.kind = kind_of(entry.tensor.signature);
+  entry.bytes = payload_of(entry.tensor);
   entry.use = use_order_.insert(use_order_.end(), index);
   entry_of_name_[name] = index;
   decisions_.emplace_back(BindDecision{index, entry.generation, name, entry.tensor});
@@ -277,8 +285,10 @@ void Negotiator::sweep() {
       if (leaving == Leaving::kNo) continue;
       const bool included = includes(pending->second, rank);
       if (included && leaving == Leaving::kClosing) continue;
-      const char* how = included ? " closed its engine before every rank had submitted it"
-                                 : " closed its engine without submitting it";
+      const char* how = included
+                            ? " closed its engine before every rank had submitted it"
+                            : " closed its engine without submitting it (did it throw? look at "
+                              "its output)";
       fail(pending, base::Code::kClosed,
            "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how, "",
            rank);
@@ -306,6 +316,14 @@ bool Negotiator::find_out(const std::string& name) {
   }
   const auto pending = pendings_.find(name);
   return pending == pendings_.end() || pending->second.awaited == 0;
+}
+
+bool Negotiator::was_in_batch_since(const std::string& name, std::uint64_t batches) const {
+  const auto bound = entry_of_name_.find(name);
+  const auto pending = pendings_.find(name);
+  std::int32_t entry = bound != entry_of_name_.end() ? bound->second : -1;
+  if (pending != pendings_.end()) entry = pending->second.entry;
+  return entry >= 0 && entries_[static_cast<std::size_t>(entry)].last_batch > batches;
 }
 
 std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& name) const {

@@ -17,17 +17,20 @@
 // missing no rank is reported as late.
 #pragma once
 
-#include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/numbers.h"
+#include "fusion/batching.h"
 #include "runtime/negotiate/disagreement.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/signature.h"
@@ -81,10 +84,7 @@ class Negotiator {
 
   // While devices are held back, tensors of a device are passed over.
   void hold_devices_back(bool held) { devices_held_ = held; }
-  [[nodiscard]] bool has_ready() const {
-    return std::any_of(ready_.begin(), ready_.end(),
-                       [this](const Ready& ready) { return may_go(ready.tensor); });
-  }
+  [[nodiscard]] bool has_ready() const { return ready_.any(devices_held_); }
   // The next batch, of at most `limit` bytes or one tensor, of what is ready on every rank; nothing
   // if no tensor is. The decisions made before must be taken (and sent) first.
   std::optional<BatchDecision> next_batch(base::Bytes limit);
@@ -96,23 +96,51 @@ class Negotiator {
     std::vector<std::int32_t> missing;
   };
   [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
+  // How many batches there were so far, and whether this tensor has been in one after so many.
+  // False for a tensor without an entry.
+  [[nodiscard]] std::uint64_t batches() const { return next_sequence_ - 1; }
+  [[nodiscard]] bool was_in_batch_since(const std::string& name, std::uint64_t batches) const;
   // Asks the other hosts which ranks wait for this tensor, where that is not known here. True: all
   // is known, call waiting_for(). False: call it again when answers have arrived.
   [[nodiscard]] bool find_out(const std::string& name);
 
  private:
+  struct Ready {
+    std::int32_t entry = -1;
+    bool planned = false;  // the arrival word still holds the count
+    // Everything about it, where it has no entry. Thousands may wait, so the others take little
+    // room in the caches.
+    std::unique_ptr<BatchItem> by_name;
+  };
+  // Tensors fuse only when one pass over memory can serve them: the same operation on the same type
+  // with the same factors. The number of a device is not compared, because each rank has its own.
+  struct FusionClass {
+    Operation operation = Operation::kAllreduce;
+    base::DType dtype = base::DType::kF32;
+    base::ReduceOp op = base::ReduceOp::kAverage;
+    std::int32_t root = 0;
+    std::uint64_t prescale = 0;  // the bits of the factor
+    std::uint64_t postscale = 0;
+    base::Compression compression = base::Compression::kNone;
+    bool on_board = false;
+
+    friend auto operator<=>(const FusionClass&, const FusionClass&) = default;
+  };
+  using ReadyQueues = fusion::ReadyQueues<FusionClass, Ready>;
   enum class EntryState : std::uint8_t { kFree, kBound, kUnbound };
   struct Entry {
     EntryState state = EntryState::kFree;
     std::uint32_t generation = 0;
-    bool is_ready = false;     // complete, and not yet in a batch
-    std::int32_t reports = 0;  // how many reporters are ready for the present step
-    bool here = false;         // the ranks within reach are one of them
+    bool is_ready = false;         // complete, and not yet in a batch
+    std::int32_t reports = 0;      // how many reporters are ready for the present step
+    bool here = false;             // the ranks within reach are one of them
+    std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
+    std::list<std::int32_t>::iterator use;
+    ReadyQueues::Kind kind;  // of the tensor, and the bytes that it moves
+    base::Bytes bytes;
     std::string name;
     std::string place;
     AgreedTensor tensor;
-    std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
-    std::list<std::int32_t>::iterator use;
   };
   struct Pending {
     std::int32_t entry = -1;
@@ -126,17 +154,10 @@ class Negotiator {
     AgreedTensor anonymous_tensor;
     std::string anonymous_place;
   };
-  struct Ready {
-    std::int32_t entry = -1;
-    bool planned = false;  // the arrival word still holds the count
-    std::string name;
-    AgreedTensor tensor;
-  };
   using Pendings = std::map<std::string, Pending>;
 
-  [[nodiscard]] bool may_go(const AgreedTensor& tensor) const {
-    return !devices_held_ || !on_device(tensor.signature);
-  }
+  static ReadyQueues::Kind kind_of(const Signature& signature);
+  void push_ready(std::int32_t entry, bool planned);
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
   Pendings::iterator unbind(std::int32_t entry);
@@ -155,7 +176,6 @@ class Negotiator {
                                  entries_.at(static_cast<std::size_t>(entry)).last_batch);
   }
   [[nodiscard]] bool includes(const Pending& pending, std::int32_t rank) const;
-  [[nodiscard]] std::vector<std::size_t> choose(base::Bytes limit) const;
   // Fails tensors that can never complete because a rank is closing, and lets ranks depart for
   // which nothing is left to do.
   void sweep();
@@ -169,7 +189,7 @@ class Negotiator {
   std::list<std::int32_t> use_order_;  // bound entries, least recently used first
   std::map<std::string, std::int32_t> entry_of_name_;
   Pendings pendings_;
-  std::vector<Ready> ready_;
+  ReadyQueues ready_;
   bool devices_held_ = false;
   std::vector<Decision> decisions_;
   std::uint64_t next_sequence_ = 1;

@@ -193,7 +193,11 @@ std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
 std::string seconds_text(base::Nanoseconds span) {
   std::ostringstream text;
   text.precision(3);
-  text << std::chrono::duration<double>(span).count() << " s";
+  if (span < std::chrono::seconds(100)) {
+    text << std::chrono::duration<double>(span).count() << " s";
+  } else {
+    text << std::chrono::round<std::chrono::seconds>(span).count() << " s";
+  }
   return text.str();
 }
 

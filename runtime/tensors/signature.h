@@ -130,7 +130,7 @@ struct BatchItem {
 [[nodiscard]] std::string rank_list(const std::vector<std::int32_t>& ranks);
 // "rank 1" or "ranks 0-2".
 [[nodiscard]] std::string ranks_phrase(const std::vector<std::int32_t>& ranks);
-// "1.25 s": three significant digits.
+// "1.25 s": three significant digits; "1770 s": from 100 s on, whole seconds.
 [[nodiscard]] std::string seconds_text(base::Nanoseconds span);
 
 }  // namespace ronde::runtime

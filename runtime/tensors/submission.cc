@@ -158,12 +158,12 @@ Status check_memory(const std::string& name, const Signature& is, const base::Sh
 
 // What one member writes must not be read or written by another, because their order is undefined.
 Status check_apart(const Submission& group, const std::vector<base::TensorView>& views) {
-  struct Use {
+  struct MemberUse {
     Range range;
     std::size_t member;
     bool written;
   };
-  std::vector<Use> uses;
+  std::vector<MemberUse> uses;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const base::TensorView& view = views[i];
     const std::int64_t bytes = view.bytes().value();
@@ -171,17 +171,18 @@ Status check_apart(const Submission& group, const std::vector<base::TensorView>&
     uses.push_back({{view.output, view.output + bytes}, i, true});
     if (view.input != view.output) uses.push_back({{view.input, view.input + bytes}, i, false});
   }
-  std::sort(uses.begin(), uses.end(),
-            [](const Use& a, const Use& b) { return std::less<>()(a.range.begin, b.range.begin); });
+  std::sort(uses.begin(), uses.end(), [](const MemberUse& a, const MemberUse& b) {
+    return std::less<>()(a.range.begin, b.range.begin);
+  });
   // With uses sorted by their beginnings, each one need only be compared with two before it: the
   // one that reaches furthest, and the written one that reaches furthest.
-  const Use* furthest = nullptr;
-  const Use* furthest_written = nullptr;
-  const auto further = [](const Use* old, const Use& one) {
+  const MemberUse* furthest = nullptr;
+  const MemberUse* furthest_written = nullptr;
+  const auto further = [](const MemberUse* old, const MemberUse& one) {
     return old == nullptr || std::less<>()(old->range.end, one.range.end) ? &one : old;
   };
-  for (const Use& use : uses) {
-    const Use* const other = use.written ? furthest : furthest_written;
+  for (const MemberUse& use : uses) {
+    const MemberUse* const other = use.written ? furthest : furthest_written;
     if (other != nullptr && !disjoint(other->range, use.range)) {
       const auto& members = group.signature.members;
       return wrong(members[use.member].name, "its memory overlaps with that of '" +

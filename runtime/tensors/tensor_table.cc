@@ -40,6 +40,21 @@ base::Bytes LocalTensor::bytes() const {
   return sum;
 }
 
+void SubmissionOrder::append(LocalTensor& tensor) noexcept {
+  LocalTensor::Neighbours& mine = tensor.neighbours[notice_];
+  mine = {last_, nullptr, true};
+  (last_ == nullptr ? first_ : last_->neighbours[notice_].next) = &tensor;
+  last_ = &tensor;
+}
+
+void SubmissionOrder::remove(LocalTensor& tensor) noexcept {
+  LocalTensor::Neighbours& mine = tensor.neighbours[notice_];
+  if (!mine.listed) return;
+  (mine.previous == nullptr ? first_ : mine.previous->neighbours[notice_].next) = mine.next;
+  (mine.next == nullptr ? last_ : mine.next->neighbours[notice_].previous) = mine.previous;
+  mine = {};
+}
+
 Status TensorTable::occupy(const std::string& name, const LocalTensorPtr& tensor) {
   const auto [position, fresh] = in_flight_.emplace(name, tensor);
   if (fresh) return {};
@@ -91,8 +106,6 @@ Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor,
   try {
     return try_insert(tensor, prepare);
   } catch (...) {
-    // The second queue is the last that is filled.
-    if (!order_[0].empty() && order_[0].back() == tensor) order_[0].pop_back();
     vacate(*tensor);
     throw;
   }
@@ -111,7 +124,7 @@ Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
   }
   const Ticket ticket = ticket_of(*tensor);
   if (ticket.entry < 0 && prepare) prepare();
-  for (auto& order : order_) order.push_back(tensor);
+  for (SubmissionOrder& order : order_) order.append(*tensor);
   return ticket;
 }
 
@@ -211,13 +224,8 @@ void TensorTable::erase(const LocalTensor& tensor) {
   const LocalTensorPtr found = find(tensor.name);
   if (found.get() != &tensor) return;
   found->ended = true;
+  for (SubmissionOrder& order : order_) order.remove(*found);
   vacate(tensor);
-  for (std::size_t notice = 0; notice < 2; ++notice) drop_ended(notice);
-}
-
-void TensorTable::drop_ended(std::size_t notice) {
-  auto& order = order_[notice];
-  while (!order.empty() && order.front()->ended) order.pop_front();
 }
 
 std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
@@ -237,19 +245,18 @@ std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
 std::vector<LocalTensorPtr> TensorTable::overdue(base::Instant limit, std::size_t notice) {
   const MutexLock lock(mutex_);
   std::vector<LocalTensorPtr> late;
-  auto& order = order_[notice];
-  for (drop_ended(notice); !order.empty() && order.front()->submitted <= limit;
-       drop_ended(notice)) {
-    late.push_back(order.front());
-    order.pop_front();
+  SubmissionOrder& order = order_[notice];
+  while (order.first() != nullptr && order.first()->submitted <= limit) {
+    late.push_back(find(order.first()->name));
+    order.remove(*order.first());
   }
   return late;
 }
 
-base::Instant TensorTable::oldest(std::size_t notice) {
+base::Instant TensorTable::oldest(std::size_t notice) const {
   const MutexLock lock(mutex_);
-  drop_ended(notice);
-  return order_[notice].empty() ? base::kNever : order_[notice].front()->submitted;
+  const LocalTensor* first = order_[notice].first();
+  return first == nullptr ? base::kNever : first->submitted;
 }
 
 }  // namespace ronde::runtime

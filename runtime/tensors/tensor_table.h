@@ -4,8 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -45,15 +45,40 @@ struct LocalTensor {
   std::vector<collectives::ReadyMarkPtr> ready;
   std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
   base::Instant submitted{};
-  std::shared_ptr<Work> work;
   // Only the agent touches these, and `ready` too once the tensor is in the table:
+  std::shared_ptr<Work> work;  // nullptr once the tensor has ended
   bool in_batch = false;
   bool ended = false;
+  // The neighbours in the table's two queues; its lock guards them.
+  struct Neighbours {
+    LocalTensor* previous = nullptr;
+    LocalTensor* next = nullptr;
+    bool listed = false;
+  };
+  Neighbours neighbours[2];
 
   // The bytes that this rank submitted.
   [[nodiscard]] base::Bytes bytes() const;
 };
 using LocalTensorPtr = std::shared_ptr<LocalTensor>;
+
+// Tensors in the order of their submission. It links them by their `neighbours[notice]`, so that
+// any of them can be taken out at once and adding one takes no memory. It owns none of them.
+//
+// Thread safety: none; the table's lock guards it.
+class SubmissionOrder {
+ public:
+  explicit SubmissionOrder(std::size_t notice) : notice_(notice) {}
+  [[nodiscard]] LocalTensor* first() const { return first_; }
+  void append(LocalTensor& tensor) noexcept;
+  // Does nothing where the tensor is not listed.
+  void remove(LocalTensor& tensor) noexcept;
+
+ private:
+  const std::size_t notice_;
+  LocalTensor* first_ = nullptr;
+  LocalTensor* last_ = nullptr;
+};
 
 // Where to announce a tensor: at an entry of the plan, or, if entry is -1, by a full request.
 struct Ticket {
@@ -70,12 +95,11 @@ class TensorTable {
   explicit TensorTable(std::int32_t rank, std::int32_t size = 1, bool check_memory = false)
       : rank_(rank), size_(size), check_memory_(check_memory) {}
 
-  // Puts a tensor, or a whole group, in flight. Returns an error, and puts nothing in flight, if
-  // its name or that of a member is in flight already, alone or in a group (kDuplicateName), if its
-  // memory overlaps with that of another in flight and is checked (kInvalidArgument), or if the
-  // table was shut.
-  // `prepare` is called where the ticket has no entry, before anybody sees the tensor: what it, or
-  // this, throws leaves nothing in flight.
+  // Puts a tensor, or a whole group, in flight; each object once. Returns an error, and puts
+  // nothing in flight, if its name or that of a member is in flight already, alone or in a group
+  // (kDuplicateName), if its memory overlaps with that of another in flight and is checked
+  // (kInvalidArgument), or if the table was shut. `prepare` is called where the ticket has no
+  // entry, before anybody sees the tensor: what it, or this, throws leaves nothing in flight.
   base::Result<Ticket> insert(const LocalTensorPtr& tensor,
                               const std::function<void()>& prepare = nullptr);
 
@@ -110,7 +134,7 @@ class TensorTable {
   // warning, 1: failure).
   std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t notice);
   // When the oldest tensor of that notice was submitted; kNever if none is left.
-  base::Instant oldest(std::size_t notice);
+  [[nodiscard]] base::Instant oldest(std::size_t notice) const;
 
  private:
   struct Entry {
@@ -119,7 +143,6 @@ class TensorTable {
     std::string name;
     AgreedTensor tensor;
   };
-  void drop_ended(std::size_t notice) RONDE_REQUIRES(mutex_);
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
   LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
@@ -140,8 +163,9 @@ class TensorTable {
   std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
-  // Submission order, for the stall checks: one queue per notice.
-  std::deque<LocalTensorPtr> order_[2] RONDE_GUARDED_BY(mutex_);
+  // For the stall checks: one queue per notice, of tensors that in_flight_ owns. A tensor that has
+  // ended is in neither, whatever was submitted before it and is still in flight.
+  SubmissionOrder order_[2] RONDE_GUARDED_BY(mutex_){SubmissionOrder(0), SubmissionOrder(1)};
 };
 
 }  // namespace ronde::runtime

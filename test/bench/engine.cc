@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine from outside, on the facade alone: how long a small allreduce takes from submit to
-// wait, and what an engine costs that has nothing to do. Start it with mpirun, or alone.
+// wait, what an engine costs that has nothing to do, and what an operation costs when many are
+// outstanding. Start it with mpirun, or alone. The last line is key=value.
 //
-//   engine latency [bytes]     blocking allreduces back to back; the last line is key=value
-//   engine idle [seconds]      nothing for so long
+//   engine latency [bytes]       blocking allreduces back to back
+//   engine idle [seconds]        nothing for so long
+//   engine outstanding [spans]   8-byte reduce-scatters, 1,000 and 8,000 at a time, so many times
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -92,8 +94,91 @@ int idle(ronde::Engine& engine, double seconds) {
   return 0;
 }
 
+// Reduce-scatters do not fuse, so each of them is a batch of its own. The same 8,000 operations run
+// all together or 1,000 at a time.
+class Outstanding {
+ public:
+  explicit Outstanding(ronde::Engine& engine)
+      : engine_(engine),
+        ranks_(static_cast<std::size_t>(engine.size())),
+        share_(std::max<std::size_t>(1, 2 / ranks_)),
+        input_(share_ * ranks_, 1.0F),
+        outputs_(share_ * kMany) {
+    for (std::size_t i = 0; i < kMany; ++i) names_.push_back("scatter " + std::to_string(i));
+    for (int step = 0; step < 2; ++step) static_cast<void>(span(kMany));  // the plan learns them
+  }
+
+  // Returns the microseconds of each operation when `count` of them are outstanding together.
+  double span(std::size_t count) {
+    std::fill(outputs_.begin(), outputs_.end(), 0.0F);
+    Clock::duration gone{};
+    for (std::size_t first = 0; first < kMany; first += count) gone += run(first, count);
+    const auto right = static_cast<float>(ranks_);
+    wrong_ += static_cast<std::uint64_t>(
+        std::count_if(outputs_.begin(), outputs_.end(), [&](float sum) { return sum != right; }));
+    return std::chrono::duration<double, std::micro>(gone).count() / kMany;
+  }
+
+  [[nodiscard]] std::uint64_t wrong() const { return wrong_; }
+
+  static constexpr std::size_t kFew = 1000;
+  static constexpr std::size_t kMany = 8000;
+
+ private:
+  // Rank 0 submits when the others have, so that its queue grows faster than it is worked off.
+  Clock::duration run(std::size_t first, std::size_t count) {
+    std::vector<ronde::Work> works;
+    works.reserve(count);
+    engine_.barrier_blocking("idle");
+    if (engine_.rank() != 0) submit(first, count, works);
+    engine_.barrier_blocking("start");
+    const auto begin = Clock::now();
+    if (engine_.rank() == 0) submit(first, count, works);
+    for (ronde::Work& work : works) work.wait();
+    return Clock::now() - begin;
+  }
+
+  void submit(std::size_t first, std::size_t count, std::vector<ronde::Work>& works) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const auto output = std::span(outputs_).subspan(i * share_, share_);
+      works.push_back(engine_.reduce_scatter(names_[i], std::span(input_), output, ronde::sum));
+    }
+  }
+
+  ronde::Engine& engine_;
+  const std::size_t ranks_;
+  const std::size_t share_;  // elements of each rank: 8 bytes in all, or one for each rank
+  std::vector<float> input_;
+  std::vector<float> outputs_;
+  std::vector<std::string> names_;
+  std::uint64_t wrong_ = 0;
+};
+
+int outstanding(ronde::Engine& engine, int spans) {
+  Outstanding scatters(engine);
+  std::vector<double> few;
+  std::vector<double> many;
+  for (int span = 0; span < spans; ++span) {
+    few.push_back(scatters.span(Outstanding::kFew));
+    many.push_back(scatters.span(Outstanding::kMany));
+  }
+  std::uint64_t wrong = scatters.wrong();
+  engine.allreduce_blocking("wrong", std::span(&wrong, 1), ronde::sum);
+  const auto median = [](std::vector<double>& times) {
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  };
+  if (engine.rank() == 0) {
+    std::printf("ranks=%d few=%zu many=%zu few_us=%.3f many_us=%.3f wrong=%" PRIu64 "\n",
+                engine.size(), Outstanding::kFew, Outstanding::kMany, median(few), median(many),
+                wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
 int usage() {
-  std::fputs("usage: engine latency [bytes] | engine idle [seconds]\n", stderr);
+  std::fputs("usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans]\n",
+             stderr);
   return 2;
 }
 
@@ -110,6 +195,12 @@ int run(const std::string& mode, const char* argument) {
     if (!(seconds > 0.0 && seconds <= 3600.0)) return usage();
     ronde::Engine engine;
     return idle(engine, seconds);
+  }
+  if (mode == "outstanding") {
+    const int spans = argument == nullptr ? 5 : std::atoi(argument);
+    if (spans < 1 || spans > 1000) return usage();
+    ronde::Engine engine;
+    return outstanding(engine, spans);
   }
   return usage();
 }

@@ -124,6 +124,12 @@ TEST_F(Facade, R1AWorkThatAStreamWaitsForIsNotWaitedForAgain) {
   });
 }
 
+TEST_F(Facade, TheTableOfRanksEndsWithTheDevice) {
+  on_ranks([](ronde::Engine& engine, float /*rank*/) {
+    EXPECT_THAT(engine.describe(), HasSubstr(" in shared memory\nthe plug-in '"));
+  });
+}
+
 TEST_F(Facade, ErrorsSayWhatIsWrong) {
   on_ranks([](ronde::Engine& engine, float /*rank*/) {
     std::vector<float> host = all(1);

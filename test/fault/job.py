@@ -101,6 +101,10 @@ class Job:
         line = [*before, mpirun, "--bind-to", "none", "--oversubscribe", *options]
         for i, (ranks, command) in enumerate(parts):
             line += ([":"] if i else []) + ["-np", str(ranks), *command]
+        self.begin(line, environment)
+
+    def begin(self, line, environment=None):
+        """Starts this command line in a session of its own."""
         settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         settings.update(environment or {})
         self.started = time.monotonic()

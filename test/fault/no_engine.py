@@ -17,7 +17,7 @@ DEADLINE = 5 * START_TIMEOUT
 
 def main():
     mpirun, program = sys.argv[1], sys.argv[2]
-    job = jobs.Job(mpirun, (1, [program]), (1, ["true"]),
+    job = jobs.Job(mpirun, (1, [program]), (1, ["sleep", str(3 * DEADLINE)]),
                    environment={"RONDE_START_TIMEOUT_SECONDS": str(START_TIMEOUT)})
     output = job.end(DEADLINE, "one of its ranks never starts MPI")
     print(output)

@@ -34,6 +34,7 @@ namespace {
 constexpr int kExitFailedJob = 3;
 // How long after the mark the test needs to cut a line.
 constexpr auto kUntilCut = std::chrono::milliseconds(200);
+constexpr auto kUntilAllInMpi = std::chrono::seconds(30);
 
 struct Settings {
   std::string folder;
@@ -49,11 +50,13 @@ Settings& settings() {
   return all;
 }
 
-int own_rank() {
-  const char* text = std::getenv("OMPI_COMM_WORLD_RANK");
+int from_mpirun(const char* variable) {
+  const char* text = std::getenv(variable);
   if (text == nullptr) throw std::runtime_error("start it with mpirun");
   return std::stoi(text);
 }
+
+int own_rank() { return from_mpirun("OMPI_COMM_WORLD_RANK"); }
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -64,6 +67,21 @@ void write_file(const std::string& name, const std::string& content) {
   const std::string path = settings().folder + "/" + name;
   std::ofstream(path + ".tmp") << content;
   std::rename((path + ".tmp").c_str(), path.c_str());
+}
+
+// A rank that is still starting MPI when the victim goes may hang in MPI itself, or be late enough
+// to be blamed in the victim's place. So the victim of the first moment waits until all are there.
+void wait_for_all_in_mpi() {
+  write_file("rank-" + std::to_string(own_rank()) + ".mpi", "started\n");
+  const bool strikes_now = settings().at == "start" && settings().after == 0;
+  if (!strikes_now || settings().victim != own_rank()) return;
+  const auto limit = std::chrono::steady_clock::now() + kUntilAllInMpi;
+  for (int rank = 0; rank < from_mpirun("OMPI_COMM_WORLD_SIZE"); ++rank) {
+    const std::string path = settings().folder + "/rank-" + std::to_string(rank) + ".mpi";
+    while (!std::ifstream(path) && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 // The victim calls it.
@@ -151,6 +169,7 @@ std::atomic<MPI_Request>& under_way() {
 extern "C" [[gnu::visibility("default")]] int MPI_Comm_idup(MPI_Comm communicator,
                                                             MPI_Comm* duplicate,
                                                             MPI_Request* request) {
+  wait_for_all_in_mpi();
   strike_after(0);
   const int error = PMPI_Comm_idup(communicator, duplicate, request);
   under_way() = *request;

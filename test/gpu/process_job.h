@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/cores.h"
+#include "base/host_name.h"
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/local.h"
 #include "runtime/job/job.h"
@@ -51,6 +52,13 @@ class ForkedJob final : public runtime::Job {
 
   [[nodiscard]] std::int32_t rank() const override { return rank_; }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] runtime::RankTable rank_table() const override {
+    runtime::RankTable table;
+    for (std::int32_t peer = 0; peer < board_.ranks(); ++peer) {
+      table.places.push_back({base::host_name(), "", std::to_string(board_.presence(peer).pid)});
+    }
+    return table;
+  }
   [[nodiscard]] std::int64_t cores() const override {
     return base::cores_of_masks({base::allowed_processors()});
   }

@@ -74,6 +74,14 @@ def check_line():
         fail(f"a line of 200 Mbit/s carried {float(found.group(1)):.3g} bits per second")
 
 
+def check_idle():
+    """MPI yields while nothing arrives, unless it is told to keep its core."""
+    for flags, wanted in (([], "1"), (["--mpi-idle", "spin"], "0")):
+        done = run("--hosts", "2", *flags, "--", "sh", "-c", "echo yields=$OMPI_MCA_mpi_yield_when_idle")
+        if done.stdout.split() != [f"yields={wanted}"] * 2:
+            fail(f"{flags}: expected yields={wanted} on both ranks\n{done.stdout}{done.stderr}")
+
+
 def check_refusals(program):
     """Bad flags, the exit code of the program, and that a job of Ronde runs."""
     for arguments in (["--hosts", "0", "--", "true"], ["--hosts", "2", "--ranks", "1,x", "--", "true"],
@@ -128,6 +136,7 @@ def check_nothing_is_left():
 def main():
     check_names()
     check_line()
+    check_idle()
     check_refusals(os.path.join(sys.argv[1], "readme_snippet"))
     check_nothing_is_left()
 

@@ -22,9 +22,10 @@ RUN = pathlib.Path(__file__).resolve().parent / "run"
 SKIPPED = 77
 START = 120.0
 # How long until a rank knows: of a death at once, of a rank that stands still after the stall deadline and
-# the questions that follow it, of a silent line by the kernel's keepalive.
+# the questions that follow it, of a silent line after LINK_SECONDS.
 STALL_SECONDS = {"kill": 30, "stop": 3, "cut": 30}
-DEADLINES = {"kill": 2.0, "stop": 7.0, "cut": 12.0}
+DEADLINES = {"kill": 2.0, "stop": 7.0, "cut": 7.0}
+LINK_SECONDS = 5
 SIGNALS = {"kill": 9, "stop": 19, "cut": 0}  # 0 does nothing: striking only leaves its mark
 EXIT_FAILED_JOB = 3
 # While the engines open: so many collectives of the start have ended for the victim (see start_worker.cc).
@@ -47,7 +48,7 @@ class Fault:
 
     def start(self, worker):
         names = {"FOLDER": str(self.folder), "RONDE_STALL_FAILURE_SECONDS": str(STALL_SECONDS[self.kind]),
-                 "RONDE_STALL_WARNING_SECONDS": "1"}
+                 "RONDE_STALL_WARNING_SECONDS": "1", "RONDE_LINK_TIMEOUT_SECONDS": str(LINK_SECONDS)}
         if self.moment in STARTS:
             names["RONDE_START_TIMEOUT_SECONDS"] = str(START_TIMEOUT)
         command = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--mpirun=--enable-recovery"]
@@ -94,7 +95,7 @@ class Fault:
         cut_off = [rank for rank, host in enumerate(self.host_of)
                    if self.kind == "cut" and host == self.host_of[self.victim]]
         others = [rank for rank in range(len(self.host_of)) if rank != self.victim and rank not in cut_off]
-        deadline = 1.5 * START_TIMEOUT if self.moment in STARTS else DEADLINES[self.kind]
+        deadline = 3 * START_TIMEOUT if self.moment in STARTS else DEADLINES[self.kind]
         limit = 5 * deadline
         ended = others + cut_off  # the ranks that are cut off notice it too
         self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit,

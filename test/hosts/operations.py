@@ -33,6 +33,12 @@ def main():
     for line in lines:
         hosts_job.expect(job.hosts == 1 or (named in line and shape_text(job) in line), done,
                          f"expected {named!r} and {shape_text(job)!r} in: {line}")
+    # The table of ranks has the address that a host uses towards the others, and its leader's links.
+    rows = re.findall(r"^ *\d+  \S+-(\d+) +(\S+) +\d+  (.*)$", done.stdout, re.MULTILINE)
+    places = [(str(host + 1), f"10.213.0.{host + 1}" if job.hosts > 1 else "-", job.hosts > 1 and leader == rank)
+              for rank, (host, leader) in enumerate(zip(job.host_of, job.leaders))]
+    hosts_job.expect([(host, address, talk.endswith("over TCP (control)")) for host, address, talk in rows] == places,
+                     done, f"expected a table of ranks with {places}")
     print(f"{job.text} (leaders {leaders}), {algorithm}: {right[0]} operations on each rank, {done.seconds:.1f} s; "
           f"data moves over {lines[0]}")
 

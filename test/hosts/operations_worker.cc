@@ -238,6 +238,7 @@ void run(const Settings& settings) {
   if (std::cmp_not_equal(settings.leaders.size(), engine.size())) {
     throw std::invalid_argument("leaders= is not of " + std::to_string(engine.size()) + " ranks");
   }
+  if (engine.rank() == 0) std::puts(engine.describe().c_str());
   cases = make_cases(engine, settings);
   constexpr std::uint64_t kRounds = 2;  // by name, then by the plan
   for (std::uint64_t round = 1; round <= kRounds; ++round) {

@@ -57,9 +57,9 @@ def check_unreachable(worker):
         start = Start(worker, text, each=each, settings=limit)
         pattern = r"host 1 \(ronde-\d+-2, \S+:\d+.*\) did not connect to host 0 \(ronde-\d+-1, 127\.0\.0\.1:\d+"
         # Half of the time is left for the exchange of verdicts; mpirun needs some of its own.
-        start.expect_refused(pattern, "check the firewall between them", "RONDE_INTERFACE", seconds=20)
+        start.expect_refused(pattern, "check the firewall between them", "RONDE_INTERFACE", seconds=40)
         if start.job.hosts == 3:
-            start.expect_refused(r"host 2 \(ronde-\d+-3, 10\.213\.0\.3:\d+", seconds=20)
+            start.expect_refused(r"host 2 \(ronde-\d+-3, 10\.213\.0\.3:\d+", seconds=40)
 
 
 def check_tree(worker):
@@ -85,7 +85,7 @@ def check_interface(worker):
         host = start.job.host_of[victim] + 1
         start.expect_refused(f"RONDE_INTERFACE names 'eht0', which no interface of host ronde-[0-9]+-{host} matches",
                              rf"there are: .*lo \(127\.0\.0\.1/8\).*eth0 \(10\.213\.0\.{host}/24\)",
-                             f"rank {victim} cannot start", seconds=20)
+                             f"rank {victim} cannot start", seconds=40)
     # One that they have, by name and by network.
     for wanted in ("eth0", "10.213.0.0/16"):
         start = Start(worker, "2:1", settings={"RONDE_INTERFACE": wanted})
@@ -95,9 +95,9 @@ def check_interface(worker):
 def check_settings(worker):
     """The ranks of one host have others than those of the other."""
     start = Start(worker, "2:2", each="export RONDE_BATCH_BYTES=$((1000 + OMPI_COMM_WORLD_RANK / 2))")
-    start.expect_refused("RONDE_BATCH_BYTES=1000 on ranks 0-1, RONDE_BATCH_BYTES=1001 on ranks 2-3", seconds=20)
+    start.expect_refused("RONDE_BATCH_BYTES=1000 on ranks 0-1, RONDE_BATCH_BYTES=1001 on ranks 2-3", seconds=40)
     start = Start(worker, "2:1", each='[ $OMPI_COMM_WORLD_RANK = 0 ] || export RONDE_ALGORITHM=ring')
-    start.expect_refused("RONDE_ALGORITHM=auto on rank.* 0, RONDE_ALGORITHM=ring on rank.* 1", seconds=20)
+    start.expect_refused("RONDE_ALGORITHM=auto on rank.* 0, RONDE_ALGORITHM=ring on rank.* 1", seconds=40)
 
 
 def check_strangers(worker):

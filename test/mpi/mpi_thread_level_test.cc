@@ -30,6 +30,19 @@ void allreduce(Engine& engine, const std::string& name, int ranks) {
   ASSERT_EQ(data[99999], static_cast<float>(ranks * (ranks + 1) / 2));
 }
 
+// Review R22: asking makes progress where no background thread does.
+void allreduce_by_asking(Engine& engine, const std::string& name, int ranks) {
+  std::vector<float> data(100000, static_cast<float>(engine.rank() + 1));
+  const auto work = engine.submit(allreduce_of(name, data));
+  ASSERT_TRUE(work.ok()) << work.status().message();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!engine.poll(**work)) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::yield();
+  }
+  ASSERT_EQ(data[99999], static_cast<float>(ranks * (ranks + 1) / 2));
+}
+
 // A thread that did not open the engine may submit, but not wait.
 void submit_elsewhere(Engine& engine, bool may_wait) {
   std::vector<float> data(10, 1.0F);
@@ -121,6 +134,7 @@ TEST(MpiThreadLevel, BelowSerializedTheCallerDrives) {
     const auto engine = open_engine(ring ? "ring" : "auto");
     ASSERT_NE(engine, nullptr);
     for (int step = 0; step < 50; ++step) allreduce(*engine, "x", ranks);
+    for (int step = 0; step < 20; ++step) allreduce_by_asking(*engine, "asked for", ranks);
     // Tensors of other threads go on only while this thread is in a call.
     if (engine->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     allreduce(*engine, "late", ranks);

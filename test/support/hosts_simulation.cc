@@ -3,6 +3,7 @@
 #include "test/support/hosts_simulation.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace ronde::runtime {
 
@@ -126,7 +127,7 @@ void SimulatedRank::end(const LocalTensorPtr& tensor, const Answer& answer) {
 
 Status SimulatedRank::complain() {
   for (const auto& [name, tensor] : in_flight_) {
-    if (!tensor->in_batch) return announce(StalledAnnouncement{name, 1'000'000, false});
+    if (!tensor->in_batch) return announce(StalledAnnouncement{{{name, 1'000'000}}, false, false});
   }
   return {};
 }
@@ -164,7 +165,10 @@ void SimulatedRank::leave() {
 namespace {
 
 base::Config config_of(const HostsWorkload& workload) {
-  base::Config config = base::Config::from_environment({}).value();
+  // Each action takes 50 ms: a notice, and the time of a roll call, come every twenty actions.
+  base::Config config =
+      base::Config::from_environment(std::vector<std::string>{"RONDE_STALL_WARNING_SECONDS=1"})
+          .value();
   config.plan_capacity = workload.capacity;
   config.batch_bytes = workload.limit;
   return config;
@@ -206,6 +210,7 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
 
 bool HostsSimulation::act() {
   ++now_;
+  clock_.advance(std::chrono::milliseconds(50));
   if (chance(0.3)) {
     return act_control_node(base::narrow<std::int32_t>(draw(0, workload_.shape.hosts() - 1)));
   }

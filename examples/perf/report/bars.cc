@@ -13,10 +13,10 @@ namespace ronde::perf {
 
 namespace {
 
-constexpr double kLeft = 300;
+constexpr double kBarsLeft = 300;
 constexpr double kLength = 560;
-constexpr double kRight = 170;  // for the number behind a bar
-constexpr double kTop = 64;
+constexpr double kBarsRight = 170;  // for the number behind a bar
+constexpr double kBarsTop = 64;
 constexpr double kRow = 44;
 constexpr double kThickness = 24;
 constexpr double kBelow = 60;
@@ -54,26 +54,26 @@ void write_bar(std::string& picture, const Summary& row, double y, double per_us
   const svg::Style style = style_of(row.contender);
   const double length = row.median_us * per_us;
   svg::write_text(
-      picture, {kLeft - 10, y + kThickness / 2 + 5, "end", "font-size=\"14\""},
+      picture, {kBarsLeft - 10, y + kThickness / 2 + 5, "end", "font-size=\"14\""},
       row.contender == kRonde && row.tensors > 1 ? "Ronde, tensor by tensor" : style.label);
-  picture += "<rect x=\"" + svg::number(kLeft) + "\" y=\"" + svg::number(y) + "\" width=\"" +
+  picture += "<rect x=\"" + svg::number(kBarsLeft) + "\" y=\"" + svg::number(y) + "\" width=\"" +
              svg::number(length) + "\" height=\"" + svg::number(kThickness) + "\" fill=\"" +
              std::string(style.colour) + "\"/>\n";
   const double middle = y + kThickness / 2;
-  svg::write_line(picture, kLeft + row.min_us * per_us, middle, kLeft + row.max_us * per_us, middle,
-                  "stroke=\"#222222\" stroke-width=\"1.5\"");
-  svg::write_text(
-      picture,
-      {kLeft + std::max(length, row.max_us * per_us) + 8, middle + 5, "start", "font-size=\"13\""},
-      number_text(row));
+  svg::write_line(picture, kBarsLeft + row.min_us * per_us, middle, kBarsLeft + row.max_us * per_us,
+                  middle, "stroke=\"#222222\" stroke-width=\"1.5\"");
+  svg::write_text(picture,
+                  {kBarsLeft + std::max(length, row.max_us * per_us) + 8, middle + 5, "start",
+                   "font-size=\"13\""},
+                  number_text(row));
 }
 
 }  // namespace
 
 std::string bars(std::span<const Summary> summaries, const std::string& machine) {
   const std::vector<const Summary*> rows = rows_of_model(summaries);
-  const double height = kTop + kRow * static_cast<double>(rows.size()) + kBelow;
-  std::string picture = svg::begin(kLeft + kLength + kRight, height);
+  const double height = kBarsTop + kRow * static_cast<double>(rows.size()) + kBelow;
+  std::string picture = svg::begin(kBarsLeft + kLength + kBarsRight, height);
   if (!rows.empty()) {
     const Summary& first = *rows.front();
     svg::write_text(picture, {20, 32, "start", "font-size=\"18\" font-weight=\"bold\""},
@@ -81,7 +81,7 @@ std::string bars(std::span<const Summary> summaries, const std::string& machine)
                         first.key.op + (first.key.in_place ? ", in place" : ", out of place"));
     double longest = 0;
     for (const Summary* row : rows) longest = std::max({longest, row->median_us, row->max_us});
-    double y = kTop;
+    double y = kBarsTop;
     for (const Summary* row : rows) {
       write_bar(picture, *row, y, kLength / longest);
       y += kRow;

@@ -11,13 +11,15 @@ namespace ronde::perf {
 namespace {
 
 // Writes a number with enough digits to compare, and few enough to read.
-std::string number(double value) {
+std::string json_number(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", value);
   return text.data();
 }
-std::string number(std::uint64_t value) { return std::to_string(value); }
-std::string number(const std::optional<double>& value) { return value ? number(*value) : "null"; }
+std::string json_number(std::uint64_t value) { return std::to_string(value); }
+std::string json_number(const std::optional<double>& value) {
+  return value ? json_number(*value) : "null";
+}
 
 // One object on one line: {"name": value, ...}; values come as JSON.
 using Fields = std::vector<std::pair<const char*, std::string>>;
@@ -34,9 +36,9 @@ std::string object(const Fields& fields) {
 Fields fields_of(const Key& key, std::uint64_t tensors, const std::string& contender) {
   return {{"operation", quoted(key.operation)},
           {"model", key.model.empty() ? "null" : quoted(key.model)},
-          {"tensors", number(tensors)},
-          {"bytes", number(key.bytes)},
-          {"count", number(key.count)},
+          {"tensors", json_number(tensors)},
+          {"bytes", json_number(key.bytes)},
+          {"count", json_number(key.count)},
           {"dtype", quoted(key.dtype)},
           {"op", quoted(key.op)},
           {"root", std::to_string(key.root)},
@@ -46,31 +48,36 @@ Fields fields_of(const Key& key, std::uint64_t tensors, const std::string& conte
 
 Fields fields_of(const Sample& sample) {
   Fields fields = fields_of(sample.key, sample.tensors, sample.contender);
-  const Fields more{{"repetition", number(sample.repetition)},
-                    {"iterations", number(sample.iterations)},
-                    {"min_us", number(sample.min_us)},
-                    {"p50_us", number(sample.p50_us)},
-                    {"p99_us", number(sample.p99_us)},
-                    {"mean_us", number(sample.mean_us)},
-                    {"algbw", number(sample.algbw)},
-                    {"busbw", number(sample.busbw)},
-                    {"wrong", number(sample.wrong)},
-                    {"c2c_before_ns", number(sample.c2c_before_ns)},
-                    {"c2c_after_ns", number(sample.c2c_after_ns)}};
+  const Fields more{{"repetition", json_number(sample.repetition)},
+                    {"iterations", json_number(sample.iterations)},
+                    {"min_us", json_number(sample.min_us)},
+                    {"p50_us", json_number(sample.p50_us)},
+                    {"p99_us", json_number(sample.p99_us)},
+                    {"mean_us", json_number(sample.mean_us)},
+                    {"algbw", json_number(sample.algbw)},
+                    {"busbw", json_number(sample.busbw)},
+                    {"wrong", json_number(sample.wrong)},
+                    {"c2c_before_ns", json_number(sample.c2c_before_ns)},
+                    {"c2c_after_ns", json_number(sample.c2c_after_ns)}};
   fields.insert(fields.end(), more.begin(), more.end());
   return fields;
 }
 
 Fields fields_of(const Summary& summary) {
   Fields fields = fields_of(summary.key, summary.tensors, summary.contender);
-  const Fields more{
-      {"median_us", number(summary.median_us)},  {"min_us", number(summary.min_us)},
-      {"max_us", number(summary.max_us)},        {"mean_us", number(summary.mean_us)},
-      {"p99_us", number(summary.p99_us)},        {"algbw", number(summary.algbw)},
-      {"busbw", number(summary.busbw)},          {"wrong", number(summary.wrong)},
-      {"ratio_to_ronde", number(summary.ratio)}, {"ratio_min", number(summary.ratio_min)},
-      {"ratio_max", number(summary.ratio_max)},  {"c2c_min_ns", number(summary.c2c_min_ns)},
-      {"c2c_max_ns", number(summary.c2c_max_ns)}};
+  const Fields more{{"median_us", json_number(summary.median_us)},
+                    {"min_us", json_number(summary.min_us)},
+                    {"max_us", json_number(summary.max_us)},
+                    {"mean_us", json_number(summary.mean_us)},
+                    {"p99_us", json_number(summary.p99_us)},
+                    {"algbw", json_number(summary.algbw)},
+                    {"busbw", json_number(summary.busbw)},
+                    {"wrong", json_number(summary.wrong)},
+                    {"ratio_to_ronde", json_number(summary.ratio)},
+                    {"ratio_min", json_number(summary.ratio_min)},
+                    {"ratio_max", json_number(summary.ratio_max)},
+                    {"c2c_min_ns", json_number(summary.c2c_min_ns)},
+                    {"c2c_max_ns", json_number(summary.c2c_max_ns)}};
   fields.insert(fields.end(), more.begin(), more.end());
   return fields;
 }
@@ -127,7 +134,7 @@ void write_json(std::ostream& out, const Options& options, const Machine& machin
                  {"date", quoted(machine.date)}})
       << ",\n  \"options\": "
       << object({{"command", command},
-                 {"repetitions", number(options.repetitions)},
+                 {"repetitions", json_number(options.repetitions)},
                  {"check", options.check ? "true" : "false"},
                  {"buffer", options.on_board ? "true" : "false"},
                  {"device", quoted(options.device)}})

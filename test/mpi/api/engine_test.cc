@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // libronde.so as an outsider uses it, in a job that mpirun started and in which Ronde starts MPI.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <numeric>
 #include <random>
 #include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,6 +29,35 @@ TEST(MpiEngine, KnowsItsRanks) {
   EXPECT_EQ(engine.rank(), std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")));
   EXPECT_EQ(engine.local_rank(), engine.rank());
   EXPECT_EQ(engine.local_size(), engine.size());
+}
+
+TEST(MpiEngine, DescribesWhereEachRankRuns) {
+  ronde::Engine engine;
+  const std::vector<std::int64_t> mine{::getpid()};
+  const auto pids = engine.allgather_blocking("pids", std::span(mine));
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
+  std::istringstream lines(engine.describe());
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line.substr(0, 10), "rank  host");
+  for (int rank = 0; rank < engine.size(); ++rank) {
+    ASSERT_TRUE(std::getline(lines, line)) << engine.describe();
+    std::istringstream words(line);
+    int number = -1;
+    std::string where;
+    std::string address;
+    std::int64_t pid = -1;
+    words >> number >> where >> address >> pid;
+    EXPECT_EQ(number, rank);
+    EXPECT_EQ(where, host.data());
+    EXPECT_EQ(address, "-");
+    EXPECT_EQ(pid, pids[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(line.ends_with("in shared memory"), engine.size() > 1) << line;
+  }
+  EXPECT_FALSE(std::getline(lines, line)) << line;
+  engine.close();
+  EXPECT_THROW(static_cast<void>(engine.describe()), std::logic_error);
 }
 
 TEST(MpiEngine, AllreducesOfEverySize) {

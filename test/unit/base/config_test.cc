@@ -51,6 +51,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->start_timeout, seconds(60));
   EXPECT_EQ(config->stall_warning, seconds(30));
   EXPECT_EQ(config->stall_failure, seconds(1800));
+  EXPECT_EQ(config->link_timeout, seconds(60));
   EXPECT_EQ(config->shutdown_timeout, seconds(30));
   EXPECT_EQ(config->unwind_grace, seconds(2));
   EXPECT_EQ(config->mpi, "auto");
@@ -60,14 +61,26 @@ TEST(Config, Defaults) {
 }
 
 TEST(Config, EverySettingReachesItsField) {
-  const auto config = read(
-      {"RONDE_ALGORITHM=ring", "RONDE_LOG_LEVEL=debug", "RONDE_BATCH_BYTES=1000",
-       "RONDE_SEGMENT_BYTES=4096", "RONDE_PIECE_BYTES=8200", "RONDE_STORES=streaming",
-       "RONDE_BUFFER_BYTES=123456", "RONDE_PLAN_CAPACITY=3", "RONDE_LINGER_SECONDS=0.5",
-       "RONDE_SPIN_SECONDS=0.002", "RONDE_START_TIMEOUT_SECONDS=5", "RONDE_STALL_WARNING_SECONDS=6",
-       "RONDE_STALL_FAILURE_SECONDS=7", "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
-       "RONDE_UNWIND_GRACE_SECONDS=9", "RONDE_MPI=off", "RONDE_INTERFACE=eth0, fd00::/8",
-       "RONDE_PLUGIN_PATH=/opt/my plugins", "RONDE_CHECK=memory"});
+  const auto config = read({"RONDE_ALGORITHM=ring",
+                            "RONDE_LOG_LEVEL=debug",
+                            "RONDE_BATCH_BYTES=1000",
+                            "RONDE_SEGMENT_BYTES=4096",
+                            "RONDE_PIECE_BYTES=8200",
+                            "RONDE_STORES=streaming",
+                            "RONDE_BUFFER_BYTES=123456",
+                            "RONDE_PLAN_CAPACITY=3",
+                            "RONDE_LINGER_SECONDS=0.5",
+                            "RONDE_SPIN_SECONDS=0.002",
+                            "RONDE_START_TIMEOUT_SECONDS=5",
+                            "RONDE_STALL_WARNING_SECONDS=6",
+                            "RONDE_STALL_FAILURE_SECONDS=7",
+                            "RONDE_LINK_TIMEOUT_SECONDS=15",
+                            "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
+                            "RONDE_UNWIND_GRACE_SECONDS=9",
+                            "RONDE_MPI=off",
+                            "RONDE_INTERFACE=eth0, fd00::/8",
+                            "RONDE_PLUGIN_PATH=/opt/my plugins",
+                            "RONDE_CHECK=memory"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
   EXPECT_TRUE(config->check_memory);
@@ -83,6 +96,7 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->start_timeout, seconds(5));
   EXPECT_EQ(config->stall_warning, seconds(6));
   EXPECT_EQ(config->stall_failure, seconds(7));
+  EXPECT_EQ(config->link_timeout, seconds(15));
   EXPECT_EQ(config->shutdown_timeout, seconds(8));
   EXPECT_EQ(config->unwind_grace, seconds(9));
   EXPECT_EQ(config->mpi, "off");
@@ -105,7 +119,7 @@ TEST(Config, EveryRowOfTheTableIsSound) {
     ASSERT_TRUE(said.ok()) << said.status().to_string();
     EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
   }
-  EXPECT_EQ(names.size(), 19U) << "a new setting needs its line in Defaults and EverySetting...";
+  EXPECT_EQ(names.size(), 20U) << "a new setting needs its line in Defaults and EverySetting...";
 }
 
 // A value just outside, and text that is no value at all, for every row.
@@ -174,6 +188,13 @@ TEST(Config, ValidValuesInWords) {
   EXPECT_EQ(valid_values(setting("RONDE_STALL_WARNING_SECONDS")), "seconds from 0.001 to 86400");
 }
 
+TEST(Config, ALinkTimeoutThatTheKernelCannotKeepIsRefused) {
+  EXPECT_EQ(read({"RONDE_LINK_TIMEOUT_SECONDS=1.5"}).status().message(),
+            "RONDE_LINK_TIMEOUT_SECONDS=1.5 is not valid: use seconds from 2 to 86400");
+  EXPECT_FALSE(read({"RONDE_LINK_TIMEOUT_SECONDS=86401"}).ok());
+  EXPECT_EQ(read({"RONDE_LINK_TIMEOUT_SECONDS=2.5"})->link_timeout, milliseconds(2500));
+}
+
 TEST(Config, SegmentsAreWholeLines) {
   EXPECT_EQ(read({"RONDE_SEGMENT_BYTES=64"})->segment_bytes, Bytes(64));
   EXPECT_EQ(read({"RONDE_SEGMENT_BYTES=65"})->segment_bytes, Bytes(128));
@@ -181,8 +202,10 @@ TEST(Config, SegmentsAreWholeLines) {
 
 TEST(Config, UnknownNamesAreReported) {
   Lines unknown;
-  const Lines lines{"RONDE_ALGORITM=ring", "PATH=/bin", "RONDE_ZZZ=",     "RONDE_ALGORITHM=ring",
-                    "XRONDE_A=1",          "ronde_b=1", "RONDE_NO_EQUALS"};
+  const Lines lines{"RONDE_ALGORITM=ring", "PATH=/bin",
+                    "RONDE_ZZZ=",          "RONDE_ALGORITHM=ring",
+                    "XRONDE_A=1",          "ronde_b=1",
+                    "RONDE_NO_EQUALS",     "RONDE_RESTART_ATTEMPT=1"};  // ronderun's own
   const auto config = Config::from_environment(lines, &unknown);
   ASSERT_TRUE(config.ok());
   EXPECT_THAT(unknown, ElementsAre("RONDE_ALGORITM", "RONDE_ZZZ"));

@@ -171,7 +171,8 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
       for (unsigned step = 0; step < kSteps; ++step) {
         averager.ready(weight_id);
         engine.barrier_blocking("backward " + std::to_string(step));
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // backward goes on
+        // Backward goes on, for so long that a busy machine averages meanwhile.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
         averager.wait();
       }
       averager.wait();

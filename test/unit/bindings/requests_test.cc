@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -300,6 +301,27 @@ TEST_F(RequestTest, CallsWithoutAPlaceForTheWorkAreRefused) {
         outcome_of([&](ronde_error** error) { return call(nullptr, &request_, &work, error); });
     EXPECT_EQ(outcome.text, "engine is a null pointer");
   }
+}
+
+TEST_F(RequestTest, TheTableOfRanksBelongsToTheEngine) {
+  const char* text = nullptr;
+  EXPECT_EQ(outcome_of([&](ronde_error** error) {
+              return ronde_engine_describe(nullptr, &text, error);
+            }).text,
+            "engine is a null pointer");
+  EXPECT_EQ(text, nullptr);
+  const Outcome outcome = outcome_of(
+      [&](ronde_error** error) { return ronde_engine_describe(engine_.get(), nullptr, error); });
+  EXPECT_EQ(outcome.status, RONDE_INVALID_ARGUMENT);
+  EXPECT_EQ(outcome.text, "text is a null pointer");
+  ASSERT_EQ(ronde_engine_describe(engine_.get(), &text, nullptr), RONDE_OK);
+  EXPECT_EQ(engine_.describe(), text);
+  EXPECT_THAT(text, ::testing::EndsWith("no other rank"));
+  const char* again = nullptr;
+  ASSERT_EQ(ronde_engine_describe(engine_.get(), &again, nullptr), RONDE_OK);
+  EXPECT_EQ(again, text);
+  engine_.close();
+  EXPECT_THROW(static_cast<void>(engine_.describe()), std::logic_error);
 }
 
 TEST_F(RequestTest, AnOutputOfTheWrongLengthIsNoticedByTheFacade) {

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <compare>
+#include <cstdint>
 #include <numeric>
+#include <optional>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -13,6 +17,52 @@ namespace {
 
 using base::Bytes;
 using Indices = std::vector<std::size_t>;
+using Queues = ReadyQueues<std::uint64_t, std::size_t>;
+
+struct Candidate {
+  std::uint64_t id = 0;
+  std::uint64_t key = 0;  // 0 fuses with nothing
+  Bytes bytes;
+  std::int32_t priority = 0;
+  bool of_device = false;
+};
+
+void push(Queues& queues, const Candidate& candidate, std::size_t item) {
+  Queues::Kind kind{candidate.of_device, std::nullopt, candidate.priority};
+  if (candidate.key != 0) kind.fuses_with = candidate.key;
+  queues.push(kind, candidate.bytes, item);
+}
+
+// The first batch of these, which become ready in this order: indices into them.
+Indices next_batch(const std::vector<Candidate>& ready, Bytes limit) {
+  Queues queues;
+  for (std::size_t i = 0; i < ready.size(); ++i) push(queues, ready[i], i);
+  return queues.take(limit, false);
+}
+
+// The rule once more, as a walk over all that is ready.
+Indices walked(const std::vector<Candidate>& ready, Bytes limit, bool hold_devices) {
+  Indices order;
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    if (!hold_devices || !ready[i].of_device) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return ready[a].priority > ready[b].priority;
+  });
+  if (order.empty()) return {};
+  const Candidate& first = ready[order.front()];
+  if (first.key == 0 || first.bytes > limit) return {order.front()};
+  Indices batch;
+  Bytes sum;
+  for (const std::size_t index : order) {
+    const Candidate& each = ready[index];
+    if (each.key != first.key || each.of_device != first.of_device) continue;
+    if (each.bytes > limit - sum) continue;
+    sum += each.bytes;
+    batch.push_back(index);
+  }
+  return batch;
+}
 
 Candidate candidate(std::uint64_t key, std::int64_t bytes, std::int32_t priority = 0) {
   return {.id = 0, .key = key, .bytes = Bytes(bytes), .priority = priority};
@@ -109,6 +159,82 @@ TEST(Batching, AllSmallCases) {
       for (const std::int64_t limit : {0, 2, 4}) check_rule(ready, Bytes(limit));
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "case " << which << " of " << count;
     }
+  }
+}
+
+// Tensors become ready between batches, with devices held back now and then: the queues give the
+// batches that a walk over everything gives.
+TEST(Batching, AnyOrderOfPushesAndBatchesFollowsTheRule) {
+  std::mt19937_64 random(17);
+  const auto draw = [&](std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(0, most)(random);
+  };
+  for (int round = 0; round < 2000; ++round) {
+    Queues queues;
+    std::vector<Candidate> ready;
+    const std::int64_t keys = draw(3);
+    const std::int64_t priorities = draw(4);
+    const Bytes limit(draw(40));
+    for (int action = 0; action < 60; ++action) {
+      if (draw(2) != 0) {
+        Candidate next{ready.size(), static_cast<std::uint64_t>(draw(keys)), Bytes(draw(20)),
+                       static_cast<std::int32_t>(draw(priorities)), draw(3) == 0};
+        next.id = static_cast<std::uint64_t>(round * 1000 + action);
+        push(queues, next, static_cast<std::size_t>(next.id));
+        ready.push_back(next);
+        continue;
+      }
+      const bool hold = draw(3) == 0;
+      Indices expected = walked(ready, limit, hold);
+      ASSERT_EQ(queues.any(hold), !expected.empty());
+      Indices ids;
+      for (const std::size_t index : expected) ids.push_back(ready[index].id);
+      ASSERT_EQ(queues.take(limit, hold), ids) << "round " << round;
+      std::sort(expected.rbegin(), expected.rend());
+      for (const std::size_t index : expected) {
+        ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(index));
+      }
+      ASSERT_EQ(queues.empty(), ready.empty());
+    }
+  }
+}
+
+// Review R13: a batch of what does not fuse touches none of the others that wait.
+TEST(Batching, R13ATensorThatDoesNotFuseLeavesTheOthersAlone) {
+  struct Counted {
+    explicit Counted(int number, int& moves) : number_(number), moves_(&moves) {}
+    Counted(Counted&& other) noexcept : number_(other.number_), moves_(other.moves_) { ++*moves_; }
+    Counted& operator=(Counted&&) = delete;
+    int number_;
+    int* moves_;
+  };
+  struct Class {
+    int number = 0;
+    int* compared = nullptr;
+    std::strong_ordering operator<=>(const Class& other) const {
+      ++*compared;
+      return number <=> other.number;
+    }
+    bool operator==(const Class& other) const { return (*this <=> other) == 0; }
+  };
+  int moves = 0;
+  int compared = 0;
+  constexpr int kOutstanding = 8000;
+  ReadyQueues<Class, Counted> queues;
+  // Two thirds have no class, the others each a class of their own: they do not fuse either.
+  for (int i = 0; i < kOutstanding; ++i) {
+    ReadyQueues<Class, Counted>::Kind kind;
+    if (i % 3 == 0) kind.fuses_with = Class{i, &compared};
+    queues.push(kind, Bytes(8), Counted(i, moves));
+  }
+  for (int i = 0; i < kOutstanding; ++i) {
+    moves = 0;
+    compared = 0;
+    const std::vector<Counted> batch = queues.take(Bytes(1000), false);
+    ASSERT_EQ(batch.size(), 1U);
+    ASSERT_EQ(batch.front().number_, i);
+    ASSERT_LE(moves, 2);
+    ASSERT_LE(compared, 4);
   }
 }
 

@@ -168,9 +168,9 @@ typedef struct ronde_engine_options {
    * MPI. A program that has started MPI itself below MPI_THREAD_MULTIPLE must not call MPI while
    * works are in flight, since the background thread may be in MPI then. Below
    * MPI_THREAD_SERIALIZED the engine is caller-driven where operations need MPI (several hosts, or
-   * RONDE_ALGORITHM named): it has no background thread, works go on only inside waits and
-   * ronde_engine_close(), and only the thread that opened the engine may call those (the others get
-   * RONDE_UNSUPPORTED). */
+   * RONDE_ALGORITHM named): it has no background thread, works go on only inside waits,
+   * ronde_work_poll() and ronde_engine_close(), and only in the thread that opened the engine: the
+   * waits and the close of another get RONDE_UNSUPPORTED. */
   uint64_t mpi_communicator;
   int32_t mpi_family;
   /* A job of engines in one process (for tests) instead of MPI, and the rank of this engine. The
@@ -312,6 +312,25 @@ static inline void ronde_statistics_init(ronde_statistics* statistics) {
  * Returns: argument codes; RONDE_UNSUPPORTED for a larger struct that is not zero at its end. */
 RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
                                                ronde_statistics* statistics, ronde_error** error);
+
+/* Gives the table of ranks, the same on every rank, as text for people, owned by the engine until
+ * ronde_engine_close: a line of headings and one line for each rank, without a newline at the end.
+ *   const char* text = NULL;
+ *   if (ronde_engine_describe(engine, &text, &error) == RONDE_OK) puts(text);
+ * For two hosts with two ranks each:
+ *   rank  host  address    pid  talks to
+ *      0  n1    10.0.0.1  4711  rank 1 in shared memory; rank 2 over MPI; rank 2 over TCP (control)
+ *      1  n1    10.0.0.1  4712  rank 0 in shared memory; rank 3 over MPI
+ *      2  n2    10.0.0.2  1203  rank 3 in shared memory; rank 0 over MPI; rank 0 over TCP (control)
+ *      3  n2    10.0.0.2  1204  rank 2 in shared memory; rank 1 over MPI
+ * Columns are as wide as their contents, with two blanks between them, and only the last has blanks
+ * inside. The address is the one that the host uses for control between hosts, and "-" on a single
+ * host; a list of ranks that would be long is a number of them. Rows of an all-to-all over several
+ * hosts also pass over MPI between any two ranks. Where a plug-in serves tensors of devices a last
+ * line says which. Asks no other rank; works also after the job has failed.
+ * Returns: argument codes; RONDE_UNSUPPORTED in a forked child. */
+RONDE_API ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text,
+                                             ronde_error** error);
 
 /* ---- memory on the board ----
  * Memory that the ranks of this host share. An allreduce in place of a tensor that lies in such
@@ -530,7 +549,9 @@ RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns,
  * being captured or is another device's; RONDE_UNSUPPORTED as above, and also when the work is
  * done; the work codes, if the end is known. */
 RONDE_API ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error);
-/* Returns 1 when the work is done (completed or failed), else 0, and 0 for NULL. Never blocks. */
+/* Returns 1 when the work is done (completed or failed), else 0, and 0 for NULL. Never blocks. In a
+ * caller-driven engine the thread that opened it makes progress here, one step for each call; on
+ * another thread, and where there is a background thread, this only asks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
 /* Gives the result of an allgather or an all-to-all that is done, owned by the work until that is
  * released: *shape has *dimensions entries, *dtype is a ronde_dtype. The result of a device is

@@ -304,6 +304,16 @@ class Engine {
     return statistics;
   }
 
+  // The table of ranks as text: where each of them runs, and what it talks to over which transport;
+  // ronde_engine_describe has an example. Asks no other rank.
+  //   std::puts(engine.describe().c_str());
+  [[nodiscard]] std::string describe() const {
+    const char* text = nullptr;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_describe(get(), &text, &error));
+    return text;
+  }
+
   // Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS and fails the rest. The
   // engine is gone afterwards, whatever this throws. Throws Error: the codes of ronde_engine_close,
   // if works failed meanwhile, or before and nobody has waited for them, or the job had failed.

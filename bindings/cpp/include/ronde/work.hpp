@@ -84,7 +84,9 @@ class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] W
     error.throw_if(status);
     return done != 0;
   }
-  // Returns whether the operation is done, completed or failed. Never blocks.
+  // Returns whether the operation is done, completed or failed. Never blocks. In a caller-driven
+  // engine (ronde_engine_options) the thread that opened it makes progress here, one step for each
+  // call, so that `while (!work.poll()) compute();` ends there too.
   [[nodiscard]] bool poll() const { return ronde_work_poll(get()) != 0; }
 
   // The result of an allgather or an all-to-all that is done: its elements, in memory that this

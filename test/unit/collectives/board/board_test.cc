@@ -5,12 +5,17 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -136,6 +141,41 @@ TEST(Board, ArenasAreInNoCoreDump) {
     EXPECT_TRUE(is_left_out_of_core_dumps(boards[1].arena(1).data() + (1 << 20) - 1));
     EXPECT_TRUE(is_left_out_of_core_dumps(boards[0].slot_buffers()));
     EXPECT_FALSE(is_left_out_of_core_dumps(&geometry));
+  }
+}
+
+// How many bytes of this memory have pages.
+std::size_t resident(std::span<const std::uint64_t> words) {
+  const std::size_t page = static_cast<std::size_t>(::getpagesize());
+  const auto begin = reinterpret_cast<std::uintptr_t>(words.data()) / page * page;
+  const std::size_t size = reinterpret_cast<std::uintptr_t>(words.data() + words.size()) - begin;
+  std::vector<unsigned char> pages((size + page - 1) / page);
+  EXPECT_EQ(::mincore(reinterpret_cast<void*>(begin), size, pages.data()), 0);
+  return page * static_cast<std::size_t>(std::count_if(
+                    pages.begin(), pages.end(), [](unsigned char one) { return (one & 1) != 0; }));
+}
+
+// Review R24: the marks take ranks times entries words, 1 GiB at 128 ranks and 2^20 entries. The
+// leader, which formats the board, leaves them to the ranks that write them.
+TEST(Board, R24TheMarksOfArrivalsHaveNoPagesUntilARankWritesThem) {
+  // Where the kernel gives huge pages to everything, each touch takes one.
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const BoardGeometry geometry = small(64, 1 << 18);
+  for (const bool heap : {true, false}) {
+    auto memory = heap ? *SharedMemory::create_heap(Board::size_of(geometry))
+                       : *SharedMemory::create_memfd(Board::size_of(geometry));
+    const auto arrived = lay_out(geometry, memory->bytes().data()).arrived;
+    ASSERT_EQ(arrived.size_bytes(), std::size_t{128} << 20);
+    ASSERT_TRUE(Board::format(*memory, geometry).ok());
+    EXPECT_LE(resident(arrived), 2 * kHugePage);
+    const auto fds = make_event_fds(geometry.ranks);
+    const Board last = *Board::attach(memory, 63, *fds);
+    EXPECT_FALSE(last.has_arrived(63, 5, 0));
+    last.mark_arrived(5, 7);
+    EXPECT_TRUE(last.has_arrived(63, 5, 7));
+    const auto row = arrived.subspan(63 * arrived.size() / 64, 16);
+    EXPECT_GT(resident(row), 0U);
+    EXPECT_LE(resident(arrived), 3 * kHugePage);
   }
 }
 

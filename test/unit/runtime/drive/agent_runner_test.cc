@@ -12,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "test/support/eventually.h"
+
 namespace ronde::runtime {
 namespace {
 
+using ronde::testing::eventually;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -92,7 +95,7 @@ class ToyAgent final : public Agent {
   std::atomic<int> looks_{0};
 };
 
-class AgentRunnerTest : public testing::TestWithParam<bool> {
+class AgentRunnerTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     auto made = collectives::make_event_fds(1);
@@ -114,12 +117,6 @@ class AgentRunnerTest : public testing::TestWithParam<bool> {
   void lay(std::size_t i, int payload) {
     agent->slots[i].payload = payload;
     agent->slots[i].laid.store(true, std::memory_order_release);
-  }
-  // Waits until `what` is true, or ten seconds have passed.
-  template <typename Predicate>
-  bool eventually(Predicate what) {
-    for (int i = 0; i < 10'000 && !what(); ++i) std::this_thread::sleep_for(milliseconds(1));
-    return what();
   }
 
   // Declared before the runner, which uses them until it is destroyed.
@@ -347,7 +344,7 @@ TEST_P(AgentRunnerTest, ManyThreadsAtOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cores, AgentRunnerTest, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Cores, AgentRunnerTest, ::testing::Bool(),
                          [](const auto& each) { return each.param ? "TooFew" : "Enough"; });
 
 }  // namespace

@@ -2,18 +2,24 @@
 // The whole runtime with engines in one process: operations, errors, closing.
 #include "runtime/engine/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/host_name.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -284,6 +290,33 @@ TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
 
 // ---- closing ----
 
+// Review R6: results that their callers have released are gone, although a tensor that was
+// submitted before them is still pending.
+TEST(EngineWaitTest, R6ALateTensorPinsNoResultOfAnother) {
+  run_job(2, [](int rank, Engine& engine) {
+    std::vector<float> late_data(1, 1.0F);
+    const std::vector<float> data(16, 2.0F);
+    Engine::WorkPtr late;
+    if (rank == 0) late = engine.submit(allreduce_of("late", late_data)).value();
+    std::vector<std::weak_ptr<Work>> released;
+    for (int i = 0; i < 300; ++i) {
+      const auto work = engine.submit(allgather_of("result " + std::to_string(i % 10), data));
+      ASSERT_TRUE(work.ok());
+      ASSERT_TRUE(engine.wait(**work).ok());
+      released.emplace_back(*work);
+    }
+    // The agent drops its own reference a moment after it has notified the waiter.
+    EXPECT_TRUE(testing::eventually([&] {
+      return std::all_of(released.begin(), released.end(),
+                         [](const std::weak_ptr<Work>& work) { return work.expired(); });
+    }));
+    const auto both = engine.submit(barrier_of("both have looked"));
+    ASSERT_TRUE(both.ok() && engine.wait(**both).ok());
+    if (rank == 1) late = engine.submit(allreduce_of("late", late_data)).value();
+    EXPECT_TRUE(engine.wait(*late).ok());
+  });
+}
+
 TEST(EngineCloseTest, DroppedWorksComplete) {
   std::vector<std::vector<float>> data(3, std::vector<float>(1000, 1.0F));
   run_job(3, [&](int rank, Engine& engine) {
@@ -336,6 +369,23 @@ TEST(EngineCloseTest, EnginesCanBeOpenedAgain) {
       EXPECT_TRUE(engine.wait(**work).ok());
     });
   }
+}
+
+TEST(EngineDescribeTest, TheTableIsTheSameOnEveryRankOfTwoHosts) {
+  testing::EngineOptions options;
+  options.shape = collectives::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 2}).value();
+  const std::string host = base::host_name();
+  const std::string pid = std::to_string(::getpid());
+  run_job(3, options, [&](int, Engine& engine) {
+    const auto text = engine.describe();
+    ASSERT_TRUE(text.ok());
+    EXPECT_THAT(*text, ::testing::StartsWith("rank  host"));
+    EXPECT_THAT(*text, ::testing::HasSubstr("\n   1  " + host + "#0  -        " + pid +
+                                            "  rank 0 in shared memory\n   2  " + host + "#1"));
+    EXPECT_THAT(*text,
+                ::testing::EndsWith("  rank 0 over memory; rank 0 over socket pairs (control)"));
+    EXPECT_EQ(engine.describe().value(), *text) << "the text is made once";
+  });
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,7 @@ namespace {
 
 Greeting sample() {
   return {"RONDE_ALGORITHM=auto\n",       "0",    "2",         "node7", "4f",
-          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory", "3"};
+          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory", "3",     "4711"};
 }
 
 TEST(Greeting, WhatIsSentArrives) {
@@ -51,6 +53,64 @@ TEST(Greeting, TheJobIsReadOffThem) {
       "  host 1: node7, rank 1, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001");
   greetings[2].leader = "no number";
   EXPECT_FALSE(shape_of(greetings).ok());
+}
+
+TEST(Greeting, TheTableOfRanksHasTheAddressOfTheLinks) {
+  std::vector<Greeting> greetings(3, sample());
+  greetings[0].leader = greetings[2].leader = "0";
+  greetings[1].leader = "1";
+  greetings[1].host_name = "n8";
+  greetings[2].pid = "12";
+  std::vector<Greeting> verdicts(3);
+  verdicts[0].addresses = "10.0.0.1";
+  verdicts[1].addresses = "fd00::2";
+  const auto shape = shape_of(greetings);
+  ASSERT_TRUE(shape.ok());
+  EXPECT_EQ(
+      text_of(ranks_of(greetings, verdicts, *shape), *shape, false),
+      "rank  host   address    pid  talks to\n"
+      "   0  node7  10.0.0.1  4711  rank 2 in shared memory; rank 1 over MPI; rank 1 over TCP "
+      "(control)\n"
+      "   1  n8     fd00::2   4711  rank 0 over MPI; rank 0 over TCP (control)\n"
+      "   2  node7  10.0.0.1    12  rank 0 in shared memory");
+}
+
+// What the row of `rank` says after the pid, in a job with these leaders.
+std::string talk_of(const std::vector<std::int32_t>& leaders, std::size_t rank,
+                    bool messages_only = false, std::int32_t fan_in = HostTree::kFanIn) {
+  RankTable table;
+  table.places.assign(leaders.size(), {"h", "", "7"});
+  table.fan_in = fan_in;
+  std::istringstream lines(
+      text_of(table, collectives::JobShape::of_leaders(leaders).value(), messages_only));
+  std::string line;
+  for (std::size_t i = 0; i < rank + 2; ++i) EXPECT_TRUE(std::getline(lines, line)) << i;
+  const std::string::size_type end = line.find("  7  ");
+  return end == std::string::npos ? line : line.substr(end + 5);
+}
+
+TEST(RankTable, ARowSaysWhatTheRankTalksTo) {
+  EXPECT_EQ(talk_of({0}, 0), "no other rank");
+  EXPECT_EQ(talk_of({0, 0, 0, 0}, 1), "ranks 0, 2-3 in shared memory");
+  EXPECT_EQ(talk_of({0, 0, 0}, 2, true),
+            "ranks 0-1 over MPI; ranks 0-1 in shared memory (control)");
+  // Hosts that take turns: the ranks at one position are peers, the leaders are linked as well.
+  EXPECT_EQ(talk_of({0, 1, 0, 1}, 1),
+            "rank 3 in shared memory; rank 0 over MPI; rank 0 over TCP (control)");
+  EXPECT_EQ(talk_of({0, 1, 0, 1}, 2), "rank 0 in shared memory; rank 3 over MPI");
+  // The second rank of a host has no peer if another host has a single rank.
+  EXPECT_EQ(talk_of({0, 0, 2}, 1), "rank 0 in shared memory");
+  // A chain: control goes to the neighbours in the tree alone.
+  EXPECT_EQ(talk_of({0, 1, 2, 3}, 1, false, 1),
+            "ranks 0, 2-3 over MPI; ranks 0, 2 over TCP (control)");
+}
+
+TEST(RankTable, ALongListOfRanksIsANumber) {
+  std::vector<std::int32_t> leaders;
+  for (std::int32_t rank = 0; rank < 40; ++rank) leaders.push_back(rank / 2 * 2);
+  EXPECT_EQ(talk_of(leaders, 1), "rank 0 in shared memory; 19 ranks over MPI");
+  EXPECT_EQ(talk_of(leaders, 38),
+            "rank 39 in shared memory; 19 ranks over MPI; rank 2 over TCP (control)");
 }
 
 TEST(Greeting, TheSecretSurvivesItsText) {

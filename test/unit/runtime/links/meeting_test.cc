@@ -76,13 +76,39 @@ TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
     EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
     EXPECT_EQ(option(IPPROTO_TCP, TCP_NODELAY), 1);
     EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 5);
-    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 2);
-    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 3);
-    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 10'000);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 5);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 11);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 60'000);
     char byte = 0;
     EXPECT_EQ(::recv(fd, &byte, 1, 0), -1);
     EXPECT_EQ(errno, EAGAIN);
   }
+}
+
+// R12: RONDE_LINK_TIMEOUT_SECONDS. The probes end when the setting says, to the second, and go on
+// until shortly before, so that a host that was silent for a while is found to be back.
+TEST(KeepaliveR12, EndsAConnectionWhenTheSettingSays) {
+  for (const std::int64_t span : {2, 3, 4, 5, 10, 13, 23, 60, 100, 86'400}) {
+    const Keepalive keepalive = Keepalive::of(seconds(span));
+    EXPECT_EQ(keepalive.idle + keepalive.count * keepalive.interval, seconds(span));
+    EXPECT_EQ(keepalive.unanswered, seconds(span));
+    for (const auto each : {keepalive.idle, keepalive.interval}) {
+      EXPECT_GE(each, seconds(1)) << span;
+      EXPECT_LE(each, seconds(32'767)) << "the most that the kernel takes";
+    }
+    EXPECT_GE(keepalive.count, 1);
+    EXPECT_LE(keepalive.count, 127) << "the most that the kernel takes";
+    const seconds last_probe = keepalive.idle + (keepalive.count - 1) * keepalive.interval;
+    EXPECT_TRUE(5 * last_probe >= 4 * seconds(span) || keepalive.interval == seconds(1)) << span;
+  }
+  const Keepalive odd = Keepalive::of(milliseconds(2500));
+  EXPECT_EQ(odd.idle + odd.count * odd.interval, seconds(3));
+  EXPECT_EQ(odd.unanswered, milliseconds(2500));
+  const Keepalive usual = Keepalive::of(seconds(60));
+  EXPECT_EQ(usual.idle, Keepalive().idle);
+  EXPECT_EQ(usual.interval, Keepalive().interval);
+  EXPECT_EQ(usual.count, Keepalive().count);
+  EXPECT_EQ(usual.unanswered, Keepalive().unanswered);
 }
 
 TEST(LeaderMeeting, NobodyListensAfterwards) {

@@ -73,10 +73,15 @@ TEST(Messages, AnnouncementsComeOutAsTheyWentIn) {
   }
   EXPECT_TRUE(again(ClosingAnnouncement{true}).forced);
   EXPECT_FALSE(again(ClosingAnnouncement{false}).forced);
-  const auto stalled = again(StalledAnnouncement{"w", 31'000'000'000, true});
-  EXPECT_EQ(stalled.name, "w");
-  EXPECT_EQ(stalled.waited_ns, 31'000'000'000);
+  const auto stalled =
+      again(StalledAnnouncement{{{"w", 31'000'000'000}, {odd, 30'000'000'000}}, false, true});
+  ASSERT_EQ(stalled.tensors.size(), 2U);
+  EXPECT_EQ(stalled.tensors[0].name, "w");
+  EXPECT_EQ(stalled.tensors[0].waited_ns, 31'000'000'000);
+  EXPECT_EQ(stalled.tensors[1].name, odd);
+  EXPECT_FALSE(stalled.in_batch);
   EXPECT_TRUE(stalled.failed);
+  EXPECT_TRUE(again(StalledAnnouncement{{}, true, false}).in_batch);
 }
 
 TEST(Messages, DecisionsComeOutAsTheyWentIn) {
@@ -95,9 +100,9 @@ TEST(Messages, DecisionsComeOutAsTheyWentIn) {
   EXPECT_EQ(error.text, "text");
   EXPECT_EQ(error.place, "place");
   EXPECT_EQ(error.rank, 2);
-  const auto notice = again(NoticeDecision{"w", "text"});
-  EXPECT_EQ(notice.name, "w");
+  const auto notice = again(NoticeDecision{"text", true});
   EXPECT_EQ(notice.text, "text");
+  EXPECT_TRUE(notice.in_batch);
   EXPECT_EQ(again(DepartedDecision{3}).rank, 3);
   BatchDecision batch;
   batch.sequence = 1ULL << 40;
@@ -258,7 +263,7 @@ TEST(Messages, RowsWithoutASizeAreRefused) {
 
 // A length of four thousand million must be refused before memory is asked for.
 TEST(Messages, LengthsBeyondTheMessageAreRefused) {
-  Bytes notice = encode(Decision(NoticeDecision{"w", "text"}));
+  Bytes notice = encode(Decision(NoticeDecision{"text", false}));
   for (std::size_t i = 1; i < 5; ++i) notice[i] = std::byte{0xFF};
   EXPECT_THAT(decode_decision(notice).status().message(), HasSubstr("an early end"));
   // The last three lengths of a request are those of shape, splits and members.

@@ -48,7 +48,10 @@ TEST(NegotiatorClosing, WhatLacksTheClosingRankFailsAndSaysWhy) {
   const auto decisions = job.decisions();
   EXPECT_THAT(gist(decisions), ElementsAre("error w", "departed 2"));
   const auto error = std::get<ErrorDecision>(decisions[0]);
-  EXPECT_EQ(error.text, "'w' cannot complete: rank 2 closed its engine without submitting it");
+  EXPECT_EQ(error.text,
+            "'w' cannot complete: rank 2 closed its engine without submitting it (did it throw? "
+            "look at its output)")
+      << "O16: the text that the others get where rank 2 threw";
   EXPECT_EQ(error.rank, 2);
   job.request(1, "late");
   EXPECT_THAT(gist(job.decisions()), ElementsAre("error late"));

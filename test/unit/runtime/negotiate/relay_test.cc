@@ -274,7 +274,7 @@ TEST_P(RelayTest, NobodyWaitsForARankOfThisHostThatHasLeft) {
   EXPECT_THAT(rank_reads(1), ElementsAre("departed 0"));
   boards_[1].set_state(collectives::PresenceState::kClosed);
   // More than the ring of the decisions takes.
-  NoticeDecision notice{"w", std::string(1500, 'x')};
+  NoticeDecision notice{std::string(1500, 'x'), false};
   for (int i = 0; i < 5; ++i) {
     from_parent(notice);
     good_step();

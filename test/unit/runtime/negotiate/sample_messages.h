@@ -82,9 +82,13 @@ inline Announcement random_announcement(std::mt19937_64& random) {
                                  random_signature(random)};
     case 1:
       return ClosingAnnouncement{draw(random, 0, 1) == 1};
-    default:
-      return StalledAnnouncement{random_text(random), draw(random, -5, 1'000'000'000'000),
-                                 draw(random, 0, 1) == 1};
+    default: {
+      StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
+      for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
+        stalled.tensors.push_back({random_text(random), draw(random, -5, 1'000'000'000'000)});
+      }
+      return stalled;
+    }
   }
 }
 
@@ -101,7 +105,7 @@ inline Decision random_decision(std::mt19937_64& random) {
                            random_text(random), random_text(random),
                            static_cast<std::int32_t>(draw(random, -1, 100))};
     case 3:
-      return NoticeDecision{random_text(random), random_text(random)};
+      return NoticeDecision{random_text(random), draw(random, 0, 1) == 1};
     case 4: {
       BatchDecision batch;
       batch.sequence = random();

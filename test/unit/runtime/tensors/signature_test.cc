@@ -222,5 +222,13 @@ TEST(Signature, RankLists) {
   EXPECT_EQ(ranks_phrase({4, 5}), "ranks 4-5");
 }
 
+TEST(Words, SecondsAreShortAndNeverInPowersOfTen) {
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(30'049)), "30 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'250)), "1.25 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(99'999)), "100 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'769'600)), "1770 s");
+  EXPECT_EQ(seconds_text(std::chrono::seconds(86'400)), "86400 s");
+}
+
 }  // namespace
 }  // namespace ronde::runtime

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -171,6 +173,70 @@ TEST(TensorTable, AnAllgatherIsPlannedWhileThisRanksRowsStay) {
   EXPECT_EQ(table.insert(mine)->entry, 2);
   table.remove(*mine);
   EXPECT_EQ(table.insert(tensor("g", {2, 3}, Operation::kAllgather))->entry, -1);
+}
+
+std::vector<std::string> names_of(const std::vector<LocalTensorPtr>& tensors) {
+  std::vector<std::string> names;
+  for (const LocalTensorPtr& each : tensors) names.push_back(each->name);
+  return names;
+}
+
+LocalTensorPtr submitted_at(std::int64_t second, const std::string& name) {
+  auto made = tensor(name);
+  made->submitted = base::Instant(std::chrono::seconds(second));
+  return made;
+}
+
+// Review R6: a tensor that is late pins none of those that were submitted after it and have ended.
+TEST(TensorTable, R6AnEndedTensorIsReleasedWhateverIsPendingBeforeIt) {
+  TensorTable table(kRank);
+  ASSERT_TRUE(table.insert(submitted_at(1, "late")).ok());
+  for (int i = 0; i < 10'000; ++i) {
+    auto other = submitted_at(2, "other " + std::to_string(i));
+    ASSERT_TRUE(table.insert(other).ok());
+    if (i % 2 == 0) {
+      table.remove(*other);
+    } else {
+      ASSERT_EQ(table.remove_waiting(other->name), other);
+    }
+    const std::weak_ptr<LocalTensor> observed = other;
+    other.reset();
+    ASSERT_TRUE(observed.expired()) << i;
+  }
+  ASSERT_TRUE(table.insert(submitted_at(3, "last")).ok());
+  EXPECT_THAT(names_of(table.overdue(base::Instant(std::chrono::seconds(3)), 0)),
+              testing::ElementsAre("late", "last"));
+}
+
+TEST(TensorTable, TheOrderOfSubmissionHoldsWhateverIsRemoved) {
+  for (int removed = 0; removed < 1 << 4; ++removed) {
+    TensorTable table(kRank);
+    std::vector<LocalTensorPtr> all;
+    for (int i = 0; i < 4; ++i) {
+      all.push_back(submitted_at(i + 1, std::string(1, static_cast<char>('a' + i))));
+      ASSERT_TRUE(table.insert(all.back()).ok());
+    }
+    // The first has been reported already, and only to one queue.
+    ASSERT_EQ(table.overdue(base::Instant(std::chrono::seconds(1)), 0).size(), 1U);
+    std::vector<std::string> left;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if ((removed >> i & 1) != 0) {
+        table.remove(*all[i]);
+      } else {
+        left.push_back(all[i]->name);
+      }
+    }
+    const base::Instant oldest =
+        left.empty() ? base::kNever : base::Instant(std::chrono::seconds(left[0][0] - 'a' + 1));
+    EXPECT_EQ(table.oldest(1), oldest) << removed;
+    EXPECT_EQ(names_of(table.overdue(base::kNever, 1)), left) << removed;
+    EXPECT_EQ(table.oldest(1), base::kNever);
+    std::erase(left, "a");
+    EXPECT_EQ(names_of(table.overdue(base::kNever, 0)), left) << removed;
+    // What was taken out of the queues is still in flight.
+    for (const LocalTensorPtr& each : all) table.remove(*each);
+    EXPECT_TRUE(table.empty());
+  }
 }
 
 TEST(TensorTable, AShutTableTakesNothing) {
