@@ -23,7 +23,7 @@ using base::Status;
 constexpr std::int64_t kMaxRanksOnOneHost = 1024;
 constexpr std::int64_t kMaxRanks = 1 << 20;
 
-Status bad(std::string message) {
+Status refused(std::string message) {
   return Status::error(Code::kInvalidArgument, std::move(message));
 }
 
@@ -46,8 +46,9 @@ bool in_allocation(const std::map<std::string, std::string>& variables) {
 
 using Exports = std::map<std::string, std::optional<std::string>>;
 
-// Every RONDE_* variable of this environment, then those of the options; the last one wins.
-Result<Exports> exports_of(const Options& options,
+// Every RONDE_* variable of this environment, then those of the options, then the attempt; the last
+// one wins.
+Result<Exports> exports_of(const Options& options, std::int64_t attempt,
                            const std::map<std::string, std::string>& variables) {
   Exports exports;
   for (const auto& [name, value] : variables) {
@@ -55,11 +56,12 @@ Result<Exports> exports_of(const Options& options,
   }
   for (const Export& variable : options.exports) {
     if (!variable.value.has_value() && variables.count(variable.name) == 0) {
-      return bad("-x " + variable.name + ": there is no such variable here: write -x " +
-                 variable.name + "=VALUE");
+      return refused("-x " + variable.name + ": there is no such variable here: write -x " +
+                     variable.name + "=VALUE");
     }
     exports[variable.name] = variable.value;
   }
+  if (options.restarts > 0) exports[kAttemptVariable] = std::to_string(attempt);
   return exports;
 }
 
@@ -81,18 +83,18 @@ Status check_settings(const Exports& exports, const std::map<std::string, std::s
 Status check_numbers(const Options& options, bool here) {
   const std::int64_t most = here ? kMaxRanksOnOneHost : kMaxRanks;
   if (*options.ranks > most) {
-    return bad("-np " + std::to_string(*options.ranks) + " is more than the " +
-               std::to_string(most) + " ranks that " + (here ? "one host" : "a job") +
-               " can have: use fewer");
+    return refused("-np " + std::to_string(*options.ranks) + " is more than the " +
+                   std::to_string(most) + " ranks that " + (here ? "one host" : "a job") +
+                   " can have: use fewer");
   }
   if (options.tag && !here) {
-    return bad(
+    return refused(
         "--tag works for ranks on this host: use --output-dir DIR, or mpirun's own tags with "
         "--mpi-args --tag-output");
   }
   // mpirun gives a word ":" a meaning in any place, and it cannot be quoted.
   if (std::find(options.program.begin(), options.program.end(), ":") != options.program.end()) {
-    return bad(
+    return refused(
         "an argument \":\" cannot reach the program: mpirun takes it for the start of another "
         "program; leave it out");
   }
@@ -102,6 +104,10 @@ Status check_numbers(const Options& options, bool here) {
 // Sends the output of a rank into the folder that is the script's $0, and becomes the program.
 constexpr const char* kToFiles =
     R"(r="$0/rank.$OMPI_COMM_WORLD_RANK"; exec "$@" >"$r.out" 2>"$r.err")";
+// A restart keeps what the starts before it have printed.
+constexpr const char* kToFilesAgain =
+    R"sh(r="$0/rank.$OMPI_COMM_WORLD_RANK"; echo "ronderun: restart $RONDE_RESTART_ATTEMPT" >>"$r.err"; )sh"
+    R"(exec "$@" >>"$r.out" 2>>"$r.err")";
 // The folder may be missing on another host.
 constexpr const char* kMakeFolder = R"(mkdir -p "$0" && )";
 // Says where the rank runs, for the line about a failure; ronderun keeps it from the user.
@@ -113,7 +119,10 @@ std::vector<std::string> shell_before_program(const Options& options, const Fact
                                               bool here) {
   const bool files = !options.output_dir.empty();
   const std::string place = here || options.verbose ? "" : kSayPlace;
-  if (files) return {"sh", "-c", place + kMakeFolder + kToFiles, options.output_dir};
+  if (files) {
+    return {"sh", "-c", place + kMakeFolder + (facts.attempt > 0 ? kToFilesAgain : kToFiles),
+            options.output_dir};
+  }
   if (!facts.tag_folder.empty()) return {"sh", "-c", kToFiles, facts.tag_folder};
   if (place.empty()) return {};
   return {"sh", "-c", place + R"(exec "$@")", "sh"};
@@ -133,7 +142,7 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
   const std::map<std::string, std::string> variables = variables_of(facts.environment);
   const bool here = options.hosts.empty() && options.hostfile.empty() && !in_allocation(variables);
   RONDE_RETURN_IF_ERROR(check_numbers(options, here));
-  const Result<Exports> exports = exports_of(options, variables);
+  const Result<Exports> exports = exports_of(options, facts.attempt, variables);
   RONDE_RETURN_IF_ERROR(exports.status());
 
   CommandLine result;

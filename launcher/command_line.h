@@ -19,8 +19,12 @@ struct Facts {
   std::int64_t slots = 1;                // ranks that mpirun starts here by default
   bool is_root = false;                  // mpirun refuses root without an option
   std::vector<std::string> environment;  // lines "NAME=value"
+  std::int64_t attempt = 0;              // how often the job has been started before
   std::string tag_folder;                // of the pipes for --tag; empty: there are none
 };
+
+// How often a job has been started again, in the environment of its ranks: 0, 1, ...
+inline constexpr const char* kAttemptVariable = "RONDE_RESTART_ATTEMPT";
 
 // Thread safety: a value.
 struct CommandLine {

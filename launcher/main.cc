@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <string>
@@ -17,6 +18,8 @@
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/process.h"
+#include "launcher/restarts.h"
+#include "launcher/signals.h"
 #include "launcher/streams.h"
 
 namespace ronde::launcher {
@@ -85,11 +88,55 @@ int make_output_dir(Options& options) {
   return 0;
 }
 
+// What a start of the job leaves for the next one.
+struct Ending {
+  std::string text;       // for the user; empty: nothing to say
+  bool restarts = false;  // the job may go better when it is started again
+};
+
+// Runs the job once. The exit code is that of ronderun.
+int run_once(const Options& options, Facts facts, const Signals& signals, Ending& ending) {
+  Streams streams;
+  base::Status opened = options.verbose ? base::Status() : streams.read_mpirun();
+  if (opened.ok() && options.tag) opened = streams.tag_ranks(*options.ranks);
+  if (!opened.ok()) return refuse(EXIT_FAILURE, opened.message());
+  facts.tag_folder = streams.folder();
+  const auto planned = make_command_line(options, facts);
+  if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
+  if (options.verbose) print_line(shell_quoted(planned->argv));
+  const auto outcome = run_to_end(planned->argv, streams, signals, base::SteadyClock(),
+                                  {options.stop_grace, kGrace});
+  if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
+  ending.text =
+      verdict(*outcome, streams.cause(), planned->one_host ? base::host_name() : std::string());
+  ending.restarts = may_restart(*outcome, streams.cause());
+  return outcome->exit_code;
+}
+
+// Runs the job, and again while it fails and may be restarted. The exit code is the last one's.
+int run_attempts(const Options& options, Facts facts) {
+  const Signals signals;
+  for (;; ++facts.attempt) {
+    Ending ending;
+    const int exit_code = run_once(options, facts, signals, ending);
+    if (!ending.restarts || facts.attempt >= options.restarts) {
+      if (!ending.text.empty()) print_line(ending.text);
+      return exit_code;
+    }
+    const std::int64_t restart = facts.attempt + 1;
+    print_line(restart_line(ending.text, restart, options.restarts));
+    const int signal = signals.sleep(pause_before(restart), base::SteadyClock());
+    if (signal != 0) {
+      return refuse(kSignalBase + signal,
+                    std::string("SIG") + sigabbrev_np(signal) + ": the job is not started again");
+    }
+  }
+}
+
 // Plans and runs the job. The exit code is that of ronderun.
 int start(Options& options) {
-  Streams streams;
   Facts facts = facts_of_this_machine();
-  auto planned = make_command_line(options, facts);  // first: it needs no files
+  const auto planned = make_command_line(options, facts);  // first: it needs no files
   if (!planned.ok()) return refuse(kBadUsage, planned.status().message());
   for (const std::string& message : planned->messages) print_line(message);
   if (options.dry_run) {
@@ -98,19 +145,7 @@ int start(Options& options) {
   }
   int trouble = check_files(options, facts);
   if (trouble == 0) trouble = make_output_dir(options);
-  if (trouble != 0) return trouble;
-  base::Status opened = options.verbose ? base::Status() : streams.read_mpirun();
-  if (opened.ok() && options.tag) opened = streams.tag_ranks(*options.ranks);
-  if (!opened.ok()) return refuse(EXIT_FAILURE, opened.message());
-  facts.tag_folder = streams.folder();
-  planned = make_command_line(options, facts);
-  if (options.verbose) print_line(shell_quoted(planned->argv));
-  const auto outcome = run_to_end(planned->argv, streams, base::SteadyClock(), kGrace);
-  if (!outcome.ok()) return refuse(kNotFound, outcome.status().message());
-  const std::string text =
-      verdict(*outcome, streams.cause(), planned->one_host ? base::host_name() : std::string());
-  if (!text.empty()) print_line(text);
-  return outcome->exit_code;
+  return trouble != 0 ? trouble : run_attempts(options, facts);
 }
 
 int run(const std::vector<std::string>& arguments) {

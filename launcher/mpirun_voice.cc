@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kDashes = 74;
 constexpr std::string_view kCannotReach = "ssh: ";
+constexpr std::string_view kForwarding = "mpirun: Forwarding signal ";
 constexpr std::string_view kPipeLine = " mpirun: SIGPIPE detected on fd ";
 
 // How the boxes begin that ronderun says in one line. Others pass, as the warnings of MPI itself.
@@ -59,7 +60,7 @@ bool is_marked(std::string_view line) {
 bool MpirunVoice::may_be_ours(std::string_view begin) const {
   if (in_box_) return true;
   if (begin.find_first_not_of('-') == std::string_view::npos) return begin.size() <= kDashes;
-  for (const std::string_view mark : {kPlaceMark, kCannotReach}) {
+  for (const std::string_view mark : {kPlaceMark, kCannotReach, kForwarding}) {
     if (begin.starts_with(mark) || mark.starts_with(begin)) return true;
   }
   // Only "[host:pid] mpirun:" is ours, until a pipe is broken; then mpirun says more and crashes.
@@ -155,6 +156,7 @@ bool MpirunVoice::understand(std::string_view box) {
     }
   } else if (box.find("not enough slots") != std::string_view::npos ||
              box.find("already filled") != std::string_view::npos) {
+    cause_.too_few_slots = true;
     cause_.trouble =
         "there are fewer slots than ranks: give the hosts more, as in -H a:4,b:4, or add "
         "--mpi-args --oversubscribe";
@@ -178,6 +180,7 @@ bool MpirunVoice::understand_line(std::string_view line) {
                      std::string(words.substr(0, words.find_last_not_of("\r\n") + 1));
     return true;
   }
+  if (line.starts_with(kForwarding)) return true;
   if (is_marked(line) && line.find(kPipeLine) != std::string_view::npos) {
     cause_.broken_pipe = true;
     return true;

@@ -17,6 +17,7 @@ struct Cause {
   std::string host;                  // of that rank; empty: not known
   std::string trouble;               // why nothing started: a whole line; empty: it did
   bool broken_pipe = false;          // a reader of mpirun's output went away
+  bool too_few_slots = false;        // for this command line, at every start
 };
 
 // Written for Open MPI 4.1. What it does not know passes.

@@ -6,10 +6,7 @@
 #include "launcher/options.h"
 
 #include <algorithm>
-#include <boost/program_options/parsers.hpp>
 #include <cctype>
-#include <charconv>
-#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -32,6 +29,8 @@ enum class Action : std::uint8_t {
   kMpiArgs,
   kTag,
   kOutputDir,
+  kStopGrace,
+  kRestarts,
   kDryRun,
   kVerbose,
   kVersion,
@@ -84,6 +83,17 @@ std::vector<Row> own_rows() {
        {"--output-dir"},
        "DIR",
        "write what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
+       ""},
+      {Action::kStopGrace,
+       {"--stop-grace"},
+       "SECONDS",
+       "how long the ranks may take to end by themselves after SIGTERM (default 30)",
+       ""},
+      {Action::kRestarts,
+       {"--restarts"},
+       "N",
+       "start a job that failed again, up to N times (default 0); RONDE_RESTART_ATTEMPT tells the "
+       "ranks how often that was",
        ""},
       {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
       {Action::kVerbose, {"--verbose"}, "", "print the command line, and all that mpirun says", ""},
@@ -166,49 +176,6 @@ Status unknown_option(const std::vector<Row>& rows, const std::string& name) {
                               : "did you mean " + nearest + "?"));
 }
 
-Result<std::int64_t> parse_ranks(const std::string& name, const std::string& text) {
-  std::int64_t ranks = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
-  if (error != std::errc() || stop != end || ranks < 1) {
-    return bad(name + " " + text + " is not a number of ranks: use a whole number, 1 or more");
-  }
-  return ranks;
-}
-
-Result<Export> parse_export(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  Export result{text.substr(0, equals), std::nullopt};
-  if (equals != std::string::npos) result.value = text.substr(equals + 1);
-  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-  if (result.name.empty() || std::isdigit(static_cast<unsigned char>(result.name[0])) != 0 ||
-      !std::all_of(result.name.begin(), result.name.end(), is_letter)) {
-    return bad("-x " + text + " does not name a variable: write -x NAME or -x NAME=VALUE");
-  }
-  return result;
-}
-
-Result<std::string> parse_binding(const std::string& text) {
-  static constexpr std::string_view kTargets[] = {"none",    "hwthread", "core",   "l1cache",
-                                                  "l2cache", "l3cache",  "socket", "numa",
-                                                  "board",   "cpu-list"};
-  const std::string target = text.substr(0, text.find(':'));  // a qualifier of mpirun may follow
-  if (std::find(std::begin(kTargets), std::end(kTargets), target) == std::end(kTargets)) {
-    std::string words;
-    for (const std::string_view word : kTargets) words += " " + std::string(word);
-    return bad("--bind-to " + text + " is not valid: use one of:" + words);
-  }
-  return text;
-}
-
-Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
-  try {
-    return boost::program_options::split_unix(text);
-  } catch (const std::exception& error) {  // from Boost: a bad escape
-    return bad("--mpi-args " + text + " cannot be split into words: " + error.what());
-  }
-}
-
 Status apply_flag(Options& options, Action action) {
   options.dry_run |= action == Action::kDryRun;
   options.verbose |= action == Action::kVerbose;
@@ -244,6 +211,10 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       return {};
     case Action::kBindTo:
       return store(parse_binding(value), options.bind_to);
+    case Action::kStopGrace:
+      return store(parse_grace(name, value), options.stop_grace);
+    case Action::kRestarts:
+      return store(parse_restarts(name, value), options.restarts);
     case Action::kMpiArgs: {
       std::vector<std::string> more;
       RONDE_RETURN_IF_ERROR(store(parse_mpi_args(value), more));
@@ -341,9 +312,14 @@ std::string help_text() {
          "name\n"
          "(or at --); what follows belongs to the program. Every RONDE_* variable of the "
          "environment\n"
-         "reaches every rank. Ctrl-C ends all ranks, a second one kills them. The exit code is "
-         "that\n"
-         "of the first rank that failed (128 + number for a signal).\n"
+         "reaches every rank. Ctrl-C ends all ranks, a second one kills them. SIGTERM asks the "
+         "ranks to\n"
+         "end: each on this host gets SIGTERM, or else those of all hosts get SIGUSR2; mpirun ends "
+         "them\n"
+         "after --stop-grace. The exit code is that of the first rank that failed (128 + number "
+         "for "
+         "a\n"
+         "signal); a job that is started again has that of the last start.\n"
          "\n" +
          lines(own_rows()) +
          "\nsettings of Ronde (each is also a variable, as RONDE_ALGORITHM is --algorithm):\n" +

@@ -2,21 +2,18 @@
 // The options of ronderun, and the program with the program's own options. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "launcher/option_values.h"
 
 namespace ronde::launcher {
-
-// A variable for every rank. Without a value, the rank gets the value it has here.
-struct Export {
-  std::string name;
-  std::optional<std::string> value;
-};
 
 // Thread safety: a value.
 struct Options {
@@ -27,7 +24,9 @@ struct Options {
   bool verbose = false;
   bool tag = false;  // put the rank before each line
   std::string
-      output_dir;        // what the ranks print goes into files there; empty: to ronderun's output
+      output_dir;  // what the ranks print goes into files there; empty: to ronderun's output
+  base::Nanoseconds stop_grace = std::chrono::seconds(30);  // after SIGTERM; 0: none
+  std::int64_t restarts = 0;                                // at most, of a job that failed
   std::string hosts;     // as mpirun's -H takes it; empty: this host
   std::string hostfile;  // empty: none
   std::string bind_to = "none";

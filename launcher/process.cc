@@ -3,27 +3,24 @@
 // job.
 #include "launcher/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <set>
-#include <string_view>
 #include <vector>
+
+#include "launcher/process_table.h"
 
 namespace ronde::launcher {
 
@@ -34,117 +31,28 @@ using base::Nanoseconds;
 using base::Result;
 using base::Status;
 
-constexpr int kSignalBase = 128;  // what a shell adds to the number of a signal
-
 // One request to stop can arrive twice: `timeout` signals its child and then the whole group.
 constexpr Nanoseconds kSameRequest = std::chrono::milliseconds(200);
 // While killing, we look for new children this often: they become ours as their parents die.
 constexpr Nanoseconds kKillPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kKillDeadline = std::chrono::seconds(5);
-constexpr std::int64_t kLongestPollMs = 3'600'000;
-
-// The parent of a process, or 0 when it is gone.
-pid_t parent_of(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t name_end = line.rfind(')');  // the name may hold blanks and brackets
-  if (name_end == std::string::npos || name_end + 4 >= line.size()) return 0;
-  pid_t parent = 0;
-  std::from_chars(line.data() + name_end + 4, line.data() + line.size(), parent);
-  return parent;
-}
-
-std::set<pid_t> children_of(pid_t parent) {
-  std::set<pid_t> result;
-  DIR* folder = opendir("/proc");
-  if (folder == nullptr) return result;
-  while (const dirent* entry = readdir(folder)) {
-    const std::string_view name = entry->d_name;
-    pid_t process = 0;
-    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (error != std::errc() || stop != name.data() + name.size()) continue;
-    if (parent_of(std::string(name)) == parent) result.insert(process);
-  }
-  closedir(folder);
-  return result;
-}
-
-// mpirun's other children are its connections to other hosts.
-bool is_rank(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/environ");
-  for (std::string variable; std::getline(file, variable, '\0');) {
-    if (variable.starts_with("OMPI_COMM_WORLD_RANK=")) return true;
-  }
-  return false;
-}
+// While the ranks are asked to end, we look this often for ranks that have only just started.
+constexpr Nanoseconds kLookForRanks = std::chrono::milliseconds(100);
 
 void print_line(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+
+std::string seconds_text(Nanoseconds span) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", std::chrono::duration<double>(span).count());
+  return text.data();
+}
 
 // The terminal sends Ctrl-C to every process of its foreground group.
 bool owns_terminal() { return isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
-// Blocks the signals we wait for, as long as it lives.
-// Thread safety: none; for programs of one thread.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigemptyset(&waited_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
-      sigaddset(&waited_, signal);
-    }
-    // nohup asks for SIGHUP to stay ignored.
-    struct sigaction action {};
-    if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) {
-      sigdelset(&waited_, SIGHUP);
-    }
-    // A parent may have left SIGCHLD ignored; then there would be no exit code to read.
-    std::signal(SIGCHLD, SIG_DFL);
-    // A write to a reader that is gone must be an error here, and kill the ranks as ever.
-    before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_BLOCK, &waited_, &before_);
-    descriptor_ = signalfd(-1, &waited_, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  ~BlockedSignals() {
-    close(descriptor_);
-    std::signal(SIGPIPE, before_pipe_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
-  [[nodiscard]] bool ready() const { return descriptor_ >= 0; }
-
-  void unblock_in_child() const {
-    std::signal(SIGPIPE, before_pipe_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-
-  // Returns the next signal, or 0 when `patience` is over or `streams` had something to do.
-  int wait(Nanoseconds patience, Streams& streams, bool* from_kernel) const {
-    std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
-    streams.add_to(entries);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
-    const int timeout = static_cast<int>(std::min<std::int64_t>(left, kLongestPollMs));
-    if (poll(entries.data(), entries.size(), timeout) <= 0) return 0;
-    streams.serve(entries);
-    if (entries.front().revents == 0) return 0;
-    signalfd_siginfo info{};
-    if (read(descriptor_, &info, sizeof info) != sizeof info) return 0;
-    *from_kernel = info.ssi_code == SI_KERNEL;
-    return static_cast<int>(info.ssi_signo);
-  }
-
- private:
-  sigset_t waited_{};
-  sigset_t before_{};
-  void (*before_pipe_)(int) = SIG_DFL;
-  int descriptor_ = -1;
-};
-
 // Runs in the forked child; returns only by failing, with an errno.
-int become(const std::vector<char*>& argv, const BlockedSignals& signals, bool own_group,
-           int error_end, pid_t parent) {
+int become(const std::vector<char*>& argv, const Signals& signals, bool own_group, int error_end,
+           pid_t parent) {
   if (own_group) setpgid(0, 0);
   if (error_end >= 0 && dup2(error_end, STDERR_FILENO) < 0) return errno;
   // If ronderun is killed outright, mpirun still ends its ranks.
@@ -158,8 +66,8 @@ int become(const std::vector<char*>& argv, const BlockedSignals& signals, bool o
 // One run of mpirun. Thread safety: none; for programs of one thread.
 class Job {
  public:
-  Job(Streams& streams, const base::Clock& clock, Nanoseconds grace)
-      : streams_(streams), clock_(clock), grace_(grace) {}
+  Job(Streams& streams, const Signals& signals, const base::Clock& clock, const Graces& graces)
+      : streams_(streams), signals_(signals), clock_(clock), graces_(graces) {}
 
   Status start(std::span<const std::string> argv) {
     if (!signals_.ready()) return Status::system("signalfd", errno);
@@ -202,61 +110,104 @@ class Job {
         kill(mpirun_, signal);
       } else if (signal != 0) {
         stop(signal, from_kernel);
-      } else if (stopping() && clock_.now() >= kill_at_) {
+      } else if (phase_ == Phase::kEnding && clock_.now() >= until_) {
         print_line("the ranks did not end in time: killing them");
         kill_all();
       }
+      if (phase_ == Phase::kAsked && !ended_) ask_on();
       if (!stopping() && streams_.reader_gone()) stop(SIGPIPE, false);
     }
     if (outcome_.exit_code != 0 || stopping()) kill_all();
     streams_.finish(clock_);
     if (!stopping() && streams_.reader_gone()) outcome_.interrupted = SIGPIPE;
     outcome_.reader_gone = outcome_.interrupted == SIGPIPE;
-    if (stopping()) outcome_.exit_code = kSignalBase + outcome_.interrupted;
+    if (phase_ == Phase::kEnding) outcome_.exit_code = kSignalBase + outcome_.interrupted;
     return outcome_;
   }
 
  private:
+  enum class Phase : std::uint8_t {
+    kRunning,
+    kAsked,   // by SIGTERM: the ranks may end by themselves until until_
+    kEnding,  // mpirun ends them, and is killed at until_
+  };
+
   [[nodiscard]] bool stopping() const { return outcome_.interrupted != 0; }
 
   // A job may take any time, its end may not.
   [[nodiscard]] Nanoseconds patience() const {
-    if (!stopping()) return std::chrono::hours(1);
-    return std::max(kill_at_ - clock_.now(), Nanoseconds(0));
+    if (phase_ == Phase::kRunning) return std::chrono::hours(1);
+    const Nanoseconds left = std::max(until_ - clock_.now(), Nanoseconds(0));
+    return phase_ == Phase::kAsked ? std::min(left, kLookForRanks) : left;
   }
 
   void stop(int signal, bool from_kernel) {
     const Instant now = clock_.now();
-    if (!stopping()) {
-      outcome_.interrupted = signal;
-      stopped_at_ = now;
-      kill_at_ = clock_.after(grace_);
-      if (signal != SIGPIPE) {
-        print_line(std::string("SIG") + sigabbrev_np(signal) + ": ending all ranks");
-      }
-      if (signal == SIGQUIT) {
-        kill_all();
-        return;
-      }
-      ask_ranks();
-      if (own_group_ || signal != SIGINT || !from_kernel) {
-        // Otherwise the terminal has sent SIGINT to mpirun as well, and a second one would make it
-        // abandon its ranks.
-        kill(mpirun_, SIGTERM);
-      }
-    } else if (now - stopped_at_ >= kSameRequest) {
+    if (stopping()) {
+      if (now - stopped_at_ < kSameRequest) return;
       print_line("killing all ranks");
+      phase_ = Phase::kEnding;
       kill_all();
+      return;
+    }
+    outcome_.interrupted = signal;
+    stopped_at_ = now;
+    const std::string name = std::string("SIG") + sigabbrev_np(signal);
+    if (signal == SIGTERM && graces_.stop > Nanoseconds(0)) {
+      print_line(name + ": the ranks have " + seconds_text(graces_.stop) + " s to end");
+      ask();
+      return;
+    }
+    if (signal != SIGPIPE) print_line(name + ": ending all ranks");
+    if (signal == SIGQUIT) {
+      phase_ = Phase::kEnding;
+      kill_all();
+      return;
+    }
+    // A terminal has sent SIGINT to mpirun as well, and a second one would make it abandon its
+    // ranks.
+    end(own_group_ || signal != SIGINT || !from_kernel);
+  }
+
+  // Passes SIGTERM to the ranks of this host, and says how many of them have had it by now. Each
+  // has it once.
+  std::size_t ask_ranks() {
+    for (const pid_t rank : ranks_of(mpirun_)) {
+      if (asked_.insert(rank).second) kill(rank, SIGTERM);
+    }
+    return asked_.size();
+  }
+
+  // The job may end by itself, with an exit code of its own. mpirun passes SIGUSR2 on to the ranks
+  // of all hosts, and not SIGTERM, which would end them. Before it can, no rank has started.
+  void ask() {
+    phase_ = Phase::kAsked;
+    until_ = clock_.after(graces_.stop);
+    if (ask_ranks() > 0) return;
+    if (catches(mpirun_, SIGUSR2)) {
+      kill(mpirun_, SIGUSR2);
+    } else {
+      end(true);
     }
   }
 
-  // mpirun waits a second before it passes SIGTERM on, and then follows it with SIGKILL at once: a
-  // rank that wants to tidy up has to be notified earlier. This reaches the ranks of this host
-  // only.
-  void ask_ranks() const {
-    for (const pid_t child : children_of(mpirun_)) {
-      if (is_rank(child)) kill(child, SIGTERM);
+  void ask_on() {
+    if (clock_.now() < until_) {
+      ask_ranks();
+      return;
     }
+    print_line("the ranks did not end in " + seconds_text(graces_.stop) + " s: ending them");
+    end(true);
+  }
+
+  // Ends the job now. mpirun waits a second before it passes SIGTERM on, and then follows it with
+  // SIGKILL at once: a rank that wants to tidy up has to be notified earlier. This reaches the
+  // ranks of this host only.
+  void end(bool signal_mpirun) {
+    phase_ = Phase::kEnding;
+    until_ = clock_.after(graces_.end);
+    ask_ranks();
+    if (signal_mpirun) kill(mpirun_, SIGTERM);
   }
 
   // Collects the children that have ended; true if there were any.
@@ -295,15 +246,17 @@ class Job {
   }
 
   Streams& streams_;
+  const Signals& signals_;
   const base::Clock& clock_;
-  const Nanoseconds grace_;
-  const BlockedSignals signals_;
+  const Graces graces_;
   std::set<pid_t> strangers_;  // children from before we started, which are not the job's
   pid_t mpirun_ = 0;
   bool own_group_ = false;
   bool ended_ = false;
   Instant stopped_at_{};
-  Instant kill_at_{};
+  Phase phase_ = Phase::kRunning;
+  Instant until_{};        // when this phase is over
+  std::set<pid_t> asked_;  // ranks that have been sent SIGTERM
   Outcome outcome_;
 };
 
@@ -315,15 +268,15 @@ int exit_code_of(int wait_status) {
 }
 
 Result<Outcome> run_to_end(std::span<const std::string> argv, Streams& streams,
-                           const base::Clock& clock, Nanoseconds grace) {
-  Job job(streams, clock, grace);
+                           const Signals& signals, const base::Clock& clock, const Graces& graces) {
+  Job job(streams, signals, clock, graces);
   RONDE_RETURN_IF_ERROR(job.start(argv));
   return job.wait();
 }
 
 std::string verdict(const Outcome& outcome, const Cause& cause, const std::string& host) {
   if (outcome.reader_gone) return "";
-  if (outcome.interrupted != 0) {
+  if (outcome.interrupted != 0 && outcome.exit_code == kSignalBase + outcome.interrupted) {
     return std::string("the job was ended by SIG") + sigabbrev_np(outcome.interrupted);
   }
   if (outcome.exit_code == 0) return "";

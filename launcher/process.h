@@ -12,24 +12,38 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "launcher/mpirun_voice.h"
+#include "launcher/signals.h"
 #include "launcher/streams.h"
 
 namespace ronde::launcher {
 
+// What a shell adds to the number of a signal, for an exit code.
+inline constexpr int kSignalBase = 128;
+
 // How the job ended. Thread safety: a value.
 struct Outcome {
   int exit_code = 0;         // as in a shell: 128 + number for a signal
-  int interrupted = 0;       // the signal that ended the job from outside; 0: it ended by itself
+  int interrupted = 0;       // the signal that told the job to end from outside; 0: none did
   bool reader_gone = false;  // whoever read the output did not want more, as `head`
 };
 
-// Runs a command until it ends. SIGINT, SIGTERM and SIGHUP end all of it: the ranks of this
-// host get SIGTERM at once and about a second to tidy up. A second such signal, or SIGQUIT, or
-// `grace` without an end, kills it. SIGUSR1 and SIGUSR2 are passed on. The caller must have one
-// thread only: signals are blocked in the whole process meanwhile. When the reader of the output
-// goes away, the job ends as if it were told to.
+// How long a job that is told to stop may take.
+struct Graces {
+  base::Nanoseconds stop{};  // after SIGTERM, to end by itself; 0: mpirun ends it at once
+  base::Nanoseconds end{};   // for mpirun to end it; then all of it is killed
+};
+
+// Runs a command until it ends, by itself or by a signal:
+// - SIGTERM asks the job to end: the ranks of this host get it; where there is none, mpirun gets
+//   SIGUSR2, which it passes on. A job that ends within graces.stop keeps its exit code.
+// - After that, and on SIGINT and SIGHUP, mpirun ends the job: the ranks of this host get SIGTERM
+//   if they had none, and about a second to tidy up.
+// - A second such signal, or SIGQUIT, or graces.end without an end, kills it.
+// - SIGUSR1 and SIGUSR2 are passed on to mpirun.
+// When the reader of the output goes away, the job ends as if SIGINT had come.
 [[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv, Streams& streams,
-                                               const base::Clock& clock, base::Nanoseconds grace);
+                                               const Signals& signals, const base::Clock& clock,
+                                               const Graces& graces);
 
 // The exit code of a wait status. Pure.
 [[nodiscard]] int exit_code_of(int wait_status);

@@ -1,79 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ronderun with the real mpirun: exit codes, signals, what is left behind, what is printed.
+"""ronderun with the real mpirun: exit codes, arguments, what is refused, what is printed.
 
     ronderun_test.py <ronderun> [unittest's arguments]
 
 The ranks are small shell commands, so that nothing but the launcher is tested.
 """
 
-import fcntl
 import os
 import pathlib
-import pty
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import termios
-import time
 import unittest
 
-RONDERUN = ""
-DEADLINE = 60  # seconds for anything; mpirun itself starts in about one
-
-# A rank that will not die of SIGTERM: how it prepares, and what it does then.
-STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
-
-
-def environment(**more):
-    """Without the switches that the test runner sets: ronderun must not need them."""
-    kept = {name: value for name, value in os.environ.items()
-            if not name.startswith(("OMPI_", "RONDE_", "SLURM_", "PBS_", "LSB_"))}
-    return {**kept, **more}
-
-
-def ronderun(*arguments, stdin=subprocess.DEVNULL, cwd=None, **more):
-    return subprocess.run([RONDERUN, *arguments], env=environment(**more), stdin=stdin, text=True,
-                          cwd=cwd, capture_output=True, timeout=DEADLINE, check=False)
-
-
-def shell(script):
-    return ["bash", "-c", script]
-
-
-def processes_with(mark):
-    """Processes with this text in their environment: how the ranks of one test are recognised."""
-    found = []
-    for process in pathlib.Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-        except OSError:
-            pass
-    return found
-
-
-def children_of(parent):
-    found = []
-    for process in pathlib.Path("/proc").iterdir():
-        try:
-            if process.name.isdigit():
-                after_name = (process / "stat").read_text().rpartition(")")[2]
-                if after_name.split()[1] == str(parent):
-                    found.append(int(process.name))
-        except OSError:
-            pass
-    return found
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {DEADLINE} s: {what}")
-        time.sleep(0.02)
+from jobs import DEADLINE, RONDERUN, environment, main, ronderun, shell
 
 
 class ExitCodes(unittest.TestCase):
@@ -279,119 +221,5 @@ class Refusals(unittest.TestCase):
             self.check(127, ["openmpi-bin"], "-np", "2", "bash", PATH=folder)
 
 
-class Signals(unittest.TestCase):
-    def setUp(self):
-        self.mark = f"LAUNCHER_TEST=mark-{os.getpid()}-{self.id()}-"
-        self.runs = []
-
-    def tearDown(self):
-        for process in processes_with(self.mark):
-            os.kill(process, signal.SIGKILL)
-        for run in self.runs:
-            run.communicate(timeout=DEADLINE)
-
-    def start(self, prepare, work, ranks=2, **how):
-        """Starts ranks and waits until each has prepared itself."""
-        name, value = self.mark.split("=", 1)
-        run = subprocess.Popen([RONDERUN, "-np", str(ranks), *shell(f"{prepare}; echo ready; {work}")],
-                               env=environment(**{name: value}), text=True, **{
-                                   "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
-                                   "stderr": subprocess.PIPE, "start_new_session": True, **how})
-        self.runs.append(run)
-        for _ in range(ranks):
-            self.assertEqual(run.stdout.readline(), "ready\n")
-        return run
-
-    def check_ends(self, run, code):
-        output, errors = run.communicate(timeout=DEADLINE)
-        self.assertEqual(run.returncode, code, errors)
-        self.assertEqual(processes_with(self.mark), [])
-        return output, errors
-
-    def test_sigterm(self):
-        run = self.start(":", "sleep 60")
-        run.terminate()
-        _, errors = self.check_ends(run, 143)
-        self.assertIn("SIGTERM", errors)
-
-    def test_sigint(self):
-        run = self.start(":", "sleep 60")
-        run.send_signal(signal.SIGINT)
-        self.check_ends(run, 130)
-
-    def start_tidy_ranks(self):
-        """Ranks that leave a file when asked to end; it takes them a moment."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        tidy = f'trap "sleep 0.3; : >{folder.name}/$OMPI_COMM_WORLD_RANK; exit 0" TERM'
-        return self.start(tidy, "while :; do sleep 0.05; done"), lambda: sorted(os.listdir(folder.name))
-
-    def test_ranks_may_clean_up(self):
-        run, tidied = self.start_tidy_ranks()
-        run.terminate()
-        self.check_ends(run, 143)
-        self.assertEqual(tidied(), ["0", "1"])
-
-    def test_stubborn_ranks(self):
-        run = self.start(*STUBBORN)
-        run.terminate()
-        self.check_ends(run, 143)
-
-    def test_second_signal_kills(self):
-        run = self.start(*STUBBORN)
-        run.send_signal(signal.SIGINT)
-        time.sleep(0.4)
-        started = time.monotonic()
-        run.send_signal(signal.SIGINT)
-        _, errors = self.check_ends(run, 130)
-        self.assertIn("killing", errors)
-        self.assertLess(time.monotonic() - started, 5)
-
-    def test_one_request_that_arrives_twice_is_one(self):
-        # As from `timeout`: to ronderun, and to its group at once.
-        run, tidied = self.start_tidy_ranks()
-        run.terminate()
-        os.killpg(run.pid, signal.SIGTERM)
-        _, errors = self.check_ends(run, 143)
-        self.assertNotIn("killing", errors)
-        self.assertEqual(tidied(), ["0", "1"])
-
-    def test_ctrl_c_twice_on_a_terminal(self):
-        # The terminal signals mpirun as well; on a second Ctrl-C mpirun gives up on its ranks.
-        terminal, inside = pty.openpty()
-        try:
-            run = self.start(*STUBBORN, stdin=inside,
-                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-            os.write(terminal, b"\x03")
-            time.sleep(0.4)
-            os.write(terminal, b"\x03")
-            self.check_ends(run, 130)
-        finally:
-            os.close(terminal)
-            os.close(inside)
-
-    def test_mpirun_killed(self):
-        run = self.start(*STUBBORN)
-        for process in children_of(run.pid):
-            os.kill(process, signal.SIGKILL)
-        self.check_ends(run, 137)
-
-    def test_ronderun_killed(self):
-        run = self.start(":", "sleep 60")
-        run.kill()
-        run.communicate(timeout=DEADLINE)
-        wait_until(lambda: not processes_with(self.mark), "the ranks ended")
-
-    def test_children_that_were_there_before_are_left_alone(self):
-        name, value = self.mark.split("=", 1)
-        run = subprocess.run(shell(f'sleep 61 & exec "{RONDERUN}" -np 1 bash -c "exit 9"'),
-                             env=environment(**{name: value}), stdin=subprocess.DEVNULL,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE,
-                             check=False)
-        self.assertEqual(run.returncode, 9)
-        self.assertEqual(len(processes_with(self.mark)), 1)
-
-
 if __name__ == "__main__":
-    RONDERUN = os.path.abspath(sys.argv[1])
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    main()

@@ -51,6 +51,11 @@ std::vector<Golden> golden() {
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
   const std::string to_files =
       "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; exec \"$@\" >\"$r.out\" 2>\"$r.err\"' ";
+  const std::string to_files_again =
+      "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; echo \"ronderun: restart $RONDE_RESTART_ATTEMPT\" "
+      ">>\"$r.err\"; exec \"$@\" >>\"$r.out\" 2>>\"$r.err\"' ";
+  Facts again = two_cores({"RONDE_RESTART_ATTEMPT=9"});
+  again.attempt = 2;
   Facts tagged = two_cores();
   tagged.tag_folder = "/tmp/pipes";
   return {
@@ -135,6 +140,19 @@ std::vector<Golden> golden() {
        two_cores(),
        "mpirun -np 2 -H a:2 --bind-to none " + say_place + "mkdir -p \"$0\" && " + to_files +
            "/d ./p",
+       {}},
+      {"restarts: the first start",
+       {"-np", "2", "--restarts", "3", "--output-dir", "/d", "./p"},
+       two_cores(),
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 sh -c 'mkdir -p \"$0\" && " +
+           to_files + "/d ./p",
+       {}},
+      {"restarts: a later one",
+       {"-np", "2", "--restarts", "3", "-x", "RONDE_RESTART_ATTEMPT=8", "--output-dir", "/d",
+        "./p"},
+       again,
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=2 sh -c 'mkdir -p \"$0\" && " +
+           to_files_again + "/d ./p",
        {}},
       {"O5: tags, through pipes",
        {"-np", "2", "--tag", "./p", "x"},

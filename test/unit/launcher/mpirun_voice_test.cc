@@ -96,6 +96,16 @@ TEST(MpirunVoice, WhyNothingStarted) {
   EXPECT_NE(expect_shown(kNoDaemon, "").trouble.find("is it reachable"), std::string::npos);
 }
 
+TEST(MpirunVoice, AForwardedSignalIsNoNews) {
+  expect_shown("a\nmpirun: Forwarding signal 12 to job\nb\n", "a\nb\n");
+  expect_shown("mpirun: Something else\n", "mpirun: Something else\n");
+}
+
+TEST(MpirunVoice, TooFewSlotsAreTold) {
+  EXPECT_TRUE(expect_shown(kNoSlots, "").too_few_slots);
+  EXPECT_FALSE(expect_shown(kNoDaemon, "").too_few_slots);
+}
+
 TEST(MpirunVoice, ABrokenPipeIsNobodysFault) {
   const std::string words =
       "[vm:13705] mpirun: SIGPIPE detected on fd 13 - aborting\n"

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,23 @@ TEST(OptionsTest, RefusesUnknownOptionsWithAHint) {
   EXPECT_THAT(refused({"--algoritm=ring", "p"}), HasSubstr("did you mean --algorithm?"));
   EXPECT_THAT(refused({"--mca", "a", "b", "p"}), HasSubstr("--mpi-args"));
   EXPECT_THAT(refused({"-q", "p"}), HasSubstr("unknown option -q: ronderun --help"));
+}
+
+TEST(OptionsTest, StoppingAndRestarting) {
+  EXPECT_EQ(parsed({"-np", "1", "p"}).stop_grace, std::chrono::seconds(30));
+  EXPECT_EQ(parsed({"-np", "1", "p"}).restarts, 0);
+  EXPECT_EQ(parsed({"-np", "1", "--stop-grace", "0", "p"}).stop_grace, std::chrono::seconds(0));
+  EXPECT_EQ(parsed({"-np", "1", "--stop-grace=0.5", "p"}).stop_grace,
+            std::chrono::milliseconds(500));
+  EXPECT_EQ(parsed({"-np", "1", "--restarts", "3", "p"}).restarts, 3);
+  for (const std::string& text : Words{"-1", "soon", "", "2s", "nan", "inf", "86401"}) {
+    EXPECT_THAT(refused({"--stop-grace", text, "p"}),
+                HasSubstr("--stop-grace " + text + " is not a time"));
+  }
+  for (const std::string& text : Words{"-1", "many", "", "1.5", "99999999999999999999"}) {
+    EXPECT_THAT(refused({"--restarts", text, "p"}),
+                HasSubstr("--restarts " + text + " is not a number of restarts"));
+  }
 }
 
 TEST(OptionsTest, RefusesBadValues) {

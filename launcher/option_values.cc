@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each message says which option and text, and what is valid.
+#include "launcher/option_values.h"
+
+#include <algorithm>
+#include <boost/program_options/parsers.hpp>
+#include <cctype>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "base/parse_number.h"
+
+namespace ronde::launcher {
+
+namespace {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+constexpr std::int64_t kLongestGrace = 86400;  // a day; a batch system waits for minutes
+
+Status not_valid(std::string message) {
+  return Status::error(Code::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+Result<std::int64_t> parse_ranks(const std::string& name, const std::string& text) {
+  const auto ranks = base::parse_number<std::int64_t>(text);
+  if (!ranks.has_value() || *ranks < 1) {
+    return not_valid(name + " " + text +
+                     " is not a number of ranks: use a whole number, 1 or more");
+  }
+  return *ranks;
+}
+
+Result<std::int64_t> parse_restarts(const std::string& name, const std::string& text) {
+  const auto restarts = base::parse_number<std::int64_t>(text);
+  if (!restarts.has_value() || *restarts < 0) {
+    return not_valid(name + " " + text +
+                     " is not a number of restarts: use a whole number, 0 or more");
+  }
+  return *restarts;
+}
+
+Result<base::Nanoseconds> parse_grace(const std::string& name, const std::string& text) {
+  const auto seconds = base::parse_number<double>(text);
+  if (!seconds.has_value() || !(*seconds >= 0 && *seconds <= kLongestGrace)) {
+    return not_valid(name + " " + text + " is not a time: use seconds from 0 (no grace) to " +
+                     std::to_string(kLongestGrace));
+  }
+  return std::chrono::duration_cast<base::Nanoseconds>(std::chrono::duration<double>(*seconds));
+}
+
+Result<Export> parse_export(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  Export result{text.substr(0, equals), std::nullopt};
+  if (equals != std::string::npos) result.value = text.substr(equals + 1);
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  if (result.name.empty() || std::isdigit(static_cast<unsigned char>(result.name[0])) != 0 ||
+      !std::all_of(result.name.begin(), result.name.end(), is_letter)) {
+    return not_valid("-x " + text + " does not name a variable: write -x NAME or -x NAME=VALUE");
+  }
+  return result;
+}
+
+Result<std::string> parse_binding(const std::string& text) {
+  static constexpr std::string_view kTargets[] = {"none",    "hwthread", "core",   "l1cache",
+                                                  "l2cache", "l3cache",  "socket", "numa",
+                                                  "board",   "cpu-list"};
+  const std::string target = text.substr(0, text.find(':'));  // a qualifier of mpirun may follow
+  if (std::find(std::begin(kTargets), std::end(kTargets), target) == std::end(kTargets)) {
+    std::string words;
+    for (const std::string_view word : kTargets) words += " " + std::string(word);
+    return not_valid("--bind-to " + text + " is not valid: use one of:" + words);
+  }
+  return text;
+}
+
+Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
+  try {
+    return boost::program_options::split_unix(text);
+  } catch (const std::exception& error) {  // from Boost: a bad escape
+    return not_valid("--mpi-args " + text + " cannot be split into words: " + error.what());
+  }
+}
+
+}  // namespace ronde::launcher

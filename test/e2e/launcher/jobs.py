@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of ronderun for the tests beside this file, which take its path as their first argument."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+RONDERUN = os.path.abspath(sys.argv[1])
+DEADLINE = 60  # seconds for anything; mpirun itself starts in about one
+
+
+def environment(**more):
+    """Without the switches that the test runner sets: ronderun must not need them."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("OMPI_", "RONDE_", "SLURM_", "PBS_", "LSB_"))}
+    return {**kept, **more}
+
+
+def ronderun(*arguments, stdin=subprocess.DEVNULL, cwd=None, **more):
+    return subprocess.run([RONDERUN, *arguments], env=environment(**more), stdin=stdin, text=True,
+                          cwd=cwd, capture_output=True, timeout=DEADLINE, check=False)
+
+
+def shell(script):
+    return ["bash", "-c", script]
+
+
+def processes_with(mark):
+    """Processes with this text in their environment: how the ranks of one test are recognised."""
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def children_of(parent):
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if process.name.isdigit():
+                after_name = (process / "stat").read_text().rpartition(")")[2]
+                if after_name.split()[1] == str(parent):
+                    found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {DEADLINE} s: {what}")
+        time.sleep(0.02)
+
+
+class RunningJobs(unittest.TestCase):
+    """Jobs that are still running when the test goes on."""
+
+    def setUp(self):
+        self.mark = f"LAUNCHER_TEST=mark-{os.getpid()}-{self.id()}-"
+        self.runs = []
+
+    def tearDown(self):
+        for process in processes_with(self.mark):
+            os.kill(process, signal.SIGKILL)
+        for run in self.runs:
+            run.communicate(timeout=DEADLINE)
+
+    def start(self, prepare, work, *options, ranks=2, variables=None, **how):
+        """Starts ranks and waits until each has prepared itself."""
+        name, value = self.mark.split("=", 1)
+        run = subprocess.Popen([RONDERUN, "-np", str(ranks), *options, *shell(f"{prepare}; echo ready; {work}")],
+                               env=environment(**{name: value}, **(variables or {})), text=True, **{
+                                   "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+                                   "stderr": subprocess.PIPE, "start_new_session": True, **how})
+        self.runs.append(run)
+        for _ in range(ranks):
+            self.assertEqual(run.stdout.readline(), "ready\n")
+        return run
+
+    def check_ends(self, run, code):
+        output, errors = run.communicate(timeout=DEADLINE)
+        self.assertEqual(run.returncode, code, errors)
+        self.assertEqual(processes_with(self.mark), [])
+        return output, errors
+
+
+def main():
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

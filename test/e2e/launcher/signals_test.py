@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ronderun with the real mpirun: signals, what the ranks hear of them, what is left behind.
+
+    signals_test.py <ronderun> [unittest's arguments]
+"""
+
+import fcntl
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import tempfile
+import termios
+import time
+
+from jobs import DEADLINE, RONDERUN, RunningJobs, children_of, environment, main, processes_with, shell, wait_until
+
+# A rank that will not die of SIGTERM: how it prepares, and what it does then.
+STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
+
+
+class Signals(RunningJobs):
+    def test_sigterm(self):
+        run = self.start(":", "sleep 60")
+        run.terminate()
+        _, errors = self.check_ends(run, 143)
+        self.assertIn("SIGTERM", errors)
+
+    def test_sigint(self):
+        run = self.start(":", "sleep 60")
+        run.send_signal(signal.SIGINT)
+        self.check_ends(run, 130)
+
+    def test_stubborn_ranks(self):
+        run = self.start(*STUBBORN, "--stop-grace", "0")
+        run.terminate()
+        self.check_ends(run, 143)
+
+    def test_second_signal_kills(self):
+        run = self.start(*STUBBORN)
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+        started = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        _, errors = self.check_ends(run, 130)
+        self.assertIn("killing", errors)
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_ctrl_c_twice_on_a_terminal(self):
+        # The terminal signals mpirun as well; on a second Ctrl-C mpirun gives up on its ranks.
+        terminal, inside = pty.openpty()
+        try:
+            run = self.start(*STUBBORN, stdin=inside,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+            os.write(terminal, b"\x03")
+            time.sleep(0.4)
+            os.write(terminal, b"\x03")
+            self.check_ends(run, 130)
+        finally:
+            os.close(terminal)
+            os.close(inside)
+
+    def test_mpirun_killed(self):
+        run = self.start(*STUBBORN)
+        for process in children_of(run.pid):
+            os.kill(process, signal.SIGKILL)
+        self.check_ends(run, 137)
+
+    def test_ronderun_killed(self):
+        run = self.start(":", "sleep 60")
+        run.kill()
+        run.communicate(timeout=DEADLINE)
+        wait_until(lambda: not processes_with(self.mark), "the ranks ended")
+
+    def test_children_that_were_there_before_are_left_alone(self):
+        name, value = self.mark.split("=", 1)
+        run = subprocess.run(shell(f'sleep 61 & exec "{RONDERUN}" -np 1 bash -c "exit 9"'),
+                             env=environment(**{name: value}), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE,
+                             check=False)
+        self.assertEqual(run.returncode, 9)
+        self.assertEqual(len(processes_with(self.mark)), 1)
+
+
+class Stopping(RunningJobs):
+    """SIGTERM, after which a job may save and end by itself."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def log(self, what):
+        return f"echo {what} >>{self.folder}/$OMPI_COMM_WORLD_RANK"
+
+    def logs(self):
+        return {path.name: path.read_text().split() for path in self.folder.iterdir()}
+
+    def forget_logs(self):
+        for path in self.folder.iterdir():
+            path.unlink()
+
+    def start_saving_ranks(self, exit_code, *options):
+        """Ranks that end a moment after SIGTERM; each logs the signals that it gets, and so does a child.
+
+        mpirun would wait for a child that has a rank's output."""
+        child = f"bash -c 'trap \"echo child >>{self.folder}/child\" TERM; while :; do sleep 0.05; done' >/dev/null 2>&1 &"
+        prepare = f"{child} trap '{self.log('TERM')}' TERM; trap '{self.log('USR2')}' USR2"
+        work = f'while [ ! -s {self.folder}/$OMPI_COMM_WORLD_RANK ]; do sleep 0.05; done; sleep 1.5; exit {exit_code}'
+        return self.start(prepare, work, *options)
+
+    def test_each_rank_has_it_once_and_the_job_ends_by_itself(self):
+        for options in ([], ["-H", "localhost:2"]):  # the second has a shell before the program
+            with self.subTest(options=options):
+                started = time.monotonic()
+                run = self.start_saving_ranks(0, *options)
+                run.terminate()
+                _, errors = self.check_ends(run, 0)
+                self.assertEqual(self.logs(), {"0": ["TERM"], "1": ["TERM"]})
+                self.assertEqual(errors, "ronderun: SIGTERM: the ranks have 30 s to end\n")
+                self.assertLess(time.monotonic() - started, 25)
+                self.forget_logs()
+
+    def test_the_jobs_own_exit_code(self):
+        run = self.start_saving_ranks(5)
+        run.terminate()
+        _, errors = self.check_ends(run, 5)
+        self.assertIn("exit code 5", errors)
+
+    def test_one_request_that_arrives_twice_is_one(self):
+        # As from `timeout`: to ronderun, and to its group at once; the pause keeps the two from being merged.
+        for _ in range(5):
+            run = self.start_saving_ranks(0)
+            began = time.monotonic()
+            run.terminate()
+            time.sleep(0.02)
+            os.killpg(run.pid, signal.SIGTERM)
+            at_once = time.monotonic() - began < 0.1  # not on a machine that is busy elsewhere
+            _, errors = run.communicate(timeout=DEADLINE)
+            logs = self.logs()
+            if at_once:
+                break
+            self.forget_logs()
+        self.assertNotIn("killing", errors)
+        self.assertEqual(run.returncode, 0, errors)
+        self.assertEqual(logs, {"0": ["TERM"], "1": ["TERM"]})
+
+    def test_a_program_without_a_handler_dies_at_once(self):
+        started = time.monotonic()
+        run = self.start(":", "exec sleep 60")
+        run.terminate()
+        _, errors = self.check_ends(run, 143)
+        self.assertIn("the job was ended by SIGTERM", errors)
+        self.assertLess(time.monotonic() - started, 25)
+
+    def test_stubborn_ranks_are_ended_after_the_grace(self):
+        run = self.start(*STUBBORN, "--stop-grace", "2")
+        started = time.monotonic()
+        run.terminate()
+        _, errors = self.check_ends(run, 143)
+        self.assertIn("did not end in 2 s", errors)
+        self.assertGreaterEqual(time.monotonic() - started, 2)
+        self.assertLess(time.monotonic() - started, 25)
+
+    def test_a_second_sigterm_kills(self):
+        run = self.start(*STUBBORN)
+        run.terminate()
+        time.sleep(0.4)
+        started = time.monotonic()
+        run.terminate()
+        _, errors = self.check_ends(run, 143)
+        self.assertIn("killing", errors)
+        self.assertLess(time.monotonic() - started, 10)
+
+    def test_sigint_has_no_grace(self):
+        started = time.monotonic()
+        run = self.start(*STUBBORN)
+        run.send_signal(signal.SIGINT)
+        self.check_ends(run, 130)
+        self.assertLess(time.monotonic() - started, 25)
+
+    def test_ranks_on_another_host_alone(self):
+        # The other host is this machine again: mpirun reaches it through the agent, as through ssh.
+        agent = self.folder / "agent"
+        agent.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+        agent.chmod(0o755)
+        run = self.start_saving_ranks(0, "-H", "elsewhere:2", "--mpi-args", f"--mca plm_rsh_agent {agent}")
+        run.terminate()
+        _, errors = self.check_ends(run, 0)
+        agent.unlink()
+        self.assertEqual(self.logs(), {"0": ["USR2"], "1": ["USR2"]})
+        self.assertNotIn("mpirun", errors)
+
+    def test_an_mpirun_without_ranks_here(self):
+        for name, script in (("exits", "exit 0"), ("goes on", ":")):
+            with self.subTest(name):
+                mpirun = self.folder / "mpirun"
+                mpirun.write_text(f"#!/bin/bash\ntrap 'echo USR2 >>{self.folder}/mpirun.log; {script}' USR2\n"
+                                  f"trap 'echo TERM >>{self.folder}/mpirun.log; exit 1' TERM\n"
+                                  "echo ready\nwhile :; do sleep 0.05; done\n")
+                mpirun.chmod(0o755)
+                run = self.start("", "", "--stop-grace", "1", ranks=1,
+                                 variables={"PATH": f"{self.folder}:{os.environ['PATH']}"})
+                run.terminate()
+                ends = name == "exits"
+                self.check_ends(run, 0 if ends else 143)
+                self.assertEqual(self.logs().pop("mpirun.log"), ["USR2"] if ends else ["USR2", "TERM"])
+                (self.folder / "mpirun.log").unlink()
+
+
+if __name__ == "__main__":
+    main()
