@@ -18,11 +18,10 @@ endif()
 
 if(RONDE_BUILD_EXAMPLES)
   find_package(ZLIB REQUIRED)
-  set(BLA_VENDOR OpenBLAS)
-  find_package(BLAS REQUIRED)
-  # Debian keeps cblas.h per implementation, below the multiarch include folder.
-  find_path(RONDE_CBLAS_INCLUDE_DIR cblas.h REQUIRED
-            HINTS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
-            PATH_SUFFIXES openblas-pthread openblas)
-  mark_as_advanced(RONDE_CBLAS_INCLUDE_DIR)
+  # oneDNN brings no CMake package in Debian.
+  find_path(RONDE_DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+  find_library(RONDE_DNNL_LIBRARY dnnl REQUIRED)
+  mark_as_advanced(RONDE_DNNL_INCLUDE_DIR RONDE_DNNL_LIBRARY)
+  find_package(nlohmann_json 3.11 REQUIRED)
+  find_package(Protobuf 3.21 REQUIRED)
 endif()

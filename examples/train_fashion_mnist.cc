@@ -1,166 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small network on Fashion-MNIST, alone or on all ranks of an MPI job. The result depends
-// on the number of ranks only through rounding: a global batch is the same samples for any number.
-#include <cinttypes>
+// Trains a network on Fashion-MNIST, alone or on all ranks of an MPI job. The result depends on the
+// number of ranks only through rounding: a global batch is the same samples for any number.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "bindings/trainer/agreement.h"
-#include "bindings/trainer/dataset.h"
-#include "bindings/trainer/device_learner.h"
-#include "bindings/trainer/errors.h"
-#include "bindings/trainer/fit.h"
-#include "bindings/trainer/host_learner.h"
-#include "bindings/trainer/progress.h"
-#include "bindings/trainer/tensor.h"
+#include "bindings/trainer/chief/evaluator.h"
+#include "bindings/trainer/chief/supervisor.h"
+#include "bindings/trainer/data/dataset.h"
+#include "bindings/trainer/data/fashion_mnist.h"
+#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/loop/device_learner.h"
+#include "bindings/trainer/loop/fit.h"
+#include "bindings/trainer/loop/host_learner.h"
+#include "bindings/trainer/nn/models.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "examples/gpu/no_device.h"
 #include "examples/gpu/trainer_math.h"
+#include "examples/support/chief_callbacks.h"
 #include "examples/support/command_line.h"
+#include "examples/support/fashion_settings.h"
 #include "examples/support/job.h"
+#include "examples/support/loss_plot.h"
+#include "examples/support/result_line.h"
 
 namespace {
 
 namespace trainer = ronde::trainer;
+using Settings = ronde::examples::FashionSettings;
 
 constexpr const char* kName = "train_fashion_mnist";
 constexpr std::size_t kHidden = 128;
-
-struct Settings {
-  std::string data;
-  trainer::FitOptions fit;
-  trainer::SgdOptions sgd;
-  std::string device;
-  int threads = 1;
-  std::uint64_t shuffle_submission = 0;
-  trainer::Flags flags;
-};
-
-void add_flags(ronde::examples::CommandLine& line) {
-  line.add_flag("data", trainer::kFashionMnistDirectory,
-                "directory with the four IDX files of the data set");
-  line.add_flag("model", "mlp", "what to train: mlp (784-128-10)");
-  line.add_flag("device", "cpu",
-                "where to train: cpu, or cuda (a GPU; the ranks of a host take "
-                "them in turns)");
-  line.add_flag("epochs", "10", "passes over the training data");
-  line.add_flag("global-batch", "128", "samples of a step, all ranks together");
-  line.add_flag("learning-rate", "0.02", "step size");
-  line.add_flag("momentum", "0.9", "share of the last step that is kept");
-  line.add_flag("optimizer", "sgd", "how to step: sgd");
-  line.add_flag("seed", "1", "seed of the first weights and of the order of the samples");
-  line.add_flag("threads", "1", "threads of a rank's matrix products");
-  line.add_flag("shuffle-submission", "0",
-                "test aid: submit the gradients in an order drawn from this seed, another one on "
-                "every rank and in every step; 0: as backward produces them");
-}
-
-// Returns false if the user only asked for help or for the version.
-bool read_settings(int argc, char** argv, Settings& settings) {
-  constexpr std::uint64_t kAnySeed = UINT64_MAX;
-  ronde::examples::CommandLine line(kName, "Trains a network on Fashion-MNIST with Ronde.");
-  add_flags(line);
-  if (!line.parse(argc, argv)) return false;
-  settings.data = line.text("data");
-  (void)line.choice("model", {"mlp"});
-  settings.device = line.choice("device", {"cpu", "cuda"});
-  settings.fit.epochs = line.integer("epochs", 1, 100'000);
-  settings.fit.global_batch = line.integer("global-batch", 1, 1'000'000);
-  settings.sgd.learning_rate = line.real(
-      "learning-rate", [](double value) { return value > 0.0 && value <= 100.0; },
-      "a number above 0 and at most 100");
-  settings.sgd.momentum = line.real(
-      "momentum", [](double value) { return value >= 0.0 && value < 1.0; },
-      "a number from 0 to below 1");
-  (void)line.choice("optimizer", {"sgd"});
-  settings.fit.seed = line.integer("seed", 0, kAnySeed);
-  settings.threads = static_cast<int>(line.integer("threads", 1, 256));
-  settings.shuffle_submission = line.integer("shuffle-submission", 0, kAnySeed);
-  if (settings.device != "cpu" && settings.shuffle_submission != 0) {
-    throw ronde::examples::UsageError(
-        "--shuffle-submission is for gradients in host memory: leave it out with --device " +
-        settings.device);
-  }
-  settings.flags = line.flags();
-  return true;
-}
+constexpr std::size_t kEvaluationBatch = 500;
 
 // Loads the data on every rank; either all ranks have it or all of them fail.
-trainer::FashionMnist load(ronde::Engine& engine, const Settings& settings) {
+trainer::FashionMnist load(trainer::Replica& replica, const Settings& settings) {
   trainer::FashionMnist data;
   std::string failure;
   try {
     data = trainer::load_fashion_mnist(settings.data);
-    if (settings.fit.global_batch > data.train.size()) {
-      failure = "--global-batch " + std::to_string(settings.fit.global_batch) +
+    failure = too_small_batch(settings.training, replica.size());
+    if (settings.training.global_batch > data.train.size()) {
+      failure = "--global-batch " + std::to_string(settings.training.global_batch) +
                 " is larger than the training data: use at most " +
                 std::to_string(data.train.size());
     }
   } catch (const trainer::DataError& error) {
     failure = error.what();
   }
-  trainer::require_success(engine, failure);
+  trainer::require_success(replica, failure);
   return data;
 }
 
-ronde_statistics difference(const ronde_statistics& after, const ronde_statistics& before) {
-  ronde_statistics result = after;
-  result.batches -= before.batches;
-  result.tensors -= before.tensors;
-  result.control_bytes -= before.control_bytes;
+// The model, and what it needs of the other ranks once there is an engine.
+struct Network {
+  std::unique_ptr<trainer::Sequential> layers;
+  trainer::Replica* replica = nullptr;
+};
+
+void make_network(const Settings& settings, Network& network) {
+  const std::uint64_t seed = settings.training.seed;
+  if (settings.model == "mlp") {
+    network.layers = trainer::make_mlp(784, kHidden, 10, seed);
+    return;
+  }
+  trainer::CnnOptions options;
+  options.batch_norm = settings.batch_norm != "off";
+  if (settings.batch_norm == "sync") {
+    options.sum_over_ranks = [&network](std::span<double> sums) {
+      network.replica->allreduce("batch_norm", sums, trainer::Reduction::kSum);
+    };
+  }
+  network.layers = trainer::make_cnn(options, seed);
+}
+
+trainer::Loss loss_of(const trainer::Tensor& outputs, const trainer::Batch& batch,
+                      std::size_t global_batch) {
+  return softmax_cross_entropy(outputs, batch.labels, global_batch);
+}
+
+// A learner with all that it refers to.
+struct Learning {
+  std::unique_ptr<trainer::Optimizer> optimizer;
+  std::unique_ptr<trainer::DistributedOptimizer> distributed;
+  std::unique_ptr<trainer::Learner> learner;
+};
+
+// `math` is null for host memory.
+Learning make_learner(ronde::Engine& engine, const Settings& settings, trainer::DeviceMath* math,
+                      const trainer::Model& model, const trainer::FashionMnist& data) {
+  Learning learning;
+  const trainer::OptimizerOptions& how = settings.training.optimizer;
+  if (math != nullptr) {
+    const trainer::DeviceSgd sgd{settings.training.distributed.schedule.learning_rate,
+                                 how.momentum};
+    auto learner = std::make_unique<trainer::DeviceLearner>(engine, *math, model, sgd, data.train);
+    learner->evaluate_on(data.test);
+    learning.learner = std::move(learner);
+    return learning;
+  }
+  learning.optimizer = trainer::make_optimizer(how, model.parameters());
+  learning.distributed = std::make_unique<trainer::DistributedOptimizer>(
+      engine, model.parameters(), model.statistics(), *learning.optimizer,
+      settings.training.distributed);
+  learning.learner = std::make_unique<trainer::HostLearner>(
+      model, loss_of, *learning.distributed, settings.training.seed, settings.training.threads);
+  return learning;
+}
+
+// Collective, so that a picture that cannot be written is one rank's line.
+void plot(trainer::Replica& replica, const std::string& file, const std::vector<double>& losses) {
+  std::string failure;
+  try {
+    if (replica.is_chief()) ronde::examples::plot_losses(file, losses);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  trainer::require_success(replica, failure);
+}
+
+trainer::ImageShape shape_of(const Settings& settings) {
+  return settings.model == "mlp" ? trainer::ImageShape::kFlat : trainer::ImageShape::kImage;
+}
+
+struct Data {
+  trainer::Dataset training;
+  trainer::Dataset test;
+};
+
+Data datasets(const trainer::Replica& replica, const Settings& settings,
+              const trainer::FashionMnist& data) {
+  const auto rank = static_cast<std::size_t>(replica.rank());
+  const auto ranks = static_cast<std::size_t>(replica.size());
+  return {trainer::Dataset::from_images(data.train, shape_of(settings))
+              .shuffle(settings.training.seed)
+              .batch(settings.training.global_batch)
+              .shard(rank, ranks, settings.training.distributed.accumulate)
+              .prefetch(1),
+          trainer::Dataset::from_images(data.test, shape_of(settings))
+              .take(settings.test_images)
+              .batch(kEvaluationBatch * ranks)
+              .shard(rank, ranks)};
+}
+
+// Everything of one training on this rank.
+struct Training {
+  ronde::Engine& engine;
+  const Settings& settings;
+  trainer::Replica& replica;
+  const Data& data;
+  const Learning& learning;
+  trainer::Supervisor* supervisor;  // null on a device
+};
+
+// Trains from where the supervisor stands.
+trainer::FitResult fit_from_there(const Training& all, std::vector<double>& losses) {
+  const ronde::examples::ChiefSettings& chief = all.settings.chief;
+  trainer::Replica& replica = all.replica;
+  trainer::Learner& learner = *all.learning.learner;
+  std::ostream* const lines = replica.is_chief() ? &std::cout : nullptr;
+  trainer::Progress progress(
+      lines, lines != nullptr && ronde::examples::stderr_is_terminal() ? &std::cerr : nullptr);
+  trainer::ShowProgress show(progress);
+  trainer::LossHistory history;
+  trainer::LogSteps log_lines(replica, learner, chief.log_every, lines);
+  std::vector<trainer::Callback*> callbacks{&show, &history, &log_lines};
+  trainer::FitOptions options;
+  options.epochs = all.settings.training.epochs;
+  options.most_steps = all.settings.steps;
+  std::optional<ronde::examples::ChiefCallbacks> duties;
+  if (all.supervisor != nullptr) {
+    duties.emplace(all.engine, replica, learner, *all.supervisor, chief,
+                   all.settings.training.distributed.schedule);
+    duties->add_to(callbacks, options);
+  }
+  const trainer::Dataset* validation = chief.patience != 0 ? &all.data.test : nullptr;
+  const trainer::FitResult result =
+      trainer::fit(replica, learner, all.data.training, options, callbacks, validation);
+  losses = history.losses();
   return result;
 }
 
-double ratio(std::uint64_t numerator, std::uint64_t denominator) {
-  return denominator == 0 ? 0.0 : static_cast<double>(numerator) / static_cast<double>(denominator);
+void train_and_score(const Training& all) {
+  const ronde_statistics before = all.engine.statistics();
+  std::vector<double> losses;
+  ronde::examples::TrainingResult result;
+  result.ranks = all.replica.size();
+  result.epochs = all.settings.training.epochs;
+  result.fit = fit_from_there(all, losses);
+  if (result.fit.cut_short) return;
+  result.used = ronde::examples::difference(all.engine.statistics(), before);
+  result.train_loss = result.fit.training.loss();
+  if (result.fit.steps == 0 && all.supervisor != nullptr) {
+    result.train_loss = trainer::loss_before(*all.supervisor);
+  }
+  trainer::Learner& learner = *all.learning.learner;
+  result.test_accuracy = trainer::evaluate(all.replica, learner, all.data.test).accuracy();
+  result.parameter_hash = learner.parameter_hash();
+  trainer::require_same_parameters(all.replica, result.parameter_hash);
+  if (!all.settings.plot.empty()) plot(all.replica, all.settings.plot, losses);
+  if (!all.replica.is_chief()) return;
+  const std::string line = ronde::examples::result_line(result);
+  std::puts(line.c_str());
+  std::fflush(stdout);
+  if (all.supervisor != nullptr) all.supervisor->finish(line);
 }
 
-// Prints shares of the time of rank 0: it is all computing or waiting; a transfer may go on beside
-// either.
-void print_result(const ronde::Engine& engine, const Settings& settings,
-                  const trainer::FitResult& fit, double accuracy, const std::string& hash,
-                  const ronde_statistics& used) {
-  std::printf(
-      "ranks=%d epochs=%zu train_loss=%.9g test_accuracy=%.4f seconds=%.3f "
-      "images_per_second=%.0f param_hash=%s batches=%" PRIu64
-      " tensors_per_batch=%.2f control_bytes_per_step=%.1f compute_share=%.3f wait_share=%.3f"
-      " transfer_share=%.3f\n",
-      engine.size(), settings.fit.epochs, fit.train_loss, accuracy, fit.seconds,
-      static_cast<double>(fit.images) / fit.seconds, hash.c_str(), used.batches,
-      ratio(used.tensors, used.batches), ratio(used.control_bytes, fit.steps),
-      1.0 - fit.wait_seconds / fit.seconds, fit.wait_seconds / fit.seconds,
-      fit.transfer_seconds / fit.seconds);
+void supervise(Training& all, const trainer::Model& model) {
+  trainer::Supervisor supervisor(all.replica, model, *all.learning.distributed,
+                                 all.settings.chief.supervisor);
+  all.supervisor = &supervisor;
+  supervisor.managed_session([&] { train_and_score(all); });
+  if (!supervisor.finished_result() || !supervisor.is_chief()) return;
+  std::printf("%s\n", supervisor.finished_result()->c_str());
   std::fflush(stdout);
 }
 
-// Makes the learner for the device that the user chose; `math` is null for host memory.
-std::unique_ptr<trainer::Learner> make_learner(ronde::Engine& engine, const Settings& settings,
-                                               trainer::DeviceMath* math, trainer::Model& model) {
-  if (math != nullptr) {
-    return std::make_unique<trainer::DeviceLearner>(engine, *math, model, settings.sgd);
+void evaluate_job(const Training& all, const trainer::Model& model) {
+  std::vector<trainer::StateTensor> tensors;
+  for (trainer::Parameter* one : model.parameters()) {
+    tensors.push_back({one->name(), one->shape(), one->value()});
   }
-  return std::make_unique<trainer::HostLearner>(engine, model, settings.sgd,
-                                                settings.shuffle_submission);
+  for (const trainer::StateTensor& one : model.statistics()) tensors.push_back(one);
+  const std::size_t scored = trainer::evaluate_checkpoints(
+      {.directory = all.settings.chief.supervisor.logdir,
+       .idle_seconds = all.settings.idle_seconds,
+       .say = [](const std::string& line) { std::cout << line << '\n'
+                                                      << std::flush; }},
+      tensors,
+      [&] { return trainer::evaluate(all.replica, *all.learning.learner, all.data.test); });
+  std::cout << "checkpoints_scored=" << scored << '\n' << std::flush;
 }
 
-void train(ronde::Engine& engine, const Settings& settings, trainer::DeviceMath* math,
-           trainer::Model& model) {
-  const trainer::FashionMnist data = load(engine, settings);
-  const auto learner = make_learner(engine, settings, math, model);
-  const bool speaks = engine.rank() == 0;
-  trainer::Progress progress(
-      speaks ? &std::cout : nullptr,
-      speaks && ronde::examples::stderr_is_terminal() ? &std::cerr : nullptr);
-
-  const ronde_statistics before = engine.statistics();
-  const trainer::FitResult fit = trainer::fit(engine, *learner, data.train, settings.fit, progress);
-  const ronde_statistics used = difference(engine.statistics(), before);
-
-  const double accuracy = trainer::evaluate(engine, *learner, data.test);
-  const std::string hash = learner->parameter_hash();
-  trainer::require_same_parameters(engine, hash);
-  if (speaks) print_result(engine, settings, fit, accuracy, hash, used);
+void work(ronde::Engine& engine, Settings& settings, trainer::DeviceMath* math, Network& network) {
+  trainer::EngineReplica replica(engine);
+  network.replica = &replica;
+  const trainer::FashionMnist images = load(replica, settings);
+  const Data data = datasets(replica, settings, images);
+  finish_schedule(settings.training, data.training.steps().value_or(1));
+  if (settings.chief.verbose && replica.is_chief())
+    std::cout << engine.describe() << '\n' << std::flush;
+  const trainer::Model model(*network.layers);
+  Learning learning;
+  std::string failure;
+  try {
+    learning = make_learner(engine, settings, math, model, images);
+  } catch (const std::exception& error) {
+    failure = error.what();  // of every rank alike, and said once
+  }
+  trainer::require_success(replica, failure);
+  Training all{engine, settings, replica, data, learning, nullptr};
+  if (settings.evaluates) {
+    evaluate_job(all, model);
+  } else if (math != nullptr) {
+    train_and_score(all);
+  } else {
+    supervise(all, model);
+  }
 }
 
 // Opens the device of --device; returns null for the CPU.
@@ -176,15 +278,17 @@ std::unique_ptr<trainer::DeviceMath> open_device(const std::string& device) {
 
 void run(int argc, char** argv) {
   Settings settings;
-  if (!read_settings(argc, argv, settings)) return;
-  trainer::set_blas_threads(settings.threads);
+  if (!ronde::examples::read_settings(kName, argc, argv, settings)) return;
   // This is opened before the engine, which takes the same device, and closed after it, since the
   // engine may still work there.
   const std::unique_ptr<trainer::DeviceMath> math = open_device(settings.device);
   // The model outlives the engine, which may still read its gradients until it is closed.
-  trainer::Model model = trainer::make_mlp(784, kHidden, 10, settings.fit.seed);
+  Network network;
+  make_network(settings, network);
+  // The evaluator is a process of its own, wherever it was started from.
+  if (settings.evaluates) setenv("RONDE_MPI", "off", 1);
   ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
-    train(engine, settings, math.get(), model);
+    work(engine, settings, math.get(), network);
   });
 }
 

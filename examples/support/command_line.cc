@@ -8,6 +8,7 @@
 #include <cmath>
 #include <iostream>
 #include <ronde/ronde.hpp>
+#include <sstream>
 #include <system_error>
 
 namespace ronde::examples {
@@ -34,14 +35,18 @@ void CommandLine::add_flag(const std::string& name, const std::string& default_v
   flags_.push_back({name, default_value, help});
 }
 
+void CommandLine::add_switch(const std::string& name, const std::string& help) {
+  flags_.push_back({name, "off", help, true});
+}
+
 bool CommandLine::parse(int argc, const char* const* argv) {
   po::options_description options("Flags");
   options.add_options()("help", "print this text and stop")("version",
                                                             "print the version and stop");
   for (Flag& flag : flags_) {
-    options.add_options()(flag.name.c_str(),
-                          po::value(&flag.value)->default_value(flag.value)->value_name("VALUE"),
-                          flag.help.c_str());
+    auto* const value = po::value(&flag.value)->default_value(flag.value)->value_name("VALUE");
+    if (flag.is_switch) value->implicit_value("on");
+    options.add_options()(flag.name.c_str(), value, flag.help.c_str());
   }
   // Only whole names are allowed: an abbreviation would change its meaning when a flag is added.
   constexpr int kStyle = po::command_line_style::allow_long |
@@ -107,6 +112,17 @@ double CommandLine::real(const std::string& name, const std::function<bool(doubl
     reject(name, range);
   }
   return number;
+}
+
+double CommandLine::positive(const std::string& name, double most) const {
+  std::ostringstream range;
+  range << "a number above 0 and at most " << most;
+  return real(name, [most](double value) { return value > 0.0 && value <= most; }, range.str());
+}
+
+double CommandLine::share(const std::string& name) const {
+  return real(
+      name, [](double value) { return value >= 0.0 && value < 1.0; }, "a number from 0 to below 1");
 }
 
 std::vector<std::pair<std::string, std::string>> CommandLine::flags() const {

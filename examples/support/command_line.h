@@ -26,6 +26,9 @@ class CommandLine {
 
   void add_flag(const std::string& name, const std::string& default_value, const std::string& help);
 
+  // A flag that is "on" where it is named and "off" elsewhere; --name=off works, too.
+  void add_switch(const std::string& name, const std::string& help);
+
   // Returns false if --help or --version was given, and has printed it. Throws UsageError.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
 
@@ -39,6 +42,11 @@ class CommandLine {
   [[nodiscard]] double real(const std::string& name, const std::function<bool(double)>& valid,
                             const std::string& range) const;
 
+  // A number above 0 and at most `most`.
+  [[nodiscard]] double positive(const std::string& name, double most) const;
+  // A number from 0 to below 1.
+  [[nodiscard]] double share(const std::string& name) const;
+
   // Returns the program's name and all flags with their values, to compare them between ranks.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> flags() const;
 
@@ -49,6 +57,7 @@ class CommandLine {
     std::string name;
     std::string value;
     std::string help;
+    bool is_switch = false;
   };
   [[noreturn]] void reject(const std::string& name, const std::string& valid) const;
 

@@ -11,7 +11,7 @@
 #include <exception>
 #include <thread>
 
-#include "bindings/trainer/errors.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "examples/support/command_line.h"
 
 namespace ronde::examples {
@@ -82,7 +82,8 @@ void run_rank(const std::string& name, const trainer::Flags& flags,
   Engine engine;
   const int rank = engine.rank();  // a closed engine cannot be asked
   try {
-    trainer::require_same_flags(engine, flags);
+    trainer::EngineReplica replica(engine);
+    trainer::require_same_flags(replica, flags);
     work(engine);
     engine.close();
   } catch (const trainer::AgreedError& error) {

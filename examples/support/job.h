@@ -7,7 +7,7 @@
 #include <ronde/ronde.hpp>
 #include <string>
 
-#include "bindings/trainer/agreement.h"
+#include "bindings/trainer/loop/agreement.h"
 
 namespace ronde::examples {
 

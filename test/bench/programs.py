@@ -33,6 +33,10 @@ class Hosts:
 
     hosts: int
     ranks: int  # on each
+    rate: str = HOSTS_RATE  # of every host's line
+    # What MPI does while nothing arrives. Ronde never waits inside MPI, but its thread looks into it beside the
+    # one that computes: if MPI yields, each look costs a time slice of the other, and nothing overlaps.
+    mpi_idle: str = "yield"
 
     def __str__(self):
         return f"{self.hosts} hosts x {self.ranks}"
@@ -115,14 +119,21 @@ class Programs:
                                 start_new_session=True)
 
     @staticmethod
-    def finish(process, seconds):
-        """Waits for the end of the program and returns its standard output."""
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+    def finish(process, seconds, tick=None):
+        """Waits for the end of the program, calls `tick` twice a second meanwhile, and returns its standard output."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                out, err = process.communicate(timeout=min(left, 0.5) if tick else left)
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline:
+                    tick()
+                    continue
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            raise ProgramError(f"the program did not end within {seconds} s: {' '.join(process.args)}\n{err}") from None
+            raise ProgramError(f"the program did not end within {seconds:.0f} s: {' '.join(process.args)}\n{err}")
         if process.returncode == SKIPPED:
             raise CannotRun(err.strip())
         if process.returncode != 0:
@@ -134,8 +145,8 @@ class Programs:
         if not path.exists():
             raise ProgramError(f"there is no {path}: build it with ./dev build")
         if isinstance(ranks, Hosts):
-            return [str(HOSTS_RUN), "--hosts", str(ranks.hosts), "--ranks", str(ranks.ranks), "--rate", HOSTS_RATE,
-                    "--", str(path.resolve()), *arguments]
+            return [str(HOSTS_RUN), "--hosts", str(ranks.hosts), "--ranks", str(ranks.ranks), "--rate", ranks.rate,
+                    "--mpi-idle", ranks.mpi_idle, "--", str(path.resolve()), *arguments]
         if ranks == 1:
             return [str(path), *arguments]
         if self.mpirun is None:
@@ -192,9 +203,13 @@ class Programs:
 
     @staticmethod
     def key_values(text):
-        """Returns the numbers of the last line of key=value pairs."""
-        pairs = (pair.split("=", 1) for pair in text.strip().splitlines()[-1].split())
-        return {key: float(value) for key, value in pairs if value.replace(".", "", 1).isdigit()}
+        """Returns the numbers of the last line of key=value pairs. Another process may have the last word on
+        a standard output that hosts share."""
+        for line in reversed(text.splitlines()):
+            pairs = [pair.partition("=") for pair in line.split()]
+            if pairs and all(key and equals for key, equals, _ in pairs):
+                return {key: float(value) for key, _, value in pairs if value.replace(".", "", 1).isdigit()}
+        raise ProgramError(f"there is no line of results: {text}")
 
     # ---- training ----
 

@@ -88,7 +88,12 @@ def table(rows):
                       spread(row.ratio) if row.ratio else "", row.must,
                       number(row.floor.median) if row.floor else "",
                       row.verdict])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
+    return aligned(cells)
+
+
+def aligned(cells):
+    """The cells of a table as lines of text; the first line is the head."""
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     lines = [" | ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
              for line in cells]
     lines.insert(1, "-|-".join("-" * width for width in widths))
@@ -99,7 +104,7 @@ def legend(rows):
     verdicts = {row.verdict for row in rows}
     if MACHINE in verdicts:
         yield ("machine: Ronde misses the row, and so does the floor in the same run. The floor is the same memory "
-               "traffic with no runtime around it; for the MLP it is twice the slower of two ranks that run apart")
+               "traffic with no runtime around it; for training it is twice the slower of two ranks that run apart")
     if ELSEWHERE in verdicts:
         yield "elsewhere: the yardstick was measured on another machine; it is shown and decides nothing"
     for row in rows:

@@ -5,7 +5,7 @@
 Every row compares Ronde with a yardstick that the same run measures, in at least 5 interleaved
 repetitions. The median over the repetitions of the ratio in each decides. A row that is missed fails
 the run, unless the floor misses it too in the same run: then the machine cannot reach it. The floor is
-the same memory traffic with no runtime around it; for the MLP it is twice the slower of two ranks that
+the same memory traffic with no runtime around it; for training it is twice the slower of two ranks that
 run apart at the same time. Figures of other programs that were measured on another machine are shown
 and decide nothing.
 """
@@ -19,6 +19,7 @@ import pathlib
 import sys
 import time
 
+import cnn
 from programs import CannotRun, Hosts, ProgramError, Programs, Series, joined
 from report import KIB, MIB, Row, exit_code, legend, number, size_text, spread, table
 
@@ -193,6 +194,15 @@ class Bench:
         one, two = PYTORCH_MLP_IMAGES
         yield elsewhere("  PyTorch's ratio, over gloo", f"{two} of {2 * one} images/s", "", Series([two / (2 * one)]))
 
+    def rows_cnn(self):
+        yield from cnn.rows_one_host(cnn.Cnn(self.programs))
+
+    def rows_saving(self):
+        yield from cnn.rows_saving(cnn.Cnn(self.programs))
+
+    def rows_cnn_hosts(self):
+        yield from cnn.rows_two_hosts(cnn.Cnn(self.programs))
+
     def rows_idle(self):
         seconds = "1" if self.programs.quick else "3"
         idle = self.programs.engine(2, "idle", seconds)
@@ -211,6 +221,13 @@ class Bench:
             result = self.programs.engine(ranks, "latency", "8")
             yield Row(f"8 B back to back, {ranks} ranks", "", f"{result['p50_us']} us"
                       f" ({result['p10_us']}..{result['p90_us']})")
+
+    def rows_outstanding(self):
+        results = [self.programs.engine(2, "outstanding", "1" if self.programs.quick else "5")
+                   for _ in range(self.programs.repetitions)]
+        few, many = (Series([result[name] for result in results]) for name in ("few_us", "many_us"))
+        yield Row("reduce-scatter of 8 B, 8,000 outstanding, to 1,000", f"1,000 {spread(few, ' us')}",
+                  spread(many, " us"), many.over(few), "<=", 1.3)
 
     def rows_hosts(self):
         for hosts in HOSTS:
@@ -243,9 +260,13 @@ GROUPS = {
     "4-ranks": Bench.rows_4_ranks,
     "resnet50": Bench.rows_resnet50,
     "mlp": Bench.rows_mlp,
+    "cnn": Bench.rows_cnn,
+    "saving": Bench.rows_saving,
+    "cnn-hosts": Bench.rows_cnn_hosts,
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
     "latency": Bench.rows_latency,
+    "outstanding": Bench.rows_outstanding,
     "hosts": Bench.rows_hosts,
     "hosts-data-plane": Bench.rows_hosts_data_plane,
 }
@@ -334,7 +355,7 @@ def main(arguments):
     rows = measure(Bench(programs), options.row or list(GROUPS), log)
     busy = note_busy_machine(log) or busy
     print(f"{machine}, {date}; f32 sums in place, 2 ranks unless a row says otherwise; medians of "
-          f"{programs.repetitions} interleaved repetitions (range)")
+          f"{programs.repetitions} interleaved repetitions (range), of at most {cnn.REPETITIONS} for the CNN")
     print("\n".join(table(rows)))
     print("\n".join(legend(rows)))
     if busy:

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 import unittest.mock
 
+import cnn
 import programs
 import report
 import rows
@@ -86,7 +87,7 @@ class Reading(unittest.TestCase):
             made = programs.Programs(folder, log=lambda text: None)
             command = made.command(Hosts(4, 2), "program", "-n", "3")
         self.assertTrue(command[0].endswith("test/hosts/run"))
-        self.assertEqual(command[1:7], ["--hosts", "4", "--ranks", "2", "--rate", "1gbit"])
+        self.assertEqual(command[1:9], ["--hosts", "4", "--ranks", "2", "--rate", "1gbit", "--mpi-idle", "yield"])
         self.assertEqual(command[-2:], ["-n", "3"])
         with self.assertRaisesRegex(CannotRun, "not root"):
             made.finish(made.start(["sh", "-c", "echo not root >&2; exit 77"]), 10)
@@ -95,6 +96,20 @@ class Reading(unittest.TestCase):
         text = "epoch 1\nranks=2 images_per_second=1200 param_hash=0xab share=0.5\n"
         values = programs.Programs.key_values(text)
         self.assertEqual(values, {"ranks": 2.0, "images_per_second": 1200.0, "share": 0.5})
+
+    def test_a_line_of_another_process_behind_the_results_is_passed_over(self):
+        values = programs.Programs.key_values("epoch 1\nranks=2 steps=40\nsaid too late: x=1\n\n")
+        self.assertEqual(values, {"ranks": 2.0, "steps": 40.0})
+        with self.assertRaisesRegex(ProgramError, "no line of results"):
+            programs.Programs.key_values("nothing\n")
+
+    def test_the_output_is_whole_where_somebody_looks_meanwhile(self):
+        made = programs.Programs("/nonexistent", log=lambda text: None)
+        ticks = []
+        out = made.finish(made.start(["sh", "-c", "echo first; sleep 1.2; echo last"]), 30, lambda: ticks.append(1))
+        self.assertEqual((out, len(ticks)), ("first\nlast\n", 2))
+        with self.assertRaisesRegex(ProgramError, "did not end within 1 s"):
+            made.finish(made.start(["sleep", "60"]), 0.8, lambda: None)
 
     def test_a_program_that_is_missing_fails_its_rows_alone(self):
         bench = rows.Bench(programs.Programs("/nonexistent", log=lambda text: None))
@@ -125,7 +140,7 @@ class FakePrograms:
 
     repetitions = 5
 
-    def __init__(self, folder="", log=None, quick=False):
+    def __init__(self, folder="", log=lambda text: None, quick=False):
         self.folder, self.log, self.quick = folder, log, quick
         self.raw = {}
 
@@ -135,7 +150,9 @@ class FakePrograms:
         return {(size, name): Series([us.get(name, 1000.0)] * 5) for size in sizes for name in contenders}
 
     def perf_times(self, ranks, *arguments, iterations):
-        del ranks, arguments, iterations
+        del ranks, iterations
+        if str(cnn.GRADIENT_BYTES) in arguments:
+            return self.times([cnn.GRADIENT_BYTES], ["line"])
         return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
                           ["ronde", "mpi", "mpi-best", "memcpy", "line"])
 
@@ -155,16 +172,33 @@ class FakePrograms:
 
     def engine(self, ranks, *arguments):
         del ranks, arguments
-        return {"core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0}
+        return {"core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
+                "few_us": 5.0, "many_us": 6.0}
 
     def train(self, batch):
         del batch
         return {name: Series([1000.0] * 5) for name in ("one", "two", "in step")} | {"two": Series([2000.0] * 5)}
 
+    def command(self, ranks, program, *arguments):
+        return [ranks, program, *arguments]
+
+    def run_together(self, commands):
+        """Steps of 10 ms, and of 20 without overlap; the line takes 1 ms."""
+        return [{"images_per_second": 1000.0 * (2 if command[0] == 2 else 1), "steps": 10.0, "first_gradient_ms": 2.0,
+                 "seconds": 0.2 if "off" in command else 0.1, "update_ms": 1.0, "wait_share": 0.1,
+                 "share_before_wait": 0.9} for command in commands]
+
 
 class BusyPrograms(FakePrograms):
     def engine(self, ranks, *arguments):
         return dict(super().engine(ranks, *arguments), core_share=0.5)
+
+
+class SlowWithMany(FakePrograms):
+    """An operation costs more when more of them are outstanding, as it did before review R13."""
+
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), many_us=7.0)
 
 
 class MovingMemory(FakePrograms):
@@ -229,6 +263,12 @@ class Main(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("these rows are missed: idle engine, share of a core\n", text)
 
+    def test_r13_many_outstanding_operations_must_not_cost_more_each(self):
+        self.assertEqual(self.run_main(FakePrograms, "--row", "outstanding")[0], 0)
+        code, text = self.run_main(SlowWithMany, "--row", "outstanding")
+        self.assertEqual(code, 1)
+        self.assertIn("1.40", text)
+
     def test_a_program_that_does_not_run_fails(self):
         code, text = self.run_main(NoPrograms, "--row", "idle")
         self.assertEqual(code, 1)
@@ -273,8 +313,14 @@ class Limits(unittest.TestCase):
         "4 ranks, 64 MiB, to MPI": (">=", 3.0),
         "ResNet-50 one by one, to flat": ("<=", 1.15),
         "MLP, 2 ranks at 128, to 2 x 1 rank": (">=", 0.85),
+        "CNN, 2 ranks at 128, to 2 unconnected jobs": (">=", 0.95),
+        "CNN, 2 hosts x 1, 64 a rank, step to bound": ("<=", 1.1),
+        "CNN, 2 hosts x 1, 256 a rank, step to bound": ("<=", 1.1),
+        "CNN, 2 hosts x 1, 64 a rank, step to one without overlap": ("<=", 1.0),
+        "CNN, 2 hosts x 1, 256 a rank, step to one without overlap": ("<=", 1.0),
         "idle engine, share of a core": ("<=", 0.01),
         "idle engine, bytes of messages": ("<=", 0.0),
+        "reduce-scatter of 8 B, 8,000 outstanding, to 1,000": ("<=", 1.3),
         "4 hosts x 1, 16 MiB, share of the line": (">=", 0.95),
         "2 hosts x 2, 64 MiB, share of the line": (">=", 0.95),
         "4 hosts x 1, 1 MiB, to MPI": (">=", 1.0),
@@ -319,7 +365,11 @@ class Limits(unittest.TestCase):
 
     def test_ratios_are_the_right_way_round(self):
         for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),
-                            ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0)):
+                            ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0),
+                            ("CNN, 2 ranks at 128, to 2 unconnected jobs", 1.0),
+                            ("CNN, 2 hosts x 1, 64 a rank, step to bound", 1.0),
+                            ("CNN, 2 hosts x 1, 64 a rank, step to one without overlap", 0.5),
+                            ("reduce-scatter of 8 B, 8,000 outstanding, to 1,000", 1.2)):
             with self.subTest(name):
                 self.assertAlmostEqual(self.rows[name].ratio.median, ratio)
 

@@ -52,6 +52,8 @@ class Tree(unittest.TestCase):
         self.write("collectives/board/board.h", "")
         self.write("bindings/cpp/README.md", REFERENCE)
         self.write("examples/readme_snippet.cc", "// SPDX\n\nint main() {}\n")
+        self.write("examples/supervised_loop.cc", "// SPDX\n\nstatic void train() {\n  step();\n}\n\nint main() {}\n")
+        self.write("bindings/trainer/README.md", "# Core\n\n```cpp\n```\n")
         map_end = "  board/         memory\n"
         self.write("README.md", README.replace(map_end, map_end + "bindings/        c\nexamples/        e\n"))
         for page, text in readme.made(self.root).items():
@@ -81,8 +83,9 @@ class Readme(Tree):
     def test_a_source_that_changed_is_noticed_in_every_page(self):
         self.change("examples/readme_snippet.cc", "{}", "{ }")
         self.change("base/config.cc", "; named", "; forced")
+        self.change("examples/supervised_loop.cc", "step()", "stop()")
         self.assertEqual([problem.split()[0] for problem in readme.check(self.root)],
-                         ["README.md", "bindings/cpp/README.md"])
+                         ["README.md", "bindings/cpp/README.md", "bindings/trainer/README.md"])
 
     def test_200_lines_of_120_characters_are_allowed_and_no_more(self):
         self.assertEqual(list(readme.size_problems(200 * ("é" * 120 + "\n"))), [])

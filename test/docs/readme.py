@@ -11,6 +11,7 @@ import sys
 
 README = "README.md"
 REFERENCE = "bindings/cpp/README.md"
+TRAINER = "bindings/trainer/README.md"
 MOST_LINES = 200
 MOST_CHARACTERS = 120
 MOST_SNIPPET_LINES = 30
@@ -30,6 +31,15 @@ def snippet(root):
     if len(lines) > MOST_SNIPPET_LINES:
         raise Refused(f"examples/readme_snippet.cc has {len(lines)} lines of code: make it {MOST_SNIPPET_LINES} at most")
     return "```cpp\n" + "\n".join(lines) + "\n```\n"
+
+
+def supervised_function(root):
+    """The function that trains in examples/supervised_loop.cc, which is run as a test."""
+    text = (root / "examples/supervised_loop.cc").read_text(encoding="utf-8")
+    found = re.search(r"^static void train\(.*?^}\n", text, re.M | re.S)
+    if found is None:
+        raise Refused("examples/supervised_loop.cc has lost its function train()")
+    return "```cpp\n" + found.group(0) + "```\n"
 
 
 def settings(root):
@@ -78,6 +88,8 @@ def made(root):
             text = replace(page, text, r"^```cpp\n.*?^```\n", snippet(root))
         result[page] = replace(page, text, r"^\| setting \| default \| meaning \|\n(\|[^\n]*\n)*",
                                settings_table(root, short=page == README))
+    text = (root / TRAINER).read_text(encoding="utf-8")
+    result[TRAINER] = replace(TRAINER, text, r"^```cpp\n.*?^```\n", supervised_function(root))
     return result
 
 
@@ -93,7 +105,7 @@ def size_problems(text):
 
 def check(root):
     """All problems, as lines."""
-    problems = [f"{page} differs from examples/readme_snippet.cc or base/config.cc: run test/docs/readme.py . write"
+    problems = [f"{page} differs from its sources (an example, base/config.cc): run test/docs/readme.py . write"
                 for page, text in made(root).items() if (root / page).read_text(encoding="utf-8") != text]
     return problems + list(size_problems((root / README).read_text(encoding="utf-8")))
 

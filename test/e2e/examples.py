@@ -8,114 +8,15 @@ runs one check (see CHECKS) against the programs in BIN_FOLDER. Exit code 0: it 
 """
 
 import gzip
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
+
+import trainings
+from programs import ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, result
 
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
-TRAIN = "train_fashion_mnist"
-# A bad start must be reported "within seconds". Generous for a loaded machine, far below a deadline.
-ERROR_SECONDS = 20
-RUN_SECONDS = 280
-
-
-class Programs:
-    """Starts the programs."""
-
-    def __init__(self, folder, mpirun):
-        self.folder = pathlib.Path(folder)
-        self.mpirun = mpirun
-
-    def path(self, name):
-        return str(self.folder / name)
-
-    def run(self, name, *flags, ranks=1, seconds=RUN_SECONDS, environment=None):
-        """One program on `ranks` ranks; 1: without mpirun."""
-        if ranks == 1:
-            return self.start([self.path(name), *flags], seconds, environment)
-        return self.run_parts(ranks, [[self.path(name), *flags]], seconds, environment)
-
-    def run_parts(self, ranks, commands, seconds=RUN_SECONDS, environment=None):
-        """One mpirun whose ranks are spread evenly over several command lines."""
-        line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
-        for i, command in enumerate(commands):
-            line += ([":"] if i else []) + ["-np", str(ranks // len(commands)), *command]
-        return self.start(line, seconds, environment)
-
-    @staticmethod
-    def start(line, seconds, environment):
-        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        settings.update(environment or {})
-        began = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, errors="replace",
-                                  timeout=seconds, env=settings, stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"no end after {seconds} s: {' '.join(line)}\n"
-                                 f"{error.stdout}\n{error.stderr}") from None
-        done.seconds = time.monotonic() - began
-        return done
-
-
-def expect(condition, done, what):
-    """Fails with everything that the program said."""
-    if not condition:
-        raise AssertionError(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}\n"
-                             f"--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
-
-
-def result(done):
-    """The key=value pairs of the last line."""
-    expect(done.returncode == 0, done, "the program failed")
-    return dict(pair.split("=", 1) for pair in done.stdout.splitlines()[-1].split())
-
-
-def train(programs, ranks, **flags):
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-    done = programs.run(TRAIN, *flags, ranks=ranks)
-    values = result(done)
-    keys = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches "
-            "tensors_per_batch control_bytes_per_step compute_share wait_share transfer_share")
-    expect(list(values) == keys.split(), done, "the last line has other keys")
-    expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
-    compute, wait, transfer = (float(values[f"{what}_share"]) for what in ("compute", "wait", "transfer"))
-    expect(abs(compute + wait - 1) < 0.002 and 0 < compute < 1, done, "computing and waiting are all there is")
-    expect(0 < transfer < 1, done, "a part of the time a transfer is under way")
-    return values
-
-
-def check_accuracy(programs):
-    values = train(programs, 2)
-    print(values)
-    assert int(values["epochs"]) <= 10, "the claim is about 10 epochs"
-    assert float(values["test_accuracy"]) >= 0.87, f"accuracy {values['test_accuracy']} below 0.87"
-    assert float(values["seconds"]) < 300, f"{values['seconds']} s of training"
-
-
-def check_same_loss(programs, batch):
-    """The number of ranks changes the loss of an epoch by rounding only."""
-    losses = []
-    for ranks in (1, 2, 3, 4):
-        values = train(programs, ranks, epochs=1, global_batch=batch, learning_rate=0.01,
-                       momentum=0, seed=1)
-        losses.append(float(values["train_loss"]))
-    spread = (max(losses) - min(losses)) / min(losses)
-    print(f"global batch {batch}: losses {losses}, relative spread {spread:.1e}")
-    assert spread <= 1e-5, f"global batch {batch}: losses {losses} differ by {spread:.1e}"
-
-
-def check_submission_order(programs):
-    """Ranks that submit in different orders train to the same parameters, and batching works."""
-    usual = train(programs, 2, epochs=1)
-    for seed in (1, 2):
-        shuffled = train(programs, 2, epochs=1, shuffle_submission=seed)
-        print(shuffled)
-        assert shuffled["param_hash"] == usual["param_hash"], f"{shuffled} against {usual}"
-        assert float(shuffled["tensors_per_batch"]) > 1.0, f"as many batches as tensors: {shuffled}"
 
 
 def check_linear_regression(programs):
@@ -127,6 +28,12 @@ def check_linear_regression(programs):
         expect(abs(float(values["weight"]) - 2) < 0.05, done, "the weight is not 2")
         expect(abs(float(values["bias"]) - 10) < 0.05, done, "the bias is not 10")
         expect(done.stdout.count("step ") >= 5, done, "no weight and bias on the way")
+    # Every so many steps and after the last, a line with the loss of all ranks.
+    done = programs.run("linear_regression", "--steps=20", "--steps-to-validate=8", "--learning-rate=0.2", ranks=2)
+    steps = [line.split(":")[0] for line in done.stdout.splitlines()[:-1]]
+    expect(steps == ["step 8/20", "step 16/20", "step 20/20"], done, "other steps")
+    losses = [float(line.split("loss ")[1]) for line in done.stdout.splitlines()[:-1]]
+    expect(losses[0] > losses[1] > losses[2] > 0, done, "the loss does not fall")
     # A line with a value that is not finite is no result.
     for ranks in (1, 2):
         done = programs.run("linear_regression", "--learning-rate=1", "--momentum=0.99",
@@ -137,8 +44,46 @@ def check_linear_regression(programs):
         expect("weight=" not in done.stdout, done, "it prints a result all the same")
 
 
+def check_custom_loop(programs):
+    """The loop by hand trains a model of its own, alike for every number of ranks."""
+    losses = []
+    for ranks in (1, 2, 3):
+        done = programs.run("custom_loop", "1", ranks=ranks)
+        values = result(done)
+        expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
+        expect(float(values["accuracy"]) > 0.75, done, "it learns nothing")
+        losses.append(float(values["loss"]))
+    assert max(losses) - min(losses) <= 2e-3 * min(losses), f"losses {losses}"
+
+
+def check_classify_two_classes(programs):
+    """The epochs of one rank are divided over several; the learning rate is multiplied."""
+    name = "classify_two_classes"
+    keys = ("ranks classes epochs train_loss accuracy seconds images_per_second param_hash compute_share wait_share "
+            "transfer_share share_before_wait straggler steps")
+    for ranks, epochs, rate in ((1, 3, "0.0005 x 1 = 0.0005"), (2, 2, "0.0005 x 2 = 0.001")):
+        done = programs.run(name, "--epochs=3", "--steps=60", "--classes=t-shirt,trouser", ranks=ranks)
+        values = result(done)
+        expect(list(values) == keys.split(), done, "the last line has other keys")
+        expect(values["ranks"] == str(ranks) and values["classes"] == "0,1", done, "ranks or classes")
+        expect(values["epochs"] == str(epochs) and values["steps"] == "60", done, f"expected {epochs} epochs")
+        expect(rate in done.stdout, done, "the learning rate is not told")
+        expect(float(values["accuracy"]) > 0.93, done, "trousers look like T-shirts")
+    cases = [(["--classes", "0"], "two different ones"), (["--classes", "3,3"], "two different ones"),
+             (["--classes", "0,10"], "one of: t-shirt"), (["--classes", "coat,hat"], "coat,hat is not valid"),
+             (["--dropout", "1"], "from 0 to below 1"), (["--epochs", "0"], "from 1 to"),
+             (["--batch", "0"], "from 1 to"), (["--learning-rate", "0"], "above 0")]
+    for flags, valid in cases:
+        done = programs.run(name, "--data=/nonexistent", *flags, seconds=60)
+        expect(len(expect_refused(done, flags[0], valid, ours=name + ": ")) == 1, done, "expected one line")
+    for ranks in (1, 2):
+        done = programs.run(name, "--data=/nonexistent", ranks=ranks, seconds=60)
+        lines = expect_refused(done, "/nonexistent does not exist", ours=name + ": ")
+        expect(len(lines) == 1, done, "expected one line for all ranks")
+
+
 def check_help(programs):
-    for name in (TRAIN, "linear_regression"):
+    for name in (TRAIN, "linear_regression", "classify_two_classes"):
         done = programs.run(name, "--help", seconds=ERROR_SECONDS)
         expect(done.returncode == 0, done, "--help failed")
         expect("--seed VALUE (=1)" in done.stdout, done, "--help shows no default")
@@ -166,19 +111,6 @@ def check_c_average(programs):
                "another average")
 
 
-def expect_refused(done, *parts, ours=TRAIN + ": "):
-    """A short message of ours with all the parts in one line, soon, and a non-zero exit code."""
-    expect(done.returncode not in (0, 124, 134, 139), done, "expected an orderly failure")
-    expect(done.seconds < ERROR_SECONDS, done, f"the failure took {done.seconds:.1f} s")
-    # mpirun adds lines of its own.
-    lines = [line for line in done.stderr.splitlines() if line.startswith(ours)]
-    expect(lines, done, "no message")
-    for line in lines:
-        expect(all(part in line for part in parts), done, f"expected {parts} in: {line}")
-        expect(len(line) < 400, done, "the message is long")
-    return lines
-
-
 def check_flags(programs):
     """Bad values are refused before anything is read; rank 0 prints the error for all."""
     whole, positive = "use a whole number from 1 to", "use a number above 0"
@@ -191,8 +123,12 @@ def check_flags(programs):
         (["--learning-rate", "nan"], positive), (["--learning-rate", "inf"], positive),
         (["--learning-rate", "1e9"], positive), (["--momentum", "1"], "from 0 to below 1"),
         (["--momentum", "-0.5"], "from 0 to below 1"), (["--threads", "0"], whole),
-        (["--seed", "-1"], "use a whole number from 0"), (["--model", "transformer"], "use mlp"),
-        (["--optimizer", "adam"], "use sgd"), (["--no-such-flag", "1"], "--help"),
+        (["--seed", "-1"], "use a whole number from 0"),
+        (["--model", "transformer"], "use one of: mlp cnn"),
+        (["--optimizer", "rmsprop"], "use one of: sgd adam adamw"), (["--wire", "f64"], "use one of: f32 f16 bf16"),
+        (["--schedule", "never"], "use one of: auto constant"), (["--accumulate", "0"], whole),
+        (["--clip", "-1"], "0 or a number above it"), (["--weight-decay", "2"], "a number from 0 to 1"),
+        (["--no-such-flag", "1"], "--help"),
         (["positional"], "--help"), (["--epochs"], "--help"),
     ]
     on_two_ranks = {"--epochs", "--no-such-flag", "--model"}
@@ -320,11 +256,19 @@ def check_device(programs):
 
 
 CHECKS = {
-    "accuracy": check_accuracy,
-    "same_loss_120": lambda programs: check_same_loss(programs, 120),
-    "same_loss_125": lambda programs: check_same_loss(programs, 125),
-    "submission_order": check_submission_order,
+    "accuracy": trainings.check_accuracy,
+    "same_loss_120": lambda programs: trainings.check_same_loss(programs, 120),
+    "same_loss_125": lambda programs: trainings.check_same_loss(programs, 125),
+    "exact": trainings.check_exact,
+    "exact_all": lambda programs: trainings.check_exact(programs, trainings.EXACT),
+    "close": trainings.check_close,
+    "cnn": trainings.check_cnn,
+    "cnn_accuracy": trainings.check_cnn_accuracy,
+    "bad_training": trainings.check_bad_training,
+    "submission_order": trainings.check_submission_order,
     "linear_regression": check_linear_regression,
+    "custom_loop": check_custom_loop,
+    "classify_two_classes": check_classify_two_classes,
     "help": check_help,
     "readme_snippet": check_readme_snippet,
     "c_average": check_c_average,

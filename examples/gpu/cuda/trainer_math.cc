@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "bindings/trainer/errors.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "examples/gpu/cuda/kernels.cuh"
 #include "examples/gpu/cuda/stream.h"
 

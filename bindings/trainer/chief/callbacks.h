@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the chief does in fit(): checkpoints, logs, early stopping, a learning rate by epochs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bindings/trainer/chief/event_writer.h"
+#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/chief/supervisor.h"
+#include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/loop/fit.h"
+#include "bindings/trainer/loop/learner.h"
+#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
+
+namespace ronde::trainer {
+
+// The quantity that early stopping and the best checkpoint go by: the loss of the validation data
+// where fit() has some, and that of the training otherwise. It is the same on all ranks.
+[[nodiscard]] double watched_loss(const TrainingState& state);
+
+// Where SaveCheckpoints keeps the loss of the last epoch among the supervisor's numbers.
+inline constexpr const char* kLastEpochLoss = "last_epoch/loss";
+
+// The training loss where the session began: of its epoch so far, or of the last whole one.
+[[nodiscard]] double loss_before(const Supervisor& supervisor);
+
+// What fit() must know to go on where the supervisor's session stands.
+void go_on(FitOptions& options, const Supervisor& supervisor);
+
+// Saves as the supervisor's options say, keeps the best checkpoint besides, and ends fit() after
+// the step in which the ranks agree to stop. It must be the last callback, since the numbers of the
+// others go into the checkpoint. On all ranks.
+class SaveCheckpoints final : public Callback {
+ public:
+  // Both must outlive this object.
+  SaveCheckpoints(Supervisor& supervisor, const Learner& learner)
+      : supervisor_(supervisor), learner_(learner) {}
+
+  void on_step(TrainingState& state) override;
+  void on_epoch(TrainingState& state) override;
+
+ private:
+  Supervisor& supervisor_;
+  const Learner& learner_;
+};
+
+// Ends training, on all ranks after the same epoch, when the watched loss has not been better than
+// its best by `least_gain` for `patience` epochs.
+class EarlyStopping final : public Callback {
+ public:
+  // `numbers` is where the best loss and the epochs since then are kept (Supervisor::numbers(), or
+  // a map of the program's), and must outlive this object. `say` prints on one rank, and may be
+  // empty.
+  EarlyStopping(std::map<std::string, double>& numbers, std::uint64_t patience, double least_gain,
+                Say say)
+      : numbers_(numbers), patience_(patience), least_gain_(least_gain), say_(std::move(say)) {}
+
+  // Warns of a patience that the epochs that are left can never reach.
+  void on_start(TrainingState& state) override;
+  void on_epoch(TrainingState& state) override;
+
+ private:
+  [[nodiscard]] std::uint64_t epochs_without_gain() const;
+
+  std::map<std::string, double>& numbers_;
+  std::uint64_t patience_;
+  double least_gain_;
+  Say say_;
+};
+
+// Multiplies the learning rate of the schedule by a factor for each epoch (from 0).
+class ScaleLearningRate final : public Callback {
+ public:
+  // The optimiser must outlive this object.
+  ScaleLearningRate(DistributedOptimizer& optimizer, std::function<double(std::size_t)> factor)
+      : optimizer_(optimizer), factor_(std::move(factor)) {}
+
+  void on_start(TrainingState& state) override { optimizer_.set_rate_factor(factor_(state.epoch)); }
+  void on_epoch(TrainingState& state) override {
+    optimizer_.set_rate_factor(factor_(state.epoch + 1));
+  }
+
+ private:
+  DistributedOptimizer& optimizer_;
+  std::function<double(std::size_t)> factor_;
+};
+
+// Writes what training does into event files for TensorBoard and into metrics.jsonl, in a
+// directory of the chief's: each so many steps loss and accuracy of the step over all ranks,
+// learning rate, images per second, the chief's share of time in waits, and the straggler (the rank
+// that waited least); at the end of each epoch its loss and accuracy, and those of the validation.
+// Costs a small allreduce in each of these steps. On all ranks. A file that cannot be written to
+// any more is said once, and training goes on.
+class LogMetrics final : public Callback {
+ public:
+  struct Options {
+    std::string directory;     // of the chief
+    std::uint64_t every = 50;  // steps
+    Flags flags{};             // shown as text
+    std::string ranks{};       // likewise: the table of ranks
+    std::function<double(std::uint64_t step)> learning_rate{};
+    Say say{};
+  };
+  // Both must outlive this object.
+  LogMetrics(Replica& replica, const Learner& learner, Options options)
+      : replica_(replica), learner_(learner), options_(std::move(options)) {}
+
+  // Collective. Throws AgreedError where the chief cannot write at all, unless training goes on
+  // from a checkpoint: then a line says so.
+  void on_start(TrainingState& state) override;
+  void on_step(TrainingState& state) override;
+  void on_epoch(TrainingState& state) override;
+
+ private:
+  using Values = std::map<std::string, double>;
+  void write(std::uint64_t step, const Values& values);
+  [[nodiscard]] double waited() const {
+    return learner_.times().waited_seconds + replica_.waited_seconds();
+  }
+
+  Replica& replica_;
+  const Learner& learner_;
+  Options options_;
+  std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<MetricLog> log_;
+  double began_ = 0.0;       // of this interval
+  double waited_ = 0.0;      // when it began
+  std::size_t samples_ = 0;  // in this interval, by all ranks
+  std::size_t last_samples_ = 0;
+  bool said_ = false;
+};
+
+}  // namespace ronde::trainer

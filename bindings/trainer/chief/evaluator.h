@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process beside a training that scores each checkpoint of it; it is no rank of the job.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/loop/metrics.h"
+#include "bindings/trainer/tensor/parameter.h"
+
+namespace ronde::trainer {
+
+struct EvaluatorOptions {
+  std::string directory;       // of the checkpoints; it need not be there yet
+  double idle_seconds = 60.0;  // it ends when no new checkpoint has come for so long
+  Say say{};
+};
+
+// Loads each checkpoint, as it appears, into `tensors` (parameters and statistics; the moments are
+// left out), and calls `score`. Writes "evaluation/loss" and "evaluation/accuracy" as event files
+// and metrics.jsonl in <directory>/eval. Ends after the last checkpoint of a training that has
+// finished, or when none comes. A damaged one is skipped by name. Steps that an earlier evaluator
+// has scored are not scored again. Returns how many were scored.
+// Throws TrainerError for a checkpoint of another model.
+std::size_t evaluate_checkpoints(const EvaluatorOptions& options,
+                                 const std::vector<StateTensor>& tensors,
+                                 const std::function<Metrics()>& score);
+
+}  // namespace ronde::trainer

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages, the records around them, and the names of the files.
+#include "bindings/trainer/chief/event_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+#include "bindings/trainer/chief/checksums.h"
+#include "bindings/trainer/chief/event.pb.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// TensorBoard reads the files of a directory in the order of their names, so that a new one must
+// come after all others, be they of this very second or from a clock that was ahead.
+std::uint64_t seconds_of_new_file(const std::filesystem::path& directory) {
+  auto seconds = static_cast<std::uint64_t>(seconds_since_1970());
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    std::uint32_t there = 0;  // too many digits are no time
+    const char* const digits = name.data() + kPrefix.size();
+    if (std::from_chars(digits, name.data() + name.size(), there).ec == std::errc{}) {
+      seconds = std::max<std::uint64_t>(seconds, std::uint64_t{there} + 1);
+    }
+  }
+  return seconds;
+}
+
+std::string file_name(const std::filesystem::path& directory) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
+  std::array<char, 24> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%010llu",
+                static_cast<unsigned long long>(seconds_of_new_file(directory)));
+  return std::string(kPrefix) + seconds.data() + "." + host.data() + "." +
+         std::to_string(getpid()) + ".ronde";
+}
+
+proto::Event event_of(std::uint64_t step) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  proto::Event event;
+  event.set_wall_time(seconds_since_1970());
+  event.set_step(static_cast<std::int64_t>(std::min(step, kMost)));
+  return event;
+}
+
+// Little-endian, whatever the machine.
+template <typename Number>
+std::string bytes_of(Number number) {
+  std::string bytes(sizeof number, '\0');
+  for (char& byte : bytes) {
+    byte = static_cast<char>(number & 0xffU);
+    number = static_cast<Number>(number >> 8U);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+EventWriter::EventWriter(const std::string& directory, std::uint64_t first_step) {
+  try {
+    std::filesystem::create_directories(directory);
+    path_ = (std::filesystem::path(directory) / file_name(directory)).string();
+    errno = 0;
+    file_.open(path_, std::ios::binary);
+    proto::Event version = event_of(0);
+    version.set_file_version("brain.Event:2");
+    write(version.SerializeAsString());
+    proto::Event start = event_of(first_step);
+    start.mutable_session_log()->set_status(proto::SessionLog::START);
+    write(start.SerializeAsString());
+    flush();
+    if (failed()) throw std::system_error(errno, std::generic_category());
+  } catch (const std::system_error& error) {
+    throw DataError(directory + ": no event file can be written there (" + error.code().message() +
+                    "): make it a directory that may be written, or name another one");
+  }
+}
+
+EventWriter::~EventWriter() = default;
+
+void EventWriter::scalar(const std::string& tag, std::uint64_t step, double value) {
+  proto::Event event = event_of(step);
+  proto::Summary::Value& scalar = *event.mutable_summary()->add_value();
+  scalar.set_tag(tag);
+  scalar.set_simple_value(static_cast<float>(value));
+  write(event.SerializeAsString());
+}
+
+void EventWriter::text(const std::string& tag, std::uint64_t step, const std::string& value) {
+  proto::Event event = event_of(step);
+  proto::Summary::Value& text = *event.mutable_summary()->add_value();
+  text.set_tag(tag);
+  text.mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
+  text.mutable_tensor()->set_dtype(proto::DT_STRING);
+  text.mutable_tensor()->mutable_tensor_shape();  // there and without dimensions: one string
+  text.mutable_tensor()->add_string_val(value);
+  write(event.SerializeAsString());
+}
+
+void EventWriter::flush() { file_.flush(); }
+
+void EventWriter::write(const std::string& event) {
+  const std::string length = bytes_of(std::uint64_t{event.size()});
+  file_ << length << bytes_of(masked_crc32c(length)) << event << bytes_of(masked_crc32c(event));
+}
+
+}  // namespace ronde::trainer

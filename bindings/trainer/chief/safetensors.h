@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of tensors in the safetensors format, which Python and others read: the length of a header
+// (8 bytes, little-endian), the header (JSON: type, shape and place of each tensor by name), and
+// the values, dense and row-major.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/trainer/tensor/shape.h"
+
+namespace ronde::trainer {
+
+// A named tensor of f32 somewhere in memory.
+struct TensorView {
+  std::string name;
+  Shape shape;
+  std::span<const float> values;
+};
+
+// A tensor that was read.
+struct LoadedTensor {
+  Shape shape;
+  std::vector<float> values;
+};
+
+using LoadedTensors = std::map<std::string, LoadedTensor>;
+
+// The bytes of a file with these tensors, in their order, and with `metadata` (safetensors'
+// "__metadata__"). They lie in `memory` where that is large enough: fresh memory costs more than
+// the copy. Throws TrainerError where two have the same name or a shape does not fit.
+[[nodiscard]] std::string to_safetensors(std::span<const TensorView> tensors,
+                                         const std::map<std::string, std::string>& metadata = {},
+                                         std::string memory = {});
+
+// Reads such bytes, whoever has written them; only F32 is known. Throws DataError, in one line that
+// begins with `file`, for whatever does not fit: a header that is longer than the file, no JSON,
+// another type, places that overlap, leave gaps or lie outside, a count that overflows.
+[[nodiscard]] LoadedTensors from_safetensors(std::string_view bytes, const std::string& file);
+
+}  // namespace ronde::trainer

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handlers that only leave notes: the training loop looks at them between steps.
+#include "bindings/trainer/chief/stop_signals.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <mutex>
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr std::array kSignals{SIGTERM, SIGUSR2, SIGUSR1};
+
+// Whoever ends a whole group of processes may reach one twice: by itself, and through its launcher.
+constexpr std::int64_t kSameRequestNs = 500'000'000;
+
+// A handler has no argument of ours, so its notes have a place of their own.
+struct Notes {
+  std::atomic<std::int64_t> first_stop_ns{0};  // 0: no stop was asked for
+  std::atomic<unsigned> saves{0};
+};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
+                  std::atomic<unsigned>::is_always_lock_free,
+              "a handler may not wait for a lock");
+
+Notes& notes() noexcept {
+  static constinit Notes all;
+  return all;
+}
+
+std::int64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Whoever sends a second SIGTERM does not want to wait.
+void end_process() noexcept {
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(SIGTERM, &by_default, nullptr);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  kill(getpid(), SIGTERM);
+}
+
+void take_note(int number) noexcept {
+  if (number == SIGUSR1) {
+    notes().saves.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const std::int64_t now = now_ns();
+  std::int64_t first = 0;
+  if (notes().first_stop_ns.compare_exchange_strong(first, now)) return;
+  if (number == SIGTERM && now - first > kSameRequestNs) end_process();
+}
+
+extern "C" void ronde_trainer_note_signal(int number) { take_note(number); }
+
+sigset_t set_of_signals() noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kSignals) sigaddset(&set, number);
+  return set;
+}
+
+// Takes what has come while this thread did not take signals.
+void take_pending() noexcept {
+  const sigset_t set = set_of_signals();
+  const timespec at_once{};
+  for (int number = 0; (number = sigtimedwait(&set, nullptr, &at_once)) > 0;) take_note(number);
+}
+
+// The handlers belong to the process, and to its first and last object.
+class Handlers {
+ public:
+  void take() {
+    const std::lock_guard lock(mutex_);
+    if (users_++ != 0) return;
+    notes().first_stop_ns = 0;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction action {};
+      action.sa_handler = ronde_trainer_note_signal;
+      action.sa_flags = SA_RESTART;
+      sigemptyset(&action.sa_mask);
+      sigaction(kSignals[i], &action, &before_[i]);
+    }
+  }
+  void give_back() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (--users_ != 0) return;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i], &before_[i], nullptr);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  int users_ = 0;
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+Handlers& handlers() {
+  static Handlers all;
+  return all;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  handlers().take();
+  const sigset_t set = set_of_signals();
+  pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
+  saves_seen_ = notes().saves;
+}
+
+StopSignals::~StopSignals() {
+  // What nobody has asked for any more goes to the handlers, not to the system's default.
+  take_pending();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  handlers().give_back();
+}
+
+bool StopSignals::stop_asked() const noexcept {
+  take_pending();
+  return notes().first_stop_ns.load(std::memory_order_relaxed) != 0;
+}
+
+bool StopSignals::take_save_asked() noexcept {
+  take_pending();
+  const unsigned saves = notes().saves.load(std::memory_order_relaxed);
+  const bool asked = saves != saves_seen_;
+  saves_seen_ = saves;
+  return asked;
+}
+
+}  // namespace ronde::trainer

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples from images, arrays and generators.
+#include "bindings/trainer/data/source.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr std::size_t kMostClasses = std::numeric_limits<std::uint8_t>::max() + std::size_t{1};
+
+void check_label(std::size_t index, std::size_t label, std::size_t classes) {
+  if (label < classes) return;
+  throw DataError("sample " + std::to_string(index) + " has the label " + std::to_string(label) +
+                  ", expected 0 to " + std::to_string(classes - 1) +
+                  ": correct it, or give more classes");
+}
+
+class ImageSource final : public Source {
+ public:
+  ImageSource(std::shared_ptr<const Images> images, SampleFormat format)
+      : Source(std::move(format), images->size()), images_(std::move(images)) {}
+
+  bool write(std::uint64_t /*epoch*/, std::size_t index, const SampleRoom& room) const override {
+    const std::uint8_t* const from = images_->pixels.data() + index * room.input.size();
+    float* const to = room.input.data();
+    const float scale = images_->scale();
+    const float shift = images_->shift();
+    for (std::size_t i = 0; i < room.input.size(); ++i) {
+      to[i] = static_cast<float>(from[i]) * scale + shift;
+    }
+    if (room.label != nullptr) *room.label = images_->labels[index];
+    return true;
+  }
+
+ private:
+  std::shared_ptr<const Images> images_;
+};
+
+class ArraySource final : public Source {
+ public:
+  ArraySource(SampleFormat format, std::size_t samples, std::vector<float> inputs,
+              std::vector<std::uint8_t> labels, std::vector<float> targets)
+      : Source(std::move(format), samples),
+        inputs_(std::move(inputs)),
+        labels_(std::move(labels)),
+        targets_(std::move(targets)) {
+    if (inputs_.size() != samples * features() ||
+        targets_.size() != samples * this->format().targets) {
+      throw DataError("there are " + std::to_string(inputs_.size()) + " input numbers and " +
+                      std::to_string(samples) + " labels or targets, and a sample is " +
+                      text_of(this->format().shape) + ": give as many samples of both");
+    }
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      check_label(i, labels_[i], this->format().classes);
+    }
+  }
+
+  bool write(std::uint64_t /*epoch*/, std::size_t index, const SampleRoom& room) const override {
+    const std::span<const float> inputs(inputs_);
+    std::ranges::copy(inputs.subspan(index * room.input.size(), room.input.size()),
+                      room.input.begin());
+    if (room.label != nullptr) *room.label = labels_[index];
+    const std::span<const float> targets(targets_);
+    std::ranges::copy(targets.subspan(index * room.targets.size(), room.targets.size()),
+                      room.targets.begin());
+    return true;
+  }
+
+ private:
+  std::vector<float> inputs_;
+  std::vector<std::uint8_t> labels_;
+  std::vector<float> targets_;
+};
+
+class GeneratorSource final : public Source {
+ public:
+  GeneratorSource(SampleFormat format, SampleGenerator generator,
+                  std::optional<std::size_t> samples)
+      : Source(std::move(format), samples), generator_(std::move(generator)) {
+    if (!generator_) throw TrainerError("the generator is empty: give a function");
+  }
+
+  bool write(std::uint64_t epoch, std::size_t index, const SampleRoom& room) const override {
+    if (!generator_(epoch, index, room)) {
+      if (!size()) return false;
+      throw DataError("the generator has no sample " + std::to_string(index) + " of the " +
+                      std::to_string(*size()) +
+                      " that were announced: announce as many as it has, or none");
+    }
+    if (room.label != nullptr) check_label(index, *room.label, format().classes);
+    return true;
+  }
+
+ private:
+  SampleGenerator generator_;
+};
+
+}  // namespace
+
+Source::Source(SampleFormat format, std::optional<std::size_t> size)
+    : format_(std::move(format)), features_(elements_of(format_.shape)), size_(size) {
+  if (features_ == 0) {
+    throw TrainerError("a sample of " + text_of(format_.shape) +
+                       " has no elements: give it sides of at least 1");
+  }
+  if (format_.classes > kMostClasses) {
+    throw TrainerError("there are " + std::to_string(format_.classes) +
+                       " classes, and labels are bytes: use at most " +
+                       std::to_string(kMostClasses));
+  }
+  constexpr std::size_t kMostSamples = std::numeric_limits<std::uint32_t>::max();
+  if (size_ && *size_ > kMostSamples) {
+    throw TrainerError("the data set has " + std::to_string(*size_) + " samples: use at most " +
+                       std::to_string(kMostSamples));
+  }
+}
+
+std::shared_ptr<const Source> image_source(std::shared_ptr<const Images> images, ImageShape shape) {
+  SampleFormat format;
+  format.shape = shape == ImageShape::kFlat
+                     ? Shape{images->features()}
+                     : Shape{images->channels, images->height, images->width};
+  format.classes = images->classes;
+  if (images->pixels.size() != images->size() * images->features()) {
+    throw DataError("there are " + std::to_string(images->pixels.size()) + " pixels for " +
+                    std::to_string(images->size()) + " labels of images of " +
+                    text_of(format.shape) + ": give as many images as labels");
+  }
+  for (std::size_t i = 0; i < images->size(); ++i) {
+    check_label(i, images->labels[i], images->classes);
+  }
+  return std::make_shared<ImageSource>(std::move(images), std::move(format));
+}
+
+std::shared_ptr<const Source> array_source(SampleFormat format, std::vector<float> inputs,
+                                           std::vector<std::uint8_t> labels,
+                                           std::vector<float> targets) {
+  const std::size_t samples = format.targets == 0 ? labels.size() : targets.size() / format.targets;
+  return std::make_shared<ArraySource>(std::move(format), samples, std::move(inputs),
+                                       std::move(labels), std::move(targets));
+}
+
+std::shared_ptr<const Source> generator_source(SampleFormat format, SampleGenerator generator,
+                                               std::optional<std::size_t> samples) {
+  return std::make_shared<GeneratorSource>(std::move(format), std::move(generator), samples);
+}
+
+}  // namespace ronde::trainer

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing what the ranks say.
+#include "bindings/trainer/loop/agreement.h"
+
+#include <algorithm>
+#include <span>
+#include <sstream>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr char kSeparator = '\x1f';  // ASCII's "unit separator": nobody types it into a flag
+
+std::string to_text(const Flags& flags) {
+  std::string text;
+  for (const auto& [name, value] : flags) text += name + kSeparator + value + kSeparator;
+  return text;
+}
+
+Flags from_text(const std::string& text) {
+  Flags flags;
+  std::istringstream lines(text);
+  std::string name;
+  std::string value;
+  while (std::getline(lines, name, kSeparator) && std::getline(lines, value, kSeparator)) {
+    flags.emplace_back(name, value);
+  }
+  return flags;
+}
+
+std::string value_of(const Flags& flags, const std::string& name) {
+  for (const auto& [flag, value] : flags) {
+    if (flag == name) return value.empty() ? "\"\"" : value;
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(Replica& replica, const std::string& name,
+                                      const std::string& text) {
+  const std::span<const char> mine(text.c_str(), text.size() + 1);
+  const std::vector<char> all = replica.allgather(name, mine);
+  std::vector<std::string> texts;
+  for (auto first = all.begin(); first != all.end();) {
+    const auto last = std::find(first, all.end(), '\0');
+    texts.emplace_back(first, last);
+    first = last == all.end() ? last : last + 1;
+  }
+  return texts;
+}
+
+std::string grouped_by_value(const std::vector<std::string>& value_by_rank) {
+  std::vector<std::string> groups;
+  std::vector<std::string> seen;
+  for (const std::string& value : value_by_rank) {
+    if (std::find(seen.begin(), seen.end(), value) != seen.end()) continue;
+    seen.push_back(value);
+    std::string ranks;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < value_by_rank.size(); ++rank) {
+      if (value_by_rank[rank] != value) continue;
+      ranks += (count++ == 0 ? " " : ", ") + std::to_string(rank);
+    }
+    groups.push_back(value + (count == 1 ? " on rank" : " on ranks") + ranks);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i > 0) text += i + 1 == groups.size() ? " and " : ", ";
+    text += groups[i];
+  }
+  return text;
+}
+
+std::string flag_differences(const std::vector<Flags>& flags_by_rank) {
+  std::vector<std::string> names;
+  for (const Flags& flags : flags_by_rank) {
+    for (const auto& [name, value] : flags) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  std::string text;
+  for (const std::string& name : names) {
+    std::vector<std::string> values;
+    values.reserve(flags_by_rank.size());
+    for (const Flags& flags : flags_by_rank) values.push_back(value_of(flags, name));
+    if (std::all_of(values.begin(), values.end(),
+                    [&values](const std::string& value) { return value == values.front(); })) {
+      continue;
+    }
+    text += (text.empty() ? "" : "; ") + name + " is " + grouped_by_value(values);
+  }
+  return text;
+}
+
+void require_same_flags(Replica& replica, const Flags& flags) {
+  std::vector<Flags> flags_by_rank;
+  for (const std::string& text : gather_texts(replica, "agree/flags", to_text(flags))) {
+    flags_by_rank.push_back(from_text(text));
+  }
+  const std::string differences = flag_differences(flags_by_rank);
+  if (differences.empty()) return;
+  throw AgreedError("the ranks were started with different flags: " + differences +
+                        ": start every rank with the same flags",
+                    AgreedError::kEveryRank);
+}
+
+void require_success(Replica& replica, const std::string& failure) {
+  const std::vector<std::string> failures = gather_texts(replica, "agree/failure", failure);
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (!failures[rank].empty()) throw AgreedError(failures[rank], static_cast<int>(rank));
+  }
+}
+
+void require_same_parameters(Replica& replica, const std::string& parameter_hash) {
+  const auto hashes = gather_texts(replica, "agree/parameters", parameter_hash);
+  if (std::all_of(hashes.begin(), hashes.end(),
+                  [&hashes](const std::string& hash) { return hash == hashes.front(); })) {
+    return;
+  }
+  throw AgreedError("the parameters differ between ranks, hash " + grouped_by_value(hashes) +
+                        ": please report this as a bug",
+                    0);
+}
+
+}  // namespace ronde::trainer

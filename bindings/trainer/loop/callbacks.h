@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may happen beside training: lines, bars, checkpoints, early stopping.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <vector>
+
+#include "bindings/trainer/loop/learner.h"
+#include "bindings/trainer/loop/metrics.h"
+#include "bindings/trainer/loop/progress.h"
+#include "bindings/trainer/loop/replica.h"
+
+namespace ronde::trainer {
+
+// How far training is. A callback reads it, and may ask to stop.
+struct TrainingState {
+  std::size_t epoch = 0;  // from 0
+  std::size_t epochs = 0;
+  std::size_t step = 0;           // done in this epoch
+  std::uint64_t global_step = 0;  // done since training began, in earlier runs of fit() as well
+  std::size_t samples = 0;        // done in this epoch, by all ranks
+  std::size_t samples_per_epoch = 0;
+  Metrics training;            // of the epoch, over all ranks; at its end
+  Metrics validation;          // likewise, where fit() was given data for it
+  bool epoch_is_over = false;  // in on_epoch(): all of its steps are done
+  // Set by a callback on any rank, at the end of an epoch: training ends here, on all of them. At
+  // the start it must be set on all ranks or on none.
+  bool stop = false;
+  // Set by a callback on all ranks alike, after a step: training ends here, in mid-epoch.
+  bool stop_now = false;
+};
+
+// Called by fit() on every rank, in the order in which callbacks were given.
+//
+// Thread safety: belongs to the thread of fit().
+class Callback {
+ public:
+  Callback() = default;
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+  virtual ~Callback() = default;
+
+  virtual void on_start(TrainingState& /*state*/) {}
+  virtual void on_step(TrainingState& /*state*/) {}
+  virtual void on_epoch(TrainingState& /*state*/) {}
+  virtual void on_end(TrainingState& /*state*/) {}
+};
+
+// A bar on a terminal, a line per epoch everywhere.
+class ShowProgress final : public Callback {
+ public:
+  // The progress must outlive this object.
+  explicit ShowProgress(Progress& progress) : progress_(progress) {}
+
+  void on_start(TrainingState& state) override { progress_.start(position(state)); }
+  void on_step(TrainingState& state) override { progress_.batch_done(position(state)); }
+  void on_epoch(TrainingState& state) override {
+    progress_.epoch_done(position(state), state.training.loss());
+  }
+
+ private:
+  static EpochPosition position(const TrainingState& state) {
+    return {state.epoch, state.epochs, state.samples, state.samples_per_epoch};
+  }
+
+  Progress& progress_;
+};
+
+// A line each so many steps with the step's loss and accuracy over all ranks: "step 20: loss
+// 0.512345678, accuracy 0.8125". Costs a small allreduce, and so a wait, in each of these steps.
+class LogSteps final : public Callback {
+ public:
+  // All must outlive this object; `lines` may be null, and is on all ranks but one.
+  LogSteps(Replica& replica, const Learner& learner, std::uint64_t every, std::ostream* lines)
+      : replica_(replica), learner_(learner), every_(every), lines_(lines) {}
+
+  void on_step(TrainingState& state) override;
+
+ private:
+  Replica& replica_;
+  const Learner& learner_;
+  std::uint64_t every_;
+  std::ostream* lines_;
+};
+
+// Keeps the mean loss of each epoch.
+class LossHistory final : public Callback {
+ public:
+  void on_epoch(TrainingState& state) override { losses_.push_back(state.training.loss()); }
+  [[nodiscard]] const std::vector<double>& losses() const noexcept { return losses_; }
+
+ private:
+  std::vector<double> losses_;
+};
+
+}  // namespace ronde::trainer

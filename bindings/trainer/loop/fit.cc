@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps, epochs, and what the ranks have to agree on between them.
+#include "bindings/trainer/loop/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <string>
+
+#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+class Run {
+ public:
+  Run(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
+      std::span<Callback* const> callbacks, const Dataset* validation)
+      : replica_(replica),
+        learner_(learner),
+        data_(data),
+        options_(options),
+        callbacks_(callbacks),
+        validation_(validation) {
+    state_.epochs = options.epochs;
+    state_.samples_per_epoch = data.samples().value_or(0);
+    state_.epoch = options.first_epoch;
+    state_.global_step = options.first_global_step;
+    state_.samples = std::min(options.first_step * data.global_batch(), state_.samples_per_epoch);
+  }
+
+  FitResult run() {
+    learner_.broadcast_state(0);
+    try_shapes();
+    const LearnerTimes before = learner_.times();
+    const double transferred = replica_.transfer_seconds();
+    tell(&Callback::on_start);
+    stopped_ = state_.stop;
+    const double begin = steady_seconds();
+    const double waited = replica_.waited_seconds();
+    for (std::size_t epoch = options_.first_epoch; epoch < options_.epochs && !over(); ++epoch) {
+      run_epoch(epoch);
+    }
+    result_.seconds = steady_seconds() - begin - paused_;
+    const LearnerTimes after = learner_.times();
+    result_.wait_seconds = after.waited_seconds - before.waited_seconds +
+                           (replica_.waited_seconds() - waited - waited_paused_);
+    result_.share_before_wait = after.share_before_wait;
+    measure_parts(before, after);
+    result_.transfer_seconds = replica_.transfer_seconds() - transferred;
+    result_.straggler = straggler(result_.wait_seconds);
+    result_.cut_short = state_.stop_now;
+    tell(&Callback::on_end);
+    return result_;
+  }
+
+ private:
+  // What is neither overlapped with a transfer nor spent on it or behind it, came before it.
+  void measure_parts(const LearnerTimes& before, const LearnerTimes& after) {
+    result_.update_seconds = after.update_seconds - before.update_seconds;
+    const double overlapped = after.overlapped_seconds - before.overlapped_seconds;
+    if (result_.update_seconds == 0.0) return;
+    // Waits of the model itself (normalisation over all ranks) lie before or in the overlap.
+    result_.first_gradient_seconds = result_.seconds - (result_.wait_seconds - waited_in_steps_) -
+                                     overlapped - result_.update_seconds;
+  }
+
+  [[nodiscard]] bool over() const { return stopped_ || state_.stop_now || cut(); }
+  [[nodiscard]] bool cut() const {
+    return options_.most_steps != 0 && result_.steps >= options_.most_steps;
+  }
+
+  void tell(void (Callback::*what)(TrainingState&)) {
+    for (Callback* const callback : callbacks_) (callback->*what)(state_);
+  }
+
+  // A model that does not fit is an error of the program, the same on every rank, and one says it.
+  void try_shapes() {
+    Epoch first = data_.epoch(options_.first_epoch);
+    const StepBatch* batch = nullptr;
+    all_succeed([&] {
+      batch = first.next();
+      if (batch == nullptr) throw TrainerError("there are no samples to train on: give some");
+    });
+    // Only now, since it may be collective, too.
+    all_succeed([&] { learner_.try_shapes(batch->parts.front()); });
+  }
+
+  // Calls this on every rank; where it throws on some, all of them throw.
+  template <typename Call>
+  void all_succeed(const Call& call) {
+    std::string failure;
+    try {
+      call();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    require_success(replica_, failure);
+  }
+
+  void run_epoch(std::size_t epoch) {
+    const std::size_t first_step = epoch == options_.first_epoch ? options_.first_step : 0;
+    state_.epoch = epoch;
+    state_.step = first_step;
+    state_.samples = std::min(first_step * data_.global_batch(), state_.samples_per_epoch);
+    state_.epoch_is_over = false;
+    Epoch batches = data_.epoch(epoch, first_step);
+    while (!over() && !state_.epoch_is_over) {
+      const StepBatch* const batch = batches.next();
+      state_.epoch_is_over = batch == nullptr;
+      if (batch != nullptr) step(*batch, epoch);
+    }
+    if (state_.stop_now) return;
+    Metrics mine = learner_.take_metrics();
+    if (first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
+    state_.training = over_ranks(replica_, "fit/metrics", mine);
+    if (!std::isfinite(state_.training.loss())) {
+      throw AgreedError("the loss of epoch " + std::to_string(epoch + 1) +
+                            " is not a finite number: use a smaller learning rate or momentum",
+                        0);
+    }
+    if (epoch == options_.first_epoch && first_step == 0 && !cut()) require_all_used();
+    result_.training = state_.training;
+    if (validation_ != nullptr) validate();
+    tell(&Callback::on_epoch);
+    agree_to_stop();
+  }
+
+  void validate() {
+    const double begin = steady_seconds();
+    const double waited = replica_.waited_seconds();
+    state_.validation = evaluate(replica_, learner_, *validation_);
+    paused_ += steady_seconds() - begin;
+    waited_paused_ += replica_.waited_seconds() - waited;
+  }
+
+  // A callback may be there on one rank only, or go by that rank's clock.
+  void agree_to_stop() {
+    std::array<double, 1> stop{state_.stop ? 1.0 : 0.0};
+    replica_.allreduce("fit/stop", stop, Reduction::kMax);
+    stopped_ = state_.stop = stop[0] != 0.0;
+  }
+
+  void step(const StepBatch& batch, std::size_t epoch) {
+    const double waited = replica_.waited_seconds();
+    try {
+      learner_.step(batch, epoch);
+    } catch (const NotFiniteStep& error) {
+      refuse_step(error);
+    }
+    waited_in_steps_ += replica_.waited_seconds() - waited;
+    ++state_.step;
+    ++state_.global_step;
+    ++result_.steps;
+    state_.samples += batch.global_size;
+    result_.samples += batch.global_size;
+    tell(&Callback::on_step);
+  }
+
+  // Every rank has seen the same averaged gradient; those whose own numbers were bad say where.
+  [[noreturn]] void refuse_step(const NotFiniteStep& error) {
+    const std::string where = "step " + std::to_string(state_.step + 1) + " of epoch " +
+                              std::to_string(state_.epoch + 1) + ": ";
+    const auto here = gather_texts(replica_, "fit/not_finite", error.here());
+    std::string ranks;
+    for (std::size_t rank = 0; rank < here.size(); ++rank) {
+      if (here[rank].empty()) continue;
+      ranks += (ranks.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + here[rank];
+    }
+    if (ranks.empty()) throw AgreedError(error.what(), 0);
+    throw AgreedError(where + ranks + ": use a smaller learning rate", 0);
+  }
+
+  void require_all_used() {
+    std::vector<float> unused = learner_.unused();
+    if (unused.empty()) return;
+    // A parameter is unused where all ranks say 1: the sum over the ranks is their number.
+    replica_.allreduce("fit/unused", unused, Reduction::kSum);
+    std::string names;
+    for (std::size_t i = 0; i < unused.size(); ++i) {
+      if (unused[i] != static_cast<float>(replica_.size())) continue;
+      names += (names.empty() ? "" : ", ") + learner_.parameter_name(i);
+    }
+    if (names.empty()) return;
+    throw AgreedError("no rank has used these parameters in the first epoch: " + names +
+                          ": call their layer in the model, or do not list them",
+                      0);
+  }
+
+  int straggler(double waited) {
+    std::vector<float> seconds(static_cast<std::size_t>(replica_.size()), 0.0F);
+    seconds[static_cast<std::size_t>(replica_.rank())] = static_cast<float>(waited);
+    replica_.allreduce("fit/waited", seconds, Reduction::kSum);
+    return static_cast<int>(std::ranges::min_element(seconds) - seconds.begin());
+  }
+
+  Replica& replica_;
+  Learner& learner_;
+  const Dataset& data_;
+  const FitOptions options_;
+  std::span<Callback* const> callbacks_;
+  const Dataset* validation_;
+  TrainingState state_;
+  FitResult result_;
+  bool stopped_ = false;
+  double paused_ = 0.0;  // for validation, and of that:
+  double waited_paused_ = 0.0;
+  double waited_in_steps_ = 0.0;  // by the model, not for gradients
+};
+
+}  // namespace
+
+FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
+              std::span<Callback* const> callbacks, const Dataset* validation) {
+  return Run(replica, learner, data, options, callbacks, validation).run();
+}
+
+Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data) {
+  learner.broadcast_statistics(0);
+  Metrics mine;
+  Epoch batches = data.epoch(0);
+  while (const StepBatch* const batch = batches.next()) {
+    for (const Batch& part : batch->parts) {
+      mine.add(learner.evaluate(part));
+    }
+  }
+  return over_ranks(replica, "evaluate/metrics", mine);
+}
+
+std::vector<float> predict(Learner& learner, const Dataset& data) {
+  learner.broadcast_statistics(0);
+  std::vector<float> outputs;
+  Epoch batches = data.epoch(0);
+  while (const StepBatch* const batch = batches.next()) {
+    for (const Batch& part : batch->parts) {
+      const std::vector<float> more = learner.predict(part);
+      outputs.insert(outputs.end(), more.begin(), more.end());
+    }
+  }
+  return outputs;
+}
+
+}  // namespace ronde::trainer

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop, the evaluation of a model, and its predictions. All three are collective.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bindings/trainer/data/dataset.h"
+#include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/loop/learner.h"
+#include "bindings/trainer/loop/replica.h"
+
+namespace ronde::trainer {
+
+struct FitOptions {
+  std::size_t epochs = 1;
+  // Where training goes on, if it was begun before: the epoch, the steps of it that are done, their
+  // sums over all ranks, and all steps until now.
+  std::size_t first_epoch = 0;
+  std::size_t first_step = 0;
+  Metrics first_sums{};
+  std::uint64_t first_global_step = 0;
+  std::size_t most_steps = 0;  // of this call; 0: as many as there are
+};
+
+struct FitResult {
+  std::uint64_t steps = 0;  // of this call, as is all that follows
+  std::size_t samples = 0;  // by all ranks
+  Metrics training;         // of the last epoch, over all ranks
+  double seconds = 0.0;
+  double wait_seconds = 0.0;       // this rank stood still for sums over the ranks
+  double transfer_seconds = 0.0;   // tensors were on their way, beside whatever this rank did
+  double share_before_wait = 0.0;  // of the gradients' bytes: were summed before wait()
+  // From the begin of each step until the first of its gradients left, added up over the steps; and
+  // from the sums to the end of the step. 0 for a learner that does not measure them.
+  double first_gradient_seconds = 0.0;
+  double update_seconds = 0.0;
+  bool cut_short = false;  // a callback has stopped it after a step: the epoch is not over
+  int straggler = 0;       // the rank that waited least: the others waited for it
+};
+
+// Trains on every epoch of `data` (batched, and sharded for this rank), from the chief's state.
+// `validation` (this rank's share of it, batched) may be null; it is evaluated after each epoch.
+// Throws AgreedError, on every rank, where the model does not fit the data, where a loss or
+// gradient is not finite, and where no rank has used a parameter in the first epoch.
+FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
+              std::span<Callback* const> callbacks = {}, const Dataset* validation = nullptr);
+
+// Loss and accuracy over all samples of all ranks, with the chief's running statistics.
+[[nodiscard]] Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data);
+
+// The outputs for this rank's samples in their order, row-major, with the chief's statistics.
+[[nodiscard]] std::vector<float> predict(Learner& learner, const Dataset& data);
+
+}  // namespace ronde::trainer

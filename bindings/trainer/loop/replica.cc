@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replica's calls over an engine.
+#include "bindings/trainer/loop/replica.h"
+
+#include "bindings/trainer/loop/progress.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+Op op_of(Reduction how) { return how == Reduction::kSum ? ronde::sum : ronde::max; }
+
+}  // namespace
+
+template <typename Call>
+auto EngineReplica::timed(const Call& call) {
+  // Counts what a call that throws took, too.
+  struct Timer {
+    double& total;
+    double begin;
+    ~Timer() { total += steady_seconds() - begin; }
+  };
+  const Timer timer{waited_seconds_, steady_seconds()};
+  return call();
+}
+
+void EngineReplica::allreduce(const std::string& name, std::span<double> numbers, Reduction how) {
+  timed([&] { engine_.allreduce_blocking(name, numbers, op_of(how)); });
+}
+
+void EngineReplica::allreduce(const std::string& name, std::span<float> numbers, Reduction how) {
+  timed([&] { engine_.allreduce_blocking(name, numbers, op_of(how)); });
+}
+
+std::vector<char> EngineReplica::allgather(const std::string& name, std::span<const char> mine) {
+  return timed([&] { return engine_.allgather_blocking(name, mine); });
+}
+
+void EngineReplica::broadcast(const std::string& name, std::span<float> numbers, int root) {
+  timed([&] { engine_.broadcast_blocking(name, numbers, root); });
+}
+
+void EngineReplica::barrier(const std::string& name) {
+  timed([&] { engine_.barrier_blocking(name); });
+}
+
+double EngineReplica::transfer_seconds() const {
+  return 1e-9 * static_cast<double>(engine_.statistics().execution_nanoseconds);
+}
+
+}  // namespace ronde::trainer

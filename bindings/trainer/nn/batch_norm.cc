@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choosing the statistics, and following them.
+#include "bindings/trainer/nn/batch_norm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/trainer/tensor/tape.h"
+
+namespace ronde::trainer {
+
+BatchNorm::BatchNorm(std::string name, std::size_t channels, SumOverRanks sum)
+    : name_(std::move(name)),
+      scale_(name_ + "/scale", {channels}),
+      shift_(name_ + "/shift", {channels}),
+      sum_(std::move(sum)),
+      mean_(channels, 0.0F),
+      variance_(channels, 1.0F) {
+  std::ranges::fill(scale_.value(), 1.0F);
+}
+
+Tensor BatchNorm::operator()(const Tensor& input) {
+  Tape& tape = input.tape();
+  const Tensor scale = tape.use(scale_);
+  const Tensor shift = tape.use(shift_);
+  if (!tape.pass().training) {
+    return batch_norm_as_given(input, scale, shift, kEpsilon, mean_, variance_);
+  }
+  BatchNormalized batch = sum_ ? batch_norm_over_ranks(input, scale, shift, kEpsilon, sum_)
+                               : batch_norm(input, scale, shift, kEpsilon);
+  follow(batch);
+  return std::move(batch.output);
+}
+
+std::vector<StateTensor> BatchNorm::statistics() {
+  return {{name_ + "/mean", {mean_.size()}, mean_},
+          {name_ + "/variance", {variance_.size()}, variance_}};
+}
+
+void BatchNorm::follow(const BatchNormalized& batch) {
+  if (batch.count == 0.0) return;
+  // A sample's mean lies nearer to the sample than the true one: n / (n - 1) makes up for it.
+  const float correction =
+      batch.count > 1.0 ? static_cast<float>(batch.count / (batch.count - 1.0)) : 1.0F;
+  for (std::size_t i = 0; i < mean_.size(); ++i) {
+    mean_[i] += kMomentum * (batch.mean.data()[i] - mean_[i]);
+    variance_[i] += kMomentum * (correction * batch.variance.data()[i] - variance_[i]);
+  }
+}
+
+}  // namespace ronde::trainer

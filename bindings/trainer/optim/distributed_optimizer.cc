@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimiser of a job.
+#include "bindings/trainer/optim/distributed_optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "bindings/trainer/tensor/random.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+DistributedOptions checked(DistributedOptions options) {
+  static_cast<void>(learning_rate(options.schedule, 0));  // throws for a schedule that is wrong
+  if (options.accumulate == 0) {
+    throw TrainerError("a step accumulates 0 micro-batches: use at least 1");
+  }
+  if (!(options.clip_norm >= 0.0 && std::isfinite(options.clip_norm))) {
+    throw TrainerError("gradients are clipped to a norm of " + std::to_string(options.clip_norm) +
+                       ": use a number above 0, or 0 for no limit");
+  }
+  return options;
+}
+
+AveragerOptions averager_options(const DistributedOptions& options) {
+  // A bucket that is never full leaves in wait().
+  constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+  return {.bucket_bytes = options.overlap ? options.bucket_bytes : kNever};
+}
+
+// Eight sums side by side, which a compiler keeps in vectors; always in the same order.
+double sum_of_squares(std::span<const float> values) {
+  std::array<double, 8> sums{};
+  const std::size_t whole = values.size() / sums.size() * sums.size();
+  for (std::size_t i = 0; i < whole; i += sums.size()) {
+    for (std::size_t j = 0; j < sums.size(); ++j) {
+      const double value = values[i + j];
+      sums[j] += value * value;
+    }
+  }
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  for (const float value : values.subspan(whole)) total += static_cast<double>(value) * value;
+  return total;
+}
+
+void broadcast(Engine& engine, const char* kind, std::span<const StateTensor> tensors, int root) {
+  std::vector<Work> works;
+  works.reserve(tensors.size());
+  for (const StateTensor& tensor : tensors) {
+    works.push_back(engine.broadcast(kind + ("/" + tensor.name), tensor.values, root));
+  }
+  for (Work& work : works) work.wait();
+}
+
+}  // namespace
+
+// The gradients of parameters in one Buffer, for as long as it lives.
+class DistributedOptimizer::Board {
+ public:
+  Board(const Engine& engine, std::span<Parameter* const> parameters)
+      : parameters_(parameters.begin(), parameters.end()), buffer_(engine, floats_of(parameters)) {}
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+  ~Board() {
+    for (Parameter* const parameter : parameters_) parameter->take_gradient_back();
+  }
+
+  void place() {
+    std::size_t first = 0;
+    for (Parameter* const parameter : parameters_) {
+      parameter->place_gradient(buffer_.span().subspan(first, parameter->size()));
+      first += rounded(parameter->size());
+    }
+  }
+
+ private:
+  // Each gradient begins on a cache line.
+  static std::size_t rounded(std::size_t floats) { return (floats + 15) / 16 * 16; }
+  static std::size_t floats_of(std::span<Parameter* const> parameters) {
+    std::size_t floats = 0;
+    for (const Parameter* const parameter : parameters) floats += rounded(parameter->size());
+    return floats;
+  }
+
+  const std::vector<Parameter*> parameters_;
+  Buffer<float> buffer_;
+};
+
+DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter*> parameters,
+                                           std::vector<StateTensor> statistics,
+                                           Optimizer& optimizer, const DistributedOptions& options)
+    : engine_(engine),
+      parameters_(std::move(parameters)),
+      statistics_(std::move(statistics)),
+      optimizer_(optimizer),
+      options_(checked(options)),
+      used_(parameters_.size(), 0),
+      in_pass_(parameters_.size(), 0),
+      averager_(engine, ronde::sum, AllreduceOptions{.compression = options.wire},
+                averager_options(options)) {
+  if (options_.gradients == Gradients::kBoard) {
+    board_ = std::make_unique<Board>(engine_, parameters_);
+    board_->place();
+  }
+  for (const Parameter* parameter : parameters_) {
+    ids_.emplace(parameter, averager_.add("gradient/" + parameter->name(), parameter->gradient()));
+  }
+  for (const Parameter* parameter : optimizer_.parameters()) {
+    if (ids_.contains(parameter)) continue;
+    throw TrainerError("the optimiser updates " + parameter->name() +
+                       ", whose gradient is not summed over the ranks: give it here too");
+  }
+}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
+
+void DistributedOptimizer::broadcast_state(int root) {
+  std::vector<StateTensor> values;
+  values.reserve(parameters_.size());
+  for (const Parameter* parameter : parameters_) {
+    values.push_back({parameter->name(), parameter->shape(), parameter->value()});
+  }
+  broadcast(engine_, "parameter", values, root);
+  broadcast(engine_, "optimizer", optimizer_.state(), root);
+  std::array<std::uint64_t, 2> counters{global_step_, optimizer_.steps()};
+  engine_.broadcast_blocking("optimizer", counters, root);
+  global_step_ = counters[0];
+  optimizer_.set_steps(counters[1]);
+  broadcast_statistics(root);
+}
+
+void DistributedOptimizer::broadcast_statistics(int root) {
+  broadcast(engine_, "statistic", statistics_, root);
+}
+
+void DistributedOptimizer::begin_pass() {
+  if (passes_ == options_.accumulate) {
+    throw TrainerError("backward() is called " + std::to_string(passes_ + 1) +
+                       " times in a step that accumulates " + std::to_string(passes_) +
+                       ": call step() before");
+  }
+  if (passes_ == 0) {
+    for (Parameter* const parameter : parameters_) parameter->begin_step();
+  }
+  ++passes_;
+  std::ranges::fill(in_pass_, std::uint8_t{0});
+}
+
+void DistributedOptimizer::backward(Tape& tape, const Loss& loss) {
+  begin_pass();
+  const bool finite = std::isfinite(loss.sum);
+  if (loss.value.needs_gradient() || loss.samples > 0) {
+    tape.backward(loss.value, [this, finite](Parameter& parameter) {
+      const auto found = ids_.find(&parameter);
+      if (found == ids_.end()) return;  // this optimiser leaves it as it is
+      in_pass_[found->second] = 1;
+      used_[found->second] = 1;
+      // A ReLU lets no gradient through a NaN: the sums over the ranks carry the word all the same.
+      if (!finite) std::ranges::fill(parameter.gradient().first(1), std::nanf(""));
+      submit(found->second);
+    });
+  }
+  end_pass();
+}
+
+void DistributedOptimizer::end_pass() {
+  if (passes_ < options_.accumulate) return;
+  for (Id id = 0; id < parameters_.size(); ++id) {
+    if (in_pass_[id] != 0) continue;
+    const Parameter& parameter = *parameters_[id];
+    // No pass of this step has used it: what is there is of an earlier step.
+    if (!parameter.has_gradient()) std::ranges::fill(parameter.gradient(), 0.0F);
+    submit(id);
+  }
+}
+
+void DistributedOptimizer::submit(Id id) {
+  if (passes_ < options_.accumulate) return;
+  if (options_.shuffle_seed == 0) {
+    averager_.ready(id);
+  } else {
+    held_back_.push_back(id);
+  }
+}
+
+void DistributedOptimizer::submit_held_back() {
+  const auto rank = static_cast<std::uint64_t>(engine_.rank());
+  Generator generator(options_.shuffle_seed + rank, global_step_);
+  for (std::size_t left = held_back_.size(); left > 1; --left) {
+    std::swap(held_back_[left - 1], held_back_[generator.below(left)]);
+  }
+  for (const Id id : held_back_) averager_.ready(id);
+  held_back_.clear();
+}
+
+StepResult DistributedOptimizer::step() {
+  while (passes_ < options_.accumulate) {
+    begin_pass();
+    end_pass();
+  }
+  passes_ = 0;
+  submit_held_back();
+  averager_.wait();
+  const auto begin = std::chrono::steady_clock::now();
+  StepResult result;
+  result.norm = norm_of_gradients();
+  if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
+    scale_gradients(static_cast<float>(options_.clip_norm / (result.norm + 1e-6)));
+  }
+  result.learning_rate = rate_factor_ * learning_rate(options_.schedule, global_step_);
+  optimizer_.step(result.learning_rate);
+  ++global_step_;
+  update_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+double DistributedOptimizer::norm_of_gradients() const {
+  double total = 0.0;
+  for (const Parameter* const parameter : parameters_) {
+    // The squares of finite f32 never overflow in double precision.
+    const double squares = sum_of_squares(parameter->gradient());
+    if (!std::isfinite(squares)) {
+      const char* const advice =
+          options_.wire == Compression::kF16
+              ? ": f16 on the wire ends at 65504, so use bf16, or a smaller learning rate"
+              : ": use a smaller learning rate";
+      throw NotFinite("the gradient of " + parameter->name() +
+                          ", summed over the ranks, is not finite in step " +
+                          std::to_string(global_step_) + advice,
+                      parameter->name());
+    }
+    total += squares;
+  }
+  return std::sqrt(total);
+}
+
+void DistributedOptimizer::scale_gradients(float factor) {
+  for (const Parameter* const parameter : parameters_) {
+    for (float& value : parameter->gradient()) value *= factor;
+  }
+}
+
+}  // namespace ronde::trainer

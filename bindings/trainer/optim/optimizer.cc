@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops are plain, so that compilers vectorise them. Factors are computed in double precision
+// and rounded once; the arithmetic on elements is f32, the same on every rank.
+#include "bindings/trainer/optim/optimizer.h"
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+void require(bool holds, const char* option, double value, const char* allowed) {
+  if (holds) return;
+  std::ostringstream text;
+  text << "the optimiser's " << option << " is " << value << ": use " << allowed;
+  throw TrainerError(text.str());
+}
+
+// Whether it lies from 0 to below 1; false for NaN.
+bool is_share(double value) { return value >= 0.0 && value < 1.0; }
+
+void require_decay(double decay) {
+  require(decay >= 0.0 && std::isfinite(decay), "weight decay", decay, "a number from 0");
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<Parameter*> parameters, std::vector<std::string> moments)
+    : parameters_(std::move(parameters)), names_(std::move(moments)), moments_(names_.size()) {
+  for (auto& moment : moments_) {
+    for (const Parameter* parameter : parameters_) moment.emplace_back(parameter->size(), 0.0F);
+  }
+}
+
+void Optimizer::step(double learning_rate) {
+  ++steps_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = *parameters_[i];
+    Update one{parameter.size(), parameter.value().data(), parameter.gradient().data(), {}};
+    for (auto& moment : moments_) one.moments.push_back(moment[i].data());
+    update(one, learning_rate);
+  }
+}
+
+std::vector<StateTensor> Optimizer::state() {
+  std::vector<StateTensor> tensors;
+  for (std::size_t kind = 0; kind < names_.size(); ++kind) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Parameter& parameter = *parameters_[i];
+      tensors.push_back(
+          {names_[kind] + "/" + parameter.name(), parameter.shape(), moments_[kind][i]});
+    }
+  }
+  return tensors;
+}
+
+Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
+    : Optimizer(std::move(parameters), options.momentum == 0.0
+                                           ? std::vector<std::string>{}
+                                           : std::vector<std::string>{"velocity"}),
+      options_(options) {
+  require(is_share(options.momentum), "momentum", options.momentum, "one from 0 to below 1");
+  require_decay(options.weight_decay);
+  if (options.nesterov && options.momentum == 0.0) {
+    throw TrainerError("Nesterov's step needs momentum, which is 0: use one above 0, such as 0.9");
+  }
+}
+
+void Sgd::update(const Update& update, double learning_rate) const {
+  const auto rate = static_cast<float>(learning_rate);
+  const auto decay = static_cast<float>(options_.weight_decay);
+  const auto momentum = static_cast<float>(options_.momentum);
+  float* const value = update.value;
+  const float* const gradient = update.gradient;
+  if (update.moments.empty()) {
+    for (std::size_t i = 0; i < update.size; ++i) {
+      value[i] -= rate * (gradient[i] + decay * value[i]);
+    }
+    return;
+  }
+  float* const velocity = update.moments[0];
+  if (options_.nesterov) {
+    for (std::size_t i = 0; i < update.size; ++i) {
+      const float g = gradient[i] + decay * value[i];
+      const float v = momentum * velocity[i] + g;
+      velocity[i] = v;
+      value[i] -= rate * (g + momentum * v);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < update.size; ++i) {
+    const float v = momentum * velocity[i] + (gradient[i] + decay * value[i]);
+    velocity[i] = v;
+    value[i] -= rate * v;
+  }
+}
+
+Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options)
+    : Adam(std::move(parameters), options, Decay::kInGradient) {}
+
+Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options, Decay decay)
+    : Optimizer(std::move(parameters), {"moment1", "moment2"}), options_(options), decay_(decay) {
+  require(is_share(options.beta1), "beta1", options.beta1, "one from 0 to below 1");
+  require(is_share(options.beta2), "beta2", options.beta2, "one from 0 to below 1");
+  require(options.epsilon > 0.0 && std::isfinite(options.epsilon), "epsilon", options.epsilon,
+          "one above 0");
+  require_decay(options.weight_decay);
+}
+
+void Adam::update(const Update& update, double learning_rate) const {
+  const auto t = static_cast<double>(steps());
+  const double correction1 = 1.0 - std::pow(options_.beta1, t);
+  const double correction2 = 1.0 - std::pow(options_.beta2, t);
+  const bool decoupled = decay_ == Decay::kDecoupled;
+  const auto decay = static_cast<float>(decoupled ? 0.0 : options_.weight_decay);
+  const auto keep =
+      static_cast<float>(decoupled ? 1.0 - learning_rate * options_.weight_decay : 1.0);
+  const auto beta1 = static_cast<float>(options_.beta1);
+  const auto beta2 = static_cast<float>(options_.beta2);
+  const auto rest1 = static_cast<float>(1.0 - options_.beta1);
+  const auto rest2 = static_cast<float>(1.0 - options_.beta2);
+  const auto rate = static_cast<float>(learning_rate / correction1);
+  const auto root = static_cast<float>(1.0 / std::sqrt(correction2));
+  const auto epsilon = static_cast<float>(options_.epsilon);
+  float* const value = update.value;
+  const float* const gradient = update.gradient;
+  float* const moment1 = update.moments[0];
+  float* const moment2 = update.moments[1];
+  for (std::size_t i = 0; i < update.size; ++i) {
+    const float g = gradient[i] + decay * value[i];
+    const float m = beta1 * moment1[i] + rest1 * g;
+    const float v = beta2 * moment2[i] + rest2 * g * g;
+    moment1[i] = m;
+    moment2[i] = v;
+    value[i] = keep * value[i] - rate * m / (std::sqrt(v) * root + epsilon);
+  }
+}
+
+AdamW::AdamW(std::vector<Parameter*> parameters, const AdamOptions& options)
+    : Adam(std::move(parameters), options, Decay::kDecoupled) {}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          std::vector<Parameter*> parameters) {
+  using Kind = OptimizerOptions::Kind;
+  if (options.kind == Kind::kSgd) {
+    return std::make_unique<Sgd>(
+        std::move(parameters),
+        SgdOptions{options.momentum, options.nesterov, options.weight_decay.value_or(0.0)});
+  }
+  AdamOptions adam{options.beta1, options.beta2, options.epsilon, 0.0};
+  if (options.kind == Kind::kAdam) {
+    adam.weight_decay = options.weight_decay.value_or(adam.weight_decay);
+    return std::make_unique<Adam>(std::move(parameters), adam);
+  }
+  adam.weight_decay = options.weight_decay.value_or(AdamW::kWeightDecay);
+  return std::make_unique<AdamW>(std::move(parameters), adam);
+}
+
+}  // namespace ronde::trainer

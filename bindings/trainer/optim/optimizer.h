@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps down the gradient, on one rank. The formulae are those of torch.optim.SGD, Adam and AdamW
+// (PyTorch 2), so that its users find the learning rates that they know.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/tensor/parameter.h"
+
+namespace ronde::trainer {
+
+// What all optimisers have in common: parameters, and numbers that are kept for each of them from
+// step to step (the moments), which begin as zeros.
+//
+// Thread safety: belongs to the thread of its model.
+class Optimizer {
+ public:
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+  virtual ~Optimizer() = default;
+
+  // Updates every parameter by its gradient.
+  void step(double learning_rate);
+
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
+  // The moments, such as "velocity/fc1/weight": with the parameters and steps() all that a
+  // checkpoint needs. The memory belongs to this object.
+  [[nodiscard]] std::vector<StateTensor> state();
+  // How many steps the moments have seen: Adam corrects by it.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
+
+ protected:
+  // A parameter as the loops of an update see it: `size` numbers at each place.
+  struct Update {
+    std::size_t size;
+    float* value;
+    const float* gradient;
+    std::vector<float*> moments;  // in the order of the constructor's names
+  };
+
+  // The parameters must outlive this object. `moments` names what is kept for each parameter.
+  Optimizer(std::vector<Parameter*> parameters, std::vector<std::string> moments);
+  // Updates one parameter; steps() counts this step already.
+  virtual void update(const Update& update, double learning_rate) const = 0;
+
+ private:
+  std::vector<Parameter*> parameters_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<std::vector<float>>> moments_;  // by name, then by parameter
+  std::uint64_t steps_ = 0;
+};
+
+struct SgdOptions {
+  double momentum = 0.0;
+  bool nesterov = false;
+  double weight_decay = 0.0;
+};
+
+// Stochastic gradient descent:
+//   g = gradient + weight_decay * value
+//   velocity = momentum * velocity + g;  g = nesterov ? g + momentum * velocity : velocity
+//   value -= learning_rate * g
+class Sgd final : public Optimizer {
+ public:
+  // Throws TrainerError for options that make no sense, in one line.
+  explicit Sgd(std::vector<Parameter*> parameters, const SgdOptions& options = {});
+
+ private:
+  void update(const Update& update, double learning_rate) const override;
+
+  SgdOptions options_;
+};
+
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// Adam (Kingma, Ba 2015), with weight decay as a part of the gradient:
+//   g = gradient + weight_decay * value
+//   moment1 = beta1 * moment1 + (1 - beta1) * g;  moment2 = beta2 * moment2 + (1 - beta2) * g * g
+//   value -= learning_rate / (1 - beta1^t) * moment1 / (sqrt(moment2 / (1 - beta2^t)) + epsilon)
+// in step t, from 1.
+class Adam : public Optimizer {
+ public:
+  // Throws TrainerError for options that make no sense, in one line.
+  explicit Adam(std::vector<Parameter*> parameters, const AdamOptions& options = {});
+
+ protected:
+  // How weights decay: as a part of the gradient, or beside it.
+  enum class Decay : std::uint8_t { kInGradient, kDecoupled };
+  Adam(std::vector<Parameter*> parameters, const AdamOptions& options, Decay decay);
+
+ private:
+  void update(const Update& update, double learning_rate) const override;
+
+  AdamOptions options_;
+  Decay decay_;
+};
+
+// AdamW (Loshchilov, Hutter 2019): Adam without decay in the gradient, but first
+//   value *= 1 - learning_rate * weight_decay
+class AdamW final : public Adam {
+ public:
+  static constexpr double kWeightDecay = 0.01;
+
+  explicit AdamW(std::vector<Parameter*> parameters,
+                 const AdamOptions& options = {.weight_decay = kWeightDecay});
+};
+
+// Which optimiser, and what it needs: for a program that lets its user choose.
+struct OptimizerOptions {
+  enum class Kind : std::uint8_t { kSgd, kAdam, kAdamW };
+
+  Kind kind = Kind::kSgd;
+  double momentum = 0.0;  // this and the next for SGD
+  bool nesterov = false;
+  double beta1 = 0.9;  // these three for Adam and AdamW
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  std::optional<double> weight_decay{};  // none: the optimiser's default
+};
+
+// Throws TrainerError for options that make no sense, in one line.
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                                        std::vector<Parameter*> parameters);
+
+}  // namespace ronde::trainer

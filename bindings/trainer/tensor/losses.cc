@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses and their gradients, in double precision for each sample.
+#include "bindings/trainer/tensor/losses.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/operation_shapes.h"
+#include "bindings/trainer/tensor/tape.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+void require_targets(const char* loss, const Tensor& outputs, std::size_t wanted,
+                     std::size_t targets) {
+  if (wanted == targets) return;
+  throw TrainerError(std::string(loss) + ": there are " + std::to_string(targets) +
+                     " targets for " + described(outputs) + ", expected " + std::to_string(wanted) +
+                     ": give one for each");
+}
+
+// The loss as a tensor. `by_outputs` is its gradient; empty where none is wanted.
+Loss finish(const char* name, const Tensor& outputs, const Values& by_outputs, Loss loss,
+            std::size_t global_batch) {
+  Tape& tape = outputs.tape();
+  Values value = Values::make(tape.pool(), {});
+  value.plain()[0] = static_cast<float>(loss.sum / static_cast<double>(global_batch));
+  loss.value = tape.record(name, std::move(value), {outputs}, [by_outputs](Backward& back) {
+    const float factor = back.plain_gradient().plain()[0];
+    if (factor == 1.0F) return back.give(0, by_outputs);
+    Values scaled = back.room(0);
+    std::ranges::transform(by_outputs.plain(), scaled.data(),
+                           [factor](float each) { return factor * each; });
+    back.give(0, std::move(scaled));
+  });
+  return loss;
+}
+
+void require_batch(const char* loss, std::size_t global_batch) {
+  if (global_batch > 0) return;
+  throw TrainerError(std::string(loss) + ": the global batch is 0: use at least 1");
+}
+
+}  // namespace
+
+Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
+                           std::size_t global_batch) {
+  constexpr const char* kName = "softmax_cross_entropy";
+  require_batch(kName, global_batch);
+  require_sides(kName, logits, 2);
+  require_targets(kName, logits, logits.side(0), labels.size());
+  Tape& tape = logits.tape();
+  const Values all = tape.plain(logits.raw());
+  const std::size_t classes = logits.side(1);
+  Values gradient = Values::make(tape.pool(), logits.shape());
+  Loss loss;
+  loss.samples = labels.size();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::span<const float> row = all.plain().subspan(i * classes, classes);
+    const std::size_t label = labels[i];
+    if (label >= classes) {
+      throw TrainerError("label " + std::to_string(label) + " of sample " + std::to_string(i) +
+                         " has no output: give the model an output per class");
+    }
+    // Subtracting the largest logit changes nothing but keeps exp() from overflowing.
+    const auto largest = std::ranges::max_element(row);
+    double total = 0.0;
+    for (const float logit : row) total += std::exp(static_cast<double>(logit) - *largest);
+    loss.sum += std::log(total) - (static_cast<double>(row[label]) - *largest);
+    if (static_cast<std::size_t>(largest - row.begin()) == label) ++loss.correct;
+    float* const out = gradient.data() + i * classes;
+    for (std::size_t j = 0; j < classes; ++j) {
+      const double probability = std::exp(static_cast<double>(row[j]) - *largest) / total;
+      const double target = j == label ? 1.0 : 0.0;
+      out[j] = static_cast<float>((probability - target) / static_cast<double>(global_batch));
+    }
+  }
+  return finish(kName, logits, gradient, std::move(loss), global_batch);
+}
+
+Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
+                          std::size_t global_batch) {
+  constexpr const char* kName = "binary_cross_entropy";
+  require_batch(kName, global_batch);
+  require_targets(kName, logits, logits.size(), labels.size());
+  Tape& tape = logits.tape();
+  const Values all = tape.plain(logits.raw());
+  Values gradient = Values::make(tape.pool(), logits.shape());
+  Loss loss;
+  loss.samples = labels.size();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double logit = all.data()[i];
+    if (labels[i] > 1) {
+      throw TrainerError("label " + std::to_string(labels[i]) + " of sample " + std::to_string(i) +
+                         " is neither 0 nor 1: give one of two classes");
+    }
+    // max(x, 0) - x y + log(1 + exp(-|x|)) is the same as the textbook's form and never overflows.
+    loss.sum += std::max(logit, 0.0) - logit * labels[i] + std::log1p(std::exp(-std::abs(logit)));
+    if ((logit > 0.0) == (labels[i] == 1)) ++loss.correct;
+    const double probability = 1.0 / (1.0 + std::exp(-logit));
+    gradient.data()[i] =
+        static_cast<float>((probability - labels[i]) / static_cast<double>(global_batch));
+  }
+  return finish(kName, logits, gradient, std::move(loss), global_batch);
+}
+
+Loss mean_squared_error(const Tensor& prediction, std::span<const float> targets,
+                        std::size_t global_batch) {
+  constexpr const char* kName = "mean_squared_error";
+  require_batch(kName, global_batch);
+  require_targets(kName, prediction, prediction.size(), targets.size());
+  Tape& tape = prediction.tape();
+  const Values all = tape.plain(prediction.raw());
+  Values gradient = Values::make(tape.pool(), prediction.shape());
+  Loss loss;
+  loss.samples = prediction.shape().empty() ? 1 : prediction.side(0);
+  const double each = loss.samples == 0
+                          ? 1.0
+                          : static_cast<double>(targets.size()) / static_cast<double>(loss.samples);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const double distance = static_cast<double>(all.data()[i]) - targets[i];
+    loss.sum += distance * distance / each;
+    gradient.data()[i] =
+        static_cast<float>(2.0 * distance / each / static_cast<double>(global_batch));
+  }
+  return finish(kName, prediction, gradient, std::move(loss), global_batch);
+}
+
+}  // namespace ronde::trainer

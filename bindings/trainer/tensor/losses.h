@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses: what a model is trained to make small.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "bindings/trainer/tensor/tensor.h"
+
+namespace ronde::trainer {
+
+// The loss of the samples that this rank has in a micro-batch. It holds sums and counts, never
+// means: they are added up over ranks and batches before anything is divided, so that a mean over
+// all samples is exact.
+struct Loss {
+  Tensor value;             // sum / global_batch, one element: what backward() starts from
+  double sum = 0.0;         // over the samples
+  std::size_t correct = 0;  // samples that are classified correctly; 0 for a regression
+  std::size_t samples = 0;
+};
+
+// `global_batch` is the number of samples of the step over all ranks and micro-batches, so that
+// gradients are summed, not averaged, and the maths does not depend on the ranks.
+
+// {samples, classes} against a class for each sample.
+Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
+                           std::size_t global_batch);
+// {samples} or {samples, 1} against 0 or 1 for each sample; correct: the logit's sign says so.
+Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
+                          std::size_t global_batch);
+// {samples, ...} against as many targets; the sum is over samples of the mean over their elements.
+Loss mean_squared_error(const Tensor& prediction, std::span<const float> targets,
+                        std::size_t global_batch);
+
+}  // namespace ronde::trainer

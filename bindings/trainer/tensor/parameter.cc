@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a parameter and its gradient lie.
+#include "bindings/trainer/tensor/parameter.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ronde::trainer {
+
+Parameter::Parameter(std::string name, Shape shape)
+    : name_(std::move(name)),
+      value_(Values::make(pool_, shape)),
+      gradient_(Values::make(pool_, std::move(shape))) {
+  std::ranges::fill(value(), 0.0F);
+  std::ranges::fill(gradient(), 0.0F);
+}
+
+void Parameter::place_gradient(std::span<float> memory) {
+  Values elsewhere = Values::over(shape(), memory);
+  std::ranges::copy(gradient(), memory.begin());
+  std::swap(gradient_, elsewhere);
+  if (own_gradient_.empty()) own_gradient_ = std::move(elsewhere);
+}
+
+void Parameter::take_gradient_back() noexcept {
+  if (own_gradient_.empty()) return;
+  gradient_ = std::exchange(own_gradient_, {});
+  has_gradient_ = false;
+}
+
+}  // namespace ronde::trainer

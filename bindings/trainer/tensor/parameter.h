@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is learned: a named tensor with a gradient.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/tensor/values.h"
+
+namespace ronde::trainer {
+
+// A parameter lies in row-major order on every machine, so that it can be averaged, hashed and
+// saved as it is; oneDNN reads dense weights as fast in this order as in its own. Its name, such
+// as "fc1/weight", is the same on every rank.
+//
+// Thread safety: belongs to the thread of its model.
+class Parameter {
+ public:
+  // Zeros, with a gradient in memory of its own.
+  Parameter(std::string name, Shape shape);
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return value_.shape; }
+  [[nodiscard]] std::size_t size() const { return value_.size(); }
+  [[nodiscard]] std::span<float> value() const { return value_.plain(); }
+  [[nodiscard]] std::span<float> gradient() const { return gradient_.plain(); }
+
+  // From now on the gradient lies in `memory`, of as many elements (a ronde::Buffer, say), which
+  // must stay until take_gradient_back().
+  void place_gradient(std::span<float> memory);
+  // From now on it lies in the parameter's own memory again; it is forgotten as by begin_step().
+  void take_gradient_back() noexcept;
+
+  // Forgets the gradient: the next backward pass writes it, those after it add to it.
+  void begin_step() noexcept { has_gradient_ = false; }
+  // Whether a backward pass since begin_step() has used this parameter.
+  [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
+
+  // For the tape: both in row-major order.
+  [[nodiscard]] const Values& value_values() const noexcept { return value_; }
+  [[nodiscard]] const Values& gradient_values() const noexcept { return gradient_; }
+  void set_has_gradient() noexcept { has_gradient_ = true; }
+
+ private:
+  MemoryPool pool_;
+  std::string name_;
+  Values value_;
+  Values gradient_;
+  Values own_gradient_;  // while gradient_ lies elsewhere
+  bool has_gradient_ = false;
+};
+
+// Numbers of a model or an optimiser that are not learned by a gradient, by name: running
+// statistics, moments. What is broadcast from the chief, and saved.
+struct StateTensor {
+  std::string name;
+  Shape shape;
+  std::span<float> values;
+};
+
+// Called by a backward pass as soon as a gradient has its final value in this pass.
+using GradientReady = std::function<void(Parameter&)>;
+
+}  // namespace ronde::trainer

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records the operations on tensors, and goes back over them for the gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/trainer/tensor/parameter.h"
+#include "bindings/trainer/tensor/tensor.h"
+#include "bindings/trainer/tensor/values.h"
+
+namespace ronde::trainer {
+
+class Kernels;
+class Tape;
+
+// What a forward pass depends on besides its inputs.
+struct Pass {
+  // Whether gradients are wanted, dropout drops and normalisation uses the batch's statistics.
+  bool training = true;
+  // What dropout is drawn from, with the layer: the same for every number of ranks.
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::span<const std::uint32_t> samples{};  // the number of each sample in the data set
+};
+
+// What an operation's backward sees: the gradient by its output, and room for those by its inputs.
+class Backward {
+ public:
+  Backward(Tape& tape, std::size_t node) : tape_(tape), node_(node) {}
+
+  [[nodiscard]] Tape& tape() const noexcept { return tape_; }
+  // The gradient of the loss by the output, in the layout that the output's consumer has left it
+  // in.
+  [[nodiscard]] const Values& gradient() const;
+  // The same in row-major order.
+  [[nodiscard]] Values plain_gradient() const;
+  // Whether anybody wants the gradient by input number `input`.
+  [[nodiscard]] bool wants(std::size_t input) const;
+  // Row-major memory of the input's shape for its gradient, to be filled whole and given. For a
+  // parameter it is where its gradient lives, so that nothing is copied.
+  [[nodiscard]] Values room(std::size_t input) const;
+  // Adds this to the gradient by the input; it may be in any layout, and shared.
+  void give(std::size_t input, Values gradient);
+  // No gradient by this input comes from this operation any more: if no earlier operation uses the
+  // parameter either, its gradient is final, and is announced now and not only when this operation
+  // is done. What is computed next runs beside its transfer.
+  void finish(std::size_t input);
+
+ private:
+  Tape& tape_;
+  std::size_t node_;
+};
+using BackwardFunction = std::function<void(Backward&)>;
+
+// Owns the memory and the kernels of the tensors on it, and keeps both from step to step: make one,
+// and begin() it for each pass.
+//
+// Thread safety: belongs to one thread.
+class Tape {
+ public:
+  // The kernels use `threads` threads.
+  explicit Tape(int threads = 1);
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+  ~Tape();
+
+  // Forgets all operations; the tensors of the pass before are invalid.
+  void begin(const Pass& pass = {});
+  [[nodiscard]] const Pass& pass() const noexcept { return pass_; }
+
+  // A tensor that no gradient is wanted of, with a copy of these numbers (row-major).
+  Tensor constant(Shape shape, std::span<const float> values);
+  // The same without a copy: the memory must stay as it is until the next begin().
+  Tensor borrow(Shape shape, std::span<const float> values);
+  // A tensor whose gradient is wanted: see gradient().
+  Tensor variable(Shape shape, std::span<const float> values);
+  // The parameter as a tensor; the same one whenever it is used in a pass.
+  Tensor use(Parameter& parameter);
+
+  // Goes back over the operations from a tensor of one element. Every parameter's gradient is
+  // written, or added to what backward passes since Parameter::begin_step() have left (each pass's
+  // gradient is computed whole first); `ready` is called once for each parameter of the pass, as
+  // soon as its last use has been passed. Once in a pass: begin() comes before the next.
+  void backward(const Tensor& loss, const GradientReady& ready = {});
+  // After backward(): the gradient of a variable(), row-major; zeros where the loss does not
+  // depend on it.
+  [[nodiscard]] std::vector<float> gradient(const Tensor& variable);
+
+  // For operations: adds one with its result. `inputs` are numbered in this order in Backward.
+  // Nothing is kept where no gradient is wanted of any input. `operation` is a literal.
+  Tensor record(const char* operation, Values output, std::initializer_list<Tensor> inputs,
+                BackwardFunction backward);
+  Tensor record(const char* operation, Values output, std::span<const Tensor> inputs,
+                BackwardFunction backward);
+  [[nodiscard]] MemoryPool& pool() noexcept { return pool_; }
+  [[nodiscard]] Kernels& kernels() noexcept { return *kernels_; }
+  // Row-major: the same, or a copy of what is in another layout.
+  [[nodiscard]] Values plain(const Values& values);
+  // The same, kept until the next begin().
+  [[nodiscard]] Values plain_of(const Tensor& tensor);
+
+  // What a person calls this tensor: the parameter's name, or what made it; empty for a constant.
+  [[nodiscard]] std::string name_of(const Tensor& tensor) const;
+  // The first operation of this pass whose result is not finite, in words ("linear with
+  // fc1/weight", "relu, operation 4"); empty: none.
+  [[nodiscard]] std::string first_not_finite();
+
+ private:
+  friend class Backward;
+  struct Node;
+
+  [[nodiscard]] std::string name_of_node(std::size_t index) const;
+  Tensor add_leaf(Values values, Parameter* parameter);
+  void finish_gradient(Node& leaf);
+
+  Pass pass_;
+  GradientReady ready_;     // while backward() runs
+  bool went_back_ = false;  // in this pass
+  MemoryPool pool_;
+  std::unique_ptr<Kernels> kernels_;
+  std::vector<Node> nodes_;
+  std::vector<std::pair<Parameter*, std::size_t>> used_;  // node of each parameter of this pass
+  std::vector<Values> read_;                              // what values() has put in order
+};
+
+}  // namespace ronde::trainer

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loaded before the C library (LD_PRELOAD): counts the calls that change or sync what lies in the
+// directory RONDE_TEST_BELOW, prints each, and ends the process before that numbered
+// RONDE_TEST_KILL_BEFORE, which counts from 1.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+std::string path_of(int descriptor) {
+  char path[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t size = readlink(link.c_str(), path, sizeof path);
+  return size < 0 ? "" : std::string(path, static_cast<std::size_t>(size));
+}
+
+std::string path_at(int directory, const char* name) {
+  return name[0] == '/' || directory == AT_FDCWD ? name : path_of(directory) + "/" + name;
+}
+
+void count(const char* call, const std::string& path) {
+  static std::atomic<int> calls = 0;
+  const char* const below = std::getenv("RONDE_TEST_BELOW");
+  const char* const last = std::getenv("RONDE_TEST_KILL_BEFORE");
+  if (below == nullptr || last == nullptr || !(path + "/").starts_with(below + std::string("/"))) {
+    return;
+  }
+  if (++calls == std::atoi(last)) kill(getpid(), SIGKILL);
+  dprintf(STDERR_FILENO, "%s %s\n", call, path.c_str());
+}
+
+mode_t mode_of(int flags, va_list arguments) {
+  return (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_of(flags, arguments);
+  va_end(arguments);
+  if ((flags & O_CREAT) != 0) count("open", path);
+  return next<int(const char*, int, ...)>("open")(path, flags, mode);
+}
+
+__attribute__((visibility("default"))) ssize_t write(int file, const void* bytes, size_t size) {
+  count("write", path_of(file));
+  return next<ssize_t(int, const void*, size_t)>("write")(file, bytes, size);
+}
+
+__attribute__((visibility("default"))) int fsync(int file) {
+  count("fsync", path_of(file));
+  return next<int(int)>("fsync")(file);
+}
+
+__attribute__((visibility("default"))) int mkdir(const char* path, mode_t mode) noexcept {
+  count("mkdir", path);
+  return next<int(const char*, mode_t)>("mkdir")(path, mode);
+}
+
+__attribute__((visibility("default"))) int rename(const char* from, const char* to) noexcept {
+  count("rename", from);
+  return next<int(const char*, const char*)>("rename")(from, to);
+}
+
+__attribute__((visibility("default"))) int unlinkat(int directory, const char* name,
+                                                    int flags) noexcept {
+  count("remove", path_at(directory, name));
+  return next<int(int, const char*, int)>("unlinkat")(directory, name, flags);
+}
+
+__attribute__((visibility("default"))) int remove(const char* path) noexcept {
+  count("remove", path);
+  return next<int(const char*)>("remove")(path);
+}
+
+}  // extern "C"

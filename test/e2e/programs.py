@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the end-to-end checks start the example programs, and what they expect of every one of them."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+TRAIN = "train_fashion_mnist"
+# A bad start must be reported "within seconds". Generous for a loaded machine, far below a deadline.
+ERROR_SECONDS = 20
+RUN_SECONDS = 280
+
+
+class Programs:
+    """Starts the programs."""
+
+    def __init__(self, folder, mpirun):
+        self.folder = pathlib.Path(folder)
+        self.mpirun = mpirun
+
+    def path(self, name):
+        return str(self.folder / name)
+
+    def run(self, name, *flags, ranks=1, seconds=RUN_SECONDS, environment=None):
+        """One program on `ranks` ranks; 1: without mpirun."""
+        if ranks == 1:
+            return self.start([self.path(name), *flags], seconds, environment)
+        return self.run_parts(ranks, [[self.path(name), *flags]], seconds, environment)
+
+    def run_parts(self, ranks, commands, seconds=RUN_SECONDS, environment=None):
+        """One mpirun whose ranks are spread evenly over several command lines."""
+        line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
+        for i, command in enumerate(commands):
+            line += ([":"] if i else []) + ["-np", str(ranks // len(commands)), *command]
+        return self.start(line, seconds, environment)
+
+    @staticmethod
+    def start(line, seconds, environment):
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        settings.update(environment or {})
+        began = time.monotonic()
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, errors="replace",
+                                  timeout=seconds, env=settings, stdin=subprocess.DEVNULL, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"no end after {seconds} s: {' '.join(line)}\n"
+                                 f"{error.stdout}\n{error.stderr}") from None
+        done.seconds = time.monotonic() - began
+        return done
+
+
+def expect(condition, done, what):
+    """Fails with everything that the program said."""
+    if not condition:
+        raise AssertionError(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}\n"
+                             f"--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
+
+
+def result(done):
+    """The key=value pairs of the last line."""
+    expect(done.returncode == 0, done, "the program failed")
+    return dict(pair.split("=", 1) for pair in done.stdout.splitlines()[-1].split())
+
+
+def expect_refused(done, *parts, ours=TRAIN + ": "):
+    """A short message of ours with all the parts in one line, soon, and a non-zero exit code."""
+    expect(done.returncode not in (0, 124, 134, 139), done, "expected an orderly failure")
+    expect(done.seconds < ERROR_SECONDS, done, f"the failure took {done.seconds:.1f} s")
+    # mpirun adds lines of its own.
+    lines = [line for line in done.stderr.splitlines() if line.startswith(ours)]
+    expect(lines, done, "no message")
+    for line in lines:
+        expect(all(part in line for part in parts), done, f"expected {parts} in: {line}")
+        expect(len(line) < 400, done, "the message is long")
+    return lines

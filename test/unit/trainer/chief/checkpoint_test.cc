@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// One checkpoint: what is written comes back, what is damaged is refused by name, what cannot be
+// written leaves what was there.
+#include "bindings/trainer/chief/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/fsuid.h>
+#include <sys/resource.h>
+
+#include <bit>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "bindings/trainer/chief/checksums.h"
+#include "test/unit/trainer/chief/checkpoint_files.h"
+
+namespace ronde::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+CheckpointState parsed(const std::string& text) { return from_state_json(text, "s.json").first; }
+std::string error_in(const std::string& text) {
+  return error_of([&] { (void)parsed(text); });
+}
+
+// The text with another value, and the checksum that fits it.
+std::string edited(const std::string& text, const std::string& from, const std::string& to) {
+  const std::size_t end = text.rfind("  \"checksum\": ");
+  std::string body = text.substr(0, end);
+  EXPECT_NE(body.find(from), std::string::npos) << from;
+  body.replace(body.find(from), from.size(), to);
+  return body + "  \"checksum\": \"" + checksum_text(body) + "\"\n}\n";
+}
+
+TEST(StateJson, ComesBackAndCanBeRead) {
+  CheckpointState state = state_of(123);
+  state.global_step = std::numeric_limits<std::uint64_t>::max();
+  state.numbers = {{"early_stopping/best", 0.1}, {"a \"name\"\n", -0.0}};
+  const std::string text = to_state_json(state, "crc32:12345678");
+  EXPECT_EQ(parsed(text), state);
+  EXPECT_TRUE(std::signbit(parsed(text).numbers.at("a \"name\"\n")));
+  EXPECT_EQ(from_state_json(text, "x").second, "crc32:12345678");
+  EXPECT_THAT(text, AllOf(StartsWith("{\n  \"format\": 1,\n  \"ronde_version\": \""),
+                          HasSubstr("\n  \"step\": 18446744073709551615,\n"),
+                          HasSubstr("\n    \"early_stopping/best\": 0.1\n"),
+                          HasSubstr("\"--model\": \"mlp\",\n    \"--data\": \"\",\n")));
+  EXPECT_EQ(parsed(to_state_json({}, "")), CheckpointState{});
+}
+
+TEST(StateJson, NumbersComeBackBitForBit) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const double number = std::bit_cast<double>(random());
+    if (!std::isfinite(number)) continue;
+    CheckpointState state;
+    state.numbers = {{"x", number}};
+    state.epoch_sums = {number, std::numeric_limits<double>::denorm_min(), 0x1p-1060};
+    const CheckpointState back = parsed(to_state_json(state, ""));
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(back.numbers.at("x")),
+              std::bit_cast<std::uint64_t>(number));
+    ASSERT_EQ(back, state);
+  }
+}
+
+TEST(StateJson, WhatCannotBeWritten) {
+  CheckpointState state;
+  state.numbers = {{"early_stopping/best", std::numeric_limits<double>::infinity()}};
+  EXPECT_EQ(error_of<TrainerError>([&] { (void)to_state_json(state, ""); }),
+            "the number early_stopping/best is not finite");
+  state = {};
+  state.flags = {{"--data", "\xff"}};
+  EXPECT_THAT(error_of<TrainerError>([&] { (void)to_state_json(state, ""); }),
+              HasSubstr("no text in UTF-8"));
+}
+
+TEST(StateJson, DamageIsAnError) {
+  const std::string text = to_state_json(state_of(12), "crc32:12345678");
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    EXPECT_THAT(error_in(text.substr(0, size)), StartsWith("s.json: it ")) << size;
+  }
+  EXPECT_NE(error_in(text + "\n"), "no error");
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+      EXPECT_THAT(error_in(damaged), StartsWith("s.json: it ")) << damaged;
+    }
+  }
+  EXPECT_THAT(error_in(std::string(1'000'000, '[')), HasSubstr("no JSON object"));
+}
+
+TEST(StateJson, OtherVersions) {
+  const std::string text = to_state_json(state_of(12), "");
+  EXPECT_EQ(parsed(edited(text, "\"step\": 12", "\"new\": [1, {}],\n  \"step\": 12")),
+            state_of(12));
+  EXPECT_THAT(error_in(edited(text, "\"format\": 1", "\"format\": 2")),
+              AllOf(StartsWith("s.json: it has format 2, Ronde "), HasSubstr("reads format 1")));
+  EXPECT_THAT(error_in(edited(text, "\"step\": 12", "\"step\": -12")),
+              HasSubstr("no count \"step"));
+  EXPECT_THAT(error_in(edited(text, "\"step\": 12", "\"step\": 1.5")),
+              HasSubstr("no count \"step"));
+  EXPECT_THAT(error_in(edited(text, "\"step\": 12,", "")), HasSubstr("no count \"step\""));
+  EXPECT_THAT(error_in(edited(text, "\"--seed\": \"1\"", "\"--seed\": 1")),
+              HasSubstr("no text \"--seed\""));
+  EXPECT_THAT(error_in(edited(text, "\"numbers\": {}", "\"numbers\": []")),
+              HasSubstr("no object \"numbers\""));
+  EXPECT_THAT(error_in(edited(text, "\"numbers\": {}", "\"numbers\": {\"a\": null}")),
+              HasSubstr("no number \"a\""));
+}
+
+TEST(FlagsThatDiffer, NamesEachWithBothValues) {
+  CheckpointState saved;
+  saved.flags = {{"--model", "mlp"}, {"--seed", "1"}, {"--data", ""}, {"--clip", "2"}};
+  EXPECT_EQ(flags_that_differ(saved, saved.flags), "");
+  EXPECT_EQ(flags_that_differ(
+                saved, {{"--seed", "1"}, {"--model", "cnn"}, {"--data", "x"}, {"--rate", ""}}),
+            "--model was mlp and is now cnn; --data was \"\" and is now x; --clip was 2 and is now "
+            "nothing; --rate was nothing and is now \"\"");
+}
+
+using CheckpointTest = CheckpointFiles;
+
+TEST_F(CheckpointTest, ComesBack) {
+  const std::string deep = folder_ + "/a/b/";  // missing
+  write_checkpoint(deep, state_of(7), bytes_of(model_of(7)));
+  const Checkpoint back = read_checkpoint(deep, 7);
+  EXPECT_EQ(back.state, state_of(7));
+  EXPECT_EQ(read_checkpoint_state(deep, 7), state_of(7));
+  EXPECT_EQ(back.tensors.at("fc/weight").values, model_of(7).weight);
+  EXPECT_EQ(back.tensors.at("fc/weight").shape, (Shape{2, 3}));
+  EXPECT_EQ(std::filesystem::exists(deep + "/step-7.tmp"), false);
+}
+
+TEST_F(CheckpointTest, ListsStepsAlone) {
+  EXPECT_THAT(list_checkpoints(folder_ + "/none"), ElementsAre());
+  for (const char* name : {"step-10", "step-9", "step-0", "step-1.tmp", "step-2.old.tmp", "step-",
+                           "step-07", "step-+7", "step--7", "step-7x", "xstep-7", "logs",
+                           "step-99999999999999999999", "step-18446744073709551615"}) {
+    std::filesystem::create_directory(folder_ + "/" + name);
+  }
+  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(0, 9, 10, UINT64_MAX));
+  overwrite(folder_ + "/file", "");
+  EXPECT_THAT(error_of([&] { (void)list_checkpoints(folder_ + "/file"); }),
+              HasSubstr("/file: Not a directory"));
+}
+
+TEST_F(CheckpointTest, ReplacesWhatHasItsNames) {
+  write_checkpoint(folder_, state_of(1), bytes_of(model_of(1)));
+  CheckpointState other = state_of(1);
+  other.epoch = 77;
+  for (const char* name : {"/step-1.tmp", "/step-1.old.tmp"}) {
+    std::filesystem::create_directory(folder_ + name);
+    overwrite(folder_ + name + "/state.json", "half");
+  }
+  write_checkpoint(folder_, other, bytes_of(model_of(2)));
+  EXPECT_EQ(read_checkpoint(folder_, 1).state, other);
+  EXPECT_EQ(read_checkpoint(folder_, 1).tensors.at("fc/weight").values, model_of(2).weight);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(CheckpointTest, IsRemovedWhole) {
+  write_checkpoint(folder_, state_of(1), bytes_of(model_of(1)));
+  std::filesystem::create_directory(folder_ + "/step-1.tmp");
+  remove_checkpoint(folder_, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_THAT(error_of([&] { remove_checkpoint(folder_, 1); }), HasSubstr("No such file"));
+}
+
+TEST_F(CheckpointTest, CleansUpAfterTheKilled) {
+  clean_up_checkpoints(folder_ + "/none");
+  for (const std::uint64_t step : {1U, 2U, 3U}) {
+    write_checkpoint(folder_, state_of(step), bytes_of(model_of(step)));
+  }
+  const std::string two = checkpoint_path(folder_, 2);
+  std::filesystem::rename(two, two + ".old.tmp");  // nothing has taken its place
+  std::filesystem::copy(two + ".old.tmp", two + ".tmp");
+  std::filesystem::copy(two + ".old.tmp", checkpoint_path(folder_, 3) + ".old.tmp");
+  overwrite(folder_ + "/notes.tmp", "the user's");
+  clean_up_checkpoints(folder_);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names, UnorderedElementsAre("step-1", "step-2", "step-3", "notes.tmp"));
+  EXPECT_EQ(read_checkpoint(folder_, 2).state, state_of(2));
+  EXPECT_EQ(read_checkpoint(folder_, 3).state, state_of(3));
+}
+
+TEST_F(CheckpointTest, DamageIsAnErrorThatNamesTheFile) {
+  write_checkpoint(folder_, state_of(7), bytes_of(model_of(7)));
+  const auto error = [this] { return error_of([this] { (void)read_checkpoint(folder_, 7); }); };
+  for (const std::string& file : {tensors_file(7), state_file(7)}) {
+    const std::string whole = read_file(file);
+    for (std::size_t at = 0; at < whole.size(); at += 7) {
+      overwrite(file, whole.substr(0, at));
+      EXPECT_THAT(error(), StartsWith(file + ": it")) << at;
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+      overwrite(file, damaged);
+      EXPECT_THAT(error(), StartsWith(file + ": it")) << at;
+    }
+    std::filesystem::remove(file);
+    EXPECT_EQ(error(), file + ": No such file or directory");
+    overwrite(file, whole);
+    EXPECT_EQ(error(), "no error");
+  }
+  std::filesystem::rename(checkpoint_path(folder_, 7), checkpoint_path(folder_, 8));
+  EXPECT_THAT(error_of([this] { (void)read_checkpoint(folder_, 8); }), HasSubstr("is of step 7"));
+}
+
+// As on a full disk: no file may grow beyond `bytes`.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_F(CheckpointTest, AFullDiskLeavesWhatWasThere) {
+  write_checkpoint(folder_, state_of(7), bytes_of(model_of(7)));
+  const std::string tensors = bytes_of(model_of(8));
+  const std::size_t state_size = to_state_json(state_of(7), checksum_text(tensors)).size();
+  ASSERT_GT(state_size, tensors.size());
+  for (const std::size_t bytes : {std::size_t{0}, tensors.size() - 1, state_size - 1}) {
+    const bool tensors_fit = bytes >= tensors.size();
+    std::string error;
+    {
+      const FileSizeLimit limit(bytes);
+      error = error_of([&] { write_checkpoint(folder_, state_of(7), tensors); });
+    }
+    EXPECT_EQ(error, folder_ + "/step-7.tmp/" +
+                         (tensors_fit ? "state.json" : "tensors.safetensors") + ": File too large");
+    EXPECT_EQ(read_checkpoint(folder_, 7).tensors.at("fc/weight").values, model_of(7).weight);
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/step-7.tmp"));
+  }
+}
+
+// Root may write everywhere, so this thread stops being root for files.
+class FilesOfNobody {
+ public:
+  FilesOfNobody() : before_(::setfsuid(kNobody)) {}
+  FilesOfNobody(const FilesOfNobody&) = delete;
+  FilesOfNobody& operator=(const FilesOfNobody&) = delete;
+  ~FilesOfNobody() { ::setfsuid(static_cast<uid_t>(before_)); }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  int before_;
+};
+
+TEST_F(CheckpointTest, WithoutPermission) {
+  namespace fs = std::filesystem;
+  write_checkpoint(folder_, state_of(1), "");
+  fs::permissions(folder_, static_cast<fs::perms>(0555));
+  // As somebody else, or without the right to write as oneself.
+  const FilesOfNobody nobody;
+  EXPECT_THAT(error_of([&] { write_checkpoint(folder_, state_of(2), ""); }),
+              HasSubstr("step-2.tmp: Permission denied"));
+  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(1U));
+}
+
+TEST_F(CheckpointTest, WhereNoDirectoryCanBe) {
+  overwrite(folder_ + "/file", "");
+  const std::string below = folder_ + "/file/a/b";
+  EXPECT_EQ(error_of([&] { write_checkpoint(below, state_of(7), ""); }),
+            folder_ + "/file/a: Not a directory");
+  CheckpointState state = state_of(7);
+  state.numbers["x"] = NAN;
+  EXPECT_THAT(error_of<TrainerError>([&] { write_checkpoint(folder_, state, ""); }),
+              HasSubstr("x is not finite"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+}  // namespace
+}  // namespace ronde::trainer

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learning rates at the edges of each schedule.
+#include "bindings/trainer/optim/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+#include <string>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+namespace {
+
+using Kind = ScheduleOptions::Kind;
+
+TEST(Schedule, ConstantStays) {
+  const ScheduleOptions options{.learning_rate = 0.3};
+  for (const std::uint64_t step : {0ULL, 1ULL, 1000000000000ULL}) {
+    EXPECT_EQ(learning_rate(options, step), 0.3);
+  }
+}
+
+TEST(Schedule, WarmUpRisesToAllOfTheRateInItsLastStep) {
+  for (const Kind kind : {Kind::kConstant, Kind::kStep, Kind::kCosine, Kind::kLinear}) {
+    const ScheduleOptions options{
+        .kind = kind, .learning_rate = 0.8, .warmup = 4, .every = 3, .total = 20};
+    EXPECT_DOUBLE_EQ(learning_rate(options, 0), 0.2);
+    EXPECT_DOUBLE_EQ(learning_rate(options, 1), 0.4);
+    EXPECT_DOUBLE_EQ(learning_rate(options, 2), 0.6);
+    EXPECT_DOUBLE_EQ(learning_rate(options, 3), 0.8);
+    EXPECT_DOUBLE_EQ(learning_rate(options, 4), 0.8);
+  }
+}
+
+TEST(Schedule, StepMultipliesEveryFewSteps) {
+  const ScheduleOptions options{
+      .kind = Kind::kStep, .learning_rate = 1.0, .warmup = 2, .every = 3, .factor = 0.5};
+  EXPECT_EQ(learning_rate(options, 2), 1.0);
+  EXPECT_EQ(learning_rate(options, 4), 1.0);
+  EXPECT_EQ(learning_rate(options, 5), 0.5);
+  EXPECT_EQ(learning_rate(options, 7), 0.5);
+  EXPECT_EQ(learning_rate(options, 8), 0.25);
+}
+
+TEST(Schedule, CosineEndsAtZero) {
+  const ScheduleOptions options{
+      .kind = Kind::kCosine, .learning_rate = 2.0, .warmup = 10, .total = 110};
+  EXPECT_DOUBLE_EQ(learning_rate(options, 10), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(options, 35), 1.0 + std::numbers::sqrt2 / 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(options, 60), 1.0);
+  EXPECT_GT(learning_rate(options, 109), 0.0);
+  EXPECT_LT(learning_rate(options, 109), 0.001);
+  EXPECT_EQ(learning_rate(options, 110), 0.0);
+  EXPECT_EQ(learning_rate(options, 1000), 0.0);
+}
+
+TEST(Schedule, LinearEndsAtZero) {
+  const ScheduleOptions options{.kind = Kind::kLinear, .learning_rate = 2.0, .total = 4};
+  EXPECT_EQ(learning_rate(options, 0), 2.0);
+  EXPECT_EQ(learning_rate(options, 1), 1.5);
+  EXPECT_EQ(learning_rate(options, 3), 0.5);
+  EXPECT_EQ(learning_rate(options, 4), 0.0);
+  EXPECT_EQ(learning_rate(options, 5), 0.0);
+}
+
+std::string refusal(const ScheduleOptions& options) {
+  try {
+    static_cast<void>(learning_rate(options, 0));
+  } catch (const TrainerError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Schedule, RefusesOptionsThatMakeNoSense) {
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({.learning_rate = -1.0}), HasSubstr("learning rate is -1"));
+  EXPECT_THAT(refusal({.learning_rate = std::numeric_limits<double>::infinity()}),
+              HasSubstr("learning rate is inf"));
+  EXPECT_THAT(refusal({.learning_rate = std::nan("")}), HasSubstr("learning rate is nan"));
+  EXPECT_THAT(refusal({.kind = Kind::kStep}), HasSubstr("use at least 1"));
+  EXPECT_THAT(refusal({.kind = Kind::kStep, .every = 1, .factor = 0.0}), HasSubstr("factor is 0"));
+  EXPECT_THAT(refusal({.kind = Kind::kCosine}), HasSubstr("total of steps is 0"));
+  EXPECT_THAT(refusal({.kind = Kind::kLinear, .warmup = 5, .total = 5}),
+              HasSubstr("total of steps is 5: use more than the 5 of the warm-up"));
+}
+
+}  // namespace
+}  // namespace ronde::trainer

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// oneDNN's computations against plain loops in double precision.
+#include "bindings/trainer/tensor/kernels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/trainer/tensor/errors.h"
+#include "test/unit/trainer/tensor/gradients.h"
+
+namespace ronde::trainer {
+namespace {
+
+using testing::Each;
+
+// Row-major numbers of a shape, in double precision.
+struct Doubles {
+  explicit Doubles(Shape sides) : shape(std::move(sides)), values(elements_of(shape), 0.0) {}
+  explicit Doubles(const Values& from) : Doubles(from.shape) {
+    std::ranges::copy(from.plain(), values.begin());
+  }
+  double& at(std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
+    return values.at(((a * shape[1] + b) * shape[2] + c) * shape[3] + d);
+  }
+
+  Shape shape;
+  std::vector<double> values;
+};
+
+// Calls visit(n, output channel, channel, y, x, window row, window column, image row, image column)
+// for all that a convolution multiplies.
+template <typename Visit>
+void each_product(const Shape& input, const Shape& weights, const Shape& output,
+                  const Window& window, const Visit& visit) {
+  for (std::size_t n = 0; n < input[0]; ++n)
+    for (std::size_t o = 0; o < weights[0]; ++o)
+      for (std::size_t c = 0; c < weights[1]; ++c)
+        for (std::size_t y = 0; y < output[2]; ++y)
+          for (std::size_t x = 0; x < output[3]; ++x)
+            for (std::size_t r = 0; r < weights[2]; ++r)
+              for (std::size_t s = 0; s < weights[3]; ++s) {
+                const std::size_t row = y * window.stride[0] + r - window.padding[0];
+                const std::size_t column = x * window.stride[1] + s - window.padding[1];
+                // Unsigned: what lies before the image is far behind it.
+                if (row < input[2] && column < input[3]) visit(n, o, c, y, x, r, s, row, column);
+              }
+}
+
+class Kernel : public testing::Test {
+ protected:
+  Values random(const Shape& shape, std::uint64_t seed) {
+    Values values = Values::make(pool_, shape);
+    std::ranges::copy(numbers(shape, seed), values.data());
+    return values;
+  }
+  // Memory that is filled with what must not be read.
+  Values garbage(const Shape& shape) {
+    Values values = Values::make(pool_, shape);
+    std::ranges::fill(values.plain(), std::numeric_limits<float>::quiet_NaN());
+    return values;
+  }
+  void expect_near(const Values& got, const Doubles& expected, double tolerance = 1e-4) {
+    ASSERT_EQ(got.shape, expected.shape);
+    const Values plain = kernels_.plain(got);
+    for (std::size_t i = 0; i < expected.values.size(); ++i) {
+      ASSERT_NEAR(plain.plain()[i], expected.values[i], tolerance)
+          << "element " << i << " of " << text_of(got.shape);
+    }
+  }
+
+  MemoryPool pool_;
+  Kernels kernels_{pool_, 1};
+};
+
+struct Case {
+  Shape input;
+  std::size_t outputs;
+  Window window;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& one) {
+  return out << text_of(one.input) << " to " << one.outputs << ", window "
+             << text_of({one.window.side[0], one.window.side[1]}) << " stride "
+             << text_of({one.window.stride[0], one.window.stride[1]}) << " padding "
+             << text_of({one.window.padding[0], one.window.padding[1]});
+}
+
+class Convolved : public Kernel, public testing::WithParamInterface<Case> {};
+
+TEST_P(Convolved, IsWhatPlainLoopsGiveInAllDirections) {
+  const auto& [shape, outputs, window] = GetParam();
+  const Values input = random(shape, 1);
+  const Values weights = random({outputs, shape[1], window.side[0], window.side[1]}, 2);
+  const Values bias = random({outputs}, 3);
+  const Values slope = random(windowed(shape, window, outputs), 4);
+  Doubles in(input);
+  Doubles by(weights);
+  Doubles down(slope);
+  Doubles output(slope.shape);
+  Doubles by_input(shape);
+  Doubles by_weights(weights.shape);
+  Doubles by_bias({outputs});
+  const std::size_t each = slope.shape[2] * slope.shape[3];
+  for (std::size_t i = 0; i < output.values.size(); ++i) {
+    output.values[i] = double{bias.plain()[i / each % outputs]};
+    by_bias.values[i / each % outputs] += down.values[i];
+  }
+  each_product(shape, weights.shape, slope.shape, window,
+               [&](auto n, auto o, auto c, auto y, auto x, auto r, auto s, auto row, auto column) {
+                 output.at(n, o, y, x) += in.at(n, c, row, column) * by.at(o, c, r, s);
+                 by_input.at(n, c, row, column) += down.at(n, o, y, x) * by.at(o, c, r, s);
+                 by_weights.at(o, c, r, s) += down.at(n, o, y, x) * in.at(n, c, row, column);
+               });
+  expect_near(kernels_.convolve(input, weights, bias, window), output);
+  expect_near(kernels_.convolve_by_input(slope, weights, shape, window), by_input);
+  Values got = garbage(weights.shape);
+  Values got_bias = garbage({outputs});
+  kernels_.convolve_by_weights(input, slope, got, got_bias, window);
+  expect_near(got, by_weights, 2e-4);
+  expect_near(got_bias, by_bias, 2e-4);
+  // Without a bias.
+  Values none;
+  Values got_alone = garbage(weights.shape);
+  kernels_.convolve_by_weights(input, slope, got_alone, none, window);
+  expect_near(got_alone, by_weights, 2e-4);
+}
+
+TEST_P(Convolved, PoolsAreWhatPlainLoopsGive) {
+  const auto& [shape, ignored, window] = GetParam();
+  const Values input = random(shape, 1);
+  Doubles in(input);
+  Doubles largest(windowed(shape, window, shape[1]));
+  std::ranges::fill(largest.values, -10.0);
+  Doubles sums(largest.shape);
+  Doubles counts(largest.shape);
+  const Shape one_channel{1, 1, window.side[0], window.side[1]};
+  for (std::size_t channel = 0; channel < shape[1]; ++channel) {
+    each_product(shape, one_channel, largest.shape, window,
+                 [&](auto n, auto, auto, auto y, auto x, auto, auto, auto row, auto column) {
+                   const double value = in.at(n, channel, row, column);
+                   double& most = largest.at(n, channel, y, x);
+                   most = std::max(most, value);
+                   sums.at(n, channel, y, x) += value;
+                   counts.at(n, channel, y, x) += 1.0;
+                 });
+  }
+  for (std::size_t i = 0; i < sums.values.size(); ++i) sums.values[i] /= counts.values[i];
+  expect_near(kernels_.max_pool(input, window, true).output, largest, 0.0);
+  const Pooled inference = kernels_.max_pool(input, window, false);
+  expect_near(inference.output, largest, 0.0);
+  EXPECT_TRUE(inference.places.empty());
+  expect_near(kernels_.average_pool(input, window), sums, 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Convolved,
+                         testing::Values(Case{{1, 1, 28, 28}, 32, {{3, 3}, {1, 1}, {1, 1}}},
+                                         Case{{2, 32, 14, 14}, 64, {{3, 3}, {1, 1}, {1, 1}}},
+                                         Case{{17, 17, 7, 9}, 5, {{3, 3}, {1, 1}, {0, 0}}},
+                                         Case{{2, 3, 9, 8}, 17, {{3, 2}, {2, 2}, {1, 0}}},
+                                         Case{{1, 16, 5, 5}, 16, {{5, 5}, {1, 1}, {2, 2}}},
+                                         Case{{3, 20, 6, 6}, 1, {{2, 2}, {2, 2}, {0, 0}}}));
+
+TEST_F(Kernel, PrimitivesOfWindowsThatDifferInOneNumberAreTwo) {
+  // All of them leave 2 x 2.
+  const std::vector<Window> windows{{{2, 2}, {4, 4}, {0, 0}}, {{2, 2}, {4, 4}, {1, 1}},
+                                    {{2, 2}, {3, 3}, {0, 0}}, {{2, 2}, {4, 4}, {0, 1}},
+                                    {{1, 2}, {4, 4}, {0, 0}}, {{2, 2}, {3, 4}, {0, 0}}};
+  const Values input = random({1, 1, 6, 6}, 1);
+  const Values slope = random({1, 1, 2, 2}, 2);
+  for (int round = 0; round < 2; ++round) {
+    for (const Window& window : windows) {
+      ASSERT_EQ(windowed(input.shape, window, 1), slope.shape);
+      Kernels fresh(pool_, 1);
+      const Pooled pooled = kernels_.max_pool(input, window, true);
+      expect_near(pooled.output, Doubles(fresh.max_pool(input, window, false).output), 0.0);
+      const Values expected = fresh.max_pool_backward(
+          slope, fresh.max_pool(input, window, true).places, input.shape, window);
+      expect_near(kernels_.max_pool_backward(slope, pooled.places, input.shape, window),
+                  Doubles(expected), 0.0);
+      expect_near(kernels_.average_pool(input, window), Doubles(fresh.average_pool(input, window)),
+                  0.0);
+      expect_near(kernels_.average_pool_backward(slope, input.shape, window),
+                  Doubles(fresh.average_pool_backward(slope, input.shape, window)), 0.0);
+    }
+  }
+}
+
+TEST_F(Kernel, ConvolutionsThatDifferInTheWindowAloneAreTwo) {
+  const std::vector<Window> windows{{{2, 2}, {4, 4}, {0, 0}},
+                                    {{2, 2}, {4, 4}, {1, 1}},
+                                    {{2, 2}, {3, 3}, {0, 0}},
+                                    {{2, 2}, {4, 4}, {0, 1}}};
+  const Values input = random({1, 2, 6, 6}, 1);
+  const Values weights = random({3, 2, 2, 2}, 2);
+  const Values bias = random({3}, 3);
+  const Values slope = random({1, 3, 2, 2}, 4);
+  Values none;
+  for (int round = 0; round < 2; ++round) {
+    for (const Window& window : windows) {
+      Kernels fresh(pool_, 1);
+      expect_near(kernels_.convolve(input, weights, bias, window),
+                  Doubles(fresh.plain(fresh.convolve(input, weights, bias, window))), 0.0);
+      expect_near(
+          kernels_.convolve_by_input(slope, weights, input.shape, window),
+          Doubles(fresh.plain(fresh.convolve_by_input(slope, weights, input.shape, window))), 0.0);
+      Values got = garbage(weights.shape);
+      Values expected = garbage(weights.shape);
+      kernels_.convolve_by_weights(input, slope, got, none, window);
+      fresh.convolve_by_weights(input, slope, expected, none, window);
+      expect_near(got, Doubles(expected), 0.0);
+    }
+  }
+}
+
+TEST_F(Kernel, NormalizingWithAnotherEpsilonIsAnotherPrimitive) {
+  const Values input = random({2, 3, 4, 4}, 1);
+  const Values scale = random({3}, 2);
+  const Values shift = random({3}, 3);
+  for (const float epsilon : {1e-5F, 0.5F, 1e-5F}) {
+    Kernels fresh(pool_, 1);
+    const Normalized got = kernels_.normalize(input, scale, shift, epsilon, {}, {});
+    const Normalized expected = fresh.normalize(input, scale, shift, epsilon, {}, {});
+    expect_near(got.output, Doubles(expected.output), 0.0);
+    expect_near(kernels_.normalize(input, scale, shift, epsilon, got.mean, got.variance).output,
+                Doubles(got.output), 1e-5);
+    Values by_scale = garbage({3});
+    Values by_shift = garbage({3});
+    const Values by_input =
+        fresh.normalize_backward(input, input, expected, scale, epsilon, by_scale, by_shift);
+    expect_near(kernels_.normalize_backward(input, input, got, scale, epsilon, by_scale, by_shift),
+                Doubles(by_input), 0.0);
+  }
+}
+
+// Two matrices' product by the definition.
+Doubles product(const Doubles& a, bool transpose_a, const Doubles& b, bool transpose_b) {
+  const std::size_t rows = a.shape[transpose_a ? 1 : 0];
+  const std::size_t terms = a.shape[transpose_a ? 0 : 1];
+  const std::size_t columns = b.shape[transpose_b ? 0 : 1];
+  Doubles c({rows, columns});
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
+      for (std::size_t k = 0; k < terms; ++k)
+        c.values[i * columns + j] += a.values[transpose_a ? k * rows + i : i * terms + k] *
+                                     b.values[transpose_b ? j * terms + k : k * columns + j];
+  return c;
+}
+
+TEST_F(Kernel, ProductsAreWhatPlainLoopsGiveHoweverTheFactorsLie) {
+  // The last is large enough for the other way to multiply by a transposed matrix.
+  for (const auto& [rows, terms, columns] :
+       {std::array<std::size_t, 3>{1, 7, 5}, {17, 33, 10}, {9, 400, 520}}) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        const Values a = random(ta ? Shape{terms, rows} : Shape{rows, terms}, 1);
+        const Values b = random(tb ? Shape{columns, terms} : Shape{terms, columns}, 2);
+        Values c = garbage({rows, columns});
+        kernels_.multiply(a, ta, b, tb, c);
+        Doubles expected = product(Doubles(a), ta, Doubles(b), tb);
+        expect_near(c, expected);
+        kernels_.multiply(a, ta, b, tb, c, true);
+        for (double& value : expected.values) value *= 2.0;
+        expect_near(c, expected, 2e-4);
+      }
+    }
+  }
+}
+
+TEST_F(Kernel, TensorsStayInTheLayoutOfAConvolutionUntilSomeoneAsksForRows) {
+  const Window window{{3, 3}, {1, 1}, {1, 1}};
+  const Values input = random({2, 17, 6, 6}, 1);
+  const Values deep = kernels_.convolve(input, random({17, 17, 3, 3}, 2), random({17}, 3), window);
+  ASSERT_NE(deep.layout, nullptr);
+  EXPECT_THROW(static_cast<void>(deep.plain()), TrainerError);
+  const Values positive = kernels_.relu(deep);
+  EXPECT_EQ(positive.layout, deep.layout);
+  EXPECT_NE(kernels_.max_pool(positive, {{2, 2}, {2, 2}, {0, 0}}, true).output.layout, nullptr);
+  EXPECT_EQ(kernels_.normalize(deep, random({17}, 4), random({17}, 5), 1e-5F, {}, {}).output.layout,
+            deep.layout);
+  const Values rows = kernels_.plain(deep);
+  EXPECT_EQ(rows.layout, nullptr);
+  // Sums of both kinds, with either first.
+  Doubles twice(rows);
+  for (double& value : twice.values) value *= 2.0;
+  expect_near(kernels_.add(deep, rows), twice, 1e-6);
+  expect_near(kernels_.add(rows, deep), twice, 1e-6);
+  expect_near(kernels_.add(deep, deep), twice, 1e-6);
+}
+
+TEST_F(Kernel, NumbersThatAreNotFiniteStaySo) {
+  Values input = random({4, 9}, 1);
+  input.plain()[5] = std::numeric_limits<float>::quiet_NaN();
+  input.plain()[6] = std::numeric_limits<float>::infinity();
+  const Values output = kernels_.relu(input);
+  EXPECT_TRUE(std::isnan(output.plain()[5]));
+  EXPECT_TRUE(std::isinf(output.plain()[6]));
+}
+
+TEST_F(Kernel, ABatchWithoutSamplesIsComputed) {
+  const Window window{{3, 3}, {1, 1}, {1, 1}};
+  const Shape none{0, 2, 6, 6};
+  const Values input = Values::make(pool_, none);
+  const Values weights = random({4, 2, 3, 3}, 1);
+  const Values output = kernels_.convolve(input, weights, random({4}, 2), window);
+  EXPECT_EQ(output.shape, (Shape{0, 4, 6, 6}));
+  Values by_weights = garbage(weights.shape);
+  Values by_bias = garbage({4});
+  kernels_.convolve_by_weights(input, output, by_weights, by_bias, window);
+  EXPECT_THAT(by_weights.plain(), Each(0.0F));
+  EXPECT_THAT(by_bias.plain(), Each(0.0F));
+  EXPECT_EQ(kernels_.convolve_by_input(output, weights, none, window).shape, none);
+  EXPECT_EQ(kernels_.relu_backward(kernels_.relu(output), output).shape, output.shape);
+  const Pooled pooled = kernels_.max_pool(output, {{2, 2}, {2, 2}, {0, 0}}, true);
+  EXPECT_EQ(pooled.output.shape, (Shape{0, 4, 3, 3}));
+  EXPECT_EQ(kernels_.max_pool_backward(pooled.output, pooled.places, output.shape, window).size(),
+            0U);
+  Values product = garbage({3, 4});
+  kernels_.multiply(Values::make(pool_, {0, 3}), true, Values::make(pool_, {0, 4}), false, product);
+  EXPECT_THAT(product.plain(), Each(0.0F));
+}
+
+TEST_F(Kernel, WhatCannotBeComputedIsOneLineWithTheShapes) {
+  // Weights that do not fit the input: operations check this, the kernels leave it to oneDNN.
+  try {
+    static_cast<void>(kernels_.convolve(random({2, 3, 6, 6}, 1), random({4, 2, 3, 3}, 2),
+                                        random({4}, 3), {{3, 3}, {1, 1}, {0, 0}}));
+    FAIL() << "nothing was refused";
+  } catch (const TrainerError& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("a convolution from 2 x 3 x 6 x 6, 4 x 2 x 3 x 3"));
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ronde::trainer

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that need no kernels: their results, their gradients, what they refuse.
+#include "bindings/trainer/tensor/operations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "bindings/trainer/tensor/errors.h"
+#include "test/unit/trainer/tensor/gradients.h"
+
+namespace ronde::trainer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Given given(Shape shape, std::uint64_t seed) {
+  std::vector<float> values = numbers(shape, seed);
+  return {std::move(shape), std::move(values)};
+}
+
+TEST(Elementwise, ComputesAndRepeatsTheSecond) {
+  Tape tape;
+  const Tensor a = tape.constant({2, 3}, std::array{1.F, 2.F, 3.F, 4.F, 5.F, 6.F});
+  const Tensor row = tape.constant({3}, std::array{10.F, 20.F, 30.F});
+  const Tensor one = tape.constant({}, std::array{2.F});
+  EXPECT_THAT((a + row).values(), ElementsAre(11, 22, 33, 14, 25, 36));
+  EXPECT_THAT((a - row).values(), ElementsAre(-9, -18, -27, -6, -15, -24));
+  EXPECT_THAT((a * one).values(), ElementsAre(2, 4, 6, 8, 10, 12));
+  EXPECT_THAT((a * 3.0F).values(), ElementsAre(3, 6, 9, 12, 15, 18));
+  EXPECT_NEAR(sigmoid(one).item(), 0.8807970, 1e-6);
+}
+
+TEST(Elementwise, Gradients) {
+  const auto add = [](std::span<const Tensor> x) { return x[0] + x[1]; };
+  const auto subtract = [](std::span<const Tensor> x) { return x[0] - x[1]; };
+  const auto multiply = [](std::span<const Tensor> x) { return x[0] * x[1]; };
+  for (const Shape& second : {Shape{3, 4}, Shape{4}, Shape{}}) {
+    expect_gradients({given({3, 4}, 1), given(second, 2)}, add);
+    expect_gradients({given({3, 4}, 3), given(second, 4)}, subtract);
+    expect_gradients({given({3, 4}, 5), given(second, 6)}, multiply);
+  }
+  expect_gradients({given({5}, 7)}, [](std::span<const Tensor> x) { return sigmoid(x[0]); });
+  expect_gradients({given({5}, 8)}, [](std::span<const Tensor> x) { return x[0] * -2.5F; });
+  // The same tensor twice: its gradient is the sum over its uses.
+  expect_gradients({given({5}, 9)}, [](std::span<const Tensor> x) { return x[0] * x[0] + x[0]; });
+}
+
+TEST(Shaping, Gradients) {
+  expect_gradients({given({2, 6}, 1)},
+                   [](std::span<const Tensor> x) { return reshape(x[0], {3, 4}) * 2.0F; });
+  expect_gradients({given({2, 3, 2}, 2)}, [](std::span<const Tensor> x) { return flatten(x[0]); });
+  for (const std::size_t axis : {0U, 1U, 2U}) {
+    const auto sums = [axis](std::span<const Tensor> x) { return sum(x[0], axis); };
+    const auto means = [axis](std::span<const Tensor> x) { return mean(x[0], axis); };
+    expect_gradients({given({2, 3, 4}, 3)}, sums);
+    expect_gradients({given({2, 3, 4}, 4)}, means);
+  }
+  expect_gradients({given({2, 3}, 5)}, [](std::span<const Tensor> x) { return mean(x[0]); });
+  expect_gradients({given({2, 3}, 6)}, [](std::span<const Tensor> x) { return sum(x[0]); });
+  expect_gradients({given({2, 1, 3}, 7), given({2, 2, 3}, 8)},
+                   [](std::span<const Tensor> x) { return concat(x, 1); });
+}
+
+TEST(Shaping, Computes) {
+  Tape tape;
+  const Tensor a = tape.constant({2, 3}, std::array{1.F, 2.F, 3.F, 4.F, 5.F, 6.F});
+  const Tensor b = tape.constant({2, 1}, std::array{7.F, 8.F});
+  EXPECT_THAT(concat(std::array{a, b}, 1).values(), ElementsAre(1, 2, 3, 7, 4, 5, 6, 8));
+  EXPECT_THAT(sum(a, 0).values(), ElementsAre(5, 7, 9));
+  EXPECT_THAT(mean(a, 1).values(), ElementsAre(2, 5));
+  EXPECT_EQ(sum(a).item(), 21);
+  EXPECT_EQ(mean(a).item(), 3.5F);
+  EXPECT_THAT(reshape(a, {6}).shape(), ElementsAre(6));
+}
+
+TEST(Shaping, OfNoSamplesIsZero) {
+  Tape tape;
+  const Tensor none = tape.variable({0, 3}, {});
+  EXPECT_EQ(mean(none).item(), 0.0F);
+  EXPECT_THAT(mean(none, 0).values(), ElementsAre(0, 0, 0));
+  tape.backward(sum(mean(none, 0)));
+  EXPECT_TRUE(tape.gradient(none).empty());
+}
+
+TEST(Dropout, DependsOnSampleEpochSeedAndLayerAlone) {
+  Tape tape;
+  const std::vector<float> ones(400, 1.0F);
+  const auto drop = [&](std::vector<std::uint32_t> samples, std::uint64_t epoch, std::uint64_t seed,
+                        const char* layer) {
+    tape.begin({.seed = seed, .epoch = epoch, .samples = samples});
+    const std::size_t count = samples.size();
+    const Tensor kept =
+        dropout(tape.constant({count, 100}, std::span(ones).first(100 * count)), 0.25, layer);
+    return std::vector<float>(kept.values().begin(), kept.values().end());
+  };
+  const std::vector<float> both = drop({7, 9}, 1, 2, "a");
+  const std::vector<float> second = drop({9}, 1, 2, "a");
+  EXPECT_TRUE(std::equal(second.begin(), second.end(), both.begin() + 100));
+  EXPECT_NE(drop({9}, 2, 2, "a"), second);
+  EXPECT_NE(drop({9}, 1, 3, "a"), second);
+  EXPECT_NE(drop({9}, 1, 2, "b"), second);
+  EXPECT_NE(drop({8}, 1, 2, "a"), second);
+  const std::vector<float> many = drop({0, 1, 2, 3}, 0, 0, "a");
+  EXPECT_NEAR(static_cast<double>(std::ranges::count(many, 0.0F)) / 400.0, 0.25, 0.08);
+  EXPECT_THAT(many, testing::Each(testing::AnyOf(0.0F, testing::FloatEq(4.0F / 3.0F))));
+}
+
+TEST(Dropout, HasGradientsAndRestsInEvaluation) {
+  const std::vector<std::uint32_t> samples{4, 5};
+  const auto drop = [](std::span<const Tensor> x) { return dropout(x[0], 0.5, "layer"); };
+  expect_gradients({given({2, 8}, 1)}, drop, {.seed = 3, .samples = samples});
+  Tape tape;
+  tape.begin({.training = false, .samples = {}});
+  const Tensor x = tape.constant({2}, std::array{1.F, 2.F});
+  EXPECT_THAT(dropout(x, 0.5, "layer").values(), ElementsAre(1, 2));
+}
+
+TEST(Operations, RefuseWhatDoesNotFit) {
+  Tape tape;
+  Parameter weight("fc1/weight", {4, 2});
+  const Tensor a = tape.constant({2, 3}, numbers({2, 3}, 1));
+  EXPECT_THAT(refusal([&] { (void)(a + tape.use(weight)); }),
+              HasSubstr("add: 2 x 3 does not fit fc1/weight (4 x 2)"));
+  EXPECT_THAT(refusal([&] { (void)reshape(a, {4}); }), HasSubstr("2 x 3 has no 4 elements"));
+  EXPECT_THAT(refusal([&] { (void)sum(a, 2); }), HasSubstr("has no side 2"));
+  EXPECT_THAT(refusal([&] { (void)concat(std::array{a, tape.use(weight)}, 0); }),
+              HasSubstr("fc1/weight (4 x 2)"));
+  EXPECT_THAT(refusal([&] { (void)dropout(a, 1.0, "d"); }), HasSubstr("from 0 to below 1"));
+  EXPECT_THAT(refusal([&] { (void)dropout(a, 0.5, "d"); }), HasSubstr("for 0 samples"));
+  EXPECT_THAT(refusal([&] { (void)a.item(); }), HasSubstr("is no single number"));
+  Tape other;
+  EXPECT_THAT(refusal([&] { (void)(a + other.constant({}, std::array{1.F})); }),
+              HasSubstr("different tapes"));
+}
+
+}  // namespace
+}  // namespace ronde::trainer
