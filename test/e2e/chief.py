@@ -97,15 +97,16 @@ def killed(chief, flags, steps, interval, kills, seed):
     undisturbed = final(chief, flags)[1]
     flags = [*flags, chief.fresh(), "--save-seconds=0", f"--save-steps={interval}"]
     draw = random.Random(seed)
-    last = 0
+    last = newest = 0
     for number in range(kills):
         running = chief.begin(flags)
         if number > 0:
             running.wait_until(lambda: running.resumed_at(), 60, "the line that says where it goes on")
             at = running.resumed_at()
             print(f"killed after step {last} was said, resumed at step {at}")
-            # The checkpoint of the last interval may have been half written.
-            assert 0 < at and last - 2 * interval < at, f"resumed at {at} after step {last}"
+            assert at == newest, f"resumed at {at}, and the newest whole checkpoint is of step {newest}"
+            # One interval is lost, and what was done while a checkpoint was written: on a busy machine that takes long.
+            assert last - 10 * interval < at, f"resumed at {at} after step {last}"
         # Far enough for a checkpoint, and before the end.
         begin = running.resumed_at()
         step = begin + interval + 1 + draw.randrange(max(1, (steps - begin - interval) // (kills - number + 1)))
@@ -113,7 +114,7 @@ def killed(chief, flags, steps, interval, kills, seed):
         running.wait_until(chief.saved, 60, "a checkpoint")
         running.signal_rank(draw.randrange(2), signal.SIGKILL)
         running.end(60, "a rank is dead")
-        last = running.steps()[-1]
+        last, newest = running.steps()[-1], chief.saved()[-1]
         assert running.process.returncode != 0
         assert all(saved % interval == 0 or saved % 469 == 0 for saved in chief.saved()), \
             f"saved after the failure: {chief.saved()}"

@@ -85,13 +85,15 @@ def mapped_somewhere(name):
 
 def left_behind(before):
     """Files that were added to shared memory and that no process uses."""
-    # A job that is just starting creates its files before it maps them: look twice.
-    for _ in range(2):
-        left = {name for name in shared_memory() - before if not mapped_somewhere(name)}
+    # Other jobs run at the same time: they create files before they map them, and mpirun removes those of a rank that
+    # was killed only when its job has ended.
+    left = shared_memory() - before
+    for _ in range(20):
+        left = {name for name in left & shared_memory() if not mapped_somewhere(name)}
         if not left:
             break
         time.sleep(1)
-    return left & shared_memory()
+    return left
 
 
 class Job:
