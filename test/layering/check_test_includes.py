@@ -32,6 +32,7 @@ STANDARD = {
 }
 USES = {header: re.compile(r"\bstd::" + names) for header, names in STANDARD.items()}
 USES["gtest/gtest.h"] = re.compile(r"\b(TEST(_F|_P)?|(EXPECT|ASSERT)_\w+)\(")
+USES["gmock/gmock.h"] = re.compile(r"\b((EXPECT|ASSERT)_THAT|(EXPECT|ON)_CALL|MOCK_METHOD|MATCHER(_P\d*)?)\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 PUBLIC = ("bindings/c/include", "bindings/cpp/include")
 
