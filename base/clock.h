@@ -48,7 +48,7 @@ class SteadyClock final : public Clock {
   }
 };
 
-// A clock that stands still until a test moves it.
+// A clock that stands still until a test moves it, from any thread.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] Instant now() const override {

@@ -39,7 +39,7 @@ template <typename To, typename From>
   return static_cast<To>(value);
 }
 
-// A number of things, told apart by Tag. Never negative.
+// A number of things, told apart by Tag. Never negative. Thread safety: a value.
 template <typename Tag>
 class Count {
  public:

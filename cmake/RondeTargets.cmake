@@ -45,7 +45,7 @@ function(ronde_precompile target)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # g++ 12 sees overflows that do not exist in the strings of precompiled headers, when it optimises.
-    target_compile_options(${target} PRIVATE -Wno-stringop-overflow)
+    target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
   endif()
   if(target STREQUAL "ronde_base")
     target_precompile_headers(ronde_base PRIVATE ${RONDE_STANDARD_HEADERS})

@@ -24,7 +24,7 @@ struct PackPiece {
   std::int64_t elements = 0;
 };
 
-// Pieces of one launch with the number of their first tile.
+// Pieces of one launch with the number of their first tile. Thread safety: immutable.
 class TilePlan {
  public:
   // Pieces without elements have no tile.

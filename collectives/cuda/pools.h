@@ -73,6 +73,7 @@ class EventLease {
   Event event_ = nullptr;
 };
 
+// A block that is borrowed as long as this lives. Thread safety: a value that moves.
 class BlockLease {
  public:
   BlockLease() = default;

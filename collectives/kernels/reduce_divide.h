@@ -48,6 +48,7 @@ __extension__ using Wide = unsigned __int128;
 
 // 64 bits: this is the multiplication of Granlund and Montgomery ("Division by Invariant Integers
 // using Multiplication", 1994, figure 4.1), exact for every number and divisor.
+// Thread safety: immutable.
 class Divider {
  public:
   explicit Divider(std::uint64_t divisor) {

@@ -20,11 +20,11 @@ LocalHub::LocalHub(int size, FaultPlan plan)
   base::check(size > 0, "LocalHub: at least one rank");
 }
 
-bool LocalHub::is_cut(const Link& link) const {
-  const auto found = messages_on_link_.find(link);
-  const std::int64_t messages = found == messages_on_link_.end() ? 0 : found->second;
+bool LocalHub::is_cut(const Pair& pair) const {
+  const auto found = messages_of_pair_.find(pair);
+  const std::int64_t messages = found == messages_of_pair_.end() ? 0 : found->second;
   return std::any_of(plan_.cuts.begin(), plan_.cuts.end(), [&](const FaultPlan::Cut& cut) {
-    return LocalHub::link(cut.a, cut.b) == link && messages >= cut.after_messages;
+    return pair_of(cut.a, cut.b) == pair && messages >= cut.after_messages;
   });
 }
 
@@ -42,9 +42,9 @@ std::optional<std::int64_t> LocalHub::deliver(const Route& route, std::span<cons
   // The copy is made before the lock is taken, since it alone takes long.
   Message message{.data = {data.begin(), data.end()}, .delay = 0};
   const MutexLock lock(mutex_);
-  const Link between = link(route.from, route.to);
+  const Pair between = pair_of(route.from, route.to);
   if (is_cut(between)) return std::nullopt;
-  ++messages_on_link_[between];
+  ++messages_of_pair_[between];
   const std::int64_t number = messages_in_direction_[{route.from, route.to}]++;
   for (const FaultPlan::WrongLength& wrong : plan_.wrong_lengths) {
     if (wrong.from == route.from && wrong.to == route.to && wrong.message == number) {
@@ -61,7 +61,7 @@ LocalHub::Pickup LocalHub::poll_send(const Route& route, std::int64_t number) {
   const MutexLock lock(mutex_);
   if (!plan_.synchronous_sends) return Pickup::kTaken;
   if (!mailboxes_[route].messages.contains(number)) return Pickup::kTaken;
-  return is_cut(link(route.from, route.to)) ? Pickup::kCut : Pickup::kNotYet;
+  return is_cut(pair_of(route.from, route.to)) ? Pickup::kCut : Pickup::kNotYet;
 }
 
 std::int64_t LocalHub::number_receive(const Route& route) {
@@ -75,7 +75,7 @@ LocalHub::PickupResult LocalHub::pick_up(const Route& route, std::int64_t number
   Mailbox& mailbox = mailboxes_[route];
   const auto found = mailbox.messages.find(number);
   if (found == mailbox.messages.end()) {
-    return {is_cut(link(route.from, route.to)) ? Pickup::kCut : Pickup::kNotYet, 0};
+    return {is_cut(pair_of(route.from, route.to)) ? Pickup::kCut : Pickup::kNotYet, 0};
   }
   if (found->second.delay > 0) {
     --found->second.delay;

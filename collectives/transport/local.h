@@ -33,7 +33,7 @@ struct FaultPlan {
   // A send finishes only when the other rank has received the message, as large ones over MPI do.
   bool synchronous_sends = false;
 
-  // The link between two ranks breaks after that many messages (both directions counted): what was
+  // The connection of two ranks breaks after that many messages (both directions counted): what was
   // sent before still arrives, and everything else on it fails on both ranks.
   struct Cut {
     int a = 0;
@@ -71,7 +71,7 @@ class LocalHub {
     int tag;
     friend auto operator<=>(const Route&, const Route&) = default;
   };
-  // Stores a copy of the message and returns its number, or nullopt when the link is cut.
+  // Stores a copy of the message and returns its number, or nullopt when the connection is cut.
   std::optional<std::int64_t> deliver(const Route& route, std::span<const std::byte> data)
       RONDE_EXCLUDES(mutex_);
   // Returns the number of the message that the next receive on this route is for.
@@ -98,10 +98,10 @@ class LocalHub {
     std::int64_t awaited = 0;
     std::map<std::int64_t, Message> messages;  // by number
   };
-  using Link = std::pair<int, int>;
+  using Pair = std::pair<int, int>;
 
-  [[nodiscard]] static Link link(int a, int b) { return {std::min(a, b), std::max(a, b)}; }
-  [[nodiscard]] bool is_cut(const Link& link) const RONDE_REQUIRES(mutex_);
+  [[nodiscard]] static Pair pair_of(int a, int b) { return {std::min(a, b), std::max(a, b)}; }
+  [[nodiscard]] bool is_cut(const Pair& pair) const RONDE_REQUIRES(mutex_);
   int draw() RONDE_REQUIRES(mutex_);
 
   const int size_;
@@ -109,8 +109,8 @@ class LocalHub {
   base::Mutex mutex_;
   std::mt19937_64 random_ RONDE_GUARDED_BY(mutex_);
   std::map<Route, Mailbox> mailboxes_ RONDE_GUARDED_BY(mutex_);
-  std::map<Link, std::int64_t> messages_on_link_ RONDE_GUARDED_BY(mutex_);
-  std::map<Link, std::int64_t> messages_in_direction_ RONDE_GUARDED_BY(mutex_);  // {from, to}
+  std::map<Pair, std::int64_t> messages_of_pair_ RONDE_GUARDED_BY(mutex_);
+  std::map<Pair, std::int64_t> messages_in_direction_ RONDE_GUARDED_BY(mutex_);  // {from, to}
 };
 
 // One rank's end of the hub, which it shares the ownership of.

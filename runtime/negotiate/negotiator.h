@@ -39,6 +39,7 @@ namespace ronde::runtime {
 
 // The arrival words of the plan that the coordinator can reach: one per entry, each a generation
 // and a count. Ranks change them at any time; the implementation makes each call atomic.
+// Thread safety: the coordinator alone calls it.
 class ArrivalWords {
  public:
   virtual ~ArrivalWords() = default;

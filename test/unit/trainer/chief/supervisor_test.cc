@@ -359,21 +359,23 @@ TEST(Evaluator, ScoresEachCheckpointOnceAndEndsAtTheLastOfAFinishedTraining) {
   }
   std::vector<std::string> lines;
   std::vector<std::string> hashes;
-  const std::size_t scored =
-      evaluate_checkpoints({.directory = folder.path(),
-                            .idle_seconds = 60.0,
-                            .say = [&](const std::string& line) { lines.push_back(line); }},
-                           tensors, [&] {
-                             hashes.push_back(model.parameter_hash());
-                             Metrics metrics;
-                             metrics.add(1.0, 1, 2);
-                             return metrics;
-                           });
-  EXPECT_EQ(scored, 2U);
+  const auto evaluate = [&] {
+    return evaluate_checkpoints({.directory = folder.path(),
+                                 .idle_seconds = 60.0,
+                                 .say = [&](const std::string& line) { lines.push_back(line); }},
+                                tensors, [&] {
+                                  hashes.push_back(model.parameter_hash());
+                                  Metrics metrics;
+                                  metrics.add(1.0, 1, 2);
+                                  return metrics;
+                                });
+  };
+  EXPECT_EQ(evaluate(), 2U);
   EXPECT_EQ(hashes.back(), training.hashes[0]);
   EXPECT_THAT(lines, Contains(HasSubstr("step-21")));
   EXPECT_THAT(lines, Contains(HasSubstr("step 63: loss 0.5")));
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/eval/metrics.jsonl"));
+  EXPECT_EQ(evaluate(), 0U) << "it goes on after what an earlier one has scored";
 }
 
 TEST(Evaluator, EndsWhenNoCheckpointComes) {
