@@ -27,8 +27,6 @@ using base::TensorView;
 using Memory = std::vector<std::byte>;
 using Random = std::mt19937_64;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 // A tensor of all ranks: inputs[r] is rank r's.
 using Tensor = std::vector<Memory>;
 

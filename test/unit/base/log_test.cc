@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-struct Lines {
+struct LogLines {
   Log::Sink sink() {
     return [this](std::string_view line) { lines.emplace_back(line); };
   }
@@ -21,7 +21,7 @@ struct Lines {
 };
 
 TEST(Log, ALineNamesTheRankAndTheLevel) {
-  Lines lines;
+  LogLines lines;
   const Log log(LogLevel::kTrace, 3, lines.sink());
   log.log(LogLevel::kTrace, "a");
   log.debug("b");
@@ -34,7 +34,7 @@ TEST(Log, ALineNamesTheRankAndTheLevel) {
 }
 
 TEST(Log, BeforeARankIsKnown) {
-  Lines lines;
+  LogLines lines;
   const Log log(LogLevel::kInfo, -1, lines.sink());
   log.info("hello");
   EXPECT_THAT(lines.lines, ElementsAre("ronde info: hello\n"));
@@ -42,7 +42,7 @@ TEST(Log, BeforeARankIsKnown) {
 
 TEST(Log, OnlyWhatTheLevelWants) {
   for (std::int32_t level = 0; level <= static_cast<std::int32_t>(LogLevel::kOff); ++level) {
-    Lines lines;
+    LogLines lines;
     const Log log(static_cast<LogLevel>(level), 0, lines.sink());
     for (std::int32_t of = 0; of <= static_cast<std::int32_t>(LogLevel::kOff); ++of) {
       log.log(static_cast<LogLevel>(of), "x");

@@ -9,7 +9,7 @@
 namespace ronde::base {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMostElements = std::numeric_limits<std::int64_t>::max();
 
 TEST(Tensor, ShapesInWords) {
   EXPECT_EQ(to_string(Shape{}), "[]");
@@ -21,9 +21,10 @@ TEST(Tensor, ElementsAreTheProduct) {
   EXPECT_EQ(elements_of({}).value(), Elements(1));
   EXPECT_EQ(elements_of({7}).value(), Elements(7));
   EXPECT_EQ(elements_of({2, 3, 4}).value(), Elements(24));
-  EXPECT_EQ(elements_of({kMost}).value(), Elements(kMost));
+  EXPECT_EQ(elements_of({kMostElements}).value(), Elements(kMostElements));
   EXPECT_EQ(elements_of({3, 0, 4}).value(), Elements(0));
-  EXPECT_EQ(elements_of({kMost, kMost, 0}).value(), Elements(0)) << "zero, whatever the rest is";
+  EXPECT_EQ(elements_of({kMostElements, kMostElements, 0}).value(), Elements(0))
+      << "zero, whatever the rest is";
 }
 
 TEST(Tensor, ShapesThatAreNoneSaySo) {
@@ -41,12 +42,12 @@ TEST(Tensor, ShapesThatAreNoneSaySo) {
 TEST(Tensor, BytesOfElements) {
   for (const DTypeRow& row : kDTypes) {
     EXPECT_EQ(bytes_of(Elements(10), row.dtype).value(), Bytes(10 * row.size)) << row.name;
-    EXPECT_EQ(bytes_of(Elements(kMost / row.size), row.dtype).ok(), true) << row.name;
-    EXPECT_EQ(bytes_of(Elements(kMost / row.size + (row.size > 1 ? 1 : 0)), row.dtype).ok(),
+    EXPECT_EQ(bytes_of(Elements(kMostElements / row.size), row.dtype).ok(), true) << row.name;
+    EXPECT_EQ(bytes_of(Elements(kMostElements / row.size + (row.size > 1 ? 1 : 0)), row.dtype).ok(),
               row.size == 1)
         << row.name;
   }
-  const auto large = bytes_of(Elements(kMost), DType::kF32);
+  const auto large = bytes_of(Elements(kMostElements), DType::kF32);
   EXPECT_EQ(large.status().message(),
             "9223372036854775807 elements of f32 are more than 2^63 - 1 bytes");
 }

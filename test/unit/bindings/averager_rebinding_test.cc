@@ -156,7 +156,7 @@ TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
   });
 }
 
-constexpr unsigned kSteps = 3;
+constexpr unsigned kStepsOfSwap = 3;
 
 // O12: hooks that start nothing before wait() overlap nothing.
 TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
@@ -168,7 +168,7 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
       const auto weight_id = averager.add("weight", std::span(weight));
       averager.add("bias", std::span(bias));
       EXPECT_EQ(averager.statistics().share_before_wait(), 0.0);
-      for (unsigned step = 0; step < kSteps; ++step) {
+      for (unsigned step = 0; step < kStepsOfSwap; ++step) {
         averager.ready(weight_id);
         engine.barrier_blocking("backward " + std::to_string(step));
         // Backward goes on, for so long that a busy machine averages meanwhile.
@@ -177,9 +177,9 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
       }
       averager.wait();
       const ronde::AveragerStatistics statistics = averager.statistics();
-      EXPECT_EQ(statistics.steps, kSteps);
-      EXPECT_EQ(statistics.tensors, 2U * kSteps);
-      EXPECT_EQ(statistics.bytes, 440U * kSteps);
+      EXPECT_EQ(statistics.steps, kStepsOfSwap);
+      EXPECT_EQ(statistics.tensors, 2U * kStepsOfSwap);
+      EXPECT_EQ(statistics.bytes, 440U * kStepsOfSwap);
       EXPECT_GT(statistics.seconds_in_wait, 0.0);
       if (bucket > 0) {
         EXPECT_EQ(statistics.tensors_submitted_before_wait, 0U);
@@ -188,11 +188,11 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
         EXPECT_EQ(statistics.share_before_wait(), 0.0);
         return;
       }
-      EXPECT_EQ(statistics.tensors_submitted_before_wait, kSteps) << "bias was left out";
-      EXPECT_EQ(statistics.bytes_submitted_before_wait, 400U * kSteps);
-      EXPECT_EQ(statistics.tensors_done_before_wait, kSteps);
-      EXPECT_EQ(statistics.bytes_done_before_wait, 400U * kSteps);
-      EXPECT_GE(statistics.seconds_before_wait, 0.005 * kSteps);
+      EXPECT_EQ(statistics.tensors_submitted_before_wait, kStepsOfSwap) << "bias was left out";
+      EXPECT_EQ(statistics.bytes_submitted_before_wait, 400U * kStepsOfSwap);
+      EXPECT_EQ(statistics.tensors_done_before_wait, kStepsOfSwap);
+      EXPECT_EQ(statistics.bytes_done_before_wait, 400U * kStepsOfSwap);
+      EXPECT_GE(statistics.seconds_before_wait, 0.005 * kStepsOfSwap);
       EXPECT_NEAR(statistics.share_before_wait(), 400.0 / 440.0, 1e-9);
     });
   }

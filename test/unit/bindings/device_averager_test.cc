@@ -78,11 +78,11 @@ class Trainer {
   const DeviceMemory used_{kElements * sizeof(float)};
 };
 
-float one_more(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
+float rank_and_one(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
 
 TEST_P(DeviceAverager, StartsAtOnceAndHoldsTheOthersBack) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     std::vector<float> host(10, 1.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto on_host = averager.add("on the host", std::span(host));
@@ -100,7 +100,7 @@ TEST_P(DeviceAverager, StartsAtOnceAndHoldsTheOthersBack) {
 // The host runs ahead of the stream, over several steps.
 TEST_P(DeviceAverager, AStreamWaitsForTheAverages) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     std::vector<float> host(10);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto on_device = averager.add("on the device", trainer.gradient());
@@ -125,7 +125,7 @@ TEST_P(DeviceAverager, AStreamWaitsForTheAverages) {
 
 TEST_P(DeviceAverager, GoesAwayWhenNothingIsOnItsWay) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     {
       ronde::GradientAverager averager(engine, ronde::sum);
       const auto id = averager.add("gradient", trainer.gradient());
@@ -140,7 +140,7 @@ TEST_P(DeviceAverager, GoesAwayWhenNothingIsOnItsWay) {
 
 TEST_P(DeviceAverager, SeveralStreamsWait) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     const Trainer logger(0.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto id = averager.add("gradient", trainer.gradient());
@@ -158,7 +158,7 @@ TEST_P(DeviceAverager, SeveralStreamsWait) {
 TEST_P(DeviceAverager, AStreamThatCannotWaitLeavesItOnItsWay) {
   on_ranks(2, [](ronde::Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto id = averager.add("gradient", trainer.gradient());
     trainer.compute();
@@ -177,7 +177,7 @@ TEST_P(DeviceAverager, AStreamThatCannotWaitLeavesItOnItsWay) {
 // The ranks disagree: the step that has it throws it, and the next one starts from there.
 TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     const Trainer other(0.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto good = averager.add("good", trainer.gradient());
@@ -199,8 +199,8 @@ TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
 // O1: what was not made ready is averaged as the stream holds it.
 TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const Trainer used(one_more(engine));
-    const Trainer left_out(one_more(engine));
+    const Trainer used(rank_and_one(engine));
+    const Trainer left_out(rank_and_one(engine));
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto used_id = averager.add("used", used.gradient());
     const auto left_out_id = averager.add("left out", left_out.gradient());
@@ -219,7 +219,7 @@ TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
 TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto id = averager.add("gradient", registered.gradient());
     for (int step = 0; step < 2; ++step) {
@@ -237,7 +237,7 @@ TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
 TEST_P(DeviceAverager, WhatIsLeftOutAfterItMovedFailsOnAllRanks) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);
-    const Trainer trainer(one_more(engine));
+    const Trainer trainer(rank_and_one(engine));
     std::vector<float> host(10, 1.0F);
     ronde::GradientAverager averager(engine, ronde::sum);
     const auto id = averager.add("gradient", registered.gradient());

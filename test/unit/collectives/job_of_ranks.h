@@ -25,6 +25,9 @@
 
 namespace ronde::collectives {
 
+// An index of a container.
+inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
 // Thread safety: one thread at a time.
 class WatchedTransport final : public Transport {
  public:

@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include "test/unit/collectives/board/sleeper.h"
+
 namespace ronde::collectives {
 namespace {
 
 using Message = std::vector<std::byte>;
-
-constexpr int kHangMs = 20000;
 
 // A stream in plain memory with a doorbell for the writer and one for each reader.
 struct Stream {
@@ -198,19 +198,6 @@ TEST(ByteStream, ASlowReaderHoldsTheOthersBackUntilItIsDetached) {
     EXPECT_EQ(second, make_message(20, n));
   }
   EXPECT_TRUE(*writer.flush());
-}
-
-// Sleeps until the bell rings, as a thread does that has nothing left to do. False: it never rang.
-bool sleep_until_rung(const Doorbell& bell, std::uint64_t seen) {
-  bell.arm();
-  bool woken = true;
-  if (bell.rings() == seen) {
-    pollfd entry{bell.event_fd(), POLLIN, 0};
-    woken = ::poll(&entry, 1, kHangMs) == 1;
-    bell.drain();
-  }
-  bell.disarm();
-  return woken;
 }
 
 std::size_t random_size(std::mt19937& random, std::size_t ring) {

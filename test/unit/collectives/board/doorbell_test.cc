@@ -3,7 +3,6 @@
 #include "collectives/board/doorbell.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,35 +12,16 @@
 #include <thread>
 #include <vector>
 
+#include "test/unit/collectives/board/sleeper.h"
+
 namespace ronde::collectives {
 namespace {
-
-// The limit is long enough for any machine; a lost wake-up waits for all of it.
-constexpr int kHangMs = 20000;
-
-bool readable(const Doorbell& bell, int timeout_ms = 0) {
-  pollfd entry{bell.event_fd(), POLLIN, 0};
-  return ::poll(&entry, 1, timeout_ms) == 1;
-}
 
 struct Bell {
   DoorbellWords words;
   FileDescriptor fd = std::move(*make_event_fd());
   Doorbell doorbell{&words, fd.get()};
 };
-
-// The sleeper's side of the protocol. False: the wake-up was lost.
-bool sleep_until_rung(const Doorbell& bell, std::uint64_t seen) {
-  bell.arm();
-  if (bell.rings() != seen) {
-    bell.disarm();
-    return true;
-  }
-  const bool woken = readable(bell, kHangMs);
-  bell.drain();
-  bell.disarm();
-  return woken;
-}
 
 TEST(Doorbell, WordsHaveTheirOwnCacheLines) {
   EXPECT_EQ(alignof(DoorbellWords), kCacheLinePair);

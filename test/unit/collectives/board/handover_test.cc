@@ -18,6 +18,7 @@
 
 #include "collectives/board/board.h"
 #include "collectives/board/handover_socket.h"
+#include "test/unit/collectives/board/sleeper.h"
 
 namespace ronde::collectives {
 namespace {
@@ -25,8 +26,6 @@ namespace {
 using base::Code;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-constexpr int kHangMs = 20000;
 
 // The ranks of the job that this host has. They are not 0, 1, 2, so that a text that names a
 // position in place of a rank fails the test.

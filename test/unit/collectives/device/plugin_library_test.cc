@@ -11,8 +11,8 @@
 namespace ronde::collectives {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Where the build put the bad plug-ins.
 std::string bad_plugin(const std::string& kind) {

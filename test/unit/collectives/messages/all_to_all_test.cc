@@ -26,8 +26,6 @@ using Rows = std::vector<std::int64_t>;
 using Random = std::mt19937_64;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 // The memory of all ranks: rank s has rows[s][r] rows for rank r.
 struct Exchange {
   Exchange(std::vector<Rows> rows_of_ranks, std::int64_t bytes_of_row, Random& random)

@@ -19,8 +19,6 @@ using base::Elements;
 using base::TensorView;
 using Memory = std::vector<std::byte>;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 TEST(BroadcastTree, ReachesEveryRankOnceFromEveryRoot) {
   for (int size = 1; size <= 64; ++size) {
     for (int root = 0; root < size; ++root) {

@@ -27,8 +27,6 @@ using Memory = std::vector<std::byte>;
 using Random = std::mt19937_64;
 using Tensor = std::vector<Memory>;  // by rank
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 Tensor random_tensor(int ranks, std::int64_t elements, Random& random) {
   Tensor tensor;
   for (int rank = 0; rank < ranks; ++rank) {

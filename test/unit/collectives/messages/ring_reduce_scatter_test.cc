@@ -26,8 +26,6 @@ using Memory = std::vector<std::byte>;
 using Random = std::mt19937_64;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 // The memory of all ranks for a reduce-scatter of blocks of these numbers of elements.
 struct Blocks {
   Blocks(const Reduction& reduction, int ranks, const std::vector<std::int64_t>& lengths,

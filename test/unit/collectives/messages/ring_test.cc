@@ -21,8 +21,6 @@ using base::TensorView;
 using Memory = std::vector<std::byte>;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 // Returns numbers that differ on every rank and at every index, and whose sums are exact in f32.
 Memory numbers(int rank, std::int64_t elements) {
   Memory memory(at(elements) * sizeof(float));

@@ -26,7 +26,7 @@ struct CountingCore {
   void yield() const { ++counts->yielded; }
 };
 
-class IdleTest : public testing::Test {
+class IdleTest : public ::testing::Test {
  protected:
   // How often it waited before it was time to sleep, or `most`; each time takes a microsecond.
   int waits(Nanoseconds spin, Nanoseconds yield, bool oversubscribed, bool busy, int most = 1000) {

@@ -68,7 +68,7 @@ std::int32_t sum_at(int ranks, std::size_t i) {
   return static_cast<std::int32_t>(i) * 7 * ranks + ranks * (ranks - 1) / 2;
 }
 
-std::vector<std::int32_t> contribution(int rank, std::int64_t rows) {
+std::vector<std::int32_t> rows_of_rank(int rank, std::int64_t rows) {
   std::vector<std::int32_t> data(static_cast<std::size_t>(rows * kWidth));
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = value(rank, i);
   return data;
@@ -95,7 +95,7 @@ std::vector<Rows> some_splits(int ranks) {
 TEST_P(OperationsTest, ReduceScatterLeavesEachRankItsRows) {
   run([&](int rank, Engine& engine) {
     const auto check = [&](std::int64_t rows, const Rows& splits) {
-      std::vector<std::int32_t> input = contribution(rank, rows);
+      std::vector<std::int32_t> input = rows_of_rank(rank, rows);
       const std::vector<std::int32_t> before = input;
       Submission submission = scatter_of("rs", input, nullptr, splits);
       Signature signature = submission.signature;
@@ -119,7 +119,7 @@ TEST_P(OperationsTest, ReduceScatterLeavesEachRankItsRows) {
 TEST_P(OperationsTest, ReduceScatterInPlaceWritesItsRowsWhereTheyAre) {
   run([&](int rank, Engine& engine) {
     for (const std::int64_t rows : {1, 7, 5000}) {
-      std::vector<std::int32_t> data = contribution(rank, rows);
+      std::vector<std::int32_t> data = rows_of_rank(rank, rows);
       Submission submission = scatter_of("rs", data, nullptr);
       const Signature signature = submission.signature;
       const std::int64_t first = rows_before_rank(signature, rank, ranks()) * kWidth;

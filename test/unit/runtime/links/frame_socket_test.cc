@@ -22,7 +22,7 @@ using base::Code;
 using collectives::FileDescriptor;
 using testing::HasSubstr;
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> frame_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -80,7 +80,7 @@ TEST(FrameSocket, KnowsItsOtherEnd) {
 
 TEST(FrameSocket, AFrameIsItsLengthAndItsBytes) {
   Wire pair;
-  ASSERT_TRUE(pair.link->send(bytes_of("hello")).ok());
+  ASSERT_TRUE(pair.link->send(frame_bytes("hello")).ok());
   EXPECT_FALSE(pair.link->backlogged());
   EXPECT_EQ(pair.heard(), wire("hello"));
   pair.say(wire("you"));
@@ -91,11 +91,11 @@ TEST(FrameSocket, AFrameIsItsLengthAndItsBytes) {
 
 TEST(FrameSocket, QueuedFramesGoOutTogether) {
   Wire pair;
-  ASSERT_TRUE(pair.link->queue(bytes_of("a")).ok());
-  ASSERT_TRUE(pair.link->queue(bytes_of("bc")).ok());
+  ASSERT_TRUE(pair.link->queue(frame_bytes("a")).ok());
+  ASSERT_TRUE(pair.link->queue(frame_bytes("bc")).ok());
   EXPECT_TRUE(pair.link->backlogged());
   EXPECT_EQ(pair.heard(), "");
-  ASSERT_TRUE(pair.link->send(bytes_of("d")).ok());
+  ASSERT_TRUE(pair.link->send(frame_bytes("d")).ok());
   EXPECT_FALSE(pair.link->backlogged());
   EXPECT_EQ(pair.heard(), wire("a") + wire("bc") + wire("d"));
 }
@@ -144,7 +144,7 @@ TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
   int number = 0;
   for (; !pair.link->backlogged() && number < 100'000; ++number) {
     const std::string frame = std::to_string(number) + std::string(1000, '.');
-    ASSERT_TRUE(pair.link->send(bytes_of(frame)).ok());
+    ASSERT_TRUE(pair.link->send(frame_bytes(frame)).ok());
     expected += wire(frame);
   }
   ASSERT_TRUE(pair.link->backlogged());
@@ -153,7 +153,7 @@ TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
     for (std::string more = pair.heard(); !more.empty(); more = pair.heard()) arrived += more;
   };
   hear_all();  // there is room again
-  ASSERT_TRUE(pair.link->send(bytes_of("late")).ok());
+  ASSERT_TRUE(pair.link->send(frame_bytes("late")).ok());
   expected += wire("late");
   EXPECT_EQ(pair.heard(), "") << "only flush() writes while there is a backlog";
   for (;;) {
@@ -165,7 +165,7 @@ TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
   EXPECT_TRUE(arrived == expected) << arrived.size() << " of " << expected.size();
   EXPECT_FALSE(pair.link->backlogged());
   // From here on a frame goes out at once again.
-  ASSERT_TRUE(pair.link->send(bytes_of("now")).ok());
+  ASSERT_TRUE(pair.link->send(frame_bytes("now")).ok());
   EXPECT_EQ(pair.heard(), wire("now"));
 }
 
@@ -269,8 +269,8 @@ TEST(FrameSocket, AWriteThatFailsLosesNothingThatArrived) {
   Wire pair;
   pair.say(wire("last words"));
   pair.other.reset();
-  EXPECT_TRUE(pair.link->send(bytes_of("anybody?")).ok());
-  EXPECT_TRUE(pair.link->send(bytes_of("hello?")).ok());
+  EXPECT_TRUE(pair.link->send(frame_bytes("anybody?")).ok());
+  EXPECT_TRUE(pair.link->send(frame_bytes("hello?")).ok());
   EXPECT_FALSE(pair.link->backlogged());
   EXPECT_FALSE(pair.link->closed());
   EXPECT_EQ(pair.next(), "last words");
@@ -308,7 +308,7 @@ TEST(FrameSocket, AResetIsAnEndWithItsReason) {
     std::this_thread::yield();
   }
   EXPECT_EQ(link.close_reason(), "Connection reset by peer");
-  EXPECT_TRUE(link.send(bytes_of("x")).ok());
+  EXPECT_TRUE(link.send(frame_bytes("x")).ok());
   EXPECT_FALSE(link.backlogged());
 }
 

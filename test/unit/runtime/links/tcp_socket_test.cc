@@ -31,9 +31,9 @@ FileDescriptor listener() {
   return std::move(*socket);
 }
 
-bool readable(const FileDescriptor& socket, int milliseconds) {
+bool readable(const FileDescriptor& socket, int limit_ms) {
   pollfd watched{socket.get(), POLLIN, 0};
-  return ::poll(&watched, 1, milliseconds) > 0;
+  return ::poll(&watched, 1, limit_ms) > 0;
 }
 
 FileDescriptor accept_from(const FileDescriptor& listener) {

@@ -22,7 +22,7 @@ Signature sum(base::Shape shape) {
   return signature;
 }
 
-Statement gather(base::Shape shape) {
+Statement gather_of(base::Shape shape) {
   Signature signature;
   signature.operation = Operation::kAllgather;
   signature.shape = std::move(shape);
@@ -104,13 +104,13 @@ TEST(Disagreement, EveryFieldIsNamed) {
 }
 
 TEST(Disagreement, AllgatherKeepsTheRowsOfEveryRank) {
-  const auto agreed = agree_on("g", {gather({2, 3}), gather({0, 3}), gather({5, 3})});
+  const auto agreed = agree_on("g", {gather_of({2, 3}), gather_of({0, 3}), gather_of({5, 3})});
   ASSERT_TRUE(agreed.ok()) << agreed.status().to_string();
   EXPECT_THAT(agreed->first_dimensions, ElementsAre(2, 0, 5));
 }
 
 TEST(Disagreement, AllgatherOfOtherRowsDisagrees) {
-  const auto agreed = agree_on("g", {gather({2, 3}), gather({2, 4})});
+  const auto agreed = agree_on("g", {gather_of({2, 3}), gather_of({2, 4})});
   ASSERT_FALSE(agreed.ok());
   EXPECT_EQ(agreed.status().code(), base::Code::kMismatch);
 }
@@ -118,7 +118,7 @@ TEST(Disagreement, AllgatherOfOtherRowsDisagrees) {
 // ---- all-to-all and reduce-scatter ----
 
 Statement exchange(base::Shape shape) {
-  Statement statement = gather(std::move(shape));
+  Statement statement = gather_of(std::move(shape));
   statement.signature.operation = Operation::kAllToAll;
   return statement;
 }
@@ -218,7 +218,7 @@ TEST(Disagreement, AGroupAgainstOneTensorOrAnotherOpIsSaidAsSuch) {
 }
 
 TEST(Disagreement, AScalarCannotBeGathered) {
-  const auto agreed = agree_on("g", {gather({}), gather({})});
+  const auto agreed = agree_on("g", {gather_of({}), gather_of({})});
   ASSERT_FALSE(agreed.ok());
   EXPECT_EQ(agreed.status().code(), base::Code::kInvalidArgument);
   EXPECT_THAT(agreed.status().message(), HasSubstr("'g'"));
@@ -230,7 +230,7 @@ TEST(Disagreement, AGatheredTensorThatIsTooLargeIsAnError) {
                              std::vector<base::Shape>{{kMost}, {kMost}, {kMost}},  // too many rows
                              std::vector<base::Shape>{{kMost / 8, 2}, {kMost / 8, 2}}}) {
     std::vector<Statement> statements;
-    for (const base::Shape& shape : shapes) statements.push_back(gather(shape));
+    for (const base::Shape& shape : shapes) statements.push_back(gather_of(shape));
     const auto agreed = agree_on("g", statements);
     ASSERT_FALSE(agreed.ok());
     EXPECT_EQ(agreed.status().code(), base::Code::kInvalidArgument);

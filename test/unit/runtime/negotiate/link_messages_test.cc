@@ -18,35 +18,35 @@ Bytes bytes_of(std::initializer_list<int> values) {
 }
 
 template <class Message>
-Message again(const Message& message) {
+Message decoded_again(const Message& message) {
   const auto decoded = decode_link_message(encode(LinkMessage(message)));
   EXPECT_TRUE(decoded.ok()) << decoded.status().message();
   return std::get<Message>(*decoded);
 }
 
 TEST(LinkMessages, WhatIsSentArrives) {
-  const auto announcement = again(RelayedAnnouncement{7, bytes_of({1, 2, 3})});
+  const auto announcement = decoded_again(RelayedAnnouncement{7, bytes_of({1, 2, 3})});
   EXPECT_EQ(announcement.rank, 7);
   EXPECT_EQ(announcement.announcement, bytes_of({1, 2, 3}));
-  const auto ready = again(ReadyReport{41, 6});
+  const auto ready = decoded_again(ReadyReport{41, 6});
   EXPECT_EQ(ready.entry, 41);
   EXPECT_EQ(ready.generation, 6U);
-  const auto closed = again(ClosedReport{3, 9, 2, {4, 6}});
+  const auto closed = decoded_again(ClosedReport{3, 9, 2, {4, 6}});
   EXPECT_EQ(closed.entry, 3);
   EXPECT_EQ(closed.generation, 9U);
   EXPECT_EQ(closed.arrived, 2U);
   EXPECT_EQ(closed.ranks, (std::vector<std::int64_t>{4, 6}));
-  EXPECT_EQ(again(RelayedDecision{bytes_of({9})}).decision, bytes_of({9}));
-  again(GoodBye{});
-  EXPECT_TRUE(again(RollCall{true}).answer);
-  EXPECT_FALSE(again(RollCall{false}).answer);
+  EXPECT_EQ(decoded_again(RelayedDecision{bytes_of({9})}).decision, bytes_of({9}));
+  decoded_again(GoodBye{});
+  EXPECT_TRUE(decoded_again(RollCall{true}).answer);
+  EXPECT_FALSE(decoded_again(RollCall{false}).answer);
   collectives::FailureRecord record;
   record.culprit = 5;
   record.reporter = 2;
   record.code = base::Code::kPeerFailed;
   record.text = "rank 5 died";
   record.place = "trainer.cc:7";
-  const auto failure = again(record);
+  const auto failure = decoded_again(record);
   EXPECT_EQ(failure.culprit, 5);
   EXPECT_EQ(failure.reporter, 2);
   EXPECT_EQ(failure.code, base::Code::kPeerFailed);

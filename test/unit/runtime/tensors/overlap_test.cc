@@ -18,8 +18,8 @@ namespace {
 
 using base::Code;
 
-constexpr std::int32_t kRank = 1;
-constexpr std::int32_t kSize = 2;
+constexpr std::int32_t kThisRank = 1;
+constexpr std::int32_t kTwoRanks = 2;
 
 class Overlap : public ::testing::Test {
  protected:
@@ -42,7 +42,7 @@ class Overlap : public ::testing::Test {
 
   static base::Status check(const LocalTensorPtr& a, const LocalTensorPtr& b) {
     return check_apart({a->name, a->place, a->signature, a->views},
-                       {b->name, b->place, b->signature, b->views}, kRank, kSize);
+                       {b->name, b->place, b->signature, b->views}, kThisRank, kTwoRanks);
   }
   static bool apart(const LocalTensorPtr& a, const LocalTensorPtr& b) {
     const bool forth = check(a, b).ok();
@@ -79,8 +79,8 @@ TEST_F(Overlap, ARootOnlyReadsWhatItBroadcasts) {
     made->signature.root = root;
     return made;
   };
-  EXPECT_TRUE(apart(from("one", kRank), from("two", kRank)));
-  EXPECT_FALSE(apart(from("one", kRank), from("two", 0)));
+  EXPECT_TRUE(apart(from("one", kThisRank), from("two", kThisRank)));
+  EXPECT_FALSE(apart(from("one", kThisRank), from("two", 0)));
 }
 
 // Rank 1 of 2 writes 5 of 10 rows.
@@ -104,7 +104,7 @@ TEST_F(Overlap, TheErrorNamesTheMemberAndBothPlaces) {
 
 TEST_F(Overlap, TheTableChecksWhatIsInFlightIfAsked) {
   for (const bool checks : {false, true}) {
-    TensorTable table(kRank, kSize, checks);
+    TensorTable table(kThisRank, kTwoRanks, checks);
     const auto one = in_place("one", 0, 10);
     ASSERT_TRUE(table.insert(one).ok());
     EXPECT_EQ(table.insert(in_place("two", 5, 10)).ok(), !checks);

@@ -18,7 +18,7 @@ Signature allreduce(base::Shape shape) {
   return signature;
 }
 
-Signature of(Operation operation, base::Shape shape) {
+Signature signature_of(Operation operation, base::Shape shape) {
   Signature signature;
   signature.operation = operation;
   signature.shape = std::move(shape);
@@ -124,27 +124,30 @@ TEST(Signature, NormalizedForgetsWhatTheOperationDoesNotUse) {
 }
 
 TEST(Signature, OnlyTheFirstDimensionOfAnAllgatherMayDiffer) {
-  const Signature plain = of(Operation::kAllgather, {2, 3});
-  EXPECT_TRUE(agree(plain, of(Operation::kAllgather, {7, 3})));
-  EXPECT_TRUE(agree(plain, of(Operation::kAllgather, {0, 3})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllgather, {2, 4})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllgather, {2})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllgather, {})));
-  EXPECT_FALSE(agree(of(Operation::kAllgather, {}), plain));
-  EXPECT_TRUE(agree(of(Operation::kAllgather, {}), of(Operation::kAllgather, {})));
-  EXPECT_FALSE(agree(plain, of(Operation::kBroadcast, {2, 3})));
+  const Signature plain = signature_of(Operation::kAllgather, {2, 3});
+  EXPECT_TRUE(agree(plain, signature_of(Operation::kAllgather, {7, 3})));
+  EXPECT_TRUE(agree(plain, signature_of(Operation::kAllgather, {0, 3})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllgather, {2, 4})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllgather, {2})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllgather, {})));
+  EXPECT_FALSE(agree(signature_of(Operation::kAllgather, {}), plain));
+  EXPECT_TRUE(
+      agree(signature_of(Operation::kAllgather, {}), signature_of(Operation::kAllgather, {})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kBroadcast, {2, 3})));
   EXPECT_FALSE(agree(allreduce({2, 3}), allreduce({7, 3})));
-  EXPECT_FALSE(agree(of(Operation::kBroadcast, {2, 3}), of(Operation::kBroadcast, {7, 3})));
+  EXPECT_FALSE(agree(signature_of(Operation::kBroadcast, {2, 3}),
+                     signature_of(Operation::kBroadcast, {7, 3})));
 }
 
 TEST(Signature, TheRowsOfAnAllToAllAreNobodyElsesBusiness) {
-  const Signature plain = of(Operation::kAllToAll, {2, 3});
-  EXPECT_TRUE(agree(plain, of(Operation::kAllToAll, {7, 3})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllToAll, {2, 4})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllToAll, {2})));
-  EXPECT_FALSE(agree(plain, of(Operation::kAllgather, {2, 3})));
-  EXPECT_FALSE(agree(of(Operation::kAllgather, {2, 3}), plain));
-  EXPECT_FALSE(agree(of(Operation::kReduceScatter, {2}), of(Operation::kReduceScatter, {3})));
+  const Signature plain = signature_of(Operation::kAllToAll, {2, 3});
+  EXPECT_TRUE(agree(plain, signature_of(Operation::kAllToAll, {7, 3})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllToAll, {2, 4})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllToAll, {2})));
+  EXPECT_FALSE(agree(plain, signature_of(Operation::kAllgather, {2, 3})));
+  EXPECT_FALSE(agree(signature_of(Operation::kAllgather, {2, 3}), plain));
+  EXPECT_FALSE(agree(signature_of(Operation::kReduceScatter, {2}),
+                     signature_of(Operation::kReduceScatter, {3})));
   EXPECT_EQ(describe(plain), "all_to_all(f32, [*, 3])");
 }
 
@@ -161,14 +164,15 @@ TEST(Signature, RowsOfAReduceScatter) {
     return rows;
   };
   using Rows = std::vector<std::int64_t>;
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {8, 5}), 4), (Rows{2, 2, 2, 2}));
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {10}), 4), (Rows{3, 3, 2, 2}));
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {2}), 4), (Rows{1, 1, 0, 0}));
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {0}), 3), (Rows{0, 0, 0}));
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {7}), 1), (Rows{7}));
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {8, 5}), 4), (Rows{2, 2, 2, 2}));
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {10}), 4), (Rows{3, 3, 2, 2}));
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {2}), 4), (Rows{1, 1, 0, 0}));
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {0}), 3), (Rows{0, 0, 0}));
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {7}), 1), (Rows{7}));
   constexpr std::int64_t kMany = (std::int64_t{1} << 40) + 1;
-  EXPECT_EQ(shares(of(Operation::kReduceScatter, {kMany}), 2), (Rows{kMany / 2 + 1, kMany / 2}));
-  Signature uneven = of(Operation::kReduceScatter, {6, 2});
+  EXPECT_EQ(shares(signature_of(Operation::kReduceScatter, {kMany}), 2),
+            (Rows{kMany / 2 + 1, kMany / 2}));
+  Signature uneven = signature_of(Operation::kReduceScatter, {6, 2});
   uneven.splits = {0, 5, 1};
   EXPECT_EQ(shares(uneven, 3), uneven.splits);
   EXPECT_EQ(row_elements({6, 2, 4}), base::Elements(8));
@@ -185,13 +189,13 @@ TEST(Signature, DescribeSaysWhatMatters) {
   EXPECT_EQ(
       describe(signature),
       "allreduce(sum, f32, [128, 784], prescale 0.5, postscale 0.10000000000000001, on a device)");
-  Signature sent = of(Operation::kBroadcast, {});
+  Signature sent = signature_of(Operation::kBroadcast, {});
   sent.root = 1;
   sent.dtype = base::DType::kBf16;
   EXPECT_EQ(describe(sent), "broadcast(root 1, bf16, [])");
-  EXPECT_EQ(describe(of(Operation::kAllgather, {3})), "allgather(f32, [3])");
-  EXPECT_EQ(describe(of(Operation::kBarrier, {})), "barrier");
-  Signature scattered = of(Operation::kReduceScatter, {5, 2});
+  EXPECT_EQ(describe(signature_of(Operation::kAllgather, {3})), "allgather(f32, [3])");
+  EXPECT_EQ(describe(signature_of(Operation::kBarrier, {})), "barrier");
+  Signature scattered = signature_of(Operation::kReduceScatter, {5, 2});
   scattered.splits = {4, 1};
   scattered.compression = base::Compression::kBf16;
   EXPECT_EQ(describe(scattered),
@@ -206,9 +210,9 @@ TEST(Signature, PayloadIsWhatMoves) {
   EXPECT_EQ(payload_of({allreduce({2, 3}), {}}), base::Bytes(24));
   EXPECT_EQ(payload_of({allreduce({}), {}}), base::Bytes(4));
   EXPECT_EQ(payload_of({allreduce({0, 5}), {}}), base::Bytes(0));
-  EXPECT_EQ(payload_of({of(Operation::kAllgather, {2, 3}), {2, 0, 5}}), base::Bytes(84));
-  EXPECT_EQ(payload_of({of(Operation::kBarrier, {}), {}}), base::Bytes(0));
-  EXPECT_EQ(payload_of({of(Operation::kReduceScatter, {6, 2}), {}}), base::Bytes(48));
+  EXPECT_EQ(payload_of({signature_of(Operation::kAllgather, {2, 3}), {2, 0, 5}}), base::Bytes(84));
+  EXPECT_EQ(payload_of({signature_of(Operation::kBarrier, {}), {}}), base::Bytes(0));
+  EXPECT_EQ(payload_of({signature_of(Operation::kReduceScatter, {6, 2}), {}}), base::Bytes(48));
 }
 
 TEST(Signature, RankLists) {

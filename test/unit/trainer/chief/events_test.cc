@@ -39,7 +39,7 @@ using testing::StartsWith;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename Write>
-std::string error_of(Write&& write) {
+std::string error_of_writing(Write&& write) {
   try {
     write();
   } catch (const DataError& error) {
@@ -227,12 +227,14 @@ TEST_F(Events, EveryRunHasAFileThatIsReadAfterThoseBeforeIt) {
 
 TEST_F(Events, AFolderThatCannotBeWrittenIsNamedWithTheReason) {
   const std::string file = write("file", {});
-  EXPECT_THAT(error_of([&] { EventWriter(file, 0); }), StartsWith(file + ": no event file"));
-  EXPECT_THAT(error_of([&] { EventWriter(file + "/logs", 0); }),
+  EXPECT_THAT(error_of_writing([&] { EventWriter(file, 0); }),
+              StartsWith(file + ": no event file"));
+  EXPECT_THAT(error_of_writing([&] { EventWriter(file + "/logs", 0); }),
               AllOf(StartsWith(file + "/logs: no event file"), HasSubstr("(Not a directory)")));
-  EXPECT_THAT(error_of([] { EventWriter("/proc/self", 0); }), StartsWith("/proc/self: no event"));
+  EXPECT_THAT(error_of_writing([] { EventWriter("/proc/self", 0); }),
+              StartsWith("/proc/self: no event"));
   const FullDisk full(20);
-  EXPECT_THAT(error_of([&] { EventWriter(folder_, 0); }), HasSubstr("(File too large)"));
+  EXPECT_THAT(error_of_writing([&] { EventWriter(folder_, 0); }), HasSubstr("(File too large)"));
 }
 
 TEST_F(Events, AfterTheDiskIsFullTheWriterSaysSoAndWhatWasWrittenIsWhole) {
@@ -343,11 +345,11 @@ TEST_F(Log, AFileOfWhichNothingIsRemovedIsNotWrittenAnew) {
 
 TEST_F(Log, AFileThatCannotBeWrittenIsNamedWithTheReason) {
   const std::string below = write("file", {}) + "/metrics.jsonl";
-  EXPECT_THAT(error_of([&] { MetricLog(below, 0); }),
+  EXPECT_THAT(error_of_writing([&] { MetricLog(below, 0); }),
               AllOf(StartsWith(below + ": cannot be written"), HasSubstr("(Not a directory)")));
-  EXPECT_THAT(error_of([&] { MetricLog(folder_, 0); }),
+  EXPECT_THAT(error_of_writing([&] { MetricLog(folder_, 0); }),
               AllOf(StartsWith(folder_ + ": cannot be written"), HasSubstr("(Is a directory)")));
-  EXPECT_THAT(error_of([] { MetricLog("/proc/self/metrics.jsonl", 0); }),
+  EXPECT_THAT(error_of_writing([] { MetricLog("/proc/self/metrics.jsonl", 0); }),
               StartsWith("/proc/self/metrics.jsonl: cannot be written"));
 }
 
@@ -355,7 +357,7 @@ TEST_F(Log, OnAFullDiskTheOldLinesStay) {
   write_text(file_, line(1) + line(2));
   {
     const FullDisk full(10);
-    EXPECT_THAT(error_of([&] { MetricLog(file_, 2); }), HasSubstr("(File too large)"));
+    EXPECT_THAT(error_of_writing([&] { MetricLog(file_, 2); }), HasSubstr("(File too large)"));
     EXPECT_EQ(text_of(file_), line(1) + line(2));
   }
   MetricLog log(file_, 3);

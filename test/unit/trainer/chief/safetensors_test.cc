@@ -26,7 +26,7 @@ std::string with_header(const std::string& header, const std::string& data = "")
   return bytes + header + data;
 }
 
-std::string error_in(const std::string& bytes) {
+std::string error_in_file(const std::string& bytes) {
   return error_of([&] { (void)from_safetensors(bytes, "x.safetensors"); });
 }
 
@@ -112,8 +112,8 @@ TEST(Safetensors, ReadsWhatPythonHasWritten) {
 }
 
 TEST(Safetensors, HeadersThatDoNotFit) {
-  EXPECT_THAT(error_in(""), StartsWith("x.safetensors: the file ends in its first 8 bytes"));
-  EXPECT_THAT(error_in(std::string(8, '\xff')),
+  EXPECT_THAT(error_in_file(""), StartsWith("x.safetensors: the file ends in its first 8 bytes"));
+  EXPECT_THAT(error_in_file(std::string(8, '\xff')),
               HasSubstr("header has 18446744073709551615 bytes, the file 8: it is truncated"));
   constexpr std::size_t kHuge = 300'000'000;  // bytes that nobody touches
   const std::unique_ptr<char, void (*)(void*)> huge(static_cast<char*>(std::calloc(kHuge, 1)),
@@ -122,14 +122,14 @@ TEST(Safetensors, HeadersThatDoNotFit) {
   EXPECT_THAT(error_of([&] { (void)from_safetensors(std::string_view(huge.get(), kHuge), "x"); }),
               HasSubstr("header has 268435456 bytes"));
   for (const char* header : {"", "[]", "{", "nil", "{\"a\":", "{\"\xff\":1}"}) {
-    EXPECT_THAT(error_in(with_header(header)), HasSubstr("no JSON object")) << header;
+    EXPECT_THAT(error_in_file(with_header(header)), HasSubstr("no JSON object")) << header;
   }
-  EXPECT_THAT(error_in(with_header(std::string(1'000'000, '['))), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_in_file(with_header(std::string(1'000'000, '['))), HasSubstr("no JSON object"));
 }
 
 TEST(Safetensors, TensorsThatDoNotFit) {
   const auto error = [](const std::string& tensors, std::size_t data = 8) {
-    return error_in(with_header("{" + tensors + "}", std::string(data, 'x')));
+    return error_in_file(with_header("{" + tensors + "}", std::string(data, 'x')));
   };
   const auto tensor = [](const std::string& shape, const std::string& offsets) {
     return R"({"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
@@ -166,9 +166,9 @@ TEST(Safetensors, TensorsThatDoNotFit) {
 TEST(Safetensors, DamageIsAnErrorOrTheSameSize) {
   const std::string whole = bytes_of(model_of(3));
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    EXPECT_NE(error_in(whole.substr(0, size)), "no error") << size;
+    EXPECT_NE(error_in_file(whole.substr(0, size)), "no error") << size;
   }
-  EXPECT_NE(error_in(whole + "x"), "no error");
+  EXPECT_NE(error_in_file(whole + "x"), "no error");
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const int flip : {1, 2, 4, 8, 16, 32, 64, 128, '"' ^ ',', '0' ^ '9', '[' ^ '-'}) {
       std::string damaged = whole;

@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 template <typename Read>
-std::string error_of(Read&& read) {
+std::string error_of_read(Read&& read) {
   try {
     read();
   } catch (const DataError& error) {
@@ -31,11 +31,11 @@ class Idx : public DataFiles {
  protected:
   std::string image_error(const std::string& name, const Bytes& bytes) {
     const std::string path = write(name, bytes);
-    return error_of([&] { read_idx_images(path); });
+    return error_of_read([&] { read_idx_images(path); });
   }
   std::string label_error(const std::string& name, const Bytes& bytes) {
     const std::string path = write(name, bytes);
-    return error_of([&] { read_idx_labels(path, 10); });
+    return error_of_read([&] { read_idx_labels(path, 10); });
   }
 };
 
@@ -60,12 +60,12 @@ TEST_F(Idx, ReadsFilesLargerThanItsSteps) {
 }
 
 TEST_F(Idx, MissingFile) {
-  EXPECT_THAT(error_of([&] { read_idx_images(folder_ + "/none.gz"); }),
+  EXPECT_THAT(error_of_read([&] { read_idx_images(folder_ + "/none.gz"); }),
               AllOf(HasSubstr("none.gz: cannot be opened"), HasSubstr("check that it exists")));
 }
 
 TEST_F(Idx, DirectoryInPlaceOfAFile) {
-  EXPECT_THAT(error_of([&] { read_idx_images(folder_); }), HasSubstr("cannot be read"));
+  EXPECT_THAT(error_of_read([&] { read_idx_images(folder_); }), HasSubstr("cannot be read"));
 }
 
 TEST_F(Idx, SwappedFiles) {
@@ -81,7 +81,7 @@ TEST_F(Idx, AnotherKindOfFile) {
               AllOf(HasSubstr("byte 0:"), HasSubstr("0x12345678"), HasSubstr("no IDX file")));
   const std::string path = folder_ + "/images.gz";
   write_raw(path, image_bytes(1, 2, 2));
-  EXPECT_THAT(error_of([&] { read_idx_images(path); }),
+  EXPECT_THAT(error_of_read([&] { read_idx_images(path); }),
               AllOf(HasSubstr("byte 0:"), HasSubstr("no gzip header")));
 }
 
@@ -103,7 +103,7 @@ TEST_F(Idx, EveryTruncationOfACompressedFile) {
   const Bytes whole = read_raw(path);
   for (std::size_t size = 0; size < whole.size(); ++size) {
     write_raw(path, Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
-    const std::string error = error_of([&] { read_idx_images(path); });
+    const std::string error = error_of_read([&] { read_idx_images(path); });
     EXPECT_THAT(error, AllOf(HasSubstr("images.gz: byte "), HasSubstr("replace"))) << size;
   }
 }
@@ -123,7 +123,7 @@ TEST_F(Idx, AFlippedBitNeverChangesWhatIsRead) {
     write_raw(path, damaged);
     // A few bits of gzip are padding: without an error, the data must be what it was.
     Bytes pixels;
-    const std::string error = error_of([&] { pixels = read_idx_images(path).pixels; });
+    const std::string error = error_of_read([&] { pixels = read_idx_images(path).pixels; });
     if (!pixels.empty()) {
       EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), noise.begin() + 16)) << i;
     } else {
@@ -137,7 +137,7 @@ TEST_F(Idx, CorruptDataNamesBothPlaces) {
   Bytes damaged = read_raw(path);
   damaged[damaged.size() - 6] ^= 1U;  // the checksum
   write_raw(path, damaged);
-  EXPECT_THAT(error_of([&] { read_idx_images(path); }),
+  EXPECT_THAT(error_of_read([&] { read_idx_images(path); }),
               AllOf(HasSubstr("images.gz: byte 0: the data from here on is corrupt"),
                     HasSubstr("of the compressed file (incorrect data check)"),
                     HasSubstr("expected valid gzip data: replace the file")));

@@ -28,8 +28,8 @@ TEST(FlagDifferences, NamesEveryFlagThatDiffers) {
 }
 
 // The text and the speaker of the AgreedError of every rank.
-std::vector<std::pair<std::string, int>> errors_of(int ranks,
-                                                   const std::function<void(Replica&, int)>& body) {
+std::vector<std::pair<std::string, int>> errors_with_speakers(
+    int ranks, const std::function<void(Replica&, int)>& body) {
   std::vector<std::pair<std::string, int>> errors(static_cast<std::size_t>(ranks), {"none", -2});
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
     Engine engine(job, rank);
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, int>> errors_of(int ranks,
 }
 
 TEST(RequireSameFlags, TheSameErrorOnEveryRank) {
-  const auto errors = errors_of(3, [](Replica& replica, int rank) {
+  const auto errors = errors_with_speakers(3, [](Replica& replica, int rank) {
     require_same_flags(replica, {{"--data", ""}, {"--epochs", rank == 1 ? "6" : "5"}});
   });
   for (const auto& [text, speaker] : errors) {
@@ -53,29 +53,30 @@ TEST(RequireSameFlags, TheSameErrorOnEveryRank) {
               "rank 1: start every rank with the same flags");
     EXPECT_EQ(speaker, AgreedError::kEveryRank);
   }
-  const auto none = errors_of(3, [](Replica& replica, int) {
+  const auto none = errors_with_speakers(3, [](Replica& replica, int) {
     require_same_flags(replica, {{"--data", "a b\n=c"}, {"--epochs", ""}});
   });
   EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
 }
 
 TEST(RequireSuccess, EveryRankGetsTheFirstFailure) {
-  const auto errors = errors_of(4, [](Replica& replica, int rank) {
+  const auto errors = errors_with_speakers(4, [](Replica& replica, int rank) {
     require_success(replica, rank >= 2 ? "rank " + std::to_string(rank) + " failed" : "");
   });
   EXPECT_THAT(errors, testing::Each(testing::Pair("rank 2 failed", 2)));
-  const auto none = errors_of(2, [](Replica& replica, int) { require_success(replica, ""); });
+  const auto none =
+      errors_with_speakers(2, [](Replica& replica, int) { require_success(replica, ""); });
   EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
 }
 
 TEST(RequireSameParameters, TellsWhoHasWhat) {
-  const auto errors = errors_of(2, [](Replica& replica, int rank) {
+  const auto errors = errors_with_speakers(2, [](Replica& replica, int rank) {
     require_same_parameters(replica, rank == 0 ? "aa" : "bb");
   });
   EXPECT_THAT(errors,
               testing::Each(testing::Pair(testing::HasSubstr("aa on rank 0 and bb on rank 1"), 0)));
-  const auto none =
-      errors_of(2, [](Replica& replica, int) { require_same_parameters(replica, "aa"); });
+  const auto none = errors_with_speakers(
+      2, [](Replica& replica, int) { require_same_parameters(replica, "aa"); });
   EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
 }
 

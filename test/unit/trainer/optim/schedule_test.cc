@@ -16,7 +16,7 @@
 namespace ronde::trainer {
 namespace {
 
-using Kind = ScheduleOptions::Kind;
+using ScheduleKind = ScheduleOptions::Kind;
 
 TEST(Schedule, ConstantStays) {
   const ScheduleOptions options{.learning_rate = 0.3};
@@ -26,7 +26,8 @@ TEST(Schedule, ConstantStays) {
 }
 
 TEST(Schedule, WarmUpRisesToAllOfTheRateInItsLastStep) {
-  for (const Kind kind : {Kind::kConstant, Kind::kStep, Kind::kCosine, Kind::kLinear}) {
+  for (const ScheduleKind kind : {ScheduleKind::kConstant, ScheduleKind::kStep,
+                                  ScheduleKind::kCosine, ScheduleKind::kLinear}) {
     const ScheduleOptions options{
         .kind = kind, .learning_rate = 0.8, .warmup = 4, .every = 3, .total = 20};
     EXPECT_DOUBLE_EQ(learning_rate(options, 0), 0.2);
@@ -39,7 +40,7 @@ TEST(Schedule, WarmUpRisesToAllOfTheRateInItsLastStep) {
 
 TEST(Schedule, StepMultipliesEveryFewSteps) {
   const ScheduleOptions options{
-      .kind = Kind::kStep, .learning_rate = 1.0, .warmup = 2, .every = 3, .factor = 0.5};
+      .kind = ScheduleKind::kStep, .learning_rate = 1.0, .warmup = 2, .every = 3, .factor = 0.5};
   EXPECT_EQ(learning_rate(options, 2), 1.0);
   EXPECT_EQ(learning_rate(options, 4), 1.0);
   EXPECT_EQ(learning_rate(options, 5), 0.5);
@@ -49,7 +50,7 @@ TEST(Schedule, StepMultipliesEveryFewSteps) {
 
 TEST(Schedule, CosineEndsAtZero) {
   const ScheduleOptions options{
-      .kind = Kind::kCosine, .learning_rate = 2.0, .warmup = 10, .total = 110};
+      .kind = ScheduleKind::kCosine, .learning_rate = 2.0, .warmup = 10, .total = 110};
   EXPECT_DOUBLE_EQ(learning_rate(options, 10), 2.0);
   EXPECT_DOUBLE_EQ(learning_rate(options, 35), 1.0 + std::numbers::sqrt2 / 2.0);
   EXPECT_DOUBLE_EQ(learning_rate(options, 60), 1.0);
@@ -60,7 +61,7 @@ TEST(Schedule, CosineEndsAtZero) {
 }
 
 TEST(Schedule, LinearEndsAtZero) {
-  const ScheduleOptions options{.kind = Kind::kLinear, .learning_rate = 2.0, .total = 4};
+  const ScheduleOptions options{.kind = ScheduleKind::kLinear, .learning_rate = 2.0, .total = 4};
   EXPECT_EQ(learning_rate(options, 0), 2.0);
   EXPECT_EQ(learning_rate(options, 1), 1.5);
   EXPECT_EQ(learning_rate(options, 3), 0.5);
@@ -68,7 +69,7 @@ TEST(Schedule, LinearEndsAtZero) {
   EXPECT_EQ(learning_rate(options, 5), 0.0);
 }
 
-std::string refusal(const ScheduleOptions& options) {
+std::string schedule_refusal(const ScheduleOptions& options) {
   try {
     static_cast<void>(learning_rate(options, 0));
   } catch (const TrainerError& error) {
@@ -79,14 +80,15 @@ std::string refusal(const ScheduleOptions& options) {
 
 TEST(Schedule, RefusesOptionsThatMakeNoSense) {
   using testing::HasSubstr;
-  EXPECT_THAT(refusal({.learning_rate = -1.0}), HasSubstr("learning rate is -1"));
-  EXPECT_THAT(refusal({.learning_rate = std::numeric_limits<double>::infinity()}),
+  EXPECT_THAT(schedule_refusal({.learning_rate = -1.0}), HasSubstr("learning rate is -1"));
+  EXPECT_THAT(schedule_refusal({.learning_rate = std::numeric_limits<double>::infinity()}),
               HasSubstr("learning rate is inf"));
-  EXPECT_THAT(refusal({.learning_rate = std::nan("")}), HasSubstr("learning rate is nan"));
-  EXPECT_THAT(refusal({.kind = Kind::kStep}), HasSubstr("use at least 1"));
-  EXPECT_THAT(refusal({.kind = Kind::kStep, .every = 1, .factor = 0.0}), HasSubstr("factor is 0"));
-  EXPECT_THAT(refusal({.kind = Kind::kCosine}), HasSubstr("total of steps is 0"));
-  EXPECT_THAT(refusal({.kind = Kind::kLinear, .warmup = 5, .total = 5}),
+  EXPECT_THAT(schedule_refusal({.learning_rate = std::nan("")}), HasSubstr("learning rate is nan"));
+  EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kStep}), HasSubstr("use at least 1"));
+  EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kStep, .every = 1, .factor = 0.0}),
+              HasSubstr("factor is 0"));
+  EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kCosine}), HasSubstr("total of steps is 0"));
+  EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kLinear, .warmup = 5, .total = 5}),
               HasSubstr("total of steps is 5: use more than the 5 of the warm-up"));
 }
 

@@ -13,7 +13,7 @@
 namespace ronde::trainer {
 namespace {
 
-struct Case {
+struct WindowCase {
   std::size_t samples;
   std::size_t channels;
   std::size_t height;
@@ -21,23 +21,23 @@ struct Case {
   Window window;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& one) {
+std::ostream& operator<<(std::ostream& out, const WindowCase& one) {
   return out << text_of({one.samples, one.channels, one.height, one.width}) << " window "
              << text_of({one.window.side[0], one.window.side[1]}) << " stride "
              << text_of({one.window.stride[0], one.window.stride[1]}) << " padding "
              << text_of({one.window.padding[0], one.window.padding[1]});
 }
 
-class Moved : public testing::TestWithParam<Case> {
+class Moved : public testing::TestWithParam<WindowCase> {
  protected:
   [[nodiscard]] static Shape shape() {
-    const Case& one = GetParam();
+    const WindowCase& one = GetParam();
     return {one.samples, one.channels, one.height, one.width};
   }
 };
 
 TEST_P(Moved, TheGradientsOfAConvolutionAreItsDifferences) {
-  const Case& one = GetParam();
+  const WindowCase& one = GetParam();
   for (const std::size_t outputs : {std::size_t{4}, kPadded}) {
     const Shape weights{outputs, one.channels, one.window.side[0], one.window.side[1]};
     expect_close_gradients(
@@ -47,7 +47,7 @@ TEST_P(Moved, TheGradientsOfAConvolutionAreItsDifferences) {
 }
 
 TEST_P(Moved, TheGradientsOfTwoConvolutionsInARowAreTheirDifferences) {
-  const Case& one = GetParam();
+  const WindowCase& one = GetParam();
   const Shape first{kPadded, one.channels, 1, 1};
   const Shape second{3, kPadded, one.window.side[0], one.window.side[1]};
   expect_close_gradients(
@@ -79,12 +79,12 @@ TEST_P(Moved, TheGradientsOfPoolsAreTheirDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Moved,
-                         testing::Values(Case{1, 1, 6, 6, {{3, 3}, {1, 1}, {1, 1}}},
-                                         Case{2, kPadded, 6, 5, {{3, 3}, {1, 1}, {1, 1}}},
-                                         Case{17, 3, 7, 7, {{3, 3}, {2, 2}, {1, 1}}},
-                                         Case{2, kPadded, 7, 7, {{2, 2}, {2, 2}, {0, 0}}},
-                                         Case{1, 32, 6, 6, {{2, 2}, {2, 2}, {0, 0}}},
-                                         Case{2, 16, 5, 8, {{3, 2}, {2, 1}, {0, 1}}}));
+                         testing::Values(WindowCase{1, 1, 6, 6, {{3, 3}, {1, 1}, {1, 1}}},
+                                         WindowCase{2, kPadded, 6, 5, {{3, 3}, {1, 1}, {1, 1}}},
+                                         WindowCase{17, 3, 7, 7, {{3, 3}, {2, 2}, {1, 1}}},
+                                         WindowCase{2, kPadded, 7, 7, {{2, 2}, {2, 2}, {0, 0}}},
+                                         WindowCase{1, 32, 6, 6, {{2, 2}, {2, 2}, {0, 0}}},
+                                         WindowCase{2, 16, 5, 8, {{3, 2}, {2, 1}, {0, 1}}}));
 
 TEST(Windows, TheGradientOfReluIsItsDifferenceInEveryLayout) {
   for (const std::size_t channels : {std::size_t{3}, std::size_t{16}, kPadded}) {
