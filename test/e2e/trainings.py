@@ -18,8 +18,9 @@ def train(programs, ranks, **flags):
     expect(list(values) == keys.split(), done, "the last line has other keys")
     expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
     compute, wait, transfer = (float(values[f"{what}_share"]) for what in ("compute", "wait", "transfer"))
-    expect(abs(compute + wait - 1) < 0.002 and 0 < compute < 1, done, "computing and waiting are all there is")
-    expect(0 < transfer < 1, done, "a part of the time a transfer is under way")
+    # Three decimals: on a busy machine computing may be all that one rank does.
+    expect(abs(compute + wait - 1) < 0.002 and 0 < compute <= 1, done, "computing and waiting are all there is")
+    expect(0 <= transfer < 1 and (ranks == 1 or transfer > 0), done, "a part of the time a transfer is under way")
     first, update = (float(values[f"{what}_ms"]) for what in ("first_gradient", "update"))
     step = 1e3 * float(values["seconds"]) / int(values["steps"])
     expect(first > 0 and update > 0 and first + update < step, done, "these are parts of a step")
