@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 
+from programs import expect
+
 SECONDS = 60
 
 
@@ -24,12 +26,6 @@ def run(mpirun, program, ranks, **settings):
     done.lines = [text for text in done.stderr.splitlines()
                   if text.startswith(("linear_regression: ", "ronde["))]
     return done
-
-
-def expect(condition, done, what):
-    if not condition:
-        sys.exit(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}\n"
-                 f"--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
 
 
 def check_unknown(mpirun, program):

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 
+from programs import expect
+
 LIMIT = 60  # seconds; a refusal takes less than one on an idle machine
 MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "RONDE_")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -20,11 +22,6 @@ def run(line, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(MARKS)}
     return subprocess.run(line, env={**environment, **ROOT, **variables}, stdin=subprocess.DEVNULL, text=True,
                           capture_output=True, timeout=LIMIT, check=False)
-
-
-def expect(condition, done, what):
-    if not condition:
-        raise AssertionError(f"{what}\n{done.args}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
 def main():

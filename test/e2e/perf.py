@@ -18,9 +18,9 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
+from programs import ERROR_SECONDS, expect, start
+
 RUN_SECONDS = 100
-# A bad flag must be reported "within seconds". Generous for a loaded machine.
-ERROR_SECONDS = 20
 SMALL = ["-n", "3", "-w", "1", "--repetitions", "2"]
 SAMPLE_KEYS = ("operation model tensors bytes count dtype op root in_place contender repetition iterations "
                "min_us p50_us p99_us mean_us algbw busbw wrong c2c_before_ns c2c_after_ns").split()
@@ -40,7 +40,7 @@ class Perf:
     def run(self, *flags, ranks=1, settings=None):
         """One rank runs without mpirun."""
         if ranks == 1:
-            return self.start([self.program, *flags], settings)
+            return start([self.program, *flags], RUN_SECONDS, settings)
         return self.run_parts([[*flags]] * ranks, settings)
 
     def run_parts(self, parts, settings=None):
@@ -48,28 +48,7 @@ class Perf:
         line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
         for i, flags in enumerate(parts):
             line += ([":"] if i else []) + ["-np", "1", self.program, *flags]
-        return self.start(line, settings)
-
-    @staticmethod
-    def start(line, settings=None):
-        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                        **(settings or {}))
-        began = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, errors="replace",
-                                  timeout=RUN_SECONDS, env=settings, stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"no end after {RUN_SECONDS} s: {' '.join(line)}\n"
-                                 f"{error.stdout}\n{error.stderr}") from None
-        done.seconds = time.monotonic() - began
-        return done
-
-
-def expect(condition, done, what):
-    """Fails with everything that the program said."""
-    if not condition:
-        raise AssertionError(f"{what}\ncommand: {' '.join(done.args)}\nexit code: {done.returncode}\n"
-                             f"--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
+        return start(line, RUN_SECONDS, settings)
 
 
 def read_json(done, code=0):

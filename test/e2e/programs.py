@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the end-to-end checks start the example programs, and what they expect of every one of them."""
+"""How the end-to-end checks start programs, and what they expect of every one of them."""
 
 import os
 import pathlib
@@ -10,6 +10,21 @@ TRAIN = "train_fashion_mnist"
 # A bad start must be reported "within seconds". Generous for a loaded machine, far below a deadline.
 ERROR_SECONDS = 20
 RUN_SECONDS = 280
+
+
+def start(line, seconds=RUN_SECONDS, environment=None):
+    """Runs a command line to its end, and returns what it said, its exit code and its seconds."""
+    settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    settings.update(environment or {})
+    began = time.monotonic()
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace",
+                              timeout=seconds, env=settings, stdin=subprocess.DEVNULL, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"no end after {seconds} s: {' '.join(line)}\n"
+                             f"{error.stdout}\n{error.stderr}") from None
+    done.seconds = time.monotonic() - began
+    return done
 
 
 class Programs:
@@ -25,7 +40,7 @@ class Programs:
     def run(self, name, *flags, ranks=1, seconds=RUN_SECONDS, environment=None):
         """One program on `ranks` ranks; 1: without mpirun."""
         if ranks == 1:
-            return self.start([self.path(name), *flags], seconds, environment)
+            return start([self.path(name), *flags], seconds, environment)
         return self.run_parts(ranks, [[self.path(name), *flags]], seconds, environment)
 
     def run_parts(self, ranks, commands, seconds=RUN_SECONDS, environment=None):
@@ -33,21 +48,7 @@ class Programs:
         line = [self.mpirun, "--bind-to", "none", "--oversubscribe"]
         for i, command in enumerate(commands):
             line += ([":"] if i else []) + ["-np", str(ranks // len(commands)), *command]
-        return self.start(line, seconds, environment)
-
-    @staticmethod
-    def start(line, seconds, environment):
-        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        settings.update(environment or {})
-        began = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, errors="replace",
-                                  timeout=seconds, env=settings, stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"no end after {seconds} s: {' '.join(line)}\n"
-                                 f"{error.stdout}\n{error.stderr}") from None
-        done.seconds = time.monotonic() - began
-        return done
+        return start(line, seconds, environment)
 
 
 def expect(condition, done, what):

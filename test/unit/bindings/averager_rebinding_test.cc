@@ -34,7 +34,7 @@ constexpr ronde::AveragerOptions kTell{.missing = ronde::Missing::kError};
 float one_more(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
 
 // O1
-TEST(GradientAveragerSteps, ARankThatHasNothingToGiveSkips) {
+TEST(GradientAveragerRebinding, ARankThatHasNothingToGiveSkips) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10);
     Gradient bias(3);
@@ -61,7 +61,7 @@ TEST(GradientAveragerSteps, ARankThatHasNothingToGiveSkips) {
 }
 
 // O1: the rank that left it out is told, the other one is not, and the step is complete on both.
-TEST(GradientAveragerSteps, TellsTheRankThatLeftSomeOut) {
+TEST(GradientAveragerRebinding, TellsTheRankThatLeftSomeOut) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10, 1.0F);
     Gradient bias(3, 1.0F);

@@ -4,7 +4,6 @@
 #include "collectives/board/byte_stream.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <atomic>

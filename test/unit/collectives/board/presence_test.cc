@@ -20,7 +20,7 @@ namespace {
 
 using base::Code;
 
-TEST(Board, PresenceIsSeenByTheOthers) {
+TEST(BoardPresence, PresenceIsSeenByTheOthers) {
   const auto boards = make_boards(small(2));
   EXPECT_EQ(boards[1].presence(0).state, PresenceState::kAbsent);
   boards[0].enter();
@@ -36,7 +36,7 @@ TEST(Board, PresenceIsSeenByTheOthers) {
   EXPECT_EQ(boards[0].state(0), PresenceState::kDead);
 }
 
-TEST(Board, StartTimesTellProcessesApart) {
+TEST(BoardPresence, StartTimesTellProcessesApart) {
   const auto own = process_start_time(::getpid());
   ASSERT_TRUE(own.ok());
   EXPECT_GT(*own, 0U);
@@ -52,7 +52,7 @@ TEST(Board, StartTimesTellProcessesApart) {
   EXPECT_FALSE(process_start_time(child).ok());
 }
 
-TEST(Board, DoingIsCutAtACharacter) {
+TEST(BoardPresence, DoingIsCutAtACharacter) {
   const auto boards = make_boards(small(1));
   boards[0].set_activity("waiting for 'fc1/weight'");
   EXPECT_EQ(boards[0].presence(0).activity, "waiting for 'fc1/weight'");
@@ -65,7 +65,7 @@ TEST(Board, DoingIsCutAtACharacter) {
   EXPECT_EQ(boards[0].presence(0).activity, "");
 }
 
-TEST(Board, DoingIsNeverTorn) {
+TEST(BoardPresence, DoingIsNeverTorn) {
   const auto boards = make_boards(small(2));
   std::atomic<bool> stop{false};
   std::thread writer([&] {
@@ -95,7 +95,7 @@ FailureRecord record_of(std::int32_t rank) {
           .place = "runtime/agent.cc:" + std::to_string(rank)};
 }
 
-TEST(Board, TheFirstFailureWinsAndRingsEverybody) {
+TEST(BoardPresence, TheFirstFailureWinsAndRingsEverybody) {
   constexpr std::int32_t kRanks = 8;
   for (int round = 0; round < 200; ++round) {
     const auto boards = make_boards(small(kRanks));
@@ -129,7 +129,7 @@ TEST(Board, TheFirstFailureWinsAndRingsEverybody) {
   }
 }
 
-TEST(Board, LongFailuresAreCutAtACharacter) {
+TEST(BoardPresence, LongFailuresAreCutAtACharacter) {
   const auto boards = make_boards(small(1));
   FailureRecord record;
   record.text = std::string(kFailureTextBytes - 1, 'x') + "é and more";
@@ -139,7 +139,7 @@ TEST(Board, LongFailuresAreCutAtACharacter) {
   EXPECT_EQ(boards[0].failure()->place, std::string(kFailurePlaceBytes, 'p'));
 }
 
-TEST(Board, AFailureWhoseReporterDiedIsNotHidden) {
+TEST(BoardPresence, AFailureWhoseReporterDiedIsNotHidden) {
   const BoardGeometry geometry = small(2);
   auto memory = *SharedMemory::create_heap(Board::size_of(geometry));
   ASSERT_TRUE(Board::format(*memory, geometry).ok());
@@ -154,7 +154,7 @@ TEST(Board, AFailureWhoseReporterDiedIsNotHidden) {
   EXPECT_FALSE(board.fail(record_of(1)));
 }
 
-TEST(Board, AFailureOfOneProcessIsReadByAnother) {
+TEST(BoardPresence, AFailureOfOneProcessIsReadByAnother) {
   const auto boards = make_boards(small(2), /*heap=*/false);
   run_processes(2, [&](std::int32_t rank) {
     const Board& board = boards[static_cast<std::size_t>(rank)];
