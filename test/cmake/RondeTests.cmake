@@ -100,9 +100,8 @@ function(ronde_add_test name)
   ronde_register_test(${name} ${target} "${arg_TIMEOUT}")
 endfunction()
 
-# ronde_add_test_of_folder(<name> SOURCE <file> [LIBS <target>...]): the same under a sanitizer, where compiling the
-# tests costs most: all of a folder are one program, of which eight sources are compiled at a time, for half of the
-# time. Each is a test of its own all the same.
+# ronde_add_test_of_folder(<name> SOURCE <file> [LIBS <target>...]): the same, but all tests of a folder are one
+# program, of which eight sources are compiled at a time, for half of the time. Each is a test of its own all the same.
 function(ronde_add_test_of_folder name)
   cmake_parse_arguments(arg "" "SOURCE" "LIBS" ${ARGN})
   string(REGEX REPLACE "\\.[^.]*$" "_tests" target ${name})
@@ -111,10 +110,8 @@ function(ronde_add_test_of_folder name)
     target_sources(${target} PRIVATE ${arg_SOURCE})
   else()
     ronde_add_test_program(${target} SOURCES ${arg_SOURCE} LIBS ${arg_LIBS})
-    if(RONDE_PRECOMPILED_HEADERS)
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
-    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
   ronde_register_test(${name} ${target} "")
   # Its cases are those whose suites the file names.
