@@ -2,6 +2,7 @@
 // The shared state of a Status, and how its texts are put together.
 #include "base/status.h"
 
+#include <cstddef>
 #include <cstring>
 #include <system_error>
 

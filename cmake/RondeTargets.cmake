@@ -12,6 +12,7 @@ function(ronde_compile_options target)
   target_compile_options(${target} PRIVATE
     -ffp-contract=off
     -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wunused-const-variable=1>
     $<$<BOOL:${RONDE_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # g++ 12 warns of an overlap that does not exist in "text" + std::string (GCC bug 105651, mended in 13).

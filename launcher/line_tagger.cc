@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/line_tagger.h"
 
+#include <cstddef>
+
 namespace ronde::launcher {
 
 namespace {

@@ -6,6 +6,7 @@
 #include <boost/program_options/parsers.hpp>
 #include <cctype>
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <iterator>
 #include <string_view>

@@ -5,6 +5,7 @@
 #include <dirent.h>
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>

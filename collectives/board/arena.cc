@@ -18,7 +18,7 @@ namespace {
 
 using base::MutexLock;
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPageBytes = 4096;
 
 constexpr std::size_t round_down(std::size_t value, std::size_t grain) {
   return value / grain * grain;
@@ -92,8 +92,9 @@ void Arena::release(std::byte* memory) {
 // held meanwhile, so that allocate() does not return the memory before its pages are gone.
 void Arena::give_back_pages(std::size_t begin, std::size_t end, std::size_t free_begin,
                             std::size_t free_end) {
-  const std::size_t first = round_up(std::max(free_begin, round_down(begin, kPage)), kPage);
-  const std::size_t last = round_down(std::min(free_end, round_up(end, kPage)), kPage);
+  const std::size_t first =
+      round_up(std::max(free_begin, round_down(begin, kPageBytes)), kPageBytes);
+  const std::size_t last = round_down(std::min(free_end, round_up(end, kPageBytes)), kPageBytes);
   if (first >= last) return;
   std::byte* const pages = mine_.data() + first;
   // MADV_REMOVE frees pages of shared memory, MADV_DONTNEED those of the heap. Where neither works

@@ -2,6 +2,7 @@
 // The verdict on what all ranks have, and the name by which NCCL knows a host.
 #include "collectives/cuda/identity.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <map>

@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

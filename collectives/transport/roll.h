@@ -3,6 +3,7 @@
 // have not. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -15,7 +15,8 @@ using collectives::Device;
 
 namespace {
 
-Status wrong(const std::string& name, const std::string& what, Code code = Code::kInvalidArgument) {
+Status wrong_device(const std::string& name, const std::string& what,
+                    Code code = Code::kInvalidArgument) {
   return Status::error(code, "'" + name + "': " + what);
 }
 
@@ -35,22 +36,22 @@ Status check_pointer(const std::string& name, const std::string& which, const vo
   const auto is = device.classify(pointer);
   if (is.status().code() == Code::kClosed) return is.status();
   if (!is.ok()) {
-    return wrong(name, "the " + which + ": " + is.status().message(), is.status().code());
+    return wrong_device(name, "the " + which + ": " + is.status().message(), is.status().code());
   }
   const bool managed = is->kind == RONDE_MEMORY_MANAGED;
   if (!declared_device) {
     if (managed || is->kind == RONDE_MEMORY_HOST) return {};
-    return wrong(name, "the " + which + " is declared as host memory and is " +
-                           device_text(is->device) + ": set device to " +
-                           std::to_string(is->device));
+    return wrong_device(name, "the " + which + " is declared as host memory and is " +
+                                  device_text(is->device) + ": set device to " +
+                                  std::to_string(is->device));
   }
   const std::string declared = "the " + which + " is declared as " + device_text(device.number());
   if (is->kind == RONDE_MEMORY_HOST) {
-    return wrong(name, declared + " and is host memory: set device to RONDE_DEVICE_CPU");
+    return wrong_device(name, declared + " and is host memory: set device to RONDE_DEVICE_CPU");
   }
   if (managed || is->device == device.number()) return {};
-  return wrong(name, declared + " and is " + device_text(is->device) +
-                         ": a rank reduces what is on its own device");
+  return wrong_device(name, declared + " and is " + device_text(is->device) +
+                                ": a rank reduces what is on its own device");
 }
 
 Result<collectives::ReadyMarkPtr> mark_now(const Readiness& waits_for, Device& device) {
@@ -87,12 +88,13 @@ Status check_places(const LocalTensor& tensor, Device* device, const std::string
     return device == nullptr ? Status() : check_memory(tensor, false, *device);
   }
   if (device == nullptr) {
-    return wrong(tensor.name, declared_as(is) + ", but this engine serves no device: " + none,
-                 Code::kUnsupported);
+    return wrong_device(tensor.name,
+                        declared_as(is) + ", but this engine serves no device: " + none,
+                        Code::kUnsupported);
   }
   if (is.device != device->number()) {
-    return wrong(tensor.name, declared_as(is) + ", but this rank uses device " +
-                                  std::to_string(device->number()));
+    return wrong_device(tensor.name, declared_as(is) + ", but this rank uses device " +
+                                         std::to_string(device->number()));
   }
   return check_memory(tensor, true, *device);
 }
@@ -107,7 +109,7 @@ Status mark_ready(LocalTensor& tensor, Device& device) {
       auto marked = mark_now(waits_for, device);
       Status why = marked.status();
       if (why.code() == Code::kClosed) return why;
-      if (!marked.ok()) return wrong(name_of_view(tensor, i), why.message(), why.code());
+      if (!marked.ok()) return wrong_device(name_of_view(tensor, i), why.message(), why.code());
       mark = std::move(*marked);
     }
     tensor.ready.push_back(mark);

@@ -2,6 +2,7 @@
 // The suite that every back end must pass, about memory: its own, and copies of nothing.
 #include <gmock/gmock.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -20,7 +20,7 @@ namespace ronde::trainer {
 
 namespace {
 
-const char* const kBestMetric = "checkpoints/best_metric";
+const char* const kMetricOfBest = "checkpoints/best_metric";
 const char* const kBestStep = "checkpoints/best_step";
 const char* const kAside = "/replaced";
 const char* const kWhatToDo =
@@ -67,7 +67,7 @@ class Store {
       best = Best{*snapshot.metric, step};
     }
     if (best.has_value()) {
-      snapshot.state.numbers[kBestMetric] = best->metric;
+      snapshot.state.numbers[kMetricOfBest] = best->metric;
       snapshot.state.numbers[kBestStep] = static_cast<double>(best->step);
     }
     try {
@@ -142,7 +142,7 @@ class Store {
   // Takes what this class has added out of the state.
   void go_on_from(CheckpointState& state) {
     latest_ = state.global_step;
-    const auto metric = state.numbers.extract(kBestMetric);
+    const auto metric = state.numbers.extract(kMetricOfBest);
     const auto step = state.numbers.extract(kBestStep);
     if (metric.empty() || step.empty()) return;
     best_ = Best{metric.mapped(), static_cast<std::uint64_t>(step.mapped())};

@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/crc.hpp>
 #include <charconv>
+#include <cstddef>
 
 namespace ronde::trainer {
 

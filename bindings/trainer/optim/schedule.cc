@@ -13,7 +13,7 @@ namespace ronde::trainer {
 
 namespace {
 
-using Kind = ScheduleOptions::Kind;
+using ScheduleKind = ScheduleOptions::Kind;
 
 void require(bool holds, const std::string& what, double value, const std::string& allowed) {
   if (holds) return;
@@ -25,11 +25,11 @@ void require(bool holds, const std::string& what, double value, const std::strin
 void require_valid(const ScheduleOptions& options) {
   require(options.learning_rate >= 0.0 && std::isfinite(options.learning_rate), "learning rate",
           options.learning_rate, "a number from 0");
-  if (options.kind == Kind::kStep) {
+  if (options.kind == ScheduleKind::kStep) {
     require(options.every > 0, "number of steps between two rates", 0.0, "at least 1");
     require(options.factor > 0.0 && std::isfinite(options.factor), "factor", options.factor,
             "one above 0");
-  } else if (options.kind != Kind::kConstant) {
+  } else if (options.kind != ScheduleKind::kConstant) {
     require(options.total > options.warmup, "total of steps", static_cast<double>(options.total),
             "more than the " + std::to_string(options.warmup) + " of the warm-up");
   }
@@ -44,15 +44,15 @@ double learning_rate(const ScheduleOptions& options, std::uint64_t step) {
     return whole * (static_cast<double>(step) + 1.0) / static_cast<double>(options.warmup);
   }
   const std::uint64_t done = step - options.warmup;
-  if (options.kind == Kind::kConstant) return whole;
-  if (options.kind == Kind::kStep) {
+  if (options.kind == ScheduleKind::kConstant) return whole;
+  if (options.kind == ScheduleKind::kStep) {
     const std::uint64_t times = done / options.every;
     return whole * std::pow(options.factor, static_cast<double>(times));
   }
   if (step >= options.total) return 0.0;
   const double share =
       static_cast<double>(done) / static_cast<double>(options.total - options.warmup);
-  if (options.kind == Kind::kLinear) return whole * (1.0 - share);
+  if (options.kind == ScheduleKind::kLinear) return whole * (1.0 - share);
   return whole * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
 }
 

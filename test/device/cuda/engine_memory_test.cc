@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks, and memory that the GPU plug-in lends: what they keep, and what they wait for.
+#include <cstddef>
+
 #include "test/device/cuda/cuda_fixture.h"
 
 namespace ronde::device_test {

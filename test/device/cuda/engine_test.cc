@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GPU plug-in puts into which stream, what it borrows, and what comes out.
+#include <cstddef>
+
 #include "test/device/cuda/cuda_fixture.h"
 #include "test/support/eventually.h"
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <thread>
 
 #include "runtime/drive/agent_runner.h"

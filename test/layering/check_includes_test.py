@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The check of tests' includes finds what is missing, and nothing else."""
+"""The check of includes finds what is missing, and nothing else."""
 import pathlib
 import tempfile
 import unittest
 
-import check_test_includes
+import check_includes
 
 
 class Check(unittest.TestCase):
@@ -17,7 +17,7 @@ class Check(unittest.TestCase):
             (root / "test/unit/x_test.cc").write_text(text, encoding="utf-8")
             for file, content in files.items():
                 (root / "base" / f"{file}.h").write_text(content, encoding="utf-8")
-            return check_test_includes.complaints(root)
+            return check_includes.complaints(root)
 
     def test_what_is_included_is_fine(self):
         self.assertEqual(self.complaints("#include <gtest/gtest.h>\n#include <vector>\n"
@@ -40,6 +40,22 @@ class Check(unittest.TestCase):
     def test_headers_that_include_each_other(self):
         self.assertEqual(self.complaints('#include "base/one.h"\n', one='#include "base/two.h"\n',
                                          two='#include "base/one.h"\n'), [])
+
+    def test_sources_are_looked_at_too(self):
+        def of_source(text):
+            with tempfile.TemporaryDirectory() as name:
+                root = pathlib.Path(name)
+                (root / "fusion").mkdir()
+                (root / "fusion/x.cc").write_text(text, encoding="utf-8")
+                return check_includes.complaints(root)
+
+        self.assertEqual(of_source("#include <cstddef>\nusing ronde::Op;\nOp op(std::size_t);\n"), [])
+        self.assertEqual(of_source("#include <string.h>\nusing ronde::Op;\nnamespace b = ronde::base;\n"
+                                   "std::byte x;  // Op\n"), [
+            "fusion/x.cc: uses what is in <cstddef>, and does not include it",
+            "fusion/x.cc: includes <string.h>: C++ has one of its own, <cstring>",
+            "fusion/x.cc: takes over the name Op, and does not use it",
+            "fusion/x.cc: takes over the name b, and does not use it"])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails where a test uses a header that it gets from the precompiled ones alone: it would not compile without them.
+"""Fails where a file uses a header that it gets from the precompiled ones alone: it would not compile without them.
 
-usage: check_test_includes.py [ROOT]
+usage: check_includes.py [ROOT]
 
-A header counts as included where the test, or a header of this project that it includes, names it. What is looked
-for are the names by which tests use the headers in RONDE_TEST_HEADERS (test/cmake/RondeTests.cmake).
+A header counts as included where the file, or a header of this project that it includes, names it. What is looked
+for are the names by which files use the precompiled headers (cmake/RondeTargets.cmake, test/cmake/RondeTests.cmake).
+Also in sources that are not tests: headers of C, and names that are taken over and not used, since clang-tidy looks
+for both only in a source that it reads alone (test/lint/tidy.py).
 """
 import pathlib
 import re
@@ -17,7 +19,9 @@ STANDARD = {
     "array": r"array\b",
     "atomic": r"atomic",
     "chrono": r"chrono\b",
+    "cstddef": r"(byte|max_align_t|ptrdiff_t|size_t)\b",
     "cstdint": r"u?int\d+_t\b",
+    "cstring": r"(mem(cmp|cpy|move|set)|str(chr|cmp|error|len))\b",
     "functional": r"function\b",
     "map": r"(multi)?map\b",
     "memory": r"(make_shared|make_unique|shared_ptr|unique_ptr)\b",
@@ -26,6 +30,7 @@ STANDARD = {
     "random": r"(mt19937|uniform_)",
     "span": r"span\b",
     "string": r"(string|to_string)\b",
+    "string_view": r"string_view\b",
     "thread": r"(this_thread|thread)\b",
     "utility": r"(exchange\b|move\(|pair\b)",
     "vector": r"vector\b",
@@ -34,7 +39,11 @@ USES = {header: re.compile(r"\bstd::" + names) for header, names in STANDARD.ite
 USES["gtest/gtest.h"] = re.compile(r"\b(TEST(_F|_P)?|(EXPECT|ASSERT)_\w+)\(")
 USES["gmock/gmock.h"] = re.compile(r"\b((EXPECT|ASSERT)_THAT|(EXPECT|ON)_CALL|MOCK_METHOD|MATCHER(_P\d*)?)\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+HEADER_OF_C = re.compile(r"^\s*#\s*include\s*<((?:assert|ctype|errno|float|inttypes|limits|locale|math|setjmp|signal|"
+                         r"stdarg|stddef|stdint|stdio|stdlib|string|time|wchar)\.h)>", re.MULTILINE)
+TAKEN_OVER = re.compile(r"^\s*(?:using\s+(?:\w*::)+(\w+);|namespace\s+(\w+)\s*=)", re.MULTILINE)
 PUBLIC = ("bindings/c/include", "bindings/cpp/include")
+PRODUCT = ("base", "fusion", "collectives", "runtime", "bindings", "launcher", "examples")
 
 
 class Headers:
@@ -57,16 +66,34 @@ class Headers:
         return self.known[path]
 
 
+def without_comments(path):
+    return re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+
+
 def missing(headers, path):
-    text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+    text = without_comments(path)
     included = headers.of(path)
     return [header for header, uses in USES.items() if header not in included and uses.search(text)]
 
 
+def unused(path):
+    text = without_comments(path)
+    names = [name or alias for name, alias in TAKEN_OVER.findall(text)]
+    return [name for name in names if len(re.findall(rf"\b{name}\b", text)) < 2]
+
+
 def complaints(root):
     headers = Headers(root)
-    return [f"{path.relative_to(root)}: uses what is in <{header}>, and does not include it"
-            for path in sorted(root.glob("test/**/*_test.cc")) for header in missing(headers, path)]
+    product = sorted(path for folder in PRODUCT for ending in ("h", "hpp", "cc")
+                     for path in root.glob(f"{folder}/**/*.{ending}"))
+    found = [(path, f"uses what is in <{header}>, and does not include it")
+             for path in product + sorted(root.glob("test/**/*_test.cc")) for header in missing(headers, path)]
+    for path in product:
+        if path.suffix == ".cc":
+            found += [(path, f"includes <{header}>: C++ has one of its own, <c{header.removesuffix('.h')}>")
+                      for header in HEADER_OF_C.findall(path.read_text(encoding="utf-8"))]
+            found += [(path, f"takes over the name {name}, and does not use it") for name in unused(path)]
+    return [f"{path.relative_to(root)}: {text}" for path, text in found]
 
 
 def main():

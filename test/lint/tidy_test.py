@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lint reads a source again whenever clang-tidy could say something new, and says what it found every time."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PARTS = ("test/lint/tidy.py", "test/lint/tidy_as_compiler", "cmake/compiler_cache")
+
+# Objects to the word BAD in a file or what that includes, and to ALONE in what is not the file itself; counts what it
+# has read.
+TIDY = """#!/bin/sh
+if [ "$1" = --version ]; then echo "${TIDY_VERSION:-1}"; exit; fi
+for argument; do
+  if [ "$argument" = -- ]; then break; fi
+  case $argument in --extra-arg=-Wp,-MD,*) list=${argument#--extra-arg=-Wp,-MD,} ;; esac
+  file=$argument
+done
+closure() { for one in $(sed -n 's/^#include "\\(.*\\)".*/\\1/p' "$1"); do echo "../$one"; closure "../$one"; done; }
+included=$(closure "$file")
+echo "$file" >>"$TIDY_LOG"
+echo "x.o: $file" $included >"$list"
+echo "2 warnings generated."
+! grep -Hn BAD "$file" $included && ! grep -n ALONE /dev/null $included
+"""
+
+
+class Lint(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.outside = pathlib.Path(folder.name)
+        self.tidy = self.outside / "clang-tidy"
+        self.tidy.write_text(TIDY)
+        self.tidy.chmod(0o755)
+        self.log = self.outside / "log"
+        self.environment = dict(os.environ, CCACHE_DIR=str(self.outside / "cache"), TIDY_LOG=str(self.log))
+        for name in [name for name in self.environment if name.startswith("CCACHE_") and name != "CCACHE_DIR"]:
+            del self.environment[name]
+        self.root = self.tree("one")
+
+    def tree(self, name):
+        root = self.outside / name
+        for part in PARTS:
+            (root / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / part, root / part)
+        (root / "base").mkdir()
+        (root / "build").mkdir()
+        (root / "base/x.cc").write_text('#include "base/x.h"\n')
+        (root / "base/x.h").write_text("// a header\n")
+        (root / ".clang-tidy").write_text("Checks: all\n")
+        self.flags(root, "-O3")
+        return root
+
+    def flags(self, root, flags):
+        source = str(root / "base/x.cc")
+        (root / "build/compile_commands.json").write_text(json.dumps([
+            {"directory": str(root / "build"), "file": source, "command": f"g++ -I{root} {flags} -o x.o -c {source}"}]))
+
+    def lint(self, root=None, sources=("base/x.cc",)):
+        """The exit code, what it said, and how many sources clang-tidy has read for it."""
+        self.log.write_text("")
+        root = root or self.root
+        command = [sys.executable, "-B", "test/lint/tidy.py", str(self.tidy), "build", *sources]
+        result = subprocess.run(command, cwd=root, env=self.environment, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, timeout=60)
+        return result.returncode, result.stdout, len(self.log.read_text().splitlines())
+
+    def clean(self, reads, root=None):
+        self.assertEqual(self.lint(root), (0, "", reads))
+
+    def test_a_source_without_findings_is_read_once_in_any_clone(self):
+        self.clean(1)
+        self.clean(0)
+        self.clean(0, self.tree("two"))
+
+    def test_a_finding_is_told_each_time_and_nothing_else(self):
+        (self.root / "base/x.cc").write_text("BAD\n")
+        for _ in range(2):
+            code, said, reads = self.lint()
+            self.assertEqual((code, reads >= 1), (1, True))
+            self.assertIn("base/x.cc:1:BAD", said)
+            self.assertNotIn("generated", said)
+
+    def test_whatever_may_change_the_answer_is_looked_at(self):
+        self.clean(1)
+        changes = [
+            lambda: (self.root / "base/x.cc").write_text('#include "base/x.h"\n// NOLINT\n'),
+            lambda: (self.root / "base/x.h").write_text("// another comment\n"),
+            lambda: (self.root / ".clang-tidy").write_text("Checks: some\n"),
+            lambda: (self.root / "base/.clang-tidy").write_text("Checks: none\n"),
+            lambda: self.flags(self.root, "-O3 -DX"),
+            lambda: self.environment.update(TIDY_VERSION="2"),
+        ]
+        for change in changes:
+            change()
+            self.clean(1)
+            self.clean(0)
+        (self.root / "base/x.h").write_text("BAD\n")
+        self.assertEqual(self.lint()[0], 1)
+
+    def test_a_header_of_another_clone_does_not_count(self):
+        self.clean(1)
+        other = self.tree("two")
+        (other / "base/x.h").write_text("BAD\n")
+        self.assertEqual(self.lint(other)[0], 1)
+
+    def test_a_source_that_is_not_compiled_here_is_read_with_its_neighbours_flags(self):
+        (self.root / "base/y.cc").write_text("BAD\n")
+        code, said, reads = self.lint(sources=("base/x.cc", "base/y.cc"))
+        self.assertEqual((code, reads >= 2), (1, True))
+        self.assertIn("base/y.cc:1:BAD", said)
+
+    def several(self, **texts):
+        """A tree in which base/<name>.cc has that text."""
+        for name, text in texts.items():
+            (self.root / f"base/{name}.cc").write_text(text)
+        names = [str(self.root / f"base/{name}.cc") for name in texts]
+        (self.root / "build/compile_commands.json").write_text(json.dumps([
+            {"directory": "build", "file": name, "command": f"g++ -O3 -o x.o -c {name}"} for name in names]))
+        return [f"base/{name}.cc" for name in texts]
+
+    def test_sources_of_a_folder_are_read_as_one(self):
+        sources = self.several(a="int a;\n", b="int b;\n", c="int c;\n")
+        self.assertEqual(self.lint(sources=sources), (0, "", 1))
+        self.assertEqual(self.lint(sources=sources), (0, "", 0))
+
+    def test_a_finding_among_them_is_that_of_its_source(self):
+        sources = self.several(a="int a;\n", b="BAD\n", c="int c;\n")
+        code, said, _ = self.lint(sources=sources)
+        self.assertEqual(code, 1)
+        self.assertIn("base/b.cc:1:BAD", said)
+        self.assertNotIn("base/a.cc", said)
+
+    def test_what_is_wrong_only_among_others_is_no_finding(self):
+        self.assertEqual(self.lint(sources=self.several(a="ALONE\n", b="int b;\n"))[:2], (0, ""))
+
+    def test_programs_and_sources_of_the_global_namespace_are_read_alone(self):
+        sources = self.several(a="int a;\n", b="int b;\n", c="int main() {}\n", d='#include <x>\nusing a::b;\n',
+                               e="namespace a {\nusing a::b;\n}\n")
+        self.assertEqual(self.lint(sources=sources), (0, "", 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
