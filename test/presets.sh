@@ -108,7 +108,15 @@ test_presets() {
     if ((i + 1 < ${#presets[@]})); then finish_background_build "${presets[i + 1]}"; fi
   done
   compiler_cache_report
-  for ((i = ${#presets[@]} - 1; i >= 0 && ${#presets[@]} > 1; --i)); do
+  if ((${#presets[@]} > 1)); then test_summary "${presets[@]}"; fi
+}
+
+# test_summary [preset]...: ctest's summaries of the last run; that of the first preset, which has all kinds of tests,
+# comes last.
+test_summary() {
+  local presets=("$@") i
+  if (($# == 0)); then read -ra presets < <(presets_to_test); fi
+  for ((i = ${#presets[@]} - 1; i >= 0; --i)); do
     say "once more, of build/${presets[i]}"
     sed -n '/tests passed, /,$p' "build/${presets[i]}/test.log"
   done
