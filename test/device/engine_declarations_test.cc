@@ -20,14 +20,14 @@ using runtime::Submission;
 using ::testing::HasSubstr;
 using testing::submit_and_wait;
 
-constexpr std::int64_t kElements = 8;
+constexpr std::int64_t kFewElements = 8;
 
 class DeviceDeclarations : public ::testing::Test {
  protected:
   DeviceDeclarations() : engines_(testing::open_engines(1, options_of_device())) {}
   ~DeviceDeclarations() override {
     // Whatever was refused, the next one is served.
-    const auto status = submit_and_wait(engine(), device_allreduce("next", memory_, kElements));
+    const auto status = submit_and_wait(engine(), device_allreduce("next", memory_, kFewElements));
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(engine().close().ok());
   }
@@ -41,19 +41,19 @@ class DeviceDeclarations : public ::testing::Test {
   }
 
   std::vector<testing::EnginePtr> engines_;
-  DeviceMemory memory_{std::vector<float>(kElements, 1.0F)};
-  std::vector<float> host_ = std::vector<float>(kElements, 1.0F);
+  DeviceMemory memory_{std::vector<float>(kFewElements, 1.0F)};
+  std::vector<float> host_ = std::vector<float>(kFewElements, 1.0F);
 };
 
 TEST_F(DeviceDeclarations, HostMemoryThatIsDeclaredAsOfADevice) {
   expect_refused(
-      device_vector("t", Operation::kAllreduce, kElements, nullptr, host_.data()),
+      device_vector("t", Operation::kAllreduce, kFewElements, nullptr, host_.data()),
       "'t': the tensor is declared as memory of device 0 and is host memory: set device to "
       "RONDE_DEVICE_CPU");
 }
 
 TEST_F(DeviceDeclarations, DeviceMemoryThatIsDeclaredAsOfTheHost) {
-  Submission submission = device_allreduce("t", memory_, kElements);
+  Submission submission = device_allreduce("t", memory_, kFewElements);
   submission.signature.device = -1;
   expect_refused(submission,
                  "'t': the tensor is declared as host memory and is memory of device 0: set device "
@@ -62,26 +62,26 @@ TEST_F(DeviceDeclarations, DeviceMemoryThatIsDeclaredAsOfTheHost) {
 
 TEST_F(DeviceDeclarations, EachPointerIsLookedAt) {
   expect_refused(
-      device_vector("t", Operation::kAllreduce, kElements, host_.data(), memory_.get()),
+      device_vector("t", Operation::kAllreduce, kFewElements, host_.data(), memory_.get()),
       "'t': the input is declared as memory of device 0 and is host memory: set device to "
       "RONDE_DEVICE_CPU");
   expect_refused(
-      device_vector("t", Operation::kAllreduce, kElements, memory_.get(), host_.data()),
+      device_vector("t", Operation::kAllreduce, kFewElements, memory_.get(), host_.data()),
       "'t': the output is declared as memory of device 0 and is host memory: set device to "
       "RONDE_DEVICE_CPU");
 }
 
 TEST_F(DeviceDeclarations, OfAGroupTheMemberIsNamed) {
   std::vector<Submission> tensors{
-      device_allreduce("good", memory_, kElements),
-      device_vector("bad", Operation::kAllreduce, kElements, nullptr, host_.data())};
+      device_allreduce("good", memory_, kFewElements),
+      device_vector("bad", Operation::kAllreduce, kFewElements, nullptr, host_.data())};
   expect_refused(runtime::group_of(std::move(tensors)).value(),
                  "'bad': the tensor is declared as memory of device 0 and is host memory: set "
                  "device to RONDE_DEVICE_CPU");
 }
 
 TEST_F(DeviceDeclarations, AnotherDeviceThanThatOfTheRank) {
-  Submission submission = device_allreduce("t", memory_, kElements);
+  Submission submission = device_allreduce("t", memory_, kFewElements);
   submission.signature.device = 3;
   expect_refused(submission,
                  "'t': it is declared as memory of device 3, but this rank uses device 0");
@@ -94,12 +94,12 @@ TEST_F(DeviceDeclarations, AStreamUnderCapture) {
   const StreamOwner stream;
   const ronde_device_kit& kit = *Device::instance().kit;
   kit.begin_capture(stream.get());
-  expect_refused(device_allreduce("t", memory_, kElements, stream.get()),
+  expect_refused(device_allreduce("t", memory_, kFewElements, stream.get()),
                  "'t': the stream is under graph capture: end the capture before the tensor is "
                  "submitted");
   kit.end_capture(stream.get());
   EXPECT_TRUE(
-      submit_and_wait(engine(), device_allreduce("t", memory_, kElements, stream.get())).ok());
+      submit_and_wait(engine(), device_allreduce("t", memory_, kFewElements, stream.get())).ok());
 }
 
 TEST_F(DeviceDeclarations, MemoryOfNoBytesIsNotLookedAt) {
@@ -110,19 +110,19 @@ TEST_F(DeviceDeclarations, MemoryOfNoBytesIsNotLookedAt) {
 
 TEST(DeviceDeclarationsOfRanks, ThatDifferAreAMismatch) {
   testing::run_job(3, options_of_device(), [](int rank, Engine& engine) {
-    std::vector<float> host(kElements, 1.0F);
-    const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+    std::vector<float> host(kFewElements, 1.0F);
+    const DeviceMemory memory(std::vector<float>(kFewElements, 1.0F));
     const auto disagreeing =
-        submit_and_wait(engine, rank == 1 ? device_allreduce("t", memory, kElements)
+        submit_and_wait(engine, rank == 1 ? device_allreduce("t", memory, kFewElements)
                                           : testing::allreduce_of("t", host));
     EXPECT_EQ(disagreeing.code(), Code::kMismatch);
     EXPECT_THAT(
         disagreeing.message(),
         HasSubstr("ranks 0, 2 submitted allreduce(sum, f32, [8]) at test.cc:1, rank 1 submitted "
                   "allreduce(sum, f32, [8], on a device) at test.cc:3"));
-    const auto agreeing = submit_and_wait(engine, device_allreduce("t", memory, kElements));
+    const auto agreeing = submit_and_wait(engine, device_allreduce("t", memory, kFewElements));
     EXPECT_TRUE(agreeing.ok()) << agreeing.message();
-    EXPECT_EQ(memory.values<float>(), std::vector<float>(kElements, 3.0F));
+    EXPECT_EQ(memory.values<float>(), std::vector<float>(kFewElements, 3.0F));
   });
 }
 
@@ -140,10 +140,10 @@ TEST(DeviceDeclarationsOfRanks, BarriersOfHostsAndDevicesAreNotTheSame) {
 
 TEST(DeviceDeclarationsWithoutADevice, SayWhyThereIsNone) {
   testing::run_job(1, [](int /*rank*/, Engine& engine) {
-    const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+    const DeviceMemory memory(std::vector<float>(kFewElements, 1.0F));
     EXPECT_THAT(submit_and_wait(engine, device_barrier("b")).message(),
                 HasSubstr("'b': it is declared as of device 0, but this engine serves no device"));
-    const auto work = engine.submit(device_allreduce("t", memory, kElements));
+    const auto work = engine.submit(device_allreduce("t", memory, kFewElements));
     ASSERT_FALSE(work.ok());
     EXPECT_EQ(work.status().code(), Code::kUnsupported);
     EXPECT_EQ(work.status().message(),

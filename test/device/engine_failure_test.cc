@@ -22,13 +22,13 @@ using testing::on_ranks;
 using testing::open_engines;
 using testing::submit_and_wait;
 
-constexpr std::int64_t kElements = 100;
+constexpr std::int64_t kFailingElements = 100;
 
 class DeviceFailure : public ::testing::Test {
  protected:
   ~DeviceFailure() override { ::unsetenv("RONDE_TOY"); }
 
-  static std::vector<float> all(float value) { return std::vector<float>(kElements, value); }
+  static std::vector<float> all(float value) { return std::vector<float>(kFailingElements, value); }
 };
 
 TEST_F(DeviceFailure, OfADeviceIsThatOfTheJob) {
@@ -37,7 +37,7 @@ TEST_F(DeviceFailure, OfADeviceIsThatOfTheJob) {
   on_ranks(3, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory memory(all(1.0F));
-    const auto first = engine.submit(device_allreduce("t", memory, kElements));
+    const auto first = engine.submit(device_allreduce("t", memory, kFailingElements));
     if (!first.ok()) {  // the others were faster
       EXPECT_THAT(first.status().message(), HasSubstr("a wheel has come off"));
       return;
@@ -63,16 +63,16 @@ void expect_dead(const Submission& on_rank_1, const std::string& text) {
   const auto engines = open_engines(3, options_of_device());
   on_ranks(3, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
-    const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
-    const Status status =
-        submit_and_wait(engine, rank == 1 ? on_rank_1 : device_allreduce("t", memory, kElements));
+    const DeviceMemory memory(std::vector<float>(kFailingElements, 1.0F));
+    const Status status = submit_and_wait(
+        engine, rank == 1 ? on_rank_1 : device_allreduce("t", memory, kFailingElements));
     EXPECT_EQ(status.code(), Code::kTransport);
     EXPECT_EQ(status.message(), text);
     // Not what the device says about this one: that is no cause.
     const auto deadline = std::chrono::steady_clock::now() + kHang;
     Status later;
     do {
-      later = submit_and_wait(engine, device_allreduce("later", memory, kElements));
+      later = submit_and_wait(engine, device_allreduce("later", memory, kFailingElements));
     } while (later.message().find("'later'") != std::string::npos &&
              std::chrono::steady_clock::now() < deadline);
     EXPECT_EQ(later.code(), Code::kTransport);
@@ -85,7 +85,7 @@ void expect_dead(const Submission& on_rank_1, const std::string& text) {
 
 TEST_F(DeviceFailure, ADeviceThatCannotTellWhoseMemoryItIsEndsTheJob) {
   const DeviceMemory memory(all(1.0F));
-  expect_dead(device_allreduce("t", memory, kElements),
+  expect_dead(device_allreduce("t", memory, kFailingElements),
               "'t': the tensor: the device (toy) cannot tell whose memory this is: the battery is "
               "empty");
 }
@@ -100,12 +100,12 @@ TEST_F(DeviceFailure, WhatNoDeviceCanDoFailsAlone) {
   ::setenv("RONDE_TOY", "no max", 1);
   testing::run_job(3, options_of_device(), [](int rank, Engine& engine) {
     const DeviceMemory memory(all(static_cast<float>(rank)));
-    Submission submission = device_allreduce("t", memory, kElements);
+    Submission submission = device_allreduce("t", memory, kFailingElements);
     submission.signature.op = base::ReduceOp::kMax;
     const Status refused = submit_and_wait(engine, submission);
     EXPECT_EQ(refused.code(), Code::kUnsupported);
     EXPECT_EQ(refused.message(), "'t': the device (toy) refused a batch: a toy knows no max");
-    const Status status = submit_and_wait(engine, device_allreduce("t", memory, kElements));
+    const Status status = submit_and_wait(engine, device_allreduce("t", memory, kFailingElements));
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(memory.values<float>(), all(3.0F));
   });
@@ -121,10 +121,10 @@ void expect_late(const std::string& toy) {
   const auto begin = std::chrono::steady_clock::now();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
-    const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+    const DeviceMemory memory(std::vector<float>(kFailingElements, 1.0F));
     const StreamOwner stream;
     if (rank == 1) Device::instance().kit->delay(stream.get(), 600);
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, stream.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kFailingElements, stream.get()));
     ASSERT_TRUE(work.ok());
     const Status status = engine.wait(**work);
     EXPECT_EQ(status.code(), Code::kDeadline);
@@ -147,7 +147,7 @@ TEST_F(DeviceFailure, AWaitOfAStreamEndsWithTheJob) {
   // Rank 1 never submits it.
   const DeviceMemory memory(all(1.0F));
   const StreamOwner stream;
-  const auto work = engines[0]->submit(device_allreduce("t", memory, kElements));
+  const auto work = engines[0]->submit(device_allreduce("t", memory, kFailingElements));
   ASSERT_TRUE(work.ok());
   const Status status = engines[0]->let_stream_wait(**work, stream.get());
   EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
@@ -168,7 +168,7 @@ TEST_F(DeviceFailure, AWaitOfAStreamForWhatDoesNotBeginEndsWithTheJob) {
     const StreamOwner before;
     const StreamOwner after;
     Device::instance().kit->delay(before.get(), 600);
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kFailingElements, before.get()));
     ASSERT_TRUE(work.ok());
     const Status status = engine.let_stream_wait(**work, after.get());
     EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
@@ -186,14 +186,15 @@ TEST_F(DeviceFailure, ClosingWaitsForWhatIsUnderWay) {
       const DeviceMemory memory(all(1.0F));
       const StreamOwner stream;
       if (rank == 0) Device::instance().kit->delay(stream.get(), 100);
-      const auto work = engine.submit(device_allreduce("t", memory, kElements, stream.get()));
+      const auto work =
+          engine.submit(device_allreduce("t", memory, kFailingElements, stream.get()));
       ASSERT_TRUE(work.ok());
       const Status closed = engine.close();
       EXPECT_TRUE(closed.ok()) << closed.message();
       EXPECT_TRUE((*work)->completion.done());
       EXPECT_EQ(memory.values<float>(), all(2.0F));
       // Later than that there is no device any more.
-      EXPECT_FALSE(engine.submit(device_allreduce("late", memory, kElements)).ok());
+      EXPECT_FALSE(engine.submit(device_allreduce("late", memory, kFailingElements)).ok());
       EXPECT_TRUE(engine.let_stream_wait(**work, stream.get()).ok());
     });
   }
@@ -205,8 +206,8 @@ TEST_F(DeviceFailure, ResultsOutliveTheEngine) {
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory mine(all(static_cast<float>(rank)));
-    const auto work =
-        engine.submit(device_vector("g", Operation::kAllgather, kElements, mine.get(), nullptr));
+    const auto work = engine.submit(
+        device_vector("g", Operation::kAllgather, kFailingElements, mine.get(), nullptr));
     ASSERT_TRUE(work.ok());
     ASSERT_TRUE(engine.wait(**work).ok());
     works[static_cast<std::size_t>(rank)] = *work;
@@ -214,7 +215,7 @@ TEST_F(DeviceFailure, ResultsOutliveTheEngine) {
   });
   engines.clear();
   std::vector<float> expected = all(0.0F);
-  expected.insert(expected.end(), kElements, 1.0F);
+  expected.insert(expected.end(), kFailingElements, 1.0F);
   for (const auto& work : works) EXPECT_EQ(output_of(*work), expected);
 }
 

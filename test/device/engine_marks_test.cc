@@ -20,7 +20,7 @@ using runtime::Engine;
 using runtime::Submission;
 using testing::submit_and_wait;
 
-constexpr std::int64_t kElements = 10;
+constexpr std::int64_t kMarkedElements = 10;
 
 struct Marks {
   std::int32_t now = 0;
@@ -43,7 +43,7 @@ class DeviceMarks : public ::testing::TestWithParam<const char*> {
     if (count != nullptr) result.now = count(&result.made);
     return result;
   }
-  static std::vector<float> ones() { return std::vector<float>(kElements, 1.0F); }
+  static std::vector<float> ones() { return std::vector<float>(kMarkedElements, 1.0F); }
 };
 
 TEST_P(DeviceMarks, OneForEachStreamOfAGroupUntilItIsOver) {
@@ -58,7 +58,7 @@ TEST_P(DeviceMarks, OneForEachStreamOfAGroupUntilItIsOver) {
     std::vector<Submission> group;
     for (int i = 0; i < 9; ++i) {
       memories.push_back(std::make_unique<DeviceMemory>(ones()));
-      group.push_back(device_allreduce("t" + std::to_string(i), *memories.back(), kElements,
+      group.push_back(device_allreduce("t" + std::to_string(i), *memories.back(), kMarkedElements,
                                        i % 2 == 0 ? one.get() : other.get(),
                                        i % 3 == 0 ? event : nullptr));
     }
@@ -80,9 +80,9 @@ TEST_P(DeviceMarks, NoneIsLeftOfWhatWasRefused) {
     Device::instance().kit->delay(slow.get(), 100);
     const DeviceMemory memory(ones());
     const DeviceMemory other(ones());
-    const auto first = engine.submit(device_allreduce("t", memory, kElements, slow.get()));
+    const auto first = engine.submit(device_allreduce("t", memory, kMarkedElements, slow.get()));
     ASSERT_TRUE(first.ok());
-    EXPECT_EQ(engine.submit(device_allreduce("t", other, kElements)).status().code(),
+    EXPECT_EQ(engine.submit(device_allreduce("t", other, kMarkedElements)).status().code(),
               Code::kDuplicateName);
     EXPECT_EQ(marks().now, before.now + 1);
     ASSERT_TRUE(engine.wait(**first).ok());
@@ -94,7 +94,8 @@ TEST_P(DeviceMarks, NoneIsLeftOfWhatHasFailed) {
   const Marks before = marks();
   testing::run_job(3, options_of_device(), [&](int rank, Engine& engine) {
     const DeviceMemory memory(ones());
-    Submission submission = device_allreduce("t", memory, rank == 1 ? kElements - 1 : kElements);
+    Submission submission =
+        device_allreduce("t", memory, rank == 1 ? kMarkedElements - 1 : kMarkedElements);
     EXPECT_EQ(submit_and_wait(engine, submission).code(), Code::kMismatch);
     // Nobody is behind: the second is agreed on when all have heard of the first.
     EXPECT_TRUE(submit_and_wait(engine, testing::barrier_of("b")).ok());
@@ -106,11 +107,11 @@ TEST_P(DeviceMarks, NoneIsLeftOfWhatHasFailed) {
 TEST_P(DeviceMarks, NoneIsLeftWhileOthersWait) {
   const Marks before = marks();
   testing::run_job(2, options_of_device(), [&](int rank, Engine& engine) {
-    std::vector<float> host(kElements, 1.0F);
+    std::vector<float> host(kMarkedElements, 1.0F);
     auto early =
         rank == 0 ? engine.submit(testing::allreduce_of("early", host)) : Engine::WorkPtr();
     const DeviceMemory memory(ones());
-    EXPECT_TRUE(submit_and_wait(engine, device_allreduce("t", memory, kElements)).ok());
+    EXPECT_TRUE(submit_and_wait(engine, device_allreduce("t", memory, kMarkedElements)).ok());
     EXPECT_TRUE(submit_and_wait(engine, testing::barrier_of("b")).ok());
     EXPECT_EQ(marks().now, before.now);
     if (rank == 1) early = engine.submit(testing::allreduce_of("early", host));
@@ -130,7 +131,7 @@ TEST_P(DeviceMarks, NoneIsLeftOfAJobThatHasFailed) {
     const DeviceMemory memory(ones());
     const StreamOwner stream;
     if (rank == 1) Device::instance().kit->delay(stream.get(), 600);
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, stream.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kMarkedElements, stream.get()));
     ASSERT_TRUE(work.ok());
     EXPECT_FALSE(engine.wait(**work).ok());
   });

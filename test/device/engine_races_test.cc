@@ -23,7 +23,7 @@ using runtime::Engine;
 using ::testing::HasSubstr;
 
 constexpr int kThreads = 3;
-constexpr std::int64_t kElements = 16;
+constexpr std::int64_t kRaceElements = 16;
 
 class DeviceRaces : public ::testing::TestWithParam<const char*> {
  protected:
@@ -38,12 +38,12 @@ void expect_closed(const Status& status) {
 
 // Submits until the engine is closed, and has a stream wait for some of it.
 void submit_until_closed(Engine& engine, int thread, std::atomic<int>& submitted) {
-  const DeviceMemory memory(std::vector<float>(kElements, 1.0F));
+  const DeviceMemory memory(std::vector<float>(kRaceElements, 1.0F));
   const StreamOwner stream;
   const auto end = std::chrono::steady_clock::now() + kHang;
   for (int i = 0; std::chrono::steady_clock::now() < end; ++i) {
     const auto work = engine.submit(device_allreduce(
-        std::to_string(thread) + "." + std::to_string(i), memory, kElements, stream.get()));
+        std::to_string(thread) + "." + std::to_string(i), memory, kRaceElements, stream.get()));
     if (!work.ok()) {
       expect_closed(work.status());
       return;

@@ -19,10 +19,10 @@ using runtime::Submission;
 using ::testing::HasSubstr;
 using testing::submit_and_wait;
 
-constexpr std::int64_t kElements = 500;
-constexpr std::size_t kBytes = kElements * sizeof(float);
+constexpr std::int64_t kStreamElements = 500;
+constexpr std::size_t kBytes = kStreamElements * sizeof(float);
 
-std::vector<float> all(float value) { return std::vector<float>(kElements, value); }
+std::vector<float> all(float value) { return std::vector<float>(kStreamElements, value); }
 
 TEST(DeviceStreams, TheInputIsReadBehindTheStream) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
@@ -33,7 +33,7 @@ TEST(DeviceStreams, TheInputIsReadBehindTheStream) {
     kit.delay(stream.get(), 30);
     kit.copy(stream.get(), memory.get(), source.get(), kBytes);
     ASSERT_TRUE(
-        submit_and_wait(engine, device_allreduce("t", memory, kElements, stream.get())).ok());
+        submit_and_wait(engine, device_allreduce("t", memory, kStreamElements, stream.get())).ok());
     EXPECT_EQ(memory.values<float>(), all(3.0F));
   });
 }
@@ -51,7 +51,7 @@ TEST(DeviceStreams, AnEventIsEnough) {
     kit.delay(stream.get(), 1000);
     kit.copy(stream.get(), late.get(), source.get(), kBytes);
     ASSERT_TRUE(
-        submit_and_wait(engine, device_allreduce("t", memory, kElements, stream.get(), event))
+        submit_and_wait(engine, device_allreduce("t", memory, kStreamElements, stream.get(), event))
             .ok());
     EXPECT_EQ(memory.values<float>(), all(3.0F));
     EXPECT_EQ(late.values<float>(), all(0.0F)) << "what is behind the event was waited for";
@@ -77,8 +77,8 @@ TEST(DeviceStreams, StreamsAndEventsAreReadAtSubmit) {
       kit.copy(stream, other.get(), source.get(), kBytes);
       void* const event = kit.make_event(stream);
       if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      const auto a = engine.submit(device_allreduce("a", one, kElements, stream));
-      const auto b = engine.submit(device_allreduce("b", other, kElements, stream, event));
+      const auto a = engine.submit(device_allreduce("a", one, kStreamElements, stream));
+      const auto b = engine.submit(device_allreduce("b", other, kStreamElements, stream, event));
       ASSERT_TRUE(a.ok() && b.ok());
       kit.delay(slow.get(), 1000);
       kit.copy(slow.get(), late.get(), source.get(), kBytes);
@@ -102,7 +102,7 @@ TEST(DeviceStreams, AStreamMayBeCapturedOnceTheTensorIsSubmitted) {
     const DeviceMemory memory(all(1.0F));
     const StreamOwner stream;
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, stream.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, stream.get()));
     ASSERT_TRUE(work.ok());
     kit.begin_capture(stream.get());
     EXPECT_TRUE(engine.wait(**work).ok());
@@ -121,7 +121,7 @@ TEST(DeviceStreams, AStreamIsToldToWaitAsSoonAsThatCanBe) {
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const DeviceMemory result(all(0.0F));
     kit.delay(before.get(), rank == 0 ? 200 : 100);
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, before.get()));
     ASSERT_TRUE(work.ok());
     const auto waits = engine.let_stream_wait(**work, after.get());
     ASSERT_TRUE(waits.ok()) << waits.message();
@@ -141,7 +141,7 @@ TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const DeviceMemory result(all(0.0F));
     if (rank == 0) kit.delay(before.get(), 400);
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, before.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, before.get()));
     ASSERT_TRUE(work.ok());
     const auto waits = engine.let_stream_wait(**work, after.get());
     ASSERT_TRUE(waits.ok()) << waits.message();
@@ -160,7 +160,7 @@ TEST(DeviceStreams, ThroughHostMemoryTheHostWaits) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const StreamOwner stream;
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
-    const auto work = engine.submit(device_allreduce("t", memory, kElements));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements));
     ASSERT_TRUE(work.ok());
     ASSERT_TRUE(engine.let_stream_wait(**work, stream.get()).ok());
     EXPECT_TRUE((*work)->completion.done());
@@ -178,10 +178,10 @@ TEST(DeviceStreams, LaterBatchesFollowWhileOneIsUnderWay) {
     const DeviceMemory second(all(2.0F));
     std::vector<float> host(100, 1.0F);
     if (rank == 0) kit.delay(slow.get(), 400);
-    const auto a = engine.submit(device_allreduce("a", first, kElements, slow.get()));
+    const auto a = engine.submit(device_allreduce("a", first, kStreamElements, slow.get()));
     ASSERT_TRUE(a.ok());
     ASSERT_TRUE(engine.let_stream_wait(**a, after.get()).ok());
-    const auto b = engine.submit(device_allreduce("b", second, kElements));
+    const auto b = engine.submit(device_allreduce("b", second, kStreamElements));
     ASSERT_TRUE(b.ok());
     ASSERT_TRUE(engine.let_stream_wait(**b, after.get()).ok());
     ASSERT_TRUE(submit_and_wait(engine, testing::allreduce_of("host", host)).ok());
@@ -204,8 +204,9 @@ TEST(DeviceStreams, WhatIsReadyWhileTheDeviceIsBusyGoesTogether) {
     if (rank == 0) kit.delay(slow.get(), 300);
     for (int i = 0; i < kTensors; ++i) {
       memories.push_back(std::make_unique<DeviceMemory>(all(1.0F)));
-      const auto work = engine.submit(device_allreduce("t" + std::to_string(i), *memories.back(),
-                                                       kElements, i == 0 ? slow.get() : nullptr));
+      const auto work =
+          engine.submit(device_allreduce("t" + std::to_string(i), *memories.back(), kStreamElements,
+                                         i == 0 ? slow.get() : nullptr));
       ASSERT_TRUE(work.ok());
       works.push_back(*work);
     }
@@ -238,7 +239,7 @@ TEST(DeviceStreams, AStreamUnderCaptureCannotWait) {
     const DeviceMemory memory(all(1.0F));
     kit.delay(slow.get(), 200);
     kit.begin_capture(captured.get());
-    const auto work = engine.submit(device_allreduce("t", memory, kElements, slow.get()));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, slow.get()));
     ASSERT_TRUE(work.ok());
     EXPECT_THAT(engine.let_stream_wait(**work, captured.get()).message(),
                 HasSubstr("'t': the stream is under graph capture"));
@@ -251,7 +252,7 @@ TEST(DeviceStreams, NobodyNeedsToWait) {
   // The device rings the background thread.
   testing::run_job(2, options_of_device(), [](int /*rank*/, Engine& engine) {
     const DeviceMemory memory(all(1.0F));
-    const auto work = engine.submit(device_allreduce("t", memory, kElements));
+    const auto work = engine.submit(device_allreduce("t", memory, kStreamElements));
     ASSERT_TRUE(work.ok());
     const auto end = std::chrono::steady_clock::now() + kHang;
     while (!(*work)->completion.done() && std::chrono::steady_clock::now() < end) {
