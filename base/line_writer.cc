@@ -25,8 +25,8 @@ bool has_room(int fd) {
   return ::poll(&room, 1, 0) == 1 && (room.revents & (POLLOUT | POLLERR)) == POLLOUT;
 }
 
-// For a pipe that cannot be opened again (by a process that has changed its user, or without
-// /proc). A pipe with room takes PIPE_BUF bytes without blocking, unless another process takes that
+// Some pipes cannot be opened again (by a process that has changed its user, or without /proc).
+// A pipe with room takes PIPE_BUF bytes without blocking, unless another process takes that
 // room first.
 std::size_t put_piece_by_piece(int fd, std::string_view bytes) {
   std::size_t put = 0;

@@ -89,6 +89,8 @@ test_presets() {
   fi
   if (($# > 0)); then check_preset "$1"; fi
   need_test_packages
+  # Where several sources are compiled as one, a source may lack what another has.
+  if ((${#flags[@]} == 0)); then timed test_build debug; fi
   if (($# > 0)); then
     need_preset "$1"
     presets=("$1")

@@ -11,7 +11,6 @@ namespace ronde::collectives::cuda {
 
 namespace {
 
-using base::Code;
 using base::Compression;
 using base::DType;
 using base::ReduceOp;
@@ -30,8 +29,6 @@ bool reduces(const ronde_plugin_batch& batch) {
   return batch.operation == RONDE_PLUGIN_ALLREDUCE ||
          batch.operation == RONDE_PLUGIN_REDUCE_SCATTER;
 }
-
-Status refused(const std::string& why) { return Status::error(Code::kInvalidArgument, why); }
 
 Status check_tensors(const ronde_plugin_batch& batch, const Group& group) {
   const auto count = [&](int expected) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
@@ -16,6 +17,11 @@
 #include "fusion/tiles.h"
 
 namespace ronde::collectives::cuda {
+
+// The caller asked for what this back end does not do, and the job goes on.
+inline base::Status refused(const std::string& why) {
+  return base::Status::error(base::Code::kInvalidArgument, why);
+}
 
 // Tensors of at least this many bytes are not packed: a call of NCCL is short beside their copy.
 inline constexpr std::int64_t kPackBelow = 1 << 20;

@@ -21,10 +21,7 @@ using base::Status;
 constexpr std::chrono::milliseconds kAbortWait{800};
 // The device gets this long to allocate memory, which takes it some microseconds.
 constexpr std::chrono::seconds kMemoryWait{5};
-constexpr int kWarning = 3;
 constexpr auto kBeforeSubmit = "the tensor is submitted";
-
-Status refused(const std::string& why) { return Status::error(Code::kInvalidArgument, why); }
 
 }  // namespace
 

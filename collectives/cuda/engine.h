@@ -22,6 +22,9 @@ struct ronde_plugin_mark {
 
 namespace ronde::collectives::cuda {
 
+// The level of a warning in ronde_plugin_host::log.
+inline constexpr int kWarning = 3;
+
 // Thread safety: as plugin.h says for its functions.
 class Engine {
  public:

@@ -16,8 +16,6 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-constexpr int kWarning = 3;
-
 // Logs one line, on rank 0 alone: it would be the same on all ranks.
 void log_once(const ronde_plugin_host& host, const std::string& text) {
   if (host.rank == 0) host.log(host.context, kWarning, text.c_str());

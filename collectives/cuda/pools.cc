@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How blocks are chosen, kept and freed.
+// Blocks are chosen, kept and freed here.
 #include "collectives/cuda/pools.h"
 
 #include <algorithm>

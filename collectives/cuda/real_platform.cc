@@ -30,7 +30,7 @@ Status checked(const char* action, cudaError_t error) {
   return Status::error(code, std::string("CUDA, ") + action + ": " + cudaGetErrorString(error));
 }
 
-// For calls that may fail without consequence.
+// Some calls may fail without consequence: their error must not stay for the next one to find.
 bool worked(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error == cudaSuccess;

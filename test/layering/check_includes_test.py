@@ -54,8 +54,12 @@ class Check(unittest.TestCase):
                                    "std::byte x;  // Op\n"), [
             "fusion/x.cc: uses what is in <cstddef>, and does not include it",
             "fusion/x.cc: includes <string.h>: C++ has one of its own, <cstring>",
-            "fusion/x.cc: takes over the name Op, and does not use it",
-            "fusion/x.cc: takes over the name b, and does not use it"])
+            "fusion/x.cc: has the name Op, and does not use it",
+            "fusion/x.cc: has the name b, and does not use it"])
+        self.assertEqual(of_source('using ronde::Op;\nx = other::Op + a.Op + "Op";\n'
+                                   "constexpr int once(int x) { return x; }\n"
+                                   "inline int twice(int x) { return twice(x); }\n"), [
+            "fusion/x.cc: has the name Op, and does not use it", "fusion/x.cc: has the name once, and does not use it"])
 
 
 if __name__ == "__main__":
