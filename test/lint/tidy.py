@@ -6,7 +6,8 @@ usage: tidy.py <clang-tidy> <build folder> <source>...     (sources as paths fro
 
 Parsing headers takes most of its time. So up to eight sources of a folder, with equal flags, are read as one; where
 clang-tidy has anything to say of them, each is read alone, and only that counts: names that meet in a batch, and not
-in the build, are no finding. Programs (main) are always read alone.
+in the build, are no finding. Always read alone are programs (main), and sources with names in the global namespace,
+which clang-tidy forbids in what is included.
 
 The build folder's compile_commands.json says how each is compiled. A source of another platform, which is not in it,
 is read alone, with the flags of a neighbour.
