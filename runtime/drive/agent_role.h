@@ -18,8 +18,9 @@
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
 // - completion: pending, awaited (a thread may be asleep for it), done.
 // - asked: whether peers that move work in flight along must ring. Only the holder uses it; the
-// word
-//   that the peers read belongs to the agent (Agent::want_rings).
+//   word that the peers read belongs to the agent (Agent::want_rings).
+// - owed: 1: a thread has disarmed the bell because it will probably call wait(), without promising
+//   it: a ring is owed. Set by that thread, and cleared by the one that takes the role or pays.
 //
 // Why no thread sleeps for ever. The words (but `seen`, which only the holder uses) are seq_cst,
 // and both sides write their own before they read the other's:
@@ -33,12 +34,29 @@
 //   holder:      asks for rings;        then looks once more, and only then sleeps or leaves
 // - background:  sleep_until = never;   then takes the role
 //   leaver:      role = free;           then is sleep_until too late for the agent's timers?
+// - defer():     disarms, owed = 1, posts; then is sleep_until soon, or else pays
+//   background:  sleep_until = rest;    then takes the role, or leaves it as above
+// - pay():       rings += 1;            then arms and looks, if a ring is owed
+//   taker:       owed = 0;              then arms as it leaves
+//
+// A ring that is owed. A thread that submits and then waits needs no other thread, but the engine
+// only guesses that it will wait: so the bell may stay disarmed, and a post unseen, no longer than
+// the background thread sleeps. A sleeper cannot be told to sleep less without being woken, which
+// is what a ring costs. Therefore the background thread sleeps for a short time only (rest()) while
+// threads defer often, and a thread that finds it sleeping longer than the caller allows rings
+// after all. Three threads can settle what is owed, and whichever comes first does: the waiter,
+// which takes the role; the next thread that rings for itself (pay()), since its own ring has found
+// the bell disarmed; and the background thread when its short sleep ends. The order in defer()
+// matters: were the ring owed before the bell is disarmed, a thread could take the role in between,
+// clear `owed`, and leave and arm the bell, which then is disarmed with nothing owed.
+//
 // A sleeper never holds the role: a driver that goes to sleep frees it, and a thread that is
 // granted it is woken. A bell that was disarmed is armed again: the thread that was woken for it
 // took the role, or found it held by a thread that arms after it has left. So the role is held by a
 // thread that runs, or the bell is armed, or a thread is about to arm it and look again.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -62,17 +80,18 @@ struct RoleWords {
 // Env provides:
 // - Time, Completion; Node, constructed from Env& and Completion&; Lock, a scoped lock of `mutex`;
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
-// - words().role, .posts, .seen, .sleep_until, state(Node&), word(Completion&): atomics
+// - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
 // - do_work(), runnable(), busy(), due(): the agent's; due() is when do_work() must be called next
 // - want_rings(bool): the agent's, and asked(): its last argument
+// - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever
+//   unless threads defer often. Only that thread calls it, and any answer is right
 // - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
 // - under the mutex: enlist(Node&), remove(Node&), parked_after(Node*): the next parked node of the
 //   list, the first after nullptr, or nullptr; the longest asleep comes first
 // - checkpoint(Place, int): does nothing; the model uses it
 //
-// Thread safety: any thread may call wait(), poll(), complete() and post(); the background thread
-// alone calls background_turn().
+// Thread safety: the background thread alone calls background_turn(); any thread may call the rest.
 template <typename Env>
 class AgentRole : private RoleWords {
  public:
@@ -88,6 +107,25 @@ class AgentRole : private RoleWords {
   // There is new work, and the calling thread calls wait() next.
   void post() { env_.words().posts.fetch_add(1, std::memory_order_seq_cst); }
 
+  // The calling thread is about to announce new work without a ring, and will probably call wait()
+  // next. It calls owe() after the announcement, and post() before that where it is for this agent.
+  void defer() {
+    env_.disarm();
+    env_.words().owed.store(1, std::memory_order_seq_cst);
+  }
+
+  // The end of a submission that began with defer(): unless the background thread looks by `limit`
+  // anyway, the bell is armed again, and that thread is woken if there is something to see.
+  void owe(Time limit) {
+    if (sleep_until() > limit) settle();
+  }
+
+  // Settles what defer() has left. Called after a ring of this process and after a submission that
+  // did not defer: they count on a bell that is armed.
+  void pay() {
+    if (owed()) settle();
+  }
+
   // Sets `completion` to done. The exchange is the only access to it, and it may be destroyed after
   // that: the sleepers are found through the list, where its address is only compared.
   void complete(Completion& completion) {
@@ -101,7 +139,7 @@ class AgentRole : private RoleWords {
 
   bool wait(Completion& completion, Time deadline) {
     if (done(completion)) {
-      skip_wait();
+      settle();
       return true;
     }
     Node node(env_, completion);
@@ -156,9 +194,10 @@ class AgentRole : private RoleWords {
   Time background_turn() {
     for (;;) {
       env_.checkpoint(Place::kTurn, 0);
+      const Time rest = env_.rest();
       // Stored before take(): if that fails, the holder frees the role later and then reads this.
-      env_.words().sleep_until.store(Env::kNever, std::memory_order_seq_cst);
-      if (!take()) return Env::kNever;  // the holder looks at everything before it leaves
+      env_.words().sleep_until.store(rest, std::memory_order_seq_cst);
+      if (!take()) return rest;  // the holder looks at everything before it leaves
       {
         Watch watch(env_, Watcher::kBackground);
         do {
@@ -166,7 +205,7 @@ class AgentRole : private RoleWords {
           env_.checkpoint(Place::kBackground, 1);
         } while (watch.again(env_.busy()) || listen());
       }
-      const Time due = env_.due();
+      const Time due = std::min(env_.due(), env_.rest());
       env_.words().sleep_until.store(due, std::memory_order_seq_cst);
       release();
       if (!fresh()) return due;
@@ -191,6 +230,7 @@ class AgentRole : private RoleWords {
     }
     // Posters need not wake a thread while this one looks anyway.
     env_.disarm();
+    clear_owed();
     return true;
   }
 
@@ -259,12 +299,20 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Called by a thread that need not wait after all. If it called disarm(), the bell must be armed
-  // again, and if it called post(), its work must be seen. Where another thread holds the role,
-  // that one arms and looks when it leaves.
-  void skip_wait() {
+  // Called by a thread that need not wait after all, or must not count on it. If disarm() or
+  // defer() was called, the bell must be armed again, and if post() was called, the work must be
+  // seen. Where another thread holds the role, that one arms and looks when it leaves.
+  void settle() {
+    clear_owed();
     if (!env_.armed() && env_.words().role.load(std::memory_order_seq_cst) == kFree) env_.arm();
     if (fresh()) env_.wake_background();
+  }
+
+  bool owed() { return env_.words().owed.load(std::memory_order_seq_cst) != 0; }
+
+  // Called by a thread that arms the bell later, so the store need not be visible before that.
+  void clear_owed() {
+    if (owed()) env_.words().owed.store(0, std::memory_order_relaxed);
   }
 
   // Called by a holder whose own work is done or out of time: grants the role to another thread

@@ -15,6 +15,7 @@
 #include <climits>
 #include <csignal>
 #include <ctime>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -37,6 +38,11 @@ static_assert(static_cast<int>(Completion::kPending) == RoleWords::kPending &&
 // How soon the next do_work() must follow while nothing will ring (an MPI request is outstanding).
 constexpr base::Nanoseconds kPollInterval = std::chrono::milliseconds(1);
 
+// The time between two deferred rings for which short sleeps pay.
+constexpr base::Nanoseconds kOften = AgentRunner::kMostOwed / 4;
+// How long they are counted, at least.
+constexpr base::Nanoseconds kCountingTime = AgentRunner::kMostOwed / 2;
+
 // Sleeps while `word` is `value`, at most `span`; may return early. A null span means no limit.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* span) {
   ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, span, nullptr, 0);
@@ -46,12 +52,18 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// The timeout of epoll_wait, rounded up, because waking too early would only cost one more round.
-int milliseconds_until(base::Instant until, base::Instant now) {
-  if (until == base::kNever) return -1;
-  if (until <= now) return 0;
-  const std::int64_t rest = (until - now).count();
-  return static_cast<int>(std::min<std::int64_t>(base::ceil_div(rest, 1'000'000), INT_MAX));
+// Waits as epoll_wait does, to the nanosecond where the kernel can (Linux 5.11), and otherwise to
+// the millisecond; rounded up, because waking too early would only cost one more round.
+int wait_for_events(int epoll, std::span<epoll_event> events, base::Instant until,
+                    base::Instant now) {
+  const int most = base::narrow<int>(events.size());
+  const std::int64_t rest = until <= now ? 0 : (until - now).count();
+  if (until == base::kNever) return ::epoll_wait(epoll, events.data(), most, -1);
+  const timespec span{rest / 1'000'000'000, rest % 1'000'000'000};
+  const int count = ::epoll_pwait2(epoll, events.data(), most, &span, nullptr);
+  if (count >= 0 || errno != ENOSYS) return count;
+  const auto milliseconds = std::min<std::int64_t>(base::ceil_div(rest, 1'000'000), INT_MAX);
+  return ::epoll_wait(epoll, events.data(), most, static_cast<int>(milliseconds));
 }
 
 // The real environment of AgentRole.
@@ -69,6 +81,7 @@ class Environment : private RoleWords {
     std::atomic<std::uint64_t> posts{0};
     std::atomic<std::uint64_t> seen{0};
     std::atomic<base::Instant> sleep_until{base::kNever};
+    std::atomic<std::uint32_t> owed{0};
   };
 
   // One thread inside wait(); lies on its stack. The mutex guards its place in the list.
@@ -133,6 +146,20 @@ class Environment : private RoleWords {
     return agent_.needs_polling() ? std::min(timer, clock_.after(kPollInterval)) : timer;
   }
 
+  // Short sleeps cost a wake-up each, so there must be a few deferred rings to pay for each. While
+  // there are none yet, this thread is woken by every submission, and counts them just as well.
+  Time rest() {
+    const base::Instant now = clock_.now();
+    if (const base::Nanoseconds gone = now - counted_at_; gone >= kCountingTime) {
+      const std::uint64_t count = deferred.load(std::memory_order_relaxed);
+      const auto news = static_cast<std::int64_t>(count - counted_);
+      often_ = news > 0 && gone / news <= kOften;
+      counted_ = count;
+      counted_at_ = now;
+    }
+    return often_ ? now + AgentRunner::kMostOwed : kNever;
+  }
+
   [[nodiscard]] bool expired(Time deadline) const {
     if (deadline == kNever || clock_.about_now() < deadline - base::Clock::kCoarse) return false;
     return clock_.now() >= deadline;
@@ -180,6 +207,7 @@ class Environment : private RoleWords {
   base::Mutex mutex;
   std::atomic<std::uint64_t> sleeps{0};
   std::atomic<std::uint64_t> hand_overs{0};
+  std::atomic<std::uint64_t> deferred{0};  // calls of defer()
 
  private:
   [[nodiscard]] Idle idle_of(Watcher who) const {
@@ -202,6 +230,10 @@ class Environment : private RoleWords {
   Words words_;
   std::atomic<int> bystanders_{0};
   bool asked_ = false;  // only the holder of the role uses it
+  // Only the background thread uses these: the rings that were deferred when it last counted them.
+  std::uint64_t counted_ = 0;
+  base::Instant counted_at_{};
+  bool often_ = false;
   Node* first_ RONDE_GUARDED_BY(mutex) = nullptr;
   Node* last_ RONDE_GUARDED_BY(mutex) = nullptr;
 };
@@ -244,9 +276,7 @@ void AgentRunner::State::run() {
 
 void AgentRunner::State::sleep(base::Instant until) {
   std::array<epoll_event, 16> events{};
-  const int timeout = milliseconds_until(until, clock.now());
-  const int count =
-      ::epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), timeout);
+  const int count = wait_for_events(epoll.get(), events, until, clock.now());
   wakeups.fetch_add(1, std::memory_order_relaxed);
   // An error is EINTR, as when a debugger attaches; the loop then only goes round once more.
   for (int i = 0; i < count; ++i) {
@@ -330,9 +360,19 @@ base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLI
 
 void AgentRunner::will_wait() { state_->role.disarm(); }
 
+void AgentRunner::defer() {
+  state_->environment.deferred.fetch_add(1, std::memory_order_relaxed);
+  state_->role.defer();
+}
+
+void AgentRunner::owe(base::Instant submitted) { state_->role.owe(submitted + kMostOwed); }
+
+void AgentRunner::pay() { state_->role.pay(); }
+
 void AgentRunner::notify(bool wake_background) {
   if (wake_background) {
     state_->bell.ring();
+    state_->role.pay();
   } else {
     state_->role.post();
   }

@@ -23,6 +23,8 @@ namespace {
 constexpr base::Nanoseconds kFirstPause = std::chrono::microseconds(20);
 constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
+static_assert(WaitingHabit::kLongestDelay == AgentRunner::kMostOwed);
+
 }  // namespace
 
 Engine::~Engine() {
@@ -83,11 +85,51 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   std::vector<std::byte> request;
   const auto ticket = table_.insert(tensor, [&] { request = agent_.make_request(*tensor); });
   RONDE_RETURN_IF_ERROR(ticket.status());
-  if (will_wait) runner_.will_wait();
-  const Status announced = agent_.announce(*tensor, *ticket, std::move(request), !will_wait);
-  // Without the announcement the other ranks would wait for this tensor until they stall.
-  if (!announced.ok()) agent_.fail(announced, rank_);
+  const auto announce = [&](bool wake) {
+    const Status announced = agent_.announce(*tensor, *ticket, std::move(request), wake);
+    // Without the announcement the other ranks would wait for this tensor until they stall.
+    if (!announced.ok()) agent_.fail(announced, rank_);
+  };
+  if (will_wait) {
+    runner_.will_wait();
+    announce(false);
+  } else {
+    announce_and_learn(*work, tensor->submitted, ticket->habit, announce);
+  }
   return work;
+}
+
+// Announces without a ring where the submitter has waited at once so far.
+template <typename Announce>
+void Engine::announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
+                                const Announce& announce) {
+  const bool learns = habit != nullptr && !work.of_device && caller_driven_.empty();
+  if (learns && habit->waits_at_once()) {
+    runner_.defer();
+    announce(false);
+    runner_.owe(submitted);
+    work.submitted = submitted;
+  } else {
+    announce(true);
+    runner_.pay();
+    // The background thread may have taken the core just now, for which the submitter can do
+    // nothing: it does not take long to wait then.
+    if (learns) work.submitted = clock_->now();
+  }
+  if (!learns) return;
+  work.balance = habit->submitted();
+  work.habit.store(habit, std::memory_order_relaxed);
+}
+
+// The submitter waits now, or asks whether it has to.
+void Engine::learn(Work& work, bool waits) {
+  WaitingHabit* const habit = work.habit.load(std::memory_order_relaxed);
+  if (habit == nullptr) return;
+  work.habit.store(nullptr, std::memory_order_relaxed);
+  const base::Nanoseconds gap = clock_->now() - work.submitted;
+  habit->waited(work.balance, waits ? gap : WaitingHabit::kLongestDelay);
+  // Who asks and asks does not drive.
+  if (!waits) runner_.pay();
 }
 
 Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
@@ -102,6 +144,7 @@ Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
     return may;
   }
   const Inside inside(waiting_threads_);
+  learn(work, true);
   // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
   // makes up for it.
   return runner_.wait(work.completion, deadline);
@@ -111,6 +154,7 @@ bool Engine::poll(Work& work) {
   if (work.completion.done()) return true;
   if (!process_.is_mine() || !is_driver()) return false;
   const Inside inside(waiting_threads_);
+  learn(work, false);
   return runner_.poll(work.completion);
 }
 

@@ -109,6 +109,10 @@ class Engine {
  private:
   Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
 
+  template <typename Announce>
+  void announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
+                          const Announce& announce);
+  void learn(Work& work, bool waits);
   base::Status enter(base::Instant deadline);
   base::Status wait_for_ranks(base::Instant deadline);
   base::Status watch_peers();

@@ -133,7 +133,7 @@ Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
   if (known == entry_of_name_.end()) return {};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
   if (!matches(entry.tensor, tensor.signature, rank_)) return {};
-  return {known->second, entry.generation};
+  return {known->second, entry.generation, entry.habit};
 }
 
 void TensorTable::shut(const Status& why) {
@@ -166,10 +166,12 @@ Status TensorTable::bind(const BindDecision& decision) {
   if (decision.entry < 0) return Status::error(Code::kInternal, "a negative plan entry was bound");
   const auto index = static_cast<std::size_t>(decision.entry);
   if (index >= entries_.size()) entries_.resize(index + 1);
+  while (habits_.size() <= index) habits_.emplace_back();
   Entry& entry = entries_[index];
   // An entry that is bound to another name without an eviction in between gives up the old name.
   if (entry.bound && entry.name != decision.name) entry_of_name_.erase(entry.name);
-  entry = {true, decision.generation, decision.name, decision.tensor};
+  if (entry.name != decision.name) habits_[index].forget();
+  entry = {true, decision.generation, decision.name, decision.tensor, &habits_[index]};
   entry_of_name_[decision.name] = decision.entry;
   return {};
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "base/tensor.h"
 #include "collectives/device/plugin_gate.h"
 #include "runtime/tensors/signature.h"
+#include "runtime/tensors/waiting_habit.h"
 #include "runtime/tensors/work.h"
 
 namespace ronde::runtime {
@@ -84,6 +86,7 @@ class SubmissionOrder {
 struct Ticket {
   std::int32_t entry = -1;
   std::uint32_t generation = 0;
+  WaitingHabit* habit = nullptr;  // the entry's; belongs to the table
 };
 
 // Thread safety: every function may be called from any thread; those below "for the agent" are
@@ -142,6 +145,7 @@ class TensorTable {
     std::uint32_t generation = 0;
     std::string name;
     AgreedTensor tensor;
+    WaitingHabit* habit = nullptr;
   };
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
@@ -161,6 +165,8 @@ class TensorTable {
   // under those of its members.
   std::unordered_map<std::string, LocalTensorPtr> in_flight_ RONDE_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ RONDE_GUARDED_BY(mutex_);
+  // By entry; they stay where they are, because works in flight refer to them.
+  std::deque<WaitingHabit> habits_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
   // For the stall checks: one queue per notice, of tensors that in_flight_ owns. A tensor that has

@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "collectives/device/device.h"
 #include "runtime/drive/agent.h"
+#include "runtime/tensors/waiting_habit.h"
 
 namespace ronde::runtime {
 
@@ -63,6 +65,11 @@ class OutputBuffer {
 struct Work {
   std::string name;  // of the tensor, for error texts
   Completion completion;
+  // What its submitter does next is remembered here: nullptr from the first wait() or poll() on,
+  // and where nothing is to be learnt. The balance and the time are the submission's.
+  std::atomic<WaitingHabit*> habit{nullptr};
+  base::Nanoseconds balance{0};
+  base::Instant submitted{};
   // For a device tensor: `issued` is done when streams can be made to wait for the work, or when
   // the work is finished. They wait for `on_device`, which is written before `issued` is done;
   // where it is nullptr, wait for the completion.

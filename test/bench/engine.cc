@@ -6,7 +6,10 @@
 //   engine latency [bytes]       blocking allreduces back to back
 //   engine idle [seconds]        nothing for so long
 //   engine outstanding [spans]   8-byte reduce-scatters, 1,000 and 8,000 at a time, so many times
+//   engine waits [bytes] [turns]     blocking allreduces beside submit and wait() at once
+//   engine overlap [bytes] [turns]   submit, compute, wait() beside compute and then blocking
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -16,12 +19,15 @@
 #include <ronde/ronde.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 constexpr int kCalls = 64;  // between two readings of the clock
 constexpr int kSpans = 300;
@@ -34,13 +40,13 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / kPerSecond;
 }
 
-int latency(ronde::Engine& engine, std::size_t bytes) {
+int latency(ronde::Engine& engine, std::size_t bytes, int spans) {
   std::vector<float> buffer(bytes / sizeof(float));
   const auto expected = static_cast<float>(engine.size());
   std::vector<double> times;
   std::uint64_t wrong = 0;
   ronde_statistics before = engine.statistics();
-  for (int span = -kWarmUps; span < kSpans; ++span) {
+  for (int span = -kWarmUps; span < spans; ++span) {
     if (span == 0) before = engine.statistics();
     engine.barrier_blocking("start");
     const auto begin = Clock::now();
@@ -63,7 +69,7 @@ int latency(ronde::Engine& engine, std::size_t bytes) {
         "wrong=%" PRIu64 "\n",
         engine.size(), bytes, at(10), at(50), at(90),
         static_cast<double>(after.background_wakes - before.background_wakes) /
-            (kSpans * (kCalls + 1)),
+            (spans * (kCalls + 1)),
         wrong);
   }
   return wrong == 0 ? 0 : 1;
@@ -176,20 +182,149 @@ int outstanding(ronde::Engine& engine, int spans) {
   return wrong == 0 ? 0 : 1;
 }
 
+// The allreduce that blocks beside the one that is submitted and waited for, in turns. Each has a
+// name of its own, because the engine learns by name whether its submitter waits at once.
+class Pair {
+ public:
+  Pair(ronde::Engine& engine, std::size_t bytes) : engine_(engine), buffer_(bytes / sizeof(float)) {
+    blocking(0us);
+  }
+
+  void blocking(Clock::duration computing) {
+    compute(computing);
+    fill();
+    engine_.allreduce_blocking("blocks", std::span(buffer_), ronde::sum);
+    check();
+  }
+
+  void submitted(const std::string& name, Clock::duration computing) {
+    fill();
+    ronde::Work work = engine_.allreduce(name, std::span(buffer_), ronde::sum);
+    compute(computing);
+    work.wait();
+    check();
+  }
+
+  // Returns the microseconds of each call.
+  template <typename Call>
+  double span(int calls, Call&& call) {
+    engine_.barrier_blocking("start");
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls;
+  }
+
+  [[nodiscard]] std::uint64_t wrong() {
+    engine_.allreduce_blocking("wrong", std::span(&wrong_, 1), ronde::sum);
+    return wrong_;
+  }
+
+ private:
+  static void compute(Clock::duration length) {
+    if (length.count() == 0) return;
+    for (const auto end = Clock::now() + length; Clock::now() < end;) {
+    }
+  }
+  // The ends alone: at a MiB filling would be measured otherwise.
+  void fill() { buffer_.front() = buffer_.back() = 1.0F; }
+  void check() {
+    const auto expected = static_cast<float>(engine_.size());
+    if (buffer_.front() != expected || buffer_.back() != expected) ++wrong_;
+  }
+
+  ronde::Engine& engine_;
+  std::vector<float> buffer_;
+  std::uint64_t wrong_ = 0;
+};
+
+// The median over the spans of the slowest rank's times.
+double slowest(ronde::Engine& engine, const char* name, std::vector<double>& times) {
+  engine.allreduce_blocking(name, std::span(times), ronde::max);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// In spans of some milliseconds, so that each pays for what it leaves the background thread to do.
+int waits(ronde::Engine& engine, std::size_t bytes, int turns) {
+  const int calls = bytes < (64U << 10) ? 1000 : bytes < (1U << 20) ? 300 : 30;
+  Pair pair(engine, bytes);
+  std::vector<double> blocks;
+  std::vector<double> waits;
+  for (int span = -5; span < turns; ++span) {
+    const double first = pair.span(calls, [&] { pair.blocking(0us); });
+    const double second = pair.span(calls, [&] { pair.submitted("waits", 0us); });
+    if (span < 0) continue;
+    blocks.push_back(first);
+    waits.push_back(second);
+  }
+  const std::uint64_t wrong = pair.wrong();
+  const double blocking_us = slowest(engine, "blocking times", blocks);
+  const double waits_us = slowest(engine, "waits times", waits);
+  if (engine.rank() == 0) {
+    std::printf("ranks=%d bytes=%zu blocking_us=%.3f waits_us=%.3f wrong=%" PRIu64 "\n",
+                engine.size(), bytes, blocking_us, waits_us, wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+// Each of three loops with a computation: "after" computes and then blocks; "steady" computes
+// between submit and wait(), always under that name; "changed" is the one such call of a name whose
+// submitter had waited at once 64 times. Prints the microseconds of one turn.
+int overlap(ronde::Engine& engine, std::size_t bytes, int turns) {
+  constexpr int kRounds = 8;
+  Pair pair(engine, bytes);
+  std::string line = "ranks=" + std::to_string(engine.size());
+  for (const auto computing : {50us, 200us, 500us}) {
+    std::array<std::vector<double>, 3> times;
+    for (int span = -5; span < turns; ++span) {
+      const std::array<double, 3> turn{
+          pair.span(kRounds, [&] { pair.blocking(computing); }),
+          pair.span(kRounds, [&] { pair.submitted("overlaps", computing); }),
+          (pair.span(kCalls, [&] { pair.submitted("changes", 0us); }),
+           pair.span(1, [&] { pair.submitted("changes", computing); }))};
+      for (std::size_t i = 0; span >= 0 && i < turn.size(); ++i) times.at(i).push_back(turn.at(i));
+    }
+    const std::string suffix = "_" + std::to_string(computing.count()) + "=";
+    line += " after" + suffix + std::to_string(slowest(engine, "after", times[0]));
+    line += " steady" + suffix + std::to_string(slowest(engine, "steady", times[1]));
+    line += " changed" + suffix + std::to_string(slowest(engine, "changed", times[2]));
+  }
+  const std::uint64_t wrong = pair.wrong();
+  if (engine.rank() == 0) std::printf("%s wrong=%" PRIu64 "\n", line.c_str(), wrong);
+  return wrong == 0 ? 0 : 1;
+}
+
 int usage() {
-  std::fputs("usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans]\n",
-             stderr);
+  std::fputs(
+      "usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans] | "
+      "engine waits [bytes] [turns] | engine overlap [bytes] [turns]\n",
+      stderr);
   return 2;
 }
 
-int run(const std::string& mode, const char* argument) {
+// The modes that take a number of bytes, and how many turns they take unless told.
+struct BySize {
+  std::string_view mode;
+  int (*measure)(ronde::Engine& engine, std::size_t bytes, int turns);
+  int turns;
+};
+constexpr std::array<BySize, 3> kBySize{
+    {{"latency", latency, kSpans}, {"waits", waits, 100}, {"overlap", overlap, 100}}};
+
+int run_by_size(const BySize& by_size, const char* size, const char* turns) {
   constexpr long long kMostBytes = 64 << 20;
-  if (mode == "latency") {
-    const long long bytes = argument == nullptr ? 8 : std::atoll(argument);
-    if (bytes < 4 || bytes > kMostBytes || bytes % 4 != 0) return usage();
-    ronde::Engine engine;
-    return latency(engine, static_cast<std::size_t>(bytes));
+  const long long bytes = size == nullptr ? 8 : std::atoll(size);
+  const int count = turns == nullptr ? by_size.turns : std::atoi(turns);
+  if (bytes < 4 || bytes > kMostBytes || bytes % 4 != 0 || count < 1) return usage();
+  ronde::Engine engine;
+  return by_size.measure(engine, static_cast<std::size_t>(bytes), count);
+}
+
+int run(const std::string& mode, const char* argument, const char* turns) {
+  for (const BySize& by_size : kBySize) {
+    if (mode == by_size.mode) return run_by_size(by_size, argument, turns);
   }
+  if (turns != nullptr) return usage();
   if (mode == "idle") {
     const double seconds = argument == nullptr ? 3.0 : std::atof(argument);
     if (!(seconds > 0.0 && seconds <= 3600.0)) return usage();
@@ -209,8 +344,8 @@ int run(const std::string& mode, const char* argument) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 2 || argc > 3) return usage();
-    return run(argv[1], argc == 3 ? argv[2] : nullptr);
+    if (argc < 2 || argc > 4) return usage();
+    return run(argv[1], argc >= 3 ? argv[2] : nullptr, argc == 4 ? argv[3] : nullptr);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "engine: %s\n", error.what());
     return 1;

@@ -222,6 +222,32 @@ class Bench:
             yield Row(f"8 B back to back, {ranks} ranks", "", f"{result['p50_us']} us"
                       f" ({result['p10_us']}..{result['p90_us']})")
 
+    def engine_series(self, *arguments):
+        """What each repetition of a mode of bench/engine measures at 2 ranks, by name."""
+        if self.programs.quick:
+            arguments = (*arguments, "5")
+        results = [self.programs.engine(2, *arguments) for _ in range(self.programs.repetitions)]
+        if any(result["wrong"] for result in results):
+            raise ProgramError(f"wrong results: {results}")
+        return {name: Series([result[name] for result in results]) for name in results[0]}
+
+    def rows_waits(self):
+        for size in (8, KIB, 64 * KIB, MIB):
+            times = self.engine_series("waits", str(size))
+            blocking, waits = times["blocking_us"], times["waits_us"]
+            yield Row(f"{size_text(size)}, submit and wait, to blocking", f"blocking {spread(blocking, ' us')}",
+                      spread(waits, " us"), waits.over(blocking), "<=", 1.25 if size < 64 * KIB else 1.05)
+
+    def rows_overlap(self):
+        # Every core computes here, so nothing is gained; a wrong guess costs no more than having no overlap.
+        times = self.engine_series("overlap", str(64 * KIB))
+        for us in (50, 200, 500):
+            after = times[f"after_{us}"]
+            yardstick = f"compute, then block {spread(after, ' us')}"
+            steady, changed = times[f"steady_{us}"], times[f"changed_{us}"]
+            yield Row(f"64 KiB, submit, compute {us} us, wait", yardstick, spread(steady, " us"), steady.over(after))
+            yield Row("  the same where it had waited at once", yardstick, spread(changed, " us"), changed.over(after))
+
     def rows_outstanding(self):
         results = [self.programs.engine(2, "outstanding", "1" if self.programs.quick else "5")
                    for _ in range(self.programs.repetitions)]
@@ -266,6 +292,8 @@ GROUPS = {
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
     "latency": Bench.rows_latency,
+    "waits": Bench.rows_waits,
+    "overlap": Bench.rows_overlap,
     "outstanding": Bench.rows_outstanding,
     "hosts": Bench.rows_hosts,
     "hosts-data-plane": Bench.rows_hosts_data_plane,

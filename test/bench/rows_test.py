@@ -173,7 +173,8 @@ class FakePrograms:
     def engine(self, ranks, *arguments):
         del ranks, arguments
         return {"core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
-                "few_us": 5.0, "many_us": 6.0}
+                "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
+                **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
 
     def train(self, batch):
         del batch
@@ -192,6 +193,13 @@ class FakePrograms:
 class BusyPrograms(FakePrograms):
     def engine(self, ranks, *arguments):
         return dict(super().engine(ranks, *arguments), core_share=0.5)
+
+
+class WakesToWait(FakePrograms):
+    """Submitting and then waiting costs 2 us more than blocking, as where each submission woke a thread."""
+
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), waits_us=6.0)
 
 
 class SlowWithMany(FakePrograms):
@@ -269,6 +277,13 @@ class Main(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("1.40", text)
 
+    def test_submitting_and_waiting_must_cost_no_wake_up(self):
+        self.assertEqual(self.run_main(FakePrograms, "--row", "waits")[0], 0)
+        code, text = self.run_main(WakesToWait, "--row", "waits")
+        self.assertEqual(code, 1)
+        self.assertIn("64 KiB, submit and wait, to blocking", text)
+        self.assertIn("1.50", text)
+
     def test_a_program_that_does_not_run_fails(self):
         code, text = self.run_main(NoPrograms, "--row", "idle")
         self.assertEqual(code, 1)
@@ -320,6 +335,10 @@ class Limits(unittest.TestCase):
         "CNN, 2 hosts x 1, 256 a rank, step to one without overlap": ("<=", 1.0),
         "idle engine, share of a core": ("<=", 0.01),
         "idle engine, bytes of messages": ("<=", 0.0),
+        "8 B, submit and wait, to blocking": ("<=", 1.25),
+        "1 KiB, submit and wait, to blocking": ("<=", 1.25),
+        "64 KiB, submit and wait, to blocking": ("<=", 1.05),
+        "1 MiB, submit and wait, to blocking": ("<=", 1.05),
         "reduce-scatter of 8 B, 8,000 outstanding, to 1,000": ("<=", 1.3),
         "4 hosts x 1, 16 MiB, share of the line": (">=", 0.95),
         "2 hosts x 2, 64 MiB, share of the line": (">=", 0.95),

@@ -23,8 +23,17 @@ constexpr Value kLookingAtLeave = 150;
 // Checkpoints of the posters.
 constexpr Value kPosted = 220;
 constexpr Value kCounted = 230;
+constexpr Value kSubmitted = 245;
 
 constexpr Interleaving::Promise kOwned{.owned = true, .last = std::nullopt};
+
+bool polls(const RoleScenario& scenario) {
+  return std::ranges::count(scenario.works, Source::kSilent) != 0;
+}
+
+bool defers(const RoleScenario& scenario) {
+  return scenario.waiters_defer || !scenario.submissions.empty();
+}
 
 }  // namespace
 
@@ -37,13 +46,18 @@ ModelEnv::ModelEnv(ModelThread& thread, const RoleWorld& world, const RoleScenar
       mutant_(mutant),
       words_{atomic(world.role, Part::kRole), atomic(world.posts, Part::kPosts),
              atomic(world.seen, scenario.watches ? Part::kOther : Part::kPlain),
-             atomic(world.sleep_until, polls() ? Part::kSleepUntil : Part::kPlain)} {
+             atomic(world.sleep_until, polls() || defers() ? Part::kSleepUntil : Part::kPlain),
+             atomic(world.owed, Part::kOwed)} {
   for (const auto& each : scenario.waiters) {
     nodes_.emplace_back(base::narrow<int>(nodes_.size()), each.work);
   }
 }
 
-bool ModelEnv::polls() const { return std::ranges::count(scenario_.works, Source::kSilent) != 0; }
+bool ModelEnv::polls() const { return test::polls(scenario_); }
+
+bool ModelEnv::defers() const { return test::defers(scenario_); }
+
+ModelEnv::Time ModelEnv::rest() { return defers() && thread_.choose(2) == 1 ? kSoon : kNever; }
 
 void ModelEnv::arm() {
   if (mutant_ == Mutant::kArmAfterRecheck || mutant_ == Mutant::kArmBeforeFree) return;
@@ -55,6 +69,7 @@ void ModelEnv::arm() {
 }
 
 void ModelEnv::disarm() {
+  if (in_defer_ && (mutant_ == Mutant::kOwedFirst || mutant_ == Mutant::kLateDisarm)) return;
   if (mutant_ == Mutant::kStaysDeaf || thread_.load(world_.armed) != 0) {
     thread_.store(world_.armed, 0);
   }
@@ -207,12 +222,33 @@ void ModelEnv::sleep_background(Time until) {
   if (mutant_ == Mutant::kLateSleepUntil) {
     thread_.store(world_.sleep_until, static_cast<Value>(until));
   }
-  thread_.wait_while(world_.event, 0, until == kNever ? TimeOut::kNever : TimeOut::kWill);
+  const bool limited = until != kNever && mutant_ != Mutant::kNoTimer;
+  const TimeOut limit = scenario_.timer_helps ? TimeOut::kWill : TimeOut::kMay;
+  thread_.wait_while(world_.event, 0, limited ? limit : TimeOut::kNever);
   thread_.relaxed_exchange(world_.event, 0);
   const auto at = std::ranges::find(scenario_.works, Source::kEvent);
   if (at == scenario_.works.end() || thread_.relaxed_exchange(world_.readable, 0) == 0) return;
   thread_.store_later(world_.data[base::narrow<std::size_t>(at - scenario_.works.begin())], 1);
   if (mutant_ != Mutant::kQuietEvent) ToyRole(*this).post();
+}
+
+// As Engine::submit() does it.
+void ModelEnv::submit(std::size_t work, bool deferring) {
+  ToyRole role(*this);
+  in_defer_ = true;
+  if (deferring) role.defer();
+  in_defer_ = false;
+  if (scenario_.works[work] == Source::kPost) {
+    thread_.store_later(world_.data[work], 1);
+    if (deferring) {
+      role.post();
+    } else {
+      ring();
+    }
+  }
+  if (!deferring) return role.pay();
+  if (mutant_ != Mutant::kBlindDefer) role.owe(kSoon);
+  if (mutant_ == Mutant::kLateDisarm) thread_.store(world_.armed, 0);
 }
 
 namespace {
@@ -224,7 +260,15 @@ struct Model {
 
   void waiter(ModelThread& thread, std::size_t i) const;
   void poster(ModelThread& thread, const std::vector<std::size_t>& works) const;
+  void submitter(ModelThread& thread) const;
   [[nodiscard]] std::optional<std::string> wrong_when_quiet(const ModelView& view) const;
+  // Whether the work may have to wait for the end of a short sleep, which never comes here.
+  [[nodiscard]] bool needs_timer(std::size_t work) const {
+    const auto deferred = [&](const RoleScenario::Submission& each) {
+      return each.defers && base::narrow<std::size_t>(each.work) == work;
+    };
+    return !scenario.timer_helps && std::ranges::any_of(scenario.submissions, deferred);
+  }
   [[nodiscard]] Source source_of(std::size_t waiter) const {
     return scenario.works[base::narrow<std::size_t>(scenario.waiters[waiter].work)];
   }
@@ -235,11 +279,15 @@ void Model::waiter(ModelThread& thread, std::size_t i) const {
   const auto work = base::narrow<std::size_t>(self.work);
   ModelEnv env(thread, world, scenario, base::narrow<int>(i), mutant);
   ToyRole role(env);
-  if (i == 0) role.disarm();  // not all, for the sake of the number of states
-  if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
   const bool submits = source_of(i) == Source::kSilent || source_of(i) == Source::kCounter;
-  if (submits) thread.store_later(world.submitted[work], 1);
-  if (submits || source_of(i) == Source::kPost) role.post();
+  if (scenario.waiters_defer) {
+    env.submit(work, true);
+  } else {
+    if (i == 0) role.disarm();  // not all, for the sake of the number of states
+    if (source_of(i) == Source::kPost) thread.store_later(world.data[work], 1);
+    if (submits) thread.store_later(world.submitted[work], 1);
+    if (submits || source_of(i) == Source::kPost) role.post();
+  }
   ModelEnv::Completion completion{self.work};
   const bool done = role.wait(completion, self.deadline ? ModelEnv::kSoon : ModelEnv::kNever);
   thread.require(done || self.deadline, "a wait without a deadline came back without its work");
@@ -275,6 +323,15 @@ void Model::poster(ModelThread& thread, const std::vector<std::size_t>& works) c
   }
 }
 
+void Model::submitter(ModelThread& thread) const {
+  for (std::size_t i = 0; i < scenario.submissions.size(); ++i) {
+    thread.checkpoint(static_cast<Value>(kSubmitted + i));
+    const RoleScenario::Submission& each = scenario.submissions[i];
+    ModelEnv(thread, world, scenario, -1, mutant)
+        .submit(base::narrow<std::size_t>(each.work), each.defers);
+  }
+}
+
 std::optional<std::string> Model::wrong_when_quiet(const ModelView& view) const {
   const std::vector<Value>& words = view.words;
   for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
@@ -284,12 +341,13 @@ std::optional<std::string> Model::wrong_when_quiet(const ModelView& view) const 
     }
   }
   for (std::size_t k = 0; k < scenario.works.size(); ++k) {
+    if (needs_timer(k)) continue;
     if (words[world.data[k]] != 0 && words[world.completion[k]] != RoleWords::kDone) {
       return "work " + std::to_string(k) + " is never looked at";
     }
   }
   const auto came = static_cast<Value>(words[world.rings] + words[world.posts]);
-  if (mutant != Mutant::kNoRecheck && came != words[world.seen])
+  if (mutant != Mutant::kNoRecheck && scenario.timer_helps && came != words[world.seen])
     return "everybody sleeps and a ring is unseen";
   if (words[world.role] != RoleWords::kFree) return "the role is held by nobody";
   if (words[world.armed] == 0) return "everybody sleeps and the doorbell is not armed";
@@ -301,22 +359,33 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
   const auto count = [&](Source source) {
     return static_cast<Value>(std::ranges::count(scenario.works, source));
   };
-  // A counter rings at most as often as it moves.
-  const auto rings =
-      static_cast<Value>(count(Source::kRing) + scenario.moves * count(Source::kCounter));
-  const bool polls = count(Source::kSilent) != 0;
-  // Each waiter whose work is its own posts, and the background thread once for an event.
+  const bool sleeps_shortly = polls(scenario) || defers(scenario);
+  // Each waiter whose work is its own posts, and the background thread once for an event. The
+  // thread that submits posts or rings.
   const auto own = [&](const RoleScenario::Waiter& waiter) {
     const Source source = scenario.works[base::narrow<std::size_t>(waiter.work)];
     return source == Source::kPost || source == Source::kSilent || source == Source::kCounter;
   };
-  const auto posts =
-      static_cast<Value>(std::ranges::count_if(scenario.waiters, own) + count(Source::kEvent));
+  const auto submissions = [&](bool deferring) {
+    return std::ranges::count_if(scenario.submissions, [&](const RoleScenario::Submission& each) {
+      return each.defers == deferring &&
+             scenario.works[base::narrow<std::size_t>(each.work)] == Source::kPost;
+    });
+  };
+  // A counter rings at most as often as it moves.
+  const auto rings = static_cast<Value>(count(Source::kRing) + submissions(false) +
+                                        scenario.moves * count(Source::kCounter));
+  const auto posts = static_cast<Value>(std::ranges::count_if(scenario.waiters, own) +
+                                        submissions(true) + count(Source::kEvent));
   world.role = model.add_word("role", RoleWords::kFree);
   world.posts = model.add_word("posts", 0, {.owned = false, .last = posts});
   world.seen = model.add_word("seen", 0);
-  world.sleep_until =
-      model.add_word("sleep_until", ModelEnv::kNever, {.owned = !polls, .last = std::nullopt});
+  world.sleep_until = model.add_word("sleep_until", ModelEnv::kNever,
+                                     {.owned = !sleeps_shortly, .last = std::nullopt});
+  // Where no thread defers it stays 0.
+  world.owed = model.add_word(
+      "owed", 0,
+      {.owned = false, .last = defers(scenario) ? std::nullopt : std::optional<Value>(Value{0})});
   world.rings = model.add_word("rings", 0, {.owned = false, .last = rings});
   world.armed = model.add_word("armed", 0);
   world.event = model.add_word("eventfd", 0);
@@ -369,6 +438,9 @@ Interleaving::Report explore_role(const RoleScenario& scenario, Mutant mutant,
   for (std::size_t i = 0; i < scenario.waiters.size(); ++i) {
     model.add_thread("waiter" + std::to_string(i),
                      [&self, i](ModelThread& thread) { self.waiter(thread, i); });
+  }
+  if (!scenario.submissions.empty()) {
+    model.add_thread("submitter", [&self](ModelThread& thread) { self.submitter(thread); });
   }
   std::vector<std::vector<std::size_t>> posters;
   for (std::size_t k = 0; k < scenario.works.size(); ++k) {

@@ -39,6 +39,11 @@ enum class Mutant {
   kUnheardLeave,    // a leaver does not ask for rings
   kStaysDeaf,       // a thread that disarmed the bell and finds its work done leaves it so
   kLeaverForgets,   // a leaver's last look does something, and the leaver wakes no thread to go on
+  kForgottenRing,   // a later submission does not pay the ring that an earlier one owes
+  kNoTimer,         // the background thread publishes a short sleep and sleeps until it is woken
+  kBlindDefer,      // a thread defers its ring however long the background thread sleeps
+  kOwedFirst,       // the ring is owed before the bell is disarmed
+  kLateDisarm,      // the bell is disarmed after the background thread's sleep has been read
 };
 
 enum class Source {
@@ -59,6 +64,17 @@ struct RoleScenario {
     bool deadline;
   };
   std::vector<Waiter> waiters;
+  // A waiter whose work is its own does not promise to wait: it defers its ring.
+  bool waiters_defer = false;
+  // What one more thread submits, one after the other, without waiting for any of it. The data of a
+  // work are laid by that thread if its source is kPost, and by a peer that rings if it is kRing.
+  struct Submission {
+    int work;
+    bool defers;
+  };
+  std::vector<Submission> submissions;
+  // Without it the end of the background thread's short sleep rescues no thread.
+  bool timer_helps = true;
   bool one_at_a_time = false;  // the agent stops after one work and is runnable() then
   // With true a thread may watch before it sleeps, and `seen` becomes visible late. With false it
   // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
@@ -73,8 +89,8 @@ inline void PrintTo(const RoleScenario& scenario, std::ostream* out) { *out << s
 
 // The numbers of the model's words.
 struct RoleWorld {
-  Value role, posts, seen, sleep_until, rings, armed, event, mutex, inside, left_over, polling,
-      readable;
+  Value role, posts, seen, sleep_until, owed, rings, armed, event, mutex, inside, left_over,
+      polling, readable;
   Value asked, wants, in_flight;  // of the counters: the holder's note, the peers' word, how many
   Value skip_look;                // for kNoSecondLook
   std::vector<Value> node;        // by waiter
@@ -83,7 +99,7 @@ struct RoleWorld {
 
 class ModelAtomic : private runtime::RoleWords {
  public:
-  enum class Part { kOther, kRole, kPosts, kSleepUntil, kCompletion, kNode, kPlain };
+  enum class Part { kOther, kRole, kPosts, kSleepUntil, kCompletion, kNode, kOwed, kPlain };
 
   ModelAtomic(ModelThread& thread, Value word, Value armed, Mutant mutant, Part part)
       : thread_(&thread), word_(word), armed_(armed), mutant_(mutant), part_(part) {}
@@ -91,11 +107,16 @@ class ModelAtomic : private runtime::RoleWords {
   std::uint32_t load(std::memory_order) {
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kForgetsTimers) return 0;
     if (part_ == Part::kPosts && mutant_ == Mutant::kNoRecheck) return 0;
+    if (part_ == Part::kOwed && mutant_ == Mutant::kForgottenRing) return 0;
     return thread_->load(word_);
   }
   void store(std::uint32_t value, std::memory_order order) {
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kLateSleepUntil && value != 0) return;
     if (part_ == Part::kRole && mutant_ == Mutant::kArmBeforeFree) thread_->store(armed_, 1);
+    if (part_ == Part::kOwed && mutant_ == Mutant::kOwedFirst && value != 0) {
+      thread_->store(word_, 1);
+      return thread_->store(armed_, 0);
+    }
     const bool weak = part_ == Part::kRole && mutant_ == Mutant::kRelaxedLeave;
     // The thread of a node parks it under the mutex.
     if (part_ == Part::kPlain || (part_ == Part::kNode && value == kParked)) {
@@ -176,7 +197,7 @@ class ModelEnv : private runtime::RoleWords {
     ModelEnv* env_;
   };
   struct Words {
-    ModelAtomic role, posts, seen, sleep_until;
+    ModelAtomic role, posts, seen, sleep_until, owed;
   };
 
   ModelEnv(ModelThread& thread, const RoleWorld& world, const RoleScenario& scenario, int waiter,
@@ -200,7 +221,10 @@ class ModelEnv : private runtime::RoleWords {
   void want_rings(bool wanted);
   bool asked() { return counts() && thread_.load(world_.asked) != 0; }
   Time due();
+  // The scheduler chooses whether the background thread sleeps for a short time only.
+  Time rest();
   [[nodiscard]] bool polls() const;
+  [[nodiscard]] bool defers() const;
   [[nodiscard]] bool counts() const;
   bool expired(Time deadline) { return deadline != kNever && thread_.choose(2) == 1; }
   void sleep(Node& node, Time deadline);
@@ -217,6 +241,8 @@ class ModelEnv : private runtime::RoleWords {
   void ring();
   void count(std::size_t work);
   void sleep_background(Time until);
+  // Submits a work of this process: its data, where they are not a peer's, with or without a ring.
+  void submit(std::size_t work, bool deferring);
 
   ModelEnv* mutex = this;  // the argument of Lock's constructor
 
@@ -235,6 +261,7 @@ class ModelEnv : private runtime::RoleWords {
   Words words_;
   std::vector<Node> nodes_;
   bool timed_out_ = false;
+  bool in_defer_ = false;
   Place place_ = Place::kWait;  // follows from the last checkpoint
 };
 

@@ -73,6 +73,46 @@ RoleScenario one_expires() {
   return world("OneExpires", {Source::kRing, Source::kNever}, {{0, false}, {1, true}});
 }
 
+// A thread that probably waits, and does: no timer is needed.
+RoleScenario defers_and_waits(std::string name, std::vector<Source> works) {
+  std::vector<RoleScenario::Waiter> waiters;
+  for (int work = 0; work < static_cast<int>(works.size()); ++work) {
+    waiters.push_back({work, false});
+  }
+  RoleScenario result = world(std::move(name), std::move(works), std::move(waiters));
+  result.waiters_defer = true;
+  result.timer_helps = false;
+  return result;
+}
+// A thread that submits and never waits, beside waiters of works that peers ring for.
+RoleScenario submits(std::string name, std::vector<Source> works,
+                     std::vector<RoleScenario::Submission> submissions,
+                     std::vector<RoleScenario::Waiter> waiters = {}) {
+  RoleScenario result = world(std::move(name), std::move(works), std::move(waiters));
+  result.submissions = std::move(submissions);
+  result.watches = false;
+  return result;
+}
+RoleScenario without_timer(RoleScenario scenario) {
+  scenario.timer_helps = false;
+  return scenario;
+}
+RoleScenario one_deferred() { return submits("OneDeferred", {Source::kPost}, {{0, true}}); }
+RoleScenario deferred_and_rung() {
+  return submits("DeferredAndRung", {Source::kRing}, {{0, true}});
+}
+RoleScenario deferred_then_plain() {
+  return without_timer(
+      submits("DeferredThenPlain", {Source::kPost, Source::kPost}, {{0, true}, {1, false}}));
+}
+RoleScenario deferred_then_rung() {
+  return without_timer(
+      submits("DeferredThenRung", {Source::kPost, Source::kRing}, {{0, true}, {1, false}}));
+}
+RoleScenario deferred_beside_waiter() {
+  return submits("DeferredBesideWaiter", {Source::kRing}, {{0, true}}, {{0, false}});
+}
+
 std::string name_of(const testing::TestParamInfo<RoleScenario>& each) { return each.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -85,6 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
         stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}})),
         sleeps_at_once(stops_early(world("TwoPosters", {Source::kRing, Source::kRing},
                                          {{0, false}}))),
+        defers_and_waits("DefersAndWaits", {Source::kPost}),
+        sleeps_at_once(defers_and_waits("DefersAndWaitsForARing", {Source::kRing})), one_deferred(),
+        deferred_and_rung(), deferred_then_plain(), deferred_then_rung(),
         world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
         world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
         world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
@@ -95,7 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     DISABLED_LargeWorlds, EveryInterleaving,
     testing::Values(
-        counter_dropped(), world("TwoOfOneCounter", {Source::kCounter}, {{0, true}, {0, false}}),
+        counter_dropped(), deferred_beside_waiter(),
+        defers_and_waits("DefersAndWaitsForARingWatching", {Source::kRing}),
+        world("TwoOfOneCounter", {Source::kCounter}, {{0, true}, {0, false}}),
         world("CounterAndPost", {Source::kCounter, Source::kPost}, {{0, true}, {1, false}}),
         world("CounterAndRing", {Source::kCounter, Source::kRing}, {{0, false}, {1, false}}),
         two_posters(world("TwoRingsTwoPosters", {Source::kRing, Source::kRing},
@@ -142,7 +187,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"RelaxedCount", Mutant::kRelaxedCount, one_counter()},
                     Broken{"UnheardSleep", Mutant::kUnheardSleep, counter_dropped()},
                     Broken{"UnheardLeave", Mutant::kUnheardLeave, counter_dropped()},
-                    Broken{"LeaverForgets", Mutant::kLeaverForgets, counter_dropped()}),
+                    Broken{"LeaverForgets", Mutant::kLeaverForgets, counter_dropped()},
+                    Broken{"ForgottenRing", Mutant::kForgottenRing, deferred_then_plain()},
+                    Broken{"ForgottenRingOfAPeer", Mutant::kForgottenRing, deferred_then_rung()},
+                    Broken{"NoTimer", Mutant::kNoTimer, one_deferred()},
+                    Broken{"NoTimerForAPeer", Mutant::kNoTimer, deferred_and_rung()},
+                    Broken{"BlindDefer", Mutant::kBlindDefer, one_deferred()},
+                    Broken{"LateDisarm", Mutant::kLateDisarm, deferred_and_rung()},
+                    Broken{"OwedFirst", Mutant::kOwedFirst, deferred_then_rung()}),
     [](const auto& broken) { return broken.param.name; });
 
 }  // namespace

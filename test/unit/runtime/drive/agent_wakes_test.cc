@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "collectives/board/doorbell.h"
+#include "runtime/job/local_job.h"
 #include "test/support/engines.h"
 
 namespace ronde::runtime {
@@ -30,6 +35,88 @@ TEST(AgentWakesTest, ALoopOfBlockingCallsLeavesTheBackgroundThreadAsleep) {
     const std::uint64_t before = engine.statistics().background_wakes;
     for (int i = 0; i < 1000; ++i) call();
     EXPECT_LE(engine.statistics().background_wakes - before, 2U);
+  });
+}
+
+// Submits as a program does that calls engine.allreduce(...).wait(), which promises nothing.
+Engine::WorkPtr submit_without_promise(Engine& engine, std::vector<float>& data) {
+  return engine.submit(allreduce_of("x", data)).value();
+}
+
+// Whether the work is done without a thread of the program that helps, and before any timer of the
+// agent.
+bool is_finished_behind(const Engine::WorkPtr& work) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!work->completion.done()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+// On a clock that stands still every wait is at once. The rings of the bell are counted, since how
+// often the background thread wakes up by itself depends on the machine.
+TEST(AgentWakesTest, WhoWaitsAtOnceRingsNoBellOnceThatIsLearnt) {
+  const auto job = LocalJob::create(1).value();
+  collectives::Doorbell bell;
+  const auto open = [&](const base::Config& config, const base::Clock& clock) {
+    auto joined = job->join(0, config, clock);
+    if (joined.ok()) bell = (*joined)->board().doorbell(0);
+    return joined;
+  };
+  const auto engine = Engine::open(open, {}, std::make_shared<base::ManualClock>()).value();
+  std::vector<float> data(2, 1.0F);
+  const auto rings_of = [&](int calls) {
+    const std::uint64_t before = bell.rings();
+    for (int i = 0; i < calls; ++i) {
+      EXPECT_TRUE(engine->wait(*submit_without_promise(*engine, data)).ok());
+    }
+    return bell.rings() - before;
+  };
+  EXPECT_GE(rings_of(12), 8U);  // the guess needs as many
+  EXPECT_EQ(rings_of(100), 0U);
+  // A submitter that asks instead of waiting is another one.
+  const Engine::WorkPtr asked = submit_without_promise(*engine, data);
+  while (!engine->poll(*asked)) std::this_thread::yield();
+  EXPECT_EQ(rings_of(5), 5U);
+  EXPECT_TRUE(engine->close().ok());
+}
+
+// The guess that they wait at once is wrong then, for some ranks or for all.
+TEST(AgentWakesTest, WhoDoesNotWaitAfterAllIsNotForgotten) {
+  for (const int ranks : {1, 2}) {
+    for (const int who_waits : {-1, 0, 1}) {
+      run_job(ranks, [&](int rank, Engine& engine) {
+        std::vector<float> data(2, 1.0F);
+        for (int round = 0; round < 5; ++round) {
+          for (int i = 0; i < 500; ++i) {
+            ASSERT_TRUE(engine.wait(*submit_without_promise(engine, data)).ok());
+          }
+          const Engine::WorkPtr left = submit_without_promise(engine, data);
+          if (rank == who_waits) {
+            ASSERT_TRUE(engine.wait(*left).ok());
+          }
+          EXPECT_TRUE(is_finished_behind(left)) << "rank " << rank << ", round " << round;
+        }
+      });
+    }
+  }
+}
+
+// Another submission follows, which is no habit of anybody and rings as ever.
+TEST(AgentWakesTest, TheNextSubmissionFindsNoSilencedBell) {
+  run_job(2, [](int, Engine& engine) {
+    std::vector<float> data(2, 1.0F);
+    std::vector<float> more(3, 1.0F);
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 200; ++i) {
+        ASSERT_TRUE(engine.wait(*submit_without_promise(engine, data)).ok());
+      }
+      const Engine::WorkPtr left = submit_without_promise(engine, data);
+      const Engine::WorkPtr other = engine.submit(allreduce_of("other", more)).value();
+      EXPECT_TRUE(is_finished_behind(other));
+      EXPECT_TRUE(is_finished_behind(left));
+    }
   });
 }
 
