@@ -148,11 +148,9 @@ TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
                 HasSubstr("10 elements of f64"));
     EXPECT_THAT(thrown_by([&] { averager.ready(id + 1, std::span(registered)); }),
                 HasSubstr("1 gradient"));
-    averager.wait();
-    EXPECT_THAT(registered, Each(FloatEq(1.0F))) << "no step was begun";
     averager.ready(id);
     averager.wait();
-    EXPECT_THAT(registered, Each(FloatEq(2.0F)));
+    EXPECT_THAT(registered, Each(FloatEq(2.0F))) << "what was refused is not ready";
   });
 }
 
@@ -175,7 +173,7 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         averager.wait();
       }
-      averager.wait();
+      averager.wait_again();
       const ronde::AveragerStatistics statistics = averager.statistics();
       EXPECT_EQ(statistics.steps, kStepsOfSwap);
       EXPECT_EQ(statistics.tensors, 2U * kStepsOfSwap);

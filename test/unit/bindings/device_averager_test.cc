@@ -118,7 +118,7 @@ TEST_P(DeviceAverager, AStreamWaitsForTheAverages) {
       trainer.use();
     }
     EXPECT_THAT(trainer.used(), Each(FloatEq(3.0F)));
-    averager.wait();
+    averager.wait_again();
     EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
   });
 }
@@ -147,10 +147,11 @@ TEST_P(DeviceAverager, SeveralStreamsWait) {
     trainer.compute();
     averager.ready(id);
     averager.wait(trainer.stream());
-    averager.wait(logger.stream());
+    averager.wait_again(logger.stream());
     logger.use(trainer);
     EXPECT_THAT(logger.used(), Each(FloatEq(3.0F)));
-    averager.wait();
+    averager.wait_again();
+    EXPECT_EQ(averager.statistics().steps, 1U);
   });
 }
 
@@ -168,7 +169,7 @@ TEST_P(DeviceAverager, AStreamThatCannotWaitLeavesItOnItsWay) {
     EXPECT_THROW(averager.wait(recording), ronde::Error);
     kit.end_capture(recording);
     kit.free_stream(recording);
-    averager.wait(trainer.stream());
+    averager.wait_again(trainer.stream());
     trainer.use();
     EXPECT_THAT(trainer.used(), Each(FloatEq(3.0F)));
   });
@@ -187,11 +188,11 @@ TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
         "bad", ronde::DeviceSpan<float>(whole.data.first(elements), 0, other.stream()));
     averager.ready(bad);
     EXPECT_THROW(averager.wait(trainer.stream()), ronde::Error);
-    averager.wait(trainer.stream());
+    averager.wait_again(trainer.stream());
     trainer.compute();
     averager.ready(good);
     EXPECT_THROW(averager.wait(trainer.stream()), ronde::Error);
-    averager.wait();
+    averager.wait_again();
     EXPECT_THAT(trainer.values(), Each(FloatEq(3.0F)));
   });
 }
@@ -209,7 +210,7 @@ TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
     averager.ready(used_id);
     if (engine.rank() == 0) averager.ready(left_out_id);
     averager.wait(used.stream());
-    averager.wait();
+    averager.wait_again();
     EXPECT_THAT(used.values(), Each(FloatEq(3.0F)));
     EXPECT_THAT(left_out.values(), Each(FloatEq(3.0F)));
   });
@@ -229,7 +230,7 @@ TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
       trainer.use();
       EXPECT_THAT(trainer.used(), Each(FloatEq(3.0F)));
     }
-    averager.wait();
+    averager.wait_again();
   });
 }
 

@@ -128,8 +128,11 @@ typedef enum ronde_dtype {
 /* How contributions become the result. Floating types of 16 bits are summed in f32, in rank order,
  * and rounded once on each host. */
 typedef enum ronde_op {
-  RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero, and
-                        those of 8 and 16 bits are refused, since their sums wrap around */
+  RONDE_AVERAGE = 0, /* the sum divided by the number of ranks; integers truncate towards zero.
+                        Their sums wrap around: averages of 8 and 16 bits are refused, and those of
+                        32 and 64 bits are wrong, with no error, where the sum of all ranks does
+                        not fit in the type (two ranks' 3,000,000,000 as u32 give 852,516,352).
+                        Average counters as f64, or as 64 bits */
   RONDE_SUM = 1,     /* integers wrap around */
   RONDE_MIN = 2,     /* a NaN in any contribution makes it NaN; -0 is below +0; of bools: "and" */
   RONDE_MAX = 3,     /* likewise; of bools: "or" */

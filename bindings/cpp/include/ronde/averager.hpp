@@ -2,6 +2,7 @@
 // Gradient averaging for a trainer's loop. Included by ronde.hpp.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -29,11 +30,17 @@ namespace ronde {
 //   averager.ready(fc1);                                                // in each step
 //   averager.wait();
 //
-// A step begins with the first ready() or skip() and ends with wait(), which completes it: what was
-// registered and not made ready is averaged as it stands, so that no average mixes two steps. Where
-// a gradient is left out, set its memory to zeros first, as an optimiser's zero_grad() does. Every
-// rank takes every step: one that has nothing to give calls skip() and wait(). wait() without a
-// ready() or skip() since the last wait() is no step.
+// Each wait() ends a step, also where nothing was made ready in it: what was registered and not
+// made ready is averaged as it stands. Where a gradient is left out, set its memory to zeros first,
+// as an optimiser's zero_grad() does. Every rank takes every step: one that has nothing to give
+// calls wait() alone, or skip() and wait(). wait_again() is no step.
+//
+// No average mixes two steps. The engine pairs the n-th submission of a name on one rank with the
+// n-th on every other, and each step of a rank submits each gradient once: where one cannot be
+// submitted, or the averager goes away in the middle of a step, something takes its place that
+// fails it (RONDE_MISMATCH) on the ranks that give it. So the gradients, and the steps that an
+// averager has taken when it goes away, must be the same on all ranks, and no other operation may
+// have a gradient's name.
 //
 // The averager holds gradients back until `bucket_bytes` of them are ready, or until wait() or
 // start(): to wake the background thread for a few small ones costs the trainer more than to
@@ -66,13 +73,14 @@ class GradientAverager {
       : engine_(engine), op_(op), options_(options), how_(averager_options) {}
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
-  // Finishes what was made ready, which the other ranks wait for too, and submits nothing else:
-  // the gradients' memory may go away next. While an exception unwinds it has no more time than a
-  // Work. Errors are reported by Engine::close().
+  // In the middle of a step (after a ready() or skip()) it ends the step: finishes what was made
+  // ready, which the other ranks wait for too, and fails the rest on all ranks, since its memory
+  // may go away next. Between steps it submits nothing. Where an exception has begun since it was
+  // made it has no more time than a Work. Errors are reported by Engine::close().
   ~GradientAverager() {
-    const bool unwinding = std::uncaught_exceptions() > exceptions_;
+    const bool unwinding = exceptions_.one_has_begun();
     try {
-      submit(take_held(), true);
+      give_up_step();
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
     for (auto one = in_flight_.rbegin(); one != in_flight_.rend(); ++one) {
@@ -123,37 +131,44 @@ class GradientAverager {
   // Makes ready, and starts, what is not made ready yet in this step, as it stands: this rank has
   // nothing more to give. It is no gradient that was left out by mistake (Missing::kError).
   // Throws, after it has tried all, the first of their submit codes.
-  void skip() {
-    std::vector<Id> ids = take_held();
-    const std::vector<Id> rest = take_missing();
-    ids.insert(ids.end(), rest.begin(), rest.end());
-    rethrow(submit(ids, false));
-  }
+  void skip() { rethrow(submit(take_rest().ids, false)); }
 
   // Starts what is held back. Throws, after it has tried all, the first of their submit codes.
   void start() { rethrow(submit(take_held(), false)); }
 
   // Ends the step: averages what was not made ready too, and blocks until every gradient holds the
-  // average. Throws when all of them are done: the first error of an average (work codes), or else
-  // of starting one (submit codes), or else, with Missing::kError, RONDE_INVALID_ARGUMENT with the
-  // names of those that this rank did not make ready.
+  // average. Throws when all of them are done: the first error of starting one (submit codes), or
+  // else of an average (work codes), or else, with Missing::kError, RONDE_INVALID_ARGUMENT with the
+  // names of those that this rank did not make ready. The step has ended then, too, unless nothing
+  // could take a gradient's place, for want of memory or because another operation had its name: it
+  // goes on then, and ends with the next wait().
   void wait() {
-    complete_step([](Entry& /*entry*/, Work work) { work.wait(); },
-                  [](Entry& entry) { entry.finish(); });
+    const Stopwatch stopwatch(*this);
+    rethrow(end_step([](Entry& /*entry*/, Work work) { work.wait(); }));
   }
   // The same, but for gradients in the memory of a device the host does not wait: what is put into
   // `stream` (cudaStream_t, or nullptr for the default one) from now on begins when they hold the
-  // averages. May be called for several streams. An error that the device reports later is
-  // thrown by the wait that follows the gradient's next ready(), or by wait() of the host.
+  // averages. An error that the device reports later is thrown by the wait that follows the
+  // gradient's next ready(), or by wait_again().
   void wait(void* stream) {
-    complete_step(
-        [](Entry& entry, Work work) {
-          if (!entry.now.on_device) return work.wait();
-          entry.left = std::move(work);
-        },
-        [stream](Entry& entry) {
-          if (entry.left.valid()) entry.have_wait(stream);
-        });
+    const Stopwatch stopwatch(*this);
+    const std::exception_ptr failed = end_step([](Entry& entry, Work work) {
+      if (!entry.now.on_device) return work.wait();
+      entry.left = std::move(work);
+    });
+    const std::exception_ptr unheard = let_wait(stream);
+    rethrow(failed ? failed : unheard);
+  }
+  // After wait(stream) the host waits, too; no step, so a rank may do it alone. Throws the first
+  // error of an average.
+  void wait_again() {
+    const Stopwatch stopwatch(*this);
+    rethrow(for_each([](Entry& entry) { entry.finish(); }));
+  }
+  // Likewise, another stream waits. It may be called for several.
+  void wait_again(void* stream) {
+    const Stopwatch stopwatch(*this);
+    rethrow(let_wait(stream));
   }
 
   // What the steps so far came to.
@@ -169,6 +184,25 @@ class GradientAverager {
     Id id;
     Work work;
   };
+  struct Rest {
+    std::vector<Id> ids;      // to be submitted
+    std::vector<Id> missing;  // those of them that were not made ready
+  };
+  // Adds its life to the statistics.
+  class Stopwatch {
+   public:
+    explicit Stopwatch(GradientAverager& averager) : averager_(averager) {}
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+    ~Stopwatch() {
+      const std::lock_guard lock(averager_.mutex_);
+      averager_.statistics_.seconds_in_wait += seconds(Clock::now() - begin_);
+    }
+
+   private:
+    GradientAverager& averager_;
+    const Clock::time_point begin_ = Clock::now();
+  };
 
   static double seconds(Clock::duration span) {
     return std::chrono::duration<double>(span).count();
@@ -180,6 +214,7 @@ class GradientAverager {
   Id append(Entry entry) {
     const std::lock_guard lock(mutex_);
     for (const Entry& before : entries_) before.refuse_twin(entry);
+    in_flight_.reserve(entries_.size() + 1);
     entries_.push_back(std::move(entry));
     return entries_.size() - 1;
   }
@@ -193,7 +228,7 @@ class GradientAverager {
   template <typename Place>
   std::vector<Id> hold(Id id, const Place& place) {
     const std::lock_guard lock(mutex_);
-    if (id >= entries_.size()) throw Error(RONDE_INVALID_ARGUMENT, unknown(id), "", -1);
+    if (id >= entries_.size()) throw detail::unknown_gradient(id, entries_.size());
     Entry& entry = entries_[id];
     if (entry.ready) {
       throw Error(RONDE_DUPLICATE_NAME,
@@ -202,89 +237,81 @@ class GradientAverager {
                   "", -1);
     }
     place(entry);
-    entry.ready = true;
-    stepping_ = true;
-    if (entry.now.on_device) return {id};
+    held_.reserve(entries_.size());
+    std::vector<Id> now;
+    if (entry.now.on_device) now.push_back(id);
+    entry.ready = true;  // nothing throws from here on
+    entry.taken = entry.now.on_device;
+    if (entry.taken) return now;
     held_.push_back(id);
     held_bytes_ += entry.now.bytes;
-    if (held_bytes_ < how_.bucket_bytes) return {};
-    held_bytes_ = 0;
-    return std::exchange(held_, {});
+    return held_bytes_ < how_.bucket_bytes ? now : take_all_held();
   }
   std::vector<Id> take_held() {
     const std::lock_guard lock(mutex_);
+    return take_all_held();
+  }
+  std::vector<Id> take_all_held() {
+    for (const Id id : held_) entries_[id].taken = true;
     held_bytes_ = 0;
     return std::exchange(held_, {});
   }
-  // Makes ready what is not, as it stands, and returns it.
-  std::vector<Id> take_missing() {
+  // Takes what is held back, what could not be submitted, and, made ready as it stands, what is not
+  // ready. If there is no memory for that nothing is taken.
+  Rest take_rest() {
     const std::lock_guard lock(mutex_);
-    stepping_ = true;
-    std::vector<Id> missing;
+    Rest rest;
+    rest.ids.reserve(entries_.size());
+    rest.missing.reserve(entries_.size());
+    for (Entry& entry : entries_) {
+      if (!entry.ready) entry.leave_out();
+    }
+    for (const Id id : held_) rest.ids.push_back(id);
+    take_all_held();
     for (Id id = 0; id < entries_.size(); ++id) {
-      if (entries_[id].ready) continue;
-      entries_[id].leave_out();
-      entries_[id].ready = true;
-      missing.push_back(id);
+      if (entries_[id].taken) continue;
+      if (!entries_[id].ready) rest.missing.push_back(id);
+      entries_[id].ready = entries_[id].taken = true;
+      rest.ids.push_back(id);
     }
-    return missing;
-  }
-
-  [[nodiscard]] std::string unknown(Id id) const {
-    const std::size_t count = entries_.size();
-    if (count == 0) return "ready(" + std::to_string(id) + "): add() has returned none yet";
-    return "ready(" + std::to_string(id) + "): add() has returned the ids of " +
-           std::to_string(count) + (count == 1 ? " gradient" : " gradients") +
-           ", which count from 0";
-  }
-  // Names a few, since there may be thousands.
-  [[nodiscard]] std::exception_ptr missing_error(const std::vector<Id>& missing) const {
-    constexpr std::size_t kNamed = 8;
-    std::string names;
-    for (std::size_t i = 0; i < missing.size() && i < kNamed; ++i) {
-      names += (i == 0 ? "" : ", ") + entries_[missing[i]].registered_at();
-    }
-    if (missing.size() > kNamed) {
-      names += " and " + std::to_string(missing.size() - kNamed) + " more";
-    }
-    return std::make_exception_ptr(
-        Error(RONDE_INVALID_ARGUMENT,
-              std::to_string(missing.size()) + " of " + std::to_string(entries_.size()) +
-                  " gradients were not made ready in this step on rank " +
-                  std::to_string(engine_.rank()) + ", and were averaged as they stood: " + names +
-                  ": call ready() for each, or skip() if this rank has nothing more to give",
-              detail::place_of(entries_[missing.front()].where), engine_.rank()));
-  }
-
-  // Calls `call`; keeps what it throws unless an earlier error is kept.
-  template <typename Call>
-  static void keep_error(std::exception_ptr& first, const Call& call) {
-    try {
-      call();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
+    return rest;
   }
 
   // Returns the first error: one that fails must not keep the others from the other ranks.
   std::exception_ptr submit(const std::vector<Id>& ids, bool will_wait) {
+    AllreduceOptions options = options_;
+    options.will_wait = will_wait;
     std::exception_ptr first;
     for (const Id id : ids) {
       Entry& entry = at(id);
       std::exception_ptr late;
-      keep_error(late, [&entry] { entry.finish(); });
-      keep_error(first, [&] {
-        AllreduceOptions options = options_;
-        options.will_wait = will_wait;
-        Work work = entry.start(engine_.get(), op_, options);
-        const std::lock_guard lock(mutex_);
-        if (in_flight_.empty()) step_begin_ = Clock::now();
-        in_flight_.push_back({id, std::move(work)});
-      });
+      std::exception_ptr refused;
+      std::exception_ptr lost;
+      Work work;
+      detail::keep_error(late, [&] { entry.finish(); });
+      detail::keep_error(refused, [&] { work = entry.start(engine_.get(), op_, options); });
+      if (refused) detail::keep_error(lost, [&] { work = entry.stand_in(engine_.get()); });
+      if (!first) first = refused;
       const std::lock_guard lock(mutex_);
       if (!late_) late_ = late;
+      if (lost) entry.taken = !detail::may_be_submitted_later(lost);
+      if (!work.valid()) continue;
+      if (refused) entry.now.on_device = false;  // what stands in is the host's
+      if (in_flight_.empty()) step_begin_ = Clock::now();
+      in_flight_.push_back({id, std::move(work)});
     }
     return first;
+  }
+
+  void give_up_step() {
+    submit(take_held(), true);
+    if (std::none_of(entries_.begin(), entries_.end(), [](auto& one) { return one.ready; })) return;
+    for (Id id = 0; id < entries_.size(); ++id) {
+      std::exception_ptr lost;
+      if (entries_[id].taken) continue;
+      detail::keep_error(lost,
+                         [&] { in_flight_.push_back({id, entries_[id].stand_in(engine_.get())}); });
+    }
   }
 
   // Counts what has run beside the trainer, which calls wait() now.
@@ -301,43 +328,39 @@ class GradientAverager {
     }
   }
 
-  // Completes the step if there is one. Then `rest` deals with what an entry has left over from
-  // this step or the last.
-  template <typename End, typename Rest>
-  void complete_step(const End& end, const Rest& rest) {
-    const Clock::time_point begin = Clock::now();
-    std::exception_ptr first = stepping() ? end_step(end, begin) : nullptr;
-    for (Entry& entry : entries_) keep_error(first, [&] { rest(entry); });
-    {
-      const std::lock_guard lock(mutex_);
-      statistics_.seconds_in_wait += seconds(Clock::now() - begin);
-    }
-    rethrow(first);
+  // Returns the first error.
+  template <typename Call>
+  std::exception_ptr for_each(const Call& call) {
+    std::exception_ptr first;
+    for (Entry& entry : entries_) detail::keep_error(first, [&] { call(entry); });
+    return first;
   }
-  bool stepping() {
-    const std::lock_guard lock(mutex_);
-    return stepping_;
+  std::exception_ptr let_wait(void* stream) {
+    return for_each([stream](Entry& entry) {
+      if (entry.left.valid()) entry.have_wait(stream);
+    });
   }
 
   // Starts all that has not started, and calls `end` with every work; returns the first error.
   template <typename End>
-  std::exception_ptr end_step(const End& end, Clock::time_point begin) {
-    count_before_wait(begin);
-    std::vector<Id> ids = take_held();
-    const std::vector<Id> missing = take_missing();
-    ids.insert(ids.end(), missing.begin(), missing.end());
-    const std::exception_ptr refused = submit(ids, true);
+  std::exception_ptr end_step(const End& end) {
+    if (entries_.empty()) return nullptr;
+    count_before_wait(Clock::now());
+    const Rest rest = take_rest();
+    const std::exception_ptr refused = submit(rest.ids, true);
     std::vector<InFlight> works;
+    works.reserve(entries_.size());
     std::exception_ptr late;
     {
       const std::lock_guard lock(mutex_);
       works.swap(in_flight_);
       std::swap(late, late_);
-      for (Entry& entry : entries_) entry.ready = false;
-      stepping_ = false;
-      ++statistics_.steps;
       statistics_.tensors += works.size();
       for (const InFlight& one : works) statistics_.bytes += entries_[one.id].now.bytes;
+      if (std::all_of(entries_.begin(), entries_.end(), [](auto& one) { return one.taken; })) {
+        for (Entry& entry : entries_) entry.ready = entry.taken = false;
+        ++statistics_.steps;
+      }
     }
     // This thread waits for the youngest first: it drives the engine meanwhile, and the older ones
     // end before. In the other order this thread and the background thread would hand the role over
@@ -345,13 +368,13 @@ class GradientAverager {
     std::exception_ptr failed;
     for (auto one = works.rbegin(); one != works.rend(); ++one) {
       std::exception_ptr error;
-      keep_error(error, [&] { end(at(one->id), std::move(one->work)); });
+      detail::keep_error(error, [&] { end(at(one->id), std::move(one->work)); });
       if (error) failed = error;
     }
     if (late) return late;
-    if (failed || refused) return failed ? failed : refused;
-    const bool told = how_.missing == Missing::kError && !missing.empty();
-    return told ? missing_error(missing) : nullptr;
+    if (failed || refused) return refused ? refused : failed;
+    const bool told = how_.missing == Missing::kError && !rest.missing.empty();
+    return told ? detail::missing_error(entries_, rest.missing, engine_.rank()) : nullptr;
   }
 
   Entry& at(Id id) {
@@ -365,14 +388,13 @@ class GradientAverager {
   const AveragerOptions how_;
   mutable std::mutex mutex_;
   std::deque<Entry> entries_;  // a deque: references stay valid while it grows
-  bool stepping_ = false;      // a ready() or skip() since the last wait()
   std::vector<Id> held_;
   std::size_t held_bytes_ = 0;
-  std::vector<InFlight> in_flight_;
-  std::exception_ptr late_;         // the error of an average of the last step
-  Clock::time_point step_begin_{};  // its first submission
+  std::vector<InFlight> in_flight_;  // has room for all, so that none that was submitted is lost
+  std::exception_ptr late_;          // the error of an average of the last step
+  Clock::time_point step_begin_{};   // its first submission
   AveragerStatistics statistics_;
-  const int exceptions_ = std::uncaught_exceptions();
+  const detail::ExceptionMark exceptions_;
 };
 
 }  // namespace ronde

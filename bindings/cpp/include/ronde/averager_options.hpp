@@ -37,7 +37,7 @@ struct AveragerStatistics {
   // From the first submission of a step to its wait(), added up over the steps: how long the
   // transfer could run beside the trainer.
   double seconds_before_wait = 0.0;
-  double seconds_in_wait = 0.0;  // how long the trainer stood still, in all calls of wait()
+  double seconds_in_wait = 0.0;  // how long the trainer stood still, in wait() and wait_again()
 
   // The share of the bytes, from 0 to 1, whose averages were there when wait() was called.
   [[nodiscard]] double share_before_wait() const {

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <ronde/dtype.hpp>
 #include <ronde/requests.hpp>
@@ -140,6 +142,20 @@ struct Gradient {
     return Work(work);
   }
 
+  // Submits what takes the place of a gradient that this rank cannot give in a step: the gradient
+  // fails on every rank that gives it, and what this rank submits later meets no older step.
+  [[nodiscard]] Work stand_in(ronde_engine* engine) const {
+    const std::string file = where.file_name();
+    const std::string place =
+        "the end of a step that it gave up, " + file.substr(file.rfind('/') + 1);
+    ronde_request request = named(name, where);
+    request.file = place.c_str();
+    ErrorSlot error;
+    ronde_work* work = nullptr;
+    error.throw_if(ronde_barrier_async(engine, &request, &work, &error));
+    return Work(work);
+  }
+
   // Has `stream` wait for what the host has left on its way.
   void have_wait(void* stream) {
     try {
@@ -158,10 +174,60 @@ struct Gradient {
   GradientMemory registered;   // what add() was given
   GradientMemory now;          // what this step averages
   bool ready = false;          // in this step
+  bool taken = false;          // in this step, to be submitted; false again where that failed
   bool moved = false;          // the last ready() gave memory of its own
   std::vector<std::byte> zeros;
   Work left{};  // what the host has not waited for, though the step is over
 };
+
+inline Error unknown_gradient(std::size_t id, std::size_t count) {
+  std::string text = "ready(" + std::to_string(id) + "): add() has returned ";
+  if (count == 0) return Error(RONDE_INVALID_ARGUMENT, text + "none yet", "", -1);
+  text += "the ids of " + std::to_string(count) + (count == 1 ? " gradient" : " gradients");
+  return Error(RONDE_INVALID_ARGUMENT, text + ", which count from 0", "", -1);
+}
+
+// Names a few of the missing, since there may be thousands.
+inline std::exception_ptr missing_error(const std::deque<Gradient>& all,
+                                        const std::vector<std::size_t>& missing, int rank) {
+  constexpr std::size_t kNamed = 8;
+  std::string names;
+  for (std::size_t i = 0; i < missing.size() && i < kNamed; ++i) {
+    names += (i == 0 ? "" : ", ") + all[missing[i]].registered_at();
+  }
+  if (missing.size() > kNamed) {
+    names += " and " + std::to_string(missing.size() - kNamed) + " more";
+  }
+  return std::make_exception_ptr(
+      Error(RONDE_INVALID_ARGUMENT,
+            std::to_string(missing.size()) + " of " + std::to_string(all.size()) +
+                " gradients were not made ready in this step on rank " + std::to_string(rank) +
+                ", and were averaged as they stood: " + names +
+                ": call ready() for each, or skip() if this rank has nothing more to give",
+            place_of(all[missing.front()].where), rank));
+}
+
+// Calls `call`; keeps what it throws unless an earlier error is kept.
+template <typename Call>
+void keep_error(std::exception_ptr& first, const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    if (!first) first = std::current_exception();
+  }
+}
+
+// Whether a submission that failed may succeed at another time. Otherwise the engine is over, or no
+// engine takes such a name.
+inline bool may_be_submitted_later(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.status() == RONDE_DUPLICATE_NAME || known.status() == RONDE_OUT_OF_MEMORY;
+  } catch (...) {
+    return true;
+  }
+}
 
 }  // namespace detail
 }  // namespace ronde

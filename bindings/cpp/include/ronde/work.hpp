@@ -24,15 +24,33 @@ struct WorkDeleter {
   void operator()(ronde_work* work) const { ronde_work_release(work); }
 };
 
+// Whether an exception has begun since this was made: it unwinds this thread, or it has ended what
+// went on before and its handler runs. What is made in a handler and dropped there has seen none.
+// Thread safety: a value; it is asked on the thread that may throw.
+class ExceptionMark {
+ public:
+  [[nodiscard]] bool one_has_begun() const noexcept {
+    if (std::uncaught_exceptions() > unwinding_) return true;
+    const std::exception_ptr handled = std::current_exception();
+    return handled != nullptr && handled != handled_;
+  }
+
+ private:
+  int unwinding_ = std::uncaught_exceptions();
+  std::exception_ptr handled_ = std::current_exception();
+};
+
 }  // namespace detail
 
 // The handle of an operation in flight, which it owns together with a result that only the runtime
 // could allocate (output()). As std::jthread does, it waits at the end of its scope, and when
 // another Work is assigned to it, because the operation's memory may be freed next. If an exception
-// has begun since it was made, it gives the operation a short grace (RONDE_UNWIND_GRACE_SECONDS)
-// and then fails the job on all ranks, so that no rank waits for one that has thrown. An error that
-// nobody waited for is thrown by Engine::close(). It may outlive its engine. Calls on an empty Work
-// throw std::logic_error, but for valid(), detach() and settle().
+// has begun since it was made, and unwinds or is in its handler, it gives the operation a short
+// grace (RONDE_UNWIND_GRACE_SECONDS) and then fails the job on all ranks, so that no rank waits for
+// one that has thrown. After the handler nothing tells of the exception: a Work that outlives it is
+// dropped in the handler, or by settle(true). An error that nobody waited for is thrown by
+// Engine::close(). It may outlive its engine. Calls on an empty Work throw std::logic_error, but
+// for valid(), detach() and settle().
 //
 // Thread safety: a Work belongs to one thread at a time.
 class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] Work {
@@ -50,7 +68,7 @@ class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] W
     return *this;
   }
   ~Work() {
-    if (work_ != nullptr && !over_) settle(std::uncaught_exceptions() > exceptions_);
+    if (work_ != nullptr && !over_) settle(exceptions_.one_has_begun());
   }
 
   // Blocks until the operation is done, and drives the engine meanwhile; at most until the engine's
@@ -156,7 +174,7 @@ class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] W
     return {data, {shape, static_cast<std::size_t>(dimensions)}, dtype};
   }
   std::unique_ptr<ronde_work, detail::WorkDeleter> work_;
-  int exceptions_ = std::uncaught_exceptions();  // when the operation began
+  detail::ExceptionMark exceptions_;  // of when the operation began
   // The memory is the caller's again, or will be in a stream that waits.
   bool over_ = false;
 };
