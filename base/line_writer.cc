@@ -5,15 +5,19 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 namespace ronde::base {
 
 namespace {
+
+constexpr int kOwnDescription = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 std::size_t count_of(ssize_t written) {
   return written > 0 ? static_cast<std::size_t>(written) : 0;
@@ -25,13 +29,20 @@ bool has_room(int fd) {
   return ::poll(&room, 1, 0) == 1 && (room.revents & (POLLOUT | POLLERR)) == POLLOUT;
 }
 
-// Some pipes cannot be opened again (by a process that has changed its user, or without /proc).
-// A pipe with room takes PIPE_BUF bytes without blocking, unless another process takes that
-// room first.
-std::size_t put_piece_by_piece(int fd, std::string_view bytes) {
+// What fits surely where poll() says that there is room, unless another process takes that room
+// first: PIPE_BUF bytes in a pipe. Linux gives a terminal room in steps of 256 bytes; a line's end
+// may become two bytes, which may need a step of their own, so poll() is asked again before it.
+std::string_view next_piece(std::string_view bytes, bool is_pipe) {
+  constexpr std::size_t kTerminalStep = 256;
+  if (is_pipe) return bytes.substr(0, PIPE_BUF);
+  const std::size_t text = std::min(bytes.find('\n'), kTerminalStep);
+  return bytes.substr(0, std::max(text, std::size_t{1}));
+}
+
+std::size_t put_piece_by_piece(int fd, std::string_view bytes, bool is_pipe) {
   std::size_t put = 0;
   while (put < bytes.size() && has_room(fd)) {
-    const std::string_view piece = bytes.substr(put, PIPE_BUF);
+    const std::string_view piece = next_piece(bytes.substr(put), is_pipe);
     const std::size_t written = count_of(::write(fd, piece.data(), piece.size()));
     if (written == 0) break;
     put += written;
@@ -39,14 +50,27 @@ std::size_t put_piece_by_piece(int fd, std::string_view bytes) {
   return put;
 }
 
+// Returns -1 if this is not the terminal that `path` opens.
+int open_same_terminal(int fd, const char* path) {
+  const int own = ::open(path, kOwnDescription);
+  unsigned device = 0;
+  unsigned opened = 0;
+  if (own < 0 || (::ioctl(fd, TIOCGDEV, &device) == 0 && ::ioctl(own, TIOCGDEV, &opened) == 0 &&
+                  device == opened)) {
+    return own;
+  }
+  ::close(own);
+  return -1;
+}
+
 // Opening a pipe or a terminal again gives a description of one's own, which may be non-blocking:
-// then no other writer can take the room between the question and the write.
+// then no other writer can take the room between the question and the write. A process that has
+// changed its user may not open its terminal again, but may open it as its controlling terminal.
 std::size_t put_through_own_description(int fd, bool is_pipe, std::string_view bytes) {
   if (!has_room(fd)) return 0;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const int own = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  // A terminal has room for one byte when poll() says so, and a longer write would block.
-  if (own < 0) return is_pipe ? put_piece_by_piece(fd, bytes) : 0;
+  int own = ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), kOwnDescription);
+  if (own < 0 && !is_pipe) own = open_same_terminal(fd, "/dev/tty");
+  if (own < 0) return put_piece_by_piece(fd, bytes, is_pipe);
   const std::size_t put = count_of(::write(own, bytes.data(), bytes.size()));
   ::close(own);
   return put;

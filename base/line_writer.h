@@ -25,7 +25,9 @@ class LineWriter {
   LineWriter& operator=(const LineWriter&) = delete;
 
   // Writes a line, which ends in '\n', whole or not at all. Of a line that is longer than the room
-  // (in a pipe: and longer than PIPE_BUF) the rest is kept, and goes before anything else.
+  // (in a pipe: and longer than PIPE_BUF) the rest is kept, and goes before anything else. Where
+  // the pipe or terminal cannot be opened again, it may block in one case: another process takes
+  // the room just before.
   void write(std::string_view line);
   // Writes what is kept, and says how many lines were lost, if there is room for that now.
   void catch_up();

@@ -5,7 +5,6 @@
 
 #include <poll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -152,8 +151,7 @@ class Gathering {
 
   Status accept_some() {
     for (int accepted = 0; accepted < kMostPerLook; ++accepted) {
-      FileDescriptor socket(
-          ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      FileDescriptor socket = accept_member(listener_);
       if (!socket.valid()) {
         if (errno == EAGAIN) return {};
         if (errno == EINTR || errno == ECONNABORTED) continue;

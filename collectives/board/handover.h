@@ -35,8 +35,8 @@ struct BoardHandover {
   std::shared_ptr<SharedMemory> memory;
   EventFds event_fds;  // by position on the host
   // By position: the leader's to each other rank, another rank's to the leader; the rest are empty.
-  // They carry nothing more. The end of one tells that the process at its other end, and every
-  // child that it has forked since, has ended or closed it.
+  // They carry nothing more. The end of one tells that the process at its other end has ended or
+  // closed it: children that it forks keep no copy.
   std::vector<FileDescriptor> connections;
 };
 

@@ -46,8 +46,11 @@ Address abstract_address(const std::string& name) {
   return result;
 }
 
+// Without pidfds the end of a connection is how a death is noticed, which a child's copy would
+// hide.
 Result<FileDescriptor> make_socket() {
-  FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd = FileDescriptor::kept_from_children(
+      [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd.valid()) return Status::system("could not create a Unix socket", errno);
   return fd;
 }
@@ -118,6 +121,12 @@ Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& cl
     pause_shortly();  // the queue is full, and no descriptor announces that it has room
   }
   return socket;
+}
+
+FileDescriptor accept_member(const FileDescriptor& listener) {
+  return FileDescriptor::kept_from_children([&listener] {
+    return ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  });
 }
 
 bool same_user(const FileDescriptor& socket) {

@@ -2,6 +2,8 @@
 // The Unix socket that a board is handed over with: whole messages with descriptors, every wait
 // bounded. Only board/handover.cc uses it, and tests that play the other end.
 //
+// Forked children keep no copy of a socket: its end must show as soon as the process has ended.
+//
 // Thread safety: a socket belongs to one thread at a time; same_user() and poll_timeout() are pure
 // reads.
 #pragma once
@@ -51,6 +53,9 @@ base::Result<FileDescriptor> listen_abstract(const std::string& name);
 // Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
 base::Result<FileDescriptor> connect_abstract(const std::string& name, const base::Clock& clock,
                                               base::Instant deadline);
+
+// Takes a connection that waits at the listener; not valid, with errno, if there is none.
+[[nodiscard]] FileDescriptor accept_member(const FileDescriptor& listener);
 
 // Tells whether the process at the other end belongs to the user of this one.
 [[nodiscard]] bool same_user(const FileDescriptor& socket);

@@ -95,8 +95,8 @@ class ProcessJob final : public Job {
   // is enough: whoever notices a death fails the job on the board for all.
   std::vector<PeerWatch> watch_sockets(const Result<collectives::FileDescriptor>& refused) {
     watch_note_ = refused.status().message() +
-                  "; Ronde watches sockets instead: a rank that dies is noticed when the children "
-                  "that it has forked have ended too";
+                  "; Ronde watches sockets instead: a rank that dies is noticed as soon, unless a "
+                  "process that it made with clone() lives on";
     std::vector<PeerWatch> watches;
     for (std::int32_t position = 0; position < board_.ranks(); ++position) {
       collectives::FileDescriptor& socket = connections_[base::narrow<std::size_t>(position)];

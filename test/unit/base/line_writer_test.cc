@@ -202,20 +202,6 @@ TEST(LineWriterR8, AProcessThatMayOpenNoFileDoesNotBlockEither) {
   EXPECT_THAT(pipe.read(), HasSubstr("lines were lost here"));
 }
 
-// A terminal has room for a byte when it says that it has room, which is not room for a line.
-TEST(LineWriterR8, ATerminalThatCannotBeOpenedAgainDoesNotBlockEither) {
-  const Terminal terminal;
-  LineWriter writer(terminal.writer, "p ");
-  rlimit files{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  const rlimit none{3, files.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  for (int i = 0; i < 10'000; ++i) writer.write(std::string(99, 'x') + "\n");
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  writer.catch_up();
-  EXPECT_THAT(terminal.read(), HasSubstr("p 10000 lines were lost here"));
-}
-
 TEST(LineWriterR8, WithoutAReaderLinesAreLostAndTheProcessLivesOn) {
   Pipe pipe;
   ::close(pipe.reader);
