@@ -31,20 +31,7 @@ test_build() {
 # processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS).
 run_tests() {
   say "test build/$1"
-  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || run_again_alone "$1"
-}
-
-# run_again_alone <preset>: beside other tests and a build, a process or thread can stand still for seconds; then mpirun
-# or a deadline ends a job for a reason that is not Ronde's. So up to three failed tests are run once more, alone, unless
-# a sanitizer has reported anything. Whatever fails again, fails.
-run_again_alone() {
-  local names
-  names=$(cut -d: -f2 "build/$1/Testing/Temporary/LastTestsFailed.log")
-  if (($(wc -l <<<"$names") > 3)) || grep -qE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:' "build/$1/test.log"; then
-    return 8
-  fi
-  say "failed beside others, and run once more alone: $(tr '\n' ' ' <<<"$names")" | tee -a "build/$1/test.log"
-  ctest --preset "$1" --rerun-failed | tee -a "build/$1/test.log"
+  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log"
 }
 
 # Ends the build in the background, and all that it has started, if it is still there.
