@@ -207,7 +207,9 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
       config.shared_.push_back(std::string(setting.name) + "=" + value);
     if (found != given.end()) given.erase(found);
   }
-  given.erase("RONDE_RESTART_ATTEMPT");  // ronderun's, for the program: how often it was restarted
+  // ronderun's, for the program: how often the job was restarted, and which job it is.
+  given.erase("RONDE_RESTART_ATTEMPT");
+  given.erase("RONDE_RESTART_JOB");
   if (unknown != nullptr) {
     for (const auto& [name, value] : given) unknown->push_back(name);
   }

@@ -46,9 +46,21 @@ bool in_allocation(const std::map<std::string, std::string>& variables) {
 
 using Exports = std::map<std::string, std::optional<std::string>>;
 
+// Names the job, where the user has not: a name in the environment may cover several ronderuns, as
+// those of a batch job that is queued again.
+void name_job(Exports& exports, const std::string& job,
+              const std::map<std::string, std::string>& variables) {
+  const auto there = exports.find(kJobVariable);
+  if (there != exports.end()) {
+    const auto& value = there->second;
+    if (!(value.has_value() ? *value : variables.at(kJobVariable)).empty()) return;
+  }
+  exports[kJobVariable] = job;
+}
+
 // Every RONDE_* variable of this environment, then those of the options, then the attempt; the last
 // one wins.
-Result<Exports> exports_of(const Options& options, std::int64_t attempt,
+Result<Exports> exports_of(const Options& options, const Facts& facts,
                            const std::map<std::string, std::string>& variables) {
   Exports exports;
   for (const auto& [name, value] : variables) {
@@ -61,7 +73,10 @@ Result<Exports> exports_of(const Options& options, std::int64_t attempt,
     }
     exports[variable.name] = variable.value;
   }
-  if (options.restarts > 0) exports[kAttemptVariable] = std::to_string(attempt);
+  if (options.restarts > 0) {
+    exports[kAttemptVariable] = std::to_string(facts.attempt);
+    name_job(exports, facts.job, variables);
+  }
   return exports;
 }
 
@@ -101,13 +116,21 @@ Status check_numbers(const Options& options, bool here) {
   return {};
 }
 
-// Sends the output of a rank into the folder that is the script's $0, and becomes the program.
-constexpr const char* kToFiles =
+// Sends the output of a rank into the pipes in the folder that is the script's $0, and becomes the
+// program.
+constexpr const char* kToPipes =
     R"(r="$0/rank.$OMPI_COMM_WORLD_RANK"; exec "$@" >"$r.out" 2>"$r.err")";
-// A restart keeps what the starts before it have printed.
-constexpr const char* kToFilesAgain =
-    R"sh(r="$0/rank.$OMPI_COMM_WORLD_RANK"; echo "ronderun: restart $RONDE_RESTART_ATTEMPT" >>"$r.err"; )sh"
-    R"(exec "$@" >>"$r.out" 2>>"$r.err")";
+// The same into files, which keep what earlier starts have printed, those of another ronderun too,
+// as of a batch job that was queued again. A line says where each start begins; what a program
+// prints to an empty rank.N.out stays as it is.
+constexpr const char* kStartLine =
+    R"sh(r="$0/rank.$OMPI_COMM_WORLD_RANK"; d="ronderun: job start, $(date '+%F %T %z')"; )sh";
+constexpr const char* kAgainLine =
+    R"sh(r="$0/rank.$OMPI_COMM_WORLD_RANK"; )sh"
+    R"sh(d="ronderun: restart $RONDE_RESTART_ATTEMPT, $(date '+%F %T %z')"; )sh";
+constexpr const char* kToFiles =
+    R"sh(echo "$d" >>"$r.err"; if [ -s "$r.out" ]; then echo "$d" >>"$r.out"; fi; )sh"
+    R"sh(exec "$@" >>"$r.out" 2>>"$r.err")sh";
 // The folder may be missing on another host.
 constexpr const char* kMakeFolder = R"(mkdir -p "$0" && )";
 // Says where the rank runs, for the line about a failure; ronderun keeps it from the user.
@@ -120,10 +143,10 @@ std::vector<std::string> shell_before_program(const Options& options, const Fact
   const bool files = !options.output_dir.empty();
   const std::string place = here || options.verbose ? "" : kSayPlace;
   if (files) {
-    return {"sh", "-c", place + kMakeFolder + (facts.attempt > 0 ? kToFilesAgain : kToFiles),
-            options.output_dir};
+    const std::string line = facts.attempt > 0 ? kAgainLine : kStartLine;
+    return {"sh", "-c", place + kMakeFolder + line + kToFiles, options.output_dir};
   }
-  if (!facts.tag_folder.empty()) return {"sh", "-c", kToFiles, facts.tag_folder};
+  if (!facts.tag_folder.empty()) return {"sh", "-c", kToPipes, facts.tag_folder};
   if (place.empty()) return {};
   return {"sh", "-c", place + R"(exec "$@")", "sh"};
 }
@@ -142,7 +165,7 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
   const std::map<std::string, std::string> variables = variables_of(facts.environment);
   const bool here = options.hosts.empty() && options.hostfile.empty() && !in_allocation(variables);
   RONDE_RETURN_IF_ERROR(check_numbers(options, here));
-  const Result<Exports> exports = exports_of(options, facts.attempt, variables);
+  const Result<Exports> exports = exports_of(options, facts, variables);
   RONDE_RETURN_IF_ERROR(exports.status());
 
   CommandLine result;

@@ -20,11 +20,15 @@ struct Facts {
   bool is_root = false;                  // mpirun refuses root without an option
   std::vector<std::string> environment;  // lines "NAME=value"
   std::int64_t attempt = 0;              // how often the job has been started before
+  std::string job;                       // a random number of this ronderun, as hex
   std::string tag_folder;                // of the pipes for --tag; empty: there are none
 };
 
 // How often a job has been started again, in the environment of its ranks: 0, 1, ...
 inline constexpr const char* kAttemptVariable = "RONDE_RESTART_ATTEMPT";
+// Which job was started again: the same for all starts of one ronderun, unless the user has named
+// the job there.
+inline constexpr const char* kJobVariable = "RONDE_RESTART_JOB";
 
 // Thread safety: a value.
 struct CommandLine {

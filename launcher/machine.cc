@@ -6,8 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <ios>
+#include <iterator>
+#include <random>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -15,10 +22,13 @@
 
 #include "base/config.h"
 #include "base/cores.h"
+#include "launcher/lines.h"
 
 namespace ronde::launcher {
 
 namespace {
+
+constexpr std::streamoff kTail = 8192;  // bytes that hold the last line of a file
 
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -37,6 +47,14 @@ std::int64_t whole_cores(const std::vector<int>& processors) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(siblings.size()));
 }
 
+std::string random_hex() {
+  std::random_device source;  // the kernel's
+  const std::uint64_t number = std::uint64_t{source()} << 32U | std::uint64_t{source()};
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
+  return text.data();
+}
+
 }  // namespace
 
 Facts facts_of_this_machine() {
@@ -46,8 +64,30 @@ Facts facts_of_this_machine() {
   facts.cores = base::cores_of_cgroups(std::max<std::int64_t>(1, allowed));
   facts.slots = whole_cores(processors);
   facts.is_root = geteuid() == 0;
+  facts.job = random_hex();
   facts.environment = base::Config::process_environment();
   return facts;
+}
+
+std::string last_line_in(const std::string& folder, std::filesystem::file_time_type since) {
+  std::error_code error;
+  std::filesystem::path latest;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("rank.") || !name.ends_with(".err")) continue;
+    const auto written = entry.last_write_time(error);
+    if (error || written < since) continue;
+    since = written;
+    latest = entry.path();
+  }
+  if (latest.empty()) return "";
+  std::ifstream file(latest);
+  file.seekg(0, std::ios::end);
+  file.seekg(std::max<std::streamoff>(0, std::streamoff{file.tellg()} - kTail));
+  LastLine last;
+  last.take(std::string(std::istreambuf_iterator<char>(file), {}));
+  // Where a rank has printed nothing, this is the line that begins the start.
+  return last.text().starts_with("ronderun: ") ? "" : last.text();
 }
 
 Program find_program(const std::string& name, const std::string& path) {

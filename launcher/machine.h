@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,11 @@ namespace ronde::launcher {
 
 // The facts of this process on this machine; mpirun stays as the word "mpirun".
 [[nodiscard]] Facts facts_of_this_machine();
+
+// The last line that the ranks of this host have printed to the files of --output-dir since then;
+// empty: none, but for ronderun's own.
+[[nodiscard]] std::string last_line_in(const std::string& folder,
+                                       std::filesystem::file_time_type since);
 
 enum class Found : std::uint8_t { kYes, kNo, kNotExecutable };
 

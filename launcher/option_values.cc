@@ -22,7 +22,8 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-constexpr std::int64_t kLongestGrace = 86400;  // a day; a batch system waits for minutes
+constexpr std::int64_t kLongestGrace = 86400;      // a day; a batch system waits for minutes
+constexpr std::int64_t kLongestWindow = 31536000;  // a year
 
 Status not_valid(std::string message) {
   return Status::error(Code::kInvalidArgument, std::move(message));
@@ -53,6 +54,17 @@ Result<base::Nanoseconds> parse_grace(const std::string& name, const std::string
   if (!seconds.has_value() || !(*seconds >= 0 && *seconds <= kLongestGrace)) {
     return not_valid(name + " " + text + " is not a time: use seconds from 0 (no grace) to " +
                      std::to_string(kLongestGrace));
+  }
+  return std::chrono::duration_cast<base::Nanoseconds>(std::chrono::duration<double>(*seconds));
+}
+
+// Without a window every restart would be forgiven at once, and a job that fails be started for
+// ever.
+Result<base::Nanoseconds> parse_window(const std::string& name, const std::string& text) {
+  const auto seconds = base::parse_number<double>(text);
+  if (!seconds.has_value() || !(*seconds >= 1 && *seconds <= kLongestWindow)) {
+    return not_valid(name + " " + text + " is not a time: use seconds from 1 to " +
+                     std::to_string(kLongestWindow));
   }
   return std::chrono::duration_cast<base::Nanoseconds>(std::chrono::duration<double>(*seconds));
 }

@@ -25,6 +25,8 @@ struct Export {
                                                         const std::string& text);
 [[nodiscard]] base::Result<base::Nanoseconds> parse_grace(const std::string& name,
                                                           const std::string& text);
+[[nodiscard]] base::Result<base::Nanoseconds> parse_window(const std::string& name,
+                                                           const std::string& text);
 [[nodiscard]] base::Result<Export> parse_export(const std::string& text);
 [[nodiscard]] base::Result<std::string> parse_binding(const std::string& text);
 [[nodiscard]] base::Result<std::vector<std::string>> parse_mpi_args(const std::string& text);

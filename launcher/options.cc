@@ -31,6 +31,7 @@ enum class Action : std::uint8_t {
   kOutputDir,
   kStopGrace,
   kRestarts,
+  kRestartWindow,
   kDryRun,
   kVerbose,
   kVersion,
@@ -82,18 +83,23 @@ std::vector<Row> own_rows() {
       {Action::kOutputDir,
        {"--output-dir"},
        "DIR",
-       "write what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
+       "append what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
        ""},
       {Action::kStopGrace,
        {"--stop-grace"},
        "SECONDS",
-       "how long the ranks may take to end by themselves after SIGTERM (default 30)",
+       "how long the ranks may take to end by themselves after SIGTERM (default 20)",
        ""},
       {Action::kRestarts,
        {"--restarts"},
        "N",
-       "start a job that failed again, up to N times (default 0); RONDE_RESTART_ATTEMPT tells the "
-       "ranks how often that was",
+       "start a job that failed or was stopped again, up to N times (default 0); "
+       "RONDE_RESTART_ATTEMPT tells the ranks how often that was, RONDE_RESTART_JOB of which job",
+       ""},
+      {Action::kRestartWindow,
+       {"--restart-window"},
+       "SECONDS",
+       "after a start that ran so long, count restarts from 0 again (default 3600)",
        ""},
       {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
       {Action::kVerbose, {"--verbose"}, "", "print the command line, and all that mpirun says", ""},
@@ -215,6 +221,8 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       return store(parse_grace(name, value), options.stop_grace);
     case Action::kRestarts:
       return store(parse_restarts(name, value), options.restarts);
+    case Action::kRestartWindow:
+      return store(parse_window(name, value), options.restart_window);
     case Action::kMpiArgs: {
       std::vector<std::string> more;
       RONDE_RETURN_IF_ERROR(store(parse_mpi_args(value), more));
@@ -319,7 +327,9 @@ std::string help_text() {
          "after --stop-grace. The exit code is that of the first rank that failed (128 + number "
          "for "
          "a\n"
-         "signal); a job that is started again has that of the last start.\n"
+         "signal); a job that is started again has that of the last start. 75 means: stopped and "
+         "saved,\n"
+         "goes on when it is started again; 2 and 78 mean: no repeat can mend this.\n"
          "\n" +
          lines(own_rows()) +
          "\nsettings of Ronde (each is also a variable, as RONDE_ALGORITHM is --algorithm):\n" +

@@ -25,8 +25,10 @@ struct Options {
   bool tag = false;  // put the rank before each line
   std::string
       output_dir;  // what the ranks print goes into files there; empty: to ronderun's output
-  base::Nanoseconds stop_grace = std::chrono::seconds(30);  // after SIGTERM; 0: none
-  std::int64_t restarts = 0;                                // at most, of a job that failed
+  base::Nanoseconds stop_grace = std::chrono::seconds(20);  // after SIGTERM; 0: none
+  std::int64_t restarts = 0;  // at most, of a job that failed or was stopped
+  // A start that ran so long has all restarts before it forgiven.
+  base::Nanoseconds restart_window = std::chrono::hours(1);
   std::string hosts;     // as mpirun's -H takes it; empty: this host
   std::string hostfile;  // empty: none
   std::string bind_to = "none";

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -39,13 +40,25 @@ constexpr Nanoseconds kKillPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kKillDeadline = std::chrono::seconds(5);
 // While the ranks are asked to end, we look this often for ranks that have only just started.
 constexpr Nanoseconds kLookForRanks = std::chrono::milliseconds(100);
-
-void print_line(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+// What ends with its job takes a moment; that is nothing to report.
+constexpr Nanoseconds kQuietRest = std::chrono::milliseconds(300);
 
 std::string seconds_text(Nanoseconds span) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%g", std::chrono::duration<double>(span).count());
   return text.data();
+}
+
+bool ended_well(int exit_code) { return exit_code == 0 || exit_code == kExitStopped; }
+
+std::string rest_line(const std::vector<pid_t>& rest, Nanoseconds left) {
+  const bool one = rest.size() == 1;
+  return "the job has ended, but " +
+         (one ? std::string("a process of it has")
+              : std::to_string(rest.size()) + " processes of it have") +
+         " not (" + name_of(rest.front()) + (one ? "" : ", ...") +
+         "): " + (one ? "it is" : "they are") + " killed in " +
+         seconds_text(std::chrono::ceil<std::chrono::seconds>(left)) + " s";
 }
 
 // The terminal sends Ctrl-C to every process of its foreground group.
@@ -67,8 +80,9 @@ int become(const std::vector<char*>& argv, const Signals& signals, bool own_grou
 // One run of mpirun. Thread safety: none; for programs of one thread.
 class Job {
  public:
-  Job(Streams& streams, const Signals& signals, const base::Clock& clock, const Graces& graces)
-      : streams_(streams), signals_(signals), clock_(clock), graces_(graces) {}
+  Job(std::int64_t ranks, Streams& streams, const Signals& signals, const base::Clock& clock,
+      const Graces& graces)
+      : ranks_(ranks), streams_(streams), signals_(signals), clock_(clock), graces_(graces) {}
 
   Status start(std::span<const std::string> argv) {
     if (!signals_.ready()) return Status::system("signalfd", errno);
@@ -108,17 +122,19 @@ class Job {
       if (signal == SIGCHLD) {
         reap();
       } else if (signal == SIGUSR1 || signal == SIGUSR2) {
-        kill(mpirun_, signal);
+        kill(mpirun(), signal);
       } else if (signal != 0) {
         stop(signal, from_kernel);
       } else if (phase_ == Phase::kEnding && clock_.now() >= until_) {
-        print_line("the ranks did not end in time: killing them");
+        streams_.say("the ranks did not end in time: killing them");
         kill_all();
       }
       if (phase_ == Phase::kAsked && !ended_) ask_on();
       if (!stopping() && streams_.reader_gone()) stop(SIGPIPE, false);
     }
-    if (outcome_.exit_code != 0 || stopping()) kill_all();
+    if (phase_ == Phase::kAsked && all_ranks_left_well()) outcome_.exit_code = code_of_ranks();
+    if (phase_ != Phase::kEnding && ended_well(outcome_.exit_code)) wait_for_rest();
+    kill_all();
     streams_.finish(clock_);
     if (!stopping() && streams_.reader_gone()) outcome_.interrupted = SIGPIPE;
     outcome_.reader_gone = outcome_.interrupted == SIGPIPE;
@@ -142,12 +158,18 @@ class Job {
     return phase_ == Phase::kAsked ? std::min(left, kLookForRanks) : left;
   }
 
+  // What signals for mpirun are sent to: it may stand behind a script, which would die of them.
+  [[nodiscard]] pid_t mpirun() const {
+    const pid_t found = mpirun_below(mpirun_);
+    return found != 0 ? found : mpirun_;
+  }
+
   void stop(int signal, bool from_kernel) {
     const Instant now = clock_.now();
     if (stopping()) {
       if (now - stopped_at_ < kSameRequest) return;
-      print_line("killing all ranks");
       phase_ = Phase::kEnding;
+      streams_.say("killing all ranks");
       kill_all();
       return;
     }
@@ -155,26 +177,28 @@ class Job {
     stopped_at_ = now;
     const std::string name = std::string("SIG") + sigabbrev_np(signal);
     if (signal == SIGTERM && graces_.stop > Nanoseconds(0)) {
-      print_line(name + ": the ranks have " + seconds_text(graces_.stop) + " s to end");
       ask();
-      return;
-    }
-    if (signal != SIGPIPE) print_line(name + ": ending all ranks");
-    if (signal == SIGQUIT) {
+    } else if (signal == SIGQUIT) {
       phase_ = Phase::kEnding;
       kill_all();
-      return;
+    } else {
+      // A terminal has sent SIGINT to mpirun as well, and a second one would make it abandon its
+      // ranks.
+      end(own_group_ || signal != SIGINT || !from_kernel);
     }
-    // A terminal has sent SIGINT to mpirun as well, and a second one would make it abandon its
-    // ranks.
-    end(own_group_ || signal != SIGINT || !from_kernel);
+    if (phase_ == Phase::kAsked) {
+      streams_.say(name + ": the ranks have " + seconds_text(graces_.stop) + " s to end");
+    } else if (signal != SIGPIPE) {
+      streams_.say(name + ": ending all ranks");
+    }
   }
 
   // Passes SIGTERM to the ranks of this host, and says how many of them have had it by now. Each
   // has it once.
   std::size_t ask_ranks() {
-    for (const pid_t rank : ranks_of(mpirun_)) {
-      if (asked_.insert(rank).second) kill(rank, SIGTERM);
+    for (const pid_t rank : ranks_below(mpirun_, asked_)) {
+      asked_.insert(rank);
+      kill(rank, SIGTERM);
     }
     return asked_.size();
   }
@@ -185,8 +209,13 @@ class Job {
     phase_ = Phase::kAsked;
     until_ = clock_.after(graces_.stop);
     if (ask_ranks() > 0) return;
-    if (catches(mpirun_, SIGUSR2)) {
-      kill(mpirun_, SIGUSR2);
+    const pid_t mpirun = mpirun_below(mpirun_);
+    if (mpirun == 0) {
+      streams_.say("there is neither a rank nor mpirun below process " + std::to_string(mpirun_) +
+                   " (" + name_of(mpirun_) + "): that process itself gets SIGTERM");
+      kill(mpirun_, SIGTERM);
+    } else if (catches(mpirun, SIGUSR2)) {
+      kill(mpirun, SIGUSR2);
     } else {
       end(true);
     }
@@ -197,8 +226,8 @@ class Job {
       ask_ranks();
       return;
     }
-    print_line("the ranks did not end in " + seconds_text(graces_.stop) + " s: ending them");
     end(true);
+    streams_.say("the ranks did not end in " + seconds_text(graces_.stop) + " s: ending them");
   }
 
   // Ends the job now. mpirun waits a second before it passes SIGTERM on, and then follows it with
@@ -207,8 +236,10 @@ class Job {
   void end(bool signal_mpirun) {
     phase_ = Phase::kEnding;
     until_ = clock_.after(graces_.end);
+    // Found first: mpirun crashes of SIGTERM once it has noticed that a rank has died.
+    const pid_t mpirun = signal_mpirun ? this->mpirun() : 0;
     ask_ranks();
-    if (signal_mpirun) kill(mpirun_, SIGTERM);
+    if (signal_mpirun) kill(mpirun, SIGTERM);
   }
 
   // Collects the children that have ended; true if there were any.
@@ -217,11 +248,71 @@ class Job {
     int status = 0;
     for (pid_t process = 0; (process = waitpid(-1, &status, WNOHANG)) > 0;) {
       any = true;
+      if (asked_.count(process) != 0) left_[process] = exit_code_of(status);
       if (process != mpirun_) continue;
       ended_ = true;
       outcome_.exit_code = exit_code_of(status);
     }
+    if (ended_ && phase_ == Phase::kAsked) look_for_heir();
     return any;
+  }
+
+  // A signal to every process at once kills a script before the mpirun that it has started, which
+  // is a child of ours then.
+  void look_for_heir() {
+    for (const pid_t child : children()) {
+      if (!is_mpirun(child)) continue;
+      mpirun_ = child;
+      ended_ = false;
+    }
+  }
+
+  // mpirun's exit code says nothing of the ranks where a signal has reached it too. It leaves those
+  // that had ended by then to us.
+  [[nodiscard]] bool all_ranks_left_well() const {
+    return ranks_ > 0 && static_cast<std::int64_t>(asked_.size()) == ranks_ &&
+           left_.size() == asked_.size() &&
+           std::all_of(left_.begin(), left_.end(),
+                       [](const auto& left) { return ended_well(left.second); });
+  }
+
+  [[nodiscard]] int code_of_ranks() const {
+    const bool stopped = std::any_of(left_.begin(), left_.end(),
+                                     [](const auto& left) { return left.second == kExitStopped; });
+    return stopped ? kExitStopped : 0;
+  }
+
+  // The processes that the job has left to us.
+  [[nodiscard]] std::vector<pid_t> children() const {
+    std::vector<pid_t> result;
+    for (const pid_t child : children_of(getpid())) {
+      if (strangers_.count(child) == 0) result.push_back(child);
+    }
+    return result;
+  }
+
+  // What still runs when a job has ended well may be at work for it, as an upload of its last
+  // checkpoint: it has what the stop has left of the grace, or until somebody asks to stop.
+  void wait_for_rest() {
+    const Instant begin = clock_.now();
+    until_ = stopping() ? stopped_at_ + graces_.stop : clock_.after(graces_.stop);
+    bool told = false;
+    for (Instant now = begin; now < until_; now = clock_.now()) {
+      reap();
+      const std::vector<pid_t> rest = children();
+      if (rest.empty()) return;
+      if (!told && now - begin >= kQuietRest) {
+        streams_.say(rest_line(rest, until_ - now));
+        told = true;
+      }
+      bool from_kernel = false;
+      const int signal =
+          signals_.wait(std::min(until_ - now, kLookForRanks), streams_, &from_kernel);
+      if (signal == 0 || signal == SIGCHLD || signal == SIGUSR1 || signal == SIGUSR2) continue;
+      if (stopping() && now - stopped_at_ < kSameRequest) continue;
+      if (!stopping()) outcome_.interrupted = signal;
+      return;
+    }
   }
 
   // Kills mpirun and all processes that it leaves to us, generation after generation.
@@ -230,8 +321,7 @@ class Job {
     if (!ended_) kill(mpirun_, SIGKILL);
     while (clock_.now() < deadline) {
       bool left = false;
-      for (const pid_t child : children_of(getpid())) {
-        if (strangers_.count(child) != 0) continue;
+      for (const pid_t child : children()) {
         left = true;
         kill(child, SIGKILL);
       }
@@ -240,12 +330,13 @@ class Job {
       nanosleep(&pause, nullptr);
     }
     if (!ended_) {
-      print_line("mpirun (process " + std::to_string(mpirun_) +
-                 ") cannot be killed: leaving it running");
+      streams_.say("mpirun (process " + std::to_string(mpirun_) +
+                   ") cannot be killed: leaving it running");
       ended_ = true;
     }
   }
 
+  const std::int64_t ranks_;
   Streams& streams_;
   const Signals& signals_;
   const base::Clock& clock_;
@@ -256,8 +347,9 @@ class Job {
   bool ended_ = false;
   Instant stopped_at_{};
   Phase phase_ = Phase::kRunning;
-  Instant until_{};        // when this phase is over
-  std::set<pid_t> asked_;  // ranks that have been sent SIGTERM
+  Instant until_{};            // when this phase is over
+  std::set<pid_t> asked_;      // ranks that have been sent SIGTERM
+  std::map<pid_t, int> left_;  // those of them that mpirun has left to us, with their exit codes
   Outcome outcome_;
 };
 
@@ -268,35 +360,11 @@ int exit_code_of(int wait_status) {
   return WEXITSTATUS(wait_status);
 }
 
-Result<Outcome> run_to_end(std::span<const std::string> argv, Streams& streams,
+Result<Outcome> run_to_end(std::span<const std::string> argv, std::int64_t ranks, Streams& streams,
                            const Signals& signals, const base::Clock& clock, const Graces& graces) {
-  Job job(streams, signals, clock, graces);
+  Job job(ranks, streams, signals, clock, graces);
   RONDE_RETURN_IF_ERROR(job.start(argv));
   return job.wait();
-}
-
-std::string verdict(const Outcome& outcome, const Cause& cause, const std::string& host) {
-  if (outcome.reader_gone) return "";
-  if (outcome.interrupted != 0 && outcome.exit_code == kSignalBase + outcome.interrupted) {
-    return std::string("the job was ended by SIG") + sigabbrev_np(outcome.interrupted);
-  }
-  if (outcome.exit_code == 0) return "";
-  if (!cause.trouble.empty()) return cause.trouble;
-  const int signal = outcome.exit_code - kSignalBase;
-  const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
-  std::string who = "a rank";
-  if (cause.rank.has_value()) {
-    who = "rank " + std::to_string(*cause.rank);
-    const std::string& place = cause.host.empty() ? host : cause.host;
-    if (!place.empty()) who += " on host " + place;
-  }
-  if (name != nullptr) {
-    return who + " was killed by SIG" + name + " (exit code " + std::to_string(outcome.exit_code) +
-           ")";
-  }
-  if (!cause.rank.has_value()) who = "the job";
-  return who + (cause.rank.has_value() ? " ended" : " failed") + " with exit code " +
-         std::to_string(outcome.exit_code);
 }
 
 }  // namespace ronde::launcher

@@ -6,12 +6,12 @@
 // of the processes that mpirun leaves behind, and ends them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "launcher/mpirun_voice.h"
 #include "launcher/signals.h"
 #include "launcher/streams.h"
 
@@ -19,6 +19,13 @@ namespace ronde::launcher {
 
 // What a shell adds to the number of a signal, for an exit code.
 inline constexpr int kSignalBase = 128;
+
+// What the other exit codes mean that are neither success nor a failure like any other.
+inline constexpr int kExitUsage = 2;            // wrong arguments: a repeat cannot help
+inline constexpr int kExitStopped = 75;         // EX_TEMPFAIL: stopped on request, and saved
+inline constexpr int kExitConfig = 78;          // EX_CONFIG: a repeat cannot help
+inline constexpr int kExitNotExecutable = 126;  // a shell's
+inline constexpr int kExitNotFound = 127;       // a shell's
 
 // How the job ended. Thread safety: a value.
 struct Outcome {
@@ -35,22 +42,24 @@ struct Graces {
 
 // Runs a command until it ends, by itself or by a signal:
 // - SIGTERM asks the job to end: the ranks of this host get it; where there is none, mpirun gets
-//   SIGUSR2, which it passes on. A job that ends within graces.stop keeps its exit code.
+//   SIGUSR2, which it passes on; where there is no mpirun either, the command gets SIGTERM. A job
+//   that ends within graces.stop keeps its exit code.
 // - After that, and on SIGINT and SIGHUP, mpirun ends the job: the ranks of this host get SIGTERM
 //   if they had none, and about a second to tidy up.
 // - A second such signal, or SIGQUIT, or graces.end without an end, kills it.
 // - SIGUSR1 and SIGUSR2 are passed on to mpirun.
 // When the reader of the output goes away, the job ends as if SIGINT had come.
-[[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv, Streams& streams,
+// Once the job has ended well, with 0 or 75, processes that it has left behind have graces.stop, or
+// what a stop has left of it; then, and after a failure at once, they are killed.
+//
+// `ranks` is the number of ranks of the whole job. If all of them ran here and left with 0 or 75
+// after SIGTERM, the job did so too, whatever mpirun says, which may have had the signal as well.
+[[nodiscard]] base::Result<Outcome> run_to_end(std::span<const std::string> argv,
+                                               std::int64_t ranks, Streams& streams,
                                                const Signals& signals, const base::Clock& clock,
                                                const Graces& graces);
 
 // The exit code of a wait status. Pure.
 [[nodiscard]] int exit_code_of(int wait_status);
-
-// Describes an outcome in one line; empty for success, and where nobody reads any more. `host` is
-// that of every rank, or empty if there are several. Pure.
-[[nodiscard]] std::string verdict(const Outcome& outcome, const Cause& cause,
-                                  const std::string& host);
 
 }  // namespace ronde::launcher

@@ -61,8 +61,8 @@ int Signals::wait(base::Nanoseconds patience, Streams& streams, bool* from_kerne
   return static_cast<int>(info.ssi_signo);
 }
 
-int Signals::sleep(base::Nanoseconds pause, const base::Clock& clock) const {
-  Streams none;
+int Signals::sleep(base::Nanoseconds pause, Output& output, const base::Clock& clock) const {
+  Streams none(output);
   const base::Instant end = clock.after(pause);
   for (base::Instant now = clock.now(); now < end; now = clock.now()) {
     bool from_kernel = false;

@@ -27,7 +27,8 @@ class Signals {
   int wait(base::Nanoseconds patience, Streams& streams, bool* from_kernel) const;
 
   // Waits for `pause`, with no job running. Returns the signal that asks ronderun to stop, or 0.
-  [[nodiscard]] int sleep(base::Nanoseconds pause, const base::Clock& clock) const;
+  // `output` goes on printing.
+  [[nodiscard]] int sleep(base::Nanoseconds pause, Output& output, const base::Clock& clock) const;
 
  private:
   sigset_t waited_{};

@@ -6,9 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -20,13 +19,6 @@ namespace {
 using base::Status;
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10U;
-// With less than this waiting, more is read.
-constexpr std::size_t kMostPending = std::size_t{64} << 10U;
-// poll() promises room for so much in a pipe, and then a blocking descriptor does not block either.
-constexpr std::size_t kWriteBytes = 4096;
-// What is left to print at the end has so long, unless it moves on.
-constexpr std::chrono::seconds kFlushTime(5);
-constexpr int kFlushPollMs = 100;
 
 }  // namespace
 
@@ -77,25 +69,16 @@ Status Streams::add_pipe(std::int64_t rank, bool error) {
   return {};
 }
 
-bool Streams::full() const {
-  return std::any_of(sinks_.begin(), sinks_.end(),
-                     [](const Sink& sink) { return sink.pending.size() > kMostPending; });
-}
-
 void Streams::add_to(std::vector<pollfd>& entries) const {
-  for (const Sink& sink : sinks_) {
-    if (!sink.pending.empty()) entries.push_back({sink.fd, POLLOUT, 0});
-  }
-  if (full()) return;
+  output_.add_to(entries);
+  if (output_.full()) return;
   for (const Source& source : sources_) entries.push_back({source.fd, POLLIN, 0});
 }
 
 void Streams::serve(const std::vector<pollfd>& entries) {
+  output_.serve(entries);
   for (const pollfd& entry : entries) {
     if (entry.revents == 0) continue;
-    for (Sink& sink : sinks_) {
-      if (sink.fd == entry.fd) write_some(sink);
-    }
     for (Source& source : sources_) {
       if (source.fd == entry.fd) read_from(source);
     }
@@ -113,43 +96,32 @@ bool Streams::read_from(Source& source) {
     return false;
   }
   bytes.resize(static_cast<std::size_t>(size));
-  sink_of(source).pending += source.mpirun ? voice_.pass(bytes) : source.tagger.take(bytes);
+  show(source, source.mpirun ? voice_.pass(bytes) : source.tagger.take(bytes));
   return true;
 }
 
-void Streams::write_some(Sink& sink) {
-  const ssize_t size =
-      ::write(sink.fd, sink.pending.data(), std::min(sink.pending.size(), kWriteBytes));
-  if (size >= 0) {
-    sink.pending.erase(0, static_cast<std::size_t>(size));
-  } else if (errno != EINTR && errno != EAGAIN) {
-    sink.gone = sink.gone || errno == EPIPE;
-    sink.pending.clear();
-  }
+void Streams::show(const Source& source, const std::string& bytes) {
+  output_.add(source.to_error, bytes);
+  if (source.to_error) last_line_.take(bytes);
+}
+
+std::string Streams::last_line() const {
+  const std::string& line = last_line_.text();
+  const std::size_t tag_end = folder_.empty() || !line.starts_with('[') ? 0 : line.find("] ");
+  return tag_end == 0 || tag_end == std::string::npos ? line : line.substr(tag_end + 2);
 }
 
 void Streams::finish(const base::Clock& clock) {
   for (Source& source : sources_) {
     while (source.fd >= 0 && read_from(source)) {
     }
-    sink_of(source).pending += source.mpirun ? voice_.finish() : source.tagger.finish();
+    show(source, source.mpirun ? voice_.finish() : source.tagger.finish());
   }
-  base::Instant until = clock.after(kFlushTime);
-  for (Sink& sink : sinks_) {
-    while (!sink.pending.empty() && clock.now() < until) {
-      pollfd entry{sink.fd, POLLOUT, 0};
-      if (::poll(&entry, 1, kFlushPollMs) <= 0) continue;
-      write_some(sink);
-      until = clock.after(kFlushTime);
-    }
-  }
+  output_.flush(clock);
 }
 
 bool Streams::reader_gone() const {
-  if (sinks_[0].gone || sinks_[1].gone) return true;
-  if (!voice_.cause().broken_pipe) return false;
-  pollfd entry{sinks_[0].fd, 0, 0};
-  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLERR | POLLHUP)) != 0;
+  return output_.reader_gone() || (voice_.cause().broken_pipe && output_.out_reader_gone());
 }
 
 }  // namespace ronde::launcher

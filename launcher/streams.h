@@ -5,25 +5,26 @@
 
 #include <poll.h>
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "launcher/line_tagger.h"
+#include "launcher/lines.h"
 #include "launcher/mpirun_voice.h"
+#include "launcher/output.h"
 
 namespace ronde::launcher {
 
 // Owns its descriptors, and the folder of the pipes, which it removes. It never blocks: what does
-// not fit into the output waits, and nothing more is read meanwhile.
+// not fit into the output waits there, and nothing more is read meanwhile.
 //
 // Thread safety: none.
 class Streams {
  public:
-  Streams() = default;
+  // `output` must live longer.
+  explicit Streams(Output& output) : output_(output) {}
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
@@ -42,10 +43,15 @@ class Streams {
   // Adds what to wait for, and looks at what poll() has said about it.
   void add_to(std::vector<pollfd>& entries) const;
   void serve(const std::vector<pollfd>& entries);
+  // Prints a line of ronderun's own, without waiting.
+  void say(const std::string& text) { output_.say(text); }
   // Brings over what is still in the pipes, once mpirun has ended.
   void finish(const base::Clock& clock);
 
   [[nodiscard]] const Cause& cause() const { return voice_.cause(); }
+  // The last line of the job on the standard error, without mpirun's own and without its tag; empty
+  // where ronderun does not read it.
+  [[nodiscard]] std::string last_line() const;
   // Tells whether the reader of ronderun's output went away while something was printed.
   [[nodiscard]] bool reader_gone() const;
 
@@ -56,25 +62,18 @@ class Streams {
     bool mpirun;    // through voice_, not the tagger
     LineTagger tagger;
   };
-  struct Sink {
-    int fd;
-    std::string pending;
-    bool gone = false;
-  };
-
-  Sink& sink_of(const Source& source) { return sinks_[source.to_error ? 1 : 0]; }
-  [[nodiscard]] bool full() const;
   // Returns false when there is nothing more for now.
   bool read_from(Source& source);
-  static void write_some(Sink& sink);
+  void show(const Source& source, const std::string& bytes);
   base::Status add_pipe(std::int64_t rank, bool error);
 
+  Output& output_;
   std::string folder_;
   std::vector<std::string> files_;
   std::vector<Source> sources_;
-  std::array<Sink, 2> sinks_{{{1, "", false}, {2, "", false}}};
   int error_end_ = -1;
   MpirunVoice voice_;
+  LastLine last_line_;
 };
 
 }  // namespace ronde::launcher

@@ -46,8 +46,19 @@ class Restarts(RunningJobs):
         self.check(0, 2, '[ "$RONDE_RESTART_ATTEMPT-$OMPI_COMM_WORLD_RANK" = 0-1 ] && kill -KILL $$; '
                    '[ $RONDE_RESTART_ATTEMPT = 1 ] || sleep 30', "--restarts", "1")
 
-    def test_a_wrong_command_line_is_not(self):
+    def test_a_training_that_was_stopped_goes_on(self):
+        """C1: a rank alone was told to stop, as by the shutdown of its host."""
+        result = self.check(0, 2, FAILS_ONCE.replace("exit 3", "exit 75"), "--restarts", "1")
+        self.assertRegex(result.stderr, "stopped and has saved its state .*: restart 1 of 1 follows in 1 s\n$")
+        result = self.check(75, 1, "exit 75")
+        self.assertIn("goes on when it is started again", result.stderr)
+
+    def test_what_a_repeat_cannot_mend_is_not(self):
         self.check(2, 1, "exit 2", "--restarts", "2")
+        result = self.check(78, 1, "exit 78", "--restarts", "2")
+        self.assertIn("starting it again does not help", result.stderr)
+
+    def test_a_wrong_command_line_is_not(self):
         result = ronderun("-np", "4", "-H", "localhost:2", "--restarts", "2", "true")
         self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
         result = ronderun("-np", "2", "--restarts", "2", "./not_there")
@@ -59,10 +70,46 @@ class Restarts(RunningJobs):
             run.send_signal(number)
             _, errors = self.check_ends(run, 128 + number)
             self.assertNotIn("restart", errors)
-        run = self.start("trap 'exit 5' TERM", "while :; do sleep 0.05; done", "--restarts", "2")
-        run.terminate()
-        _, errors = self.check_ends(run, 5)
-        self.assertNotIn("restart", errors)
+        for code, words in ((5, "exit code 5"), (75, "has saved its state")):
+            run = self.start(f"trap 'exit {code}' TERM", "while :; do sleep 0.05; done", "--restarts", "2")
+            run.terminate()
+            _, errors = self.check_ends(run, code)
+            self.assertNotIn("restart ", errors)
+            self.assertIn(words, errors)
+
+    def test_the_same_failure_at_once_twice(self):
+        """C13: each start would say it once more."""
+        for options in ([], ["--tag"]):
+            with self.subTest(options=options):
+                result = self.check(1, 2, 'echo "other flags" >&2; exit 1', "--restarts", "5", *options)
+                self.assertIn("two starts in a row have ended at once", result.stderr.splitlines()[-1])
+        self.check(1, 3, 'echo "$RONDE_RESTART_ATTEMPT" >&2; exit 1', "--restarts", "2")
+        for code, words in ((1, 'echo "other flags"'), (0, "true")):
+            with tempfile.TemporaryDirectory() as folder:
+                result = ronderun("-np", "2", "--restarts", "2", "--output-dir", folder, *shell(
+                    f"{words} >&2; [ $RONDE_RESTART_ATTEMPT = 2 ] || exit 1"))
+                self.assertEqual(result.returncode, code, result.stderr)
+
+    def test_a_start_that_ran_long_is_forgiven_the_ones_before(self):
+        """C13: the budget never recovered."""
+        result = ronderun("-np", "1", "--restarts", "1", "--restart-window", "1", *shell(
+            "sleep 1.2; [ $RONDE_RESTART_ATTEMPT = 2 ] || exit 3"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("restart 1 of 1 follows in 1 s\n"), 2, result.stderr)
+
+    def test_every_start_sees_the_same_job(self):
+        script = 'echo "$RONDE_RESTART_JOB"; [ $RONDE_RESTART_ATTEMPT = 1 ] || exit 3'
+        seen = []
+        for variables in ({}, {}, {"RONDE_RESTART_JOB": "mine"}):
+            result = ronderun("-np", "2", "--restarts", "1", *shell(script), **variables)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            seen.append(set(result.stdout.split()))
+            self.assertEqual(len(seen[-1]), 1, result.stdout)
+        self.assertNotEqual(seen[0], seen[1])
+        self.assertRegex(seen[0].pop(), "^[0-9a-f]{16}$")
+        self.assertEqual(seen[2], {"mine"})
+        result = ronderun("-np", "1", *shell('echo "job $RONDE_RESTART_JOB"'))
+        self.assertEqual(result.stdout, "job \n")
 
     def test_sigterm_in_the_pause(self):
         with tempfile.TemporaryFile(mode="w+") as file:
@@ -80,14 +127,23 @@ class Restarts(RunningJobs):
             self.assertLess(time.monotonic() - started, 2)
             self.assertIn("SIGTERM: the job is not started again", said())
 
+    def test_an_unread_standard_error_delays_no_restart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = self.start("[ $RONDE_RESTART_ATTEMPT = 1 ] && touch " + folder + "/again",
+                             "[ $RONDE_RESTART_ATTEMPT = 1 ] || { head -c 100000 /dev/zero | tr '\\0' x >&2; exit 3; }",
+                             "--restarts", "1", ranks=1)
+            wait_until(lambda: pathlib.Path(folder, "again").exists(), "the second start")
+            self.check_ends(run, 0)
+
     def test_a_folder_keeps_what_each_start_printed(self):
         with tempfile.TemporaryDirectory() as folder:
             result = ronderun("-np", "1", "--restarts", "1", "--output-dir", folder,
                               *shell(FAILS_ONCE + "; echo >&2 well"))
             self.assertEqual(result.returncode, 0, result.stderr)
             out, err = (pathlib.Path(folder, name).read_text() for name in ("rank.0.out", "rank.0.err"))
-        self.assertEqual(out, "attempt 0\nattempt 1\n")
-        self.assertEqual(err, "ronderun: restart 1\nwell\n")
+        date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
+        self.assertRegex(out, f"^attempt 0\nronderun: restart 1, {date}\nattempt 1\n$")
+        self.assertRegex(err, f"^ronderun: job start, {date}\nronderun: restart 1, {date}\nwell\n$")
 
     def test_tags(self):
         result = ronderun("-np", "1", "--restarts", "1", "--tag", *shell(FAILS_ONCE))

@@ -17,6 +17,9 @@ import unittest
 
 from jobs import DEADLINE, RONDERUN, environment, main, ronderun, shell
 
+# What comes before each start in a file of --output-dir.
+JOB_START = r"ronderun: job start, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\n"
+
 
 class ExitCodes(unittest.TestCase):
     def check_code(self, expected, script, *options):
@@ -136,8 +139,20 @@ class Output(unittest.TestCase):
                               cwd=folder)
             self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
             files = {path.name: path.read_text() for path in pathlib.Path(folder, "new/er").iterdir()}
-        self.assertEqual(files, {"rank.0.out": "0\n", "rank.1.out": "1\n", "rank.0.err": "oh\n",
-                                 "rank.1.err": "oh\n"})
+        self.assertEqual((files.pop("rank.0.out"), files.pop("rank.1.out")), ("0\n", "1\n"))
+        self.assertEqual(sorted(files), ["rank.0.err", "rank.1.err"])
+        for text in files.values():
+            self.assertRegex(text, f"^{JOB_START}oh\n$")
+
+    def test_a_folder_keeps_what_other_jobs_have_printed(self):
+        """C22: as that of a batch job that is queued again."""
+        with tempfile.TemporaryDirectory() as folder:
+            for word in ("first", "second"):
+                result = ronderun("-np", "1", "--output-dir", folder, *shell(f"echo {word}; echo {word} >&2"))
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+            out, err = (pathlib.Path(folder, name).read_text() for name in ("rank.0.out", "rank.0.err"))
+        self.assertRegex(out, f"^first\n{JOB_START}second\n$")
+        self.assertRegex(err, f"^{JOB_START}first\n{JOB_START}second\n$")
 
     def test_a_folder_that_cannot_be(self):
         result = ronderun("-np", "2", "--output-dir", "/etc/passwd/x", "true")

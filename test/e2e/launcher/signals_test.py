@@ -9,13 +9,15 @@ import fcntl
 import os
 import pathlib
 import pty
+import shutil
 import signal
 import subprocess
 import tempfile
 import termios
 import time
 
-from jobs import DEADLINE, RONDERUN, RunningJobs, children_of, environment, main, processes_with, shell, wait_until
+from jobs import (DEADLINE, RONDERUN, RunningJobs, children_of, environment, main, processes_with, ronderun, shell,
+                  wait_until)
 
 # A rank that will not die of SIGTERM: how it prepares, and what it does then.
 STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
@@ -107,7 +109,7 @@ class Stopping(RunningJobs):
         """Ranks that end a moment after SIGTERM; each logs the signals that it gets, and so does a child.
 
         mpirun would wait for a child that has a rank's output."""
-        child = f"bash -c 'trap \"echo child >>{self.folder}/child\" TERM; while :; do sleep 0.05; done' >/dev/null 2>&1 &"
+        child = f"bash -c 'trap \"echo child >>{self.folder}/child\" TERM; while kill -0 $PPID; do sleep 0.05; done' >/dev/null 2>&1 &"
         prepare = f"{child} trap '{self.log('TERM')}' TERM; trap '{self.log('USR2')}' USR2"
         work = f'while [ ! -s {self.folder}/$OMPI_COMM_WORLD_RANK ]; do sleep 0.05; done; sleep 1.5; exit {exit_code}'
         return self.start(prepare, work, *options)
@@ -120,7 +122,7 @@ class Stopping(RunningJobs):
                 run.terminate()
                 _, errors = self.check_ends(run, 0)
                 self.assertEqual(self.logs(), {"0": ["TERM"], "1": ["TERM"]})
-                self.assertEqual(errors, "ronderun: SIGTERM: the ranks have 30 s to end\n")
+                self.assertEqual(errors, "ronderun: SIGTERM: the ranks have 20 s to end\n")
                 self.assertLess(time.monotonic() - started, 25)
                 self.forget_logs()
 
@@ -147,6 +149,15 @@ class Stopping(RunningJobs):
         self.assertNotIn("killing", errors)
         self.assertEqual(run.returncode, 0, errors)
         self.assertEqual(logs, {"0": ["TERM"], "1": ["TERM"]})
+
+    def test_an_unread_standard_error_keeps_no_signal_back(self):
+        """C12: as of a log collector that has stopped reading."""
+        fill = "head -c 1000000 /dev/zero | tr '\\0' x >&2 &"
+        run = self.start(f"trap '{self.log('TERM')}; exit 0' TERM", f"{fill} while :; do sleep 0.05; done", ranks=1)
+        time.sleep(1)  # the pipe is full by then
+        run.terminate()
+        wait_until(self.logs, "the rank heard of it")
+        self.check_ends(run, 0)
 
     def test_a_program_without_a_handler_dies_at_once(self):
         started = time.monotonic()
@@ -185,7 +196,8 @@ class Stopping(RunningJobs):
     def test_ranks_on_another_host_alone(self):
         # The other host is this machine again: mpirun reaches it through the agent, as through ssh.
         agent = self.folder / "agent"
-        agent.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+        # Its ranks are not below mpirun, as those of another host.
+        agent.write_text('#!/bin/sh\nshift\nsh -c "$*" &\n')
         agent.chmod(0o755)
         run = self.start_saving_ranks(0, "-H", "elsewhere:2", "--mpi-args", f"--mca plm_rsh_agent {agent}")
         run.terminate()
@@ -193,6 +205,51 @@ class Stopping(RunningJobs):
         agent.unlink()
         self.assertEqual(self.logs(), {"0": ["USR2"], "1": ["USR2"]})
         self.assertNotIn("mpirun", errors)
+
+    def path_with_a_script(self, script):
+        """A PATH where mpirun is a script."""
+        mpirun = self.folder / "mpirun"
+        mpirun.write_text(script)
+        mpirun.chmod(0o755)
+        self.addCleanup(mpirun.unlink, missing_ok=True)
+        return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+
+    def start_behind_a_script(self, prepare, work, **how):
+        """With an mpirun as module systems and conda have it."""
+        real = shutil.which("mpirun")
+        return self.start(prepare, work, variables=self.path_with_a_script(f'#!/bin/bash\n{real} "$@"\n'), **how)
+
+    def test_an_mpirun_behind_a_script(self):
+        """C11: the ranks were not found, and all was killed at once."""
+        run = self.start_behind_a_script("trap 'sleep 1.5; exit 75' TERM", "while :; do sleep 0.05; done")
+        run.terminate()
+        _, errors = self.check_ends(run, 75)
+        self.assertIn("has saved its state", errors)
+
+    def test_signals_pass_a_script(self):
+        run = self.start_behind_a_script("trap 'exit 6' USR1", "while :; do sleep 0.05; done")
+        run.send_signal(signal.SIGUSR1)
+        self.check_ends(run, 6)
+
+    def test_a_signal_to_every_process(self):
+        """C11: mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
+        for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
+            with self.subTest(code=code, start=start.__name__):
+                run = start(f"trap 'sleep 0.2; exit {code}' TERM", "while :; do sleep 0.05; done")
+                for process in processes_with(self.mark):
+                    os.kill(process, signal.SIGTERM)
+                self.check_ends(run, code)
+        run = self.start("trap 'sleep 0.2; exit 5' TERM", "while :; do sleep 0.05; done")
+        for process in processes_with(self.mark):
+            os.kill(process, signal.SIGTERM)
+        self.check_ends(run, 1)
+
+    def test_neither_a_rank_nor_mpirun(self):
+        run = self.start("", "", ranks=1, variables=self.path_with_a_script(
+            "#!/bin/bash\ntrap 'exit 4' TERM\necho ready\nwhile :; do sleep 0.05; done\n"))
+        run.terminate()
+        _, errors = self.check_ends(run, 4)
+        self.assertRegex(errors, r"^ronderun: there is neither a rank nor mpirun below process \d+ \(mpirun\): ")
 
     def test_an_mpirun_without_ranks_here(self):
         for name, script in (("exits", "exit 0"), ("goes on", ":")):
@@ -209,6 +266,52 @@ class Stopping(RunningJobs):
                 self.check_ends(run, 0 if ends else 143)
                 self.assertEqual(self.logs().pop("mpirun.log"), ["USR2"] if ends else ["USR2", "TERM"])
                 (self.folder / "mpirun.log").unlink()
+
+
+class LeftBehind(RunningJobs):
+    """C23: processes that a job leaves when it has ended."""
+
+    LEAVE = "setsid sleep 60 </dev/null >/dev/null 2>&1 &"
+
+    def run_job(self, script, *options):
+        started = time.monotonic()
+        name, value = self.mark.split("=", 1)
+        result = ronderun("-np", "1", *options, *shell(f"{self.LEAVE} {script}"), **{name: value})
+        self.assertEqual(processes_with(self.mark), [])
+        return result, time.monotonic() - started
+
+    def test_after_success_they_have_the_grace(self):
+        result, lasted = self.run_job("exit 0", "--stop-grace", "2")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"^ronderun: .* a process of it has not \(sleep\): it is killed in 2 s\n$")
+        self.assertGreaterEqual(lasted, 2)
+
+    def test_without_a_grace_they_have_none(self):
+        result, _ = self.run_job("exit 0", "--stop-grace", "0")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_after_a_failure_they_are_killed_at_once(self):
+        result, lasted = self.run_job("exit 3")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result.stderr)
+        self.assertLess(lasted, 15)
+
+    def test_a_signal_ends_the_wait(self):
+        run = self.start(self.LEAVE + " :", "exit 0", ranks=1)
+        self.assertIn("killed in 20 s", run.stderr.readline())
+        started = time.monotonic()
+        run.terminate()
+        self.check_ends(run, 0)
+        self.assertLess(time.monotonic() - started, 10)
+
+    def test_after_a_stop_they_end_their_work(self):
+        """As an upload of the last checkpoint."""
+        for code in (0, 75):
+            with self.subTest(code=code), tempfile.TemporaryDirectory() as folder:
+                upload = f'setsid bash -c "sleep 2; touch {folder}/done" </dev/null >/dev/null 2>&1 &'
+                run = self.start(f"trap '{upload} exit {code}' TERM", "while :; do sleep 0.05; done", ranks=1)
+                run.terminate()
+                self.check_ends(run, code)
+                self.assertTrue(pathlib.Path(folder, "done").exists())
 
 
 if __name__ == "__main__":

@@ -205,7 +205,8 @@ TEST(Config, UnknownNamesAreReported) {
   const Lines lines{"RONDE_ALGORITM=ring", "PATH=/bin",
                     "RONDE_ZZZ=",          "RONDE_ALGORITHM=ring",
                     "XRONDE_A=1",          "ronde_b=1",
-                    "RONDE_NO_EQUALS",     "RONDE_RESTART_ATTEMPT=1"};  // ronderun's own
+                    "RONDE_NO_EQUALS",     "RONDE_RESTART_ATTEMPT=1",  // ronderun's own, both
+                    "RONDE_RESTART_JOB=a"};
   const auto config = Config::from_environment(lines, &unknown);
   ASSERT_TRUE(config.ok());
   EXPECT_THAT(unknown, ElementsAre("RONDE_ALGORITM", "RONDE_ZZZ"));

@@ -20,6 +20,7 @@ Facts two_cores(Words environment = {}) {
   Facts facts;
   facts.cores = 2;
   facts.slots = 2;
+  facts.job = "0123456789abcdef";
   facts.environment = std::move(environment);
   return facts;
 }
@@ -49,11 +50,15 @@ std::vector<Golden> golden() {
   // O6: on several hosts each rank says where it runs, for the line about a failure.
   const std::string say_place =
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
-  const std::string to_files =
-      "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; exec \"$@\" >\"$r.out\" 2>\"$r.err\"' ";
-  const std::string to_files_again =
-      "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; echo \"ronderun: restart $RONDE_RESTART_ATTEMPT\" "
-      ">>\"$r.err\"; exec \"$@\" >>\"$r.out\" 2>>\"$r.err\"' ";
+  const std::string rank = "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; ";
+  const std::string to_pipes = rank + "exec \"$@\" >\"$r.out\" 2>\"$r.err\"' ";
+  // C22: nothing is lost of an earlier start.
+  const std::string append =
+      ", $(date '\\''+%F %T %z'\\'')\"; echo \"$d\" >>\"$r.err\"; "
+      "if [ -s \"$r.out\" ]; then echo \"$d\" >>\"$r.out\"; fi; "
+      "exec \"$@\" >>\"$r.out\" 2>>\"$r.err\"' ";
+  const std::string to_files = rank + "d=\"ronderun: job start" + append;
+  const std::string to_files_again = rank + "d=\"ronderun: restart $RONDE_RESTART_ATTEMPT" + append;
   Facts again = two_cores({"RONDE_RESTART_ATTEMPT=9"});
   again.attempt = 2;
   Facts tagged = two_cores();
@@ -144,20 +149,33 @@ std::vector<Golden> golden() {
       {"restarts: the first start",
        {"-np", "2", "--restarts", "3", "--output-dir", "/d", "./p"},
        two_cores(),
-       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 sh -c 'mkdir -p \"$0\" && " +
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 -x "
+       "RONDE_RESTART_JOB=0123456789abcdef sh -c 'mkdir -p \"$0\" && " +
            to_files + "/d ./p",
        {}},
       {"restarts: a later one",
        {"-np", "2", "--restarts", "3", "-x", "RONDE_RESTART_ATTEMPT=8", "--output-dir", "/d",
         "./p"},
        again,
-       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=2 sh -c 'mkdir -p \"$0\" && " +
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=2 -x "
+       "RONDE_RESTART_JOB=0123456789abcdef sh -c 'mkdir -p \"$0\" && " +
            to_files_again + "/d ./p",
+       {}},
+      {"C3: the job has a name already",
+       {"-np", "2", "--restarts", "3", "./p"},
+       two_cores({"RONDE_RESTART_JOB=mine"}),
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 -x RONDE_RESTART_JOB ./p",
+       {}},
+      {"an empty one is none",
+       {"-np", "2", "--restarts", "3", "./p"},
+       two_cores({"RONDE_RESTART_JOB="}),
+       "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 -x "
+       "RONDE_RESTART_JOB=0123456789abcdef ./p",
        {}},
       {"O5: tags, through pipes",
        {"-np", "2", "--tag", "./p", "x"},
        tagged,
-       "mpirun -np 2 --bind-to none sh -c '" + to_files + "/tmp/pipes ./p x",
+       "mpirun -np 2 --bind-to none sh -c '" + to_pipes + "/tmp/pipes ./p x",
        {}},
       {"further options, last, so that they win",
        {"-np", "2", "--mpi-args", "--mca btl 'self,vader'", "./p"},

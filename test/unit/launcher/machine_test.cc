@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -62,6 +63,49 @@ TEST_F(FindProgramTest, NamesAreSearched) {
   EXPECT_EQ(find_program("text", path).found, Found::kYes);
   EXPECT_EQ(find_program("text", path).path, at("sub/text"));
   EXPECT_EQ(find_program("text", folder_.string()).found, Found::kNotExecutable);
+}
+
+TEST(FactsTest, EveryJobHasAnotherName) {
+  const std::string job = facts_of_this_machine().job;
+  EXPECT_EQ(job.size(), 16U);
+  EXPECT_EQ(job.find_first_not_of("0123456789abcdef"), std::string::npos) << job;
+  EXPECT_NE(job, facts_of_this_machine().job);
+}
+
+class LastLineInTest : public FindProgramTest {
+ protected:
+  void append(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::app) << text;
+  }
+  // The seconds after the beginning of the start when the file was written.
+  void written_at(const std::string& name, int second) {
+    std::filesystem::last_write_time(folder_ / name, begin_ + std::chrono::seconds(second));
+  }
+  std::string last_line() { return last_line_in(folder_.string(), begin_); }
+
+  std::filesystem::file_time_type begin_ = std::filesystem::file_time_type::clock::now();
+};
+
+TEST_F(LastLineInTest, IsThatOfTheFileThatWasWrittenLast) {
+  EXPECT_EQ(last_line(), "");
+  append("rank.0.err", "ronderun: job start, 2026\nearly\n");
+  append("rank.1.err", std::string(20000, 'x') + "\nlate\n\n");
+  append("rank.1.out", "output\n");
+  written_at("rank.0.err", 1);
+  written_at("rank.1.err", 2);
+  written_at("rank.1.out", 3);
+  EXPECT_EQ(last_line(), "late");
+  written_at("rank.0.err", 4);
+  EXPECT_EQ(last_line(), "early");
+}
+
+TEST_F(LastLineInTest, IsNeitherAnOldOneNorOurs) {
+  append("rank.0.err", "of another host\n");
+  written_at("rank.0.err", -1);
+  EXPECT_EQ(last_line(), "");
+  append("rank.1.err", "of the start before\nronderun: restart 1, 2026\n");
+  written_at("rank.1.err", 1);
+  EXPECT_EQ(last_line(), "");
 }
 
 }  // namespace

@@ -125,12 +125,19 @@ TEST(OptionsTest, RefusesUnknownOptionsWithAHint) {
 }
 
 TEST(OptionsTest, StoppingAndRestarting) {
-  EXPECT_EQ(parsed({"-np", "1", "p"}).stop_grace, std::chrono::seconds(30));
+  EXPECT_EQ(parsed({"-np", "1", "p"}).stop_grace, std::chrono::seconds(20));
   EXPECT_EQ(parsed({"-np", "1", "p"}).restarts, 0);
   EXPECT_EQ(parsed({"-np", "1", "--stop-grace", "0", "p"}).stop_grace, std::chrono::seconds(0));
   EXPECT_EQ(parsed({"-np", "1", "--stop-grace=0.5", "p"}).stop_grace,
             std::chrono::milliseconds(500));
   EXPECT_EQ(parsed({"-np", "1", "--restarts", "3", "p"}).restarts, 3);
+  EXPECT_EQ(parsed({"-np", "1", "p"}).restart_window, std::chrono::hours(1));
+  EXPECT_EQ(parsed({"-np", "1", "--restart-window", "90", "p"}).restart_window,
+            std::chrono::seconds(90));
+  for (const std::string& text : Words{"0", "-1", "soon", "", "nan", "31536001"}) {
+    EXPECT_THAT(refused({"--restart-window", text, "p"}),
+                HasSubstr("--restart-window " + text + " is not a time"));
+  }
   for (const std::string& text : Words{"-1", "soon", "", "2s", "nan", "inf", "86401"}) {
     EXPECT_THAT(refused({"--stop-grace", text, "p"}),
                 HasSubstr("--stop-grace " + text + " is not a time"));

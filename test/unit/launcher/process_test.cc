@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exit codes and last lines, and small processes in the place of mpirun. Signals and orphans are
+// Exit codes, and small processes in the place of mpirun. Signals and orphans are
 // tested on the whole program, in test/e2e/launcher.
 #include "launcher/process.h"
 
@@ -13,6 +13,8 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "launcher/endings.h"
 
 namespace ronde::launcher {
 namespace {
@@ -34,30 +36,11 @@ TEST(ProcessTest, ExitCodesAreThoseOfAShell) {
   EXPECT_EQ(exit_code_of(W_EXITCODE(0, SIGKILL)), 137);
 }
 
-TEST(ProcessTest, TheLastLineSaysWhatHappened) {
-  EXPECT_EQ(verdict({0, 0}, {}, "h"), "");
-  EXPECT_EQ(verdict({3, 0}, {}, "h"), "the job failed with exit code 3");
-  EXPECT_EQ(verdict({139, 0}, {}, "h"), "a rank was killed by SIGSEGV (exit code 139)");
-  EXPECT_EQ(verdict({255, 0}, {}, "h"), "the job failed with exit code 255");
-  EXPECT_EQ(verdict({130, SIGINT}, {}, "h"), "the job was ended by SIGINT");
-}
-
-// O6: rank and host; O20: a reader that goes away; O21: why nothing started.
-TEST(ProcessTest, TheLastLineNamesTheRankTheHostAndTheTrouble) {
-  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, "vm"), "rank 1 on host vm ended with exit code 7");
-  EXPECT_EQ(verdict({7, 0}, {1, "b", "", false}, ""), "rank 1 on host b ended with exit code 7");
-  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, ""), "rank 1 ended with exit code 7");
-  EXPECT_EQ(verdict({137, 0}, {0, "b", "", false}, "vm"),
-            "rank 0 on host b was killed by SIGKILL (exit code 137)");
-  EXPECT_EQ(verdict({141, SIGPIPE, true}, {1, "", "", true}, "vm"), "");
-  EXPECT_EQ(verdict({255, 0}, {{}, "", "there are fewer slots", false}, ""),
-            "there are fewer slots");
-}
-
-base::Result<Outcome> run(const Words& argv, const Graces& graces) {
-  Streams streams;
+base::Result<Outcome> run(const Words& argv, const Graces& graces, std::int64_t ranks = 0) {
+  Output output;
+  Streams streams(output);
   const Signals signals;
-  return run_to_end(argv, streams, signals, base::SteadyClock(), graces);
+  return run_to_end(argv, ranks, streams, signals, base::SteadyClock(), graces);
 }
 
 int exit_code_from(const Words& argv) {
@@ -144,9 +127,10 @@ TEST(ProcessTest, AfterTheStopGraceMpirunEndsTheJob) {
 TEST(ProcessTest, ASignalEndsAPause) {
   const base::SteadyClock clock;
   const Signals signals;
-  EXPECT_EQ(signals.sleep(milliseconds(20), clock), 0);
+  Output output;
+  EXPECT_EQ(signals.sleep(milliseconds(20), output, clock), 0);
   for (const int signal : {SIGCHLD, SIGUSR1, SIGTERM}) raise(signal);
-  EXPECT_EQ(signals.sleep(std::chrono::hours(1), clock), SIGTERM);
+  EXPECT_EQ(signals.sleep(std::chrono::hours(1), output, clock), SIGTERM);
 }
 
 TEST(ProcessTest, ACommandThatIsNotThere) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the rank before each line that it prints. Pure.
+// What ronderun does with the lines that the ranks print: puts the rank before each, and remembers
+// the last one. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +26,23 @@ class LineTagger {
   std::string tag_;
   std::string begun_;
 };
+
+// Remembers the last line that says something: neither a blank one nor one of dashes.
+//
+// Thread safety: none.
+class LastLine {
+ public:
+  void take(std::string_view bytes);
+  // Of a long line the beginning; empty: there was no line.
+  [[nodiscard]] const std::string& text() const;
+
+ private:
+  std::string begun_;
+  std::string whole_;
+};
+
+// Leaves out a time that a line begins with, as "2026-01-31 12:00:00.5 ", "12:00:00 " or the same
+// in square brackets.
+[[nodiscard]] std::string_view without_time(std::string_view line);
 
 }  // namespace ronde::launcher

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // O5: lines of ranks were mixed, even within a line.
-#include "launcher/line_tagger.h"
+#include "launcher/lines.h"
 
 #include <gtest/gtest.h>
 
@@ -33,6 +33,29 @@ TEST(LineTagger, KeepsNoEndlessLine) {
   EXPECT_GT(shown.size(), 64000U);
   shown += tagger.finish();
   EXPECT_EQ(std::count(shown.begin(), shown.end(), 'x'), 100000);
+}
+
+// C13: two starts that fail alike are known by it.
+TEST(LastLine, IsTheLastThatSaysSomething) {
+  LastLine last;
+  EXPECT_EQ(last.text(), "");
+  last.take("one\ntw");
+  EXPECT_EQ(last.text(), "tw");
+  last.take("o\n\n-----\n  ");
+  EXPECT_EQ(last.text(), "two");
+  last.take("\n" + std::string(5000, 'x') + "\n");
+  EXPECT_EQ(last.text(), std::string(1024, 'x'));
+}
+
+TEST(LastLine, TheTimeAtItsBeginningIsLeftOut) {
+  for (const std::string time : {"12:00:01", "2026-01-31 12:00:01", "2026-01-31T12:00:01.25Z",
+                                 "[12:00:01,250]", "[2026/01/31 12:00:01]", ""}) {
+    EXPECT_EQ(without_time(time + " it failed"), " it failed");
+  }
+  for (const std::string line :
+       {"1:2:3 a", "[12:00:01 a", "step 7", "2026-01-31", "[", "", "12:00"}) {
+    EXPECT_EQ(without_time(line), line);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of launcher/CLUSTER.md, as they are: the batch script runs, with stand-ins for Slurm and the training.
+
+    cluster_test.py <ronderun> [unittest's arguments]
+"""
+
+import configparser
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from jobs import DEADLINE, RONDERUN, environment, main, wait_until
+
+PAGE = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
+# The ranks' program: says which job it is of, then ends with the code $CODE, after SIGTERM where there is one to wait for.
+TRAINING = """#!/bin/bash
+trap 'exit 75' TERM
+echo "$RONDE_RESTART_JOB" >job.$OMPI_COMM_WORLD_RANK
+[ -n "$CODE" ] && exit $CODE
+while :; do sleep 0.05; done
+"""
+
+
+def example(language):
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1, language
+    return blocks[0]
+
+
+class BatchScript(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.write("script", example("sbatch"))
+        self.write("train_fashion_mnist", TRAINING)
+        self.write("scontrol", '#!/bin/sh\necho "$@" >>scontrol.log\n')
+        # mpirun would ask Slurm itself for hosts.
+        self.write("ronderun", f'#!/bin/sh\nunset SLURM_JOB_ID\nexec "{RONDERUN}" "$@"\n')
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def start(self, **variables):
+        path = f"{self.folder}:{os.environ['PATH']}"
+        return subprocess.Popen([self.folder / "script"], cwd=self.folder, stdin=subprocess.DEVNULL, env=environment(
+            PATH=path, SLURM_JOB_ID="7", SLURM_NTASKS="2", **variables))
+
+    def requeued(self):
+        log = self.folder / "scontrol.log"
+        return log.read_text() if log.exists() else ""
+
+    def test_slurm_stops_it_before_the_end(self):
+        run = self.start()
+        wait_until(lambda: len(list(self.folder.glob("job.?"))) == 2, "the ranks run")
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(timeout=DEADLINE), 75)
+        self.assertEqual(self.requeued(), "requeue 7\n")
+        self.assertEqual((self.folder / "job.1").read_text(), "slurm-7\n")
+        self.assertIn("job start", (self.folder / "logs" / "rank.0.err").read_text())
+
+    def test_other_ends(self):
+        for code in (0, 78):
+            with self.subTest(code=code):
+                self.assertEqual(self.start(CODE=str(code)).wait(timeout=DEADLINE), code)
+                self.assertEqual(self.requeued(), "")
+
+
+class Others(unittest.TestCase):
+    """They agree with the table of exit codes."""
+
+    def codes(self, meaning):
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines()
+                if re.match(r"\| \d+[, 0-9]* \|", line)]
+        return {int(code) for row in rows if row[2] == meaning for code in row[0].split(",") if "143" not in row[0]}
+
+    def test_kubernetes(self):
+        rules = re.findall(r"action: (\w+)\n +onExitCodes:\n.*\n +operator: In\n +values: \[(.*)\]", example("yaml"))
+        self.assertEqual({action: {int(code) for code in codes.split(",")} for action, codes in rules},
+                         {"FailJob": self.codes("ends") - {0}, "Ignore": {75}})
+
+    def test_systemd(self):
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.optionxform = str
+        unit.read_string(example("ini"))
+        service = unit["Service"]
+        self.assertEqual(service["KillMode"], "mixed")
+        self.assertEqual(service["RestartForceExitStatus"], "75")
+        self.assertEqual({int(code) for code in service["RestartPreventExitStatus"].split()}, self.codes("ends") - {0})
+
+
+if __name__ == "__main__":
+    main()
