@@ -148,8 +148,6 @@ std::string result_line(int ranks, const Settings& settings, std::size_t epochs,
   return text.data();
 }
 
-void print_line(const std::string& line) { std::cout << line << '\n' << std::flush; }
-
 void announce(ronde::Engine& engine, const Settings& settings, std::size_t epochs, double rate) {
   std::printf("%zu epochs over %d ranks: %zu on each, with a learning rate of %g x %d = %g\n",
               settings.epochs, engine.size(), epochs, settings.learning_rate, engine.size(), rate);
@@ -157,7 +155,7 @@ void announce(ronde::Engine& engine, const Settings& settings, std::size_t epoch
   std::fflush(stdout);
 }
 
-void train(ronde::Engine& engine, const Settings& settings, trainer::Sequential& network) {
+int train(ronde::Engine& engine, const Settings& settings, trainer::Sequential& network) {
   trainer::EngineReplica replica(engine);
   const trainer::FashionMnist all = ronde::examples::load_on_all_ranks(replica, settings.data);
   const auto rank = static_cast<std::size_t>(engine.rank());
@@ -193,8 +191,12 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::Sequential&
   trainer::ShowProgress show(progress);
   trainer::LogSteps log(replica, learner, settings.chief.log_every, speaks ? &std::cout : nullptr);
   trainer::SupervisorOptions duties = settings.chief.supervisor;
-  // Here the number of ranks decides what is learned.
-  duties.flags.emplace_back("ranks", std::to_string(ranks));
+  duties.flags = {{"--classes",
+                   std::to_string(settings.classes[0]) + ',' + std::to_string(settings.classes[1])},
+                  {"--dropout", std::to_string(settings.dropout)},
+                  {"--seed", std::to_string(settings.seed)},
+                  {"ranks", std::to_string(ranks)},  // here they decide what is learned
+                  {"data", training.settings()}};
   trainer::Supervisor supervisor(replica, model, optimizer, duties);
   supervisor.managed_session([&] {
     ronde::examples::ChiefCallbacks chief(engine, replica, learner, supervisor, settings.chief,
@@ -207,25 +209,25 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::Sequential&
     const double accuracy = trainer::evaluate(replica, learner, test).accuracy();
     const std::string hash = learner.parameter_hash();
     trainer::require_same_parameters(replica, hash);
-    const std::string line = result_line(engine.size(), settings, epochs, fit, accuracy, hash);
-    if (speaks) print_line(line);
-    supervisor.finish(line);
+    supervisor.finish(result_line(engine.size(), settings, epochs, fit, accuracy, hash));
   });
-  if (speaks && supervisor.finished_result()) print_line(*supervisor.finished_result());
+  if (speaks && supervisor.result()) std::cout << *supervisor.result() << '\n' << std::flush;
+  return supervisor.exit_code();
 }
 
-void run(int argc, char** argv) {
+int run(int argc, char** argv) {
   Settings settings;
-  if (!read_settings(argc, argv, settings)) return;
+  if (!read_settings(argc, argv, settings)) return 0;
   // The network outlives the engine, which may still read its gradients until it is closed.
   trainer::Sequential network;
   make_network(network, settings);
-  ronde::examples::run_rank(kName, settings.flags,
-                            [&](ronde::Engine& engine) { train(engine, settings, network); });
+  return ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
+    return train(engine, settings, network);
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ronde::examples::run_program(kName, [argc, argv] { run(argc, argv); });
+  return ronde::examples::run_program(kName, [argc, argv] { return run(argc, argv); });
 }

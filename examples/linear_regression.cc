@@ -126,7 +126,8 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::Linear& lin
   const float bias = model.parameters()[1]->value()[0];
   if (!finite || !std::isfinite(weight) || !std::isfinite(bias)) {
     throw trainer::AgreedError(
-        "the line is not finite any more: use a smaller learning rate or momentum", 0);
+        "the line is not finite any more: use a smaller learning rate or momentum", 0,
+        trainer::kExitConfiguration);
   }
   const std::string hash = model.parameter_hash();
   trainer::require_same_parameters(replica, hash);
@@ -136,18 +137,19 @@ void train(ronde::Engine& engine, const Settings& settings, trainer::Linear& lin
   std::fflush(stdout);
 }
 
-void run(int argc, char** argv) {
+int run(int argc, char** argv) {
   Settings settings;
-  if (!read_settings(argc, argv, settings)) return;
+  if (!read_settings(argc, argv, settings)) return 0;
   // The line outlives the engine, which may still read its gradients until it is closed.
   trainer::Linear line("line", 1, 1, trainer::Initialization::kGlorot, settings.seed);
-  ronde::examples::run_rank(kName, settings.flags, [&settings, &line](ronde::Engine& engine) {
+  return ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
     train(engine, settings, line);
+    return 0;
   });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ronde::examples::run_program(kName, [argc, argv] { run(argc, argv); });
+  return ronde::examples::run_program(kName, [argc, argv] { return run(argc, argv); });
 }

@@ -9,10 +9,11 @@
 #include "bindings/trainer/data/fashion_mnist.h"
 #include "bindings/trainer/nn/models.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/tensor/errors.h"
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 
-static void train(const char* logdir, std::size_t epochs) {
+static int train(const char* logdir, std::size_t epochs) {
   const FashionMnist images = load_fashion_mnist(kFashionMnistDirectory);
   const auto network = make_mlp(784, 128, 10, 1);  // outlives the engine
   ronde::Engine engine;
@@ -28,7 +29,9 @@ static void train(const char* logdir, std::size_t epochs) {
   Adam adam(model.parameters());
   DistributedOptimizer optimizer(engine, model.parameters(), model.statistics(), adam,
                                  {.schedule = {.learning_rate = 0.001}});
-  Supervisor supervisor(replica, model, optimizer, {.logdir = logdir, .save_steps = 100});
+  Supervisor supervisor(
+      replica, model, optimizer,
+      {.logdir = logdir, .save_steps = 100, .flags = {{"data", data.settings()}}});
   Tape tape;
   supervisor.managed_session([&] {
     for (std::size_t epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
@@ -45,16 +48,18 @@ static void train(const char* logdir, std::size_t epochs) {
       supervisor.epoch_done();
     }
   });
-  if (!supervisor.is_chief()) return;
-  std::printf("steps=%llu param_hash=%s\n",
-              static_cast<unsigned long long>(supervisor.global_step()),
-              model.parameter_hash().c_str());
+  if (supervisor.is_chief() && !supervisor.stopped()) {
+    std::printf("steps=%llu param_hash=%s\n",
+                static_cast<unsigned long long>(supervisor.global_step()),
+                model.parameter_hash().c_str());
+  }
+  return supervisor.exit_code();  // 75: stopped and saved, start it again
 }
 
 int main(int argc, char** argv) try {
   if (argc < 2) throw std::invalid_argument("name a directory for its checkpoints");
-  train(argv[1], argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 2);
+  return train(argv[1], argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 2);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "supervised_loop: %s\n", error.what());
-  return 1;
+  return exit_code_of(error);  // 78: another start would fail alike
 }

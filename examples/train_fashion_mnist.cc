@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a network on Fashion-MNIST, alone or on all ranks of an MPI job. The result depends on the
 // number of ranks only through rounding: a global batch is the same samples for any number.
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/chief/evaluator.h"
@@ -25,6 +23,7 @@
 #include "examples/gpu/trainer_math.h"
 #include "examples/support/chief_callbacks.h"
 #include "examples/support/command_line.h"
+#include "examples/support/data.h"
 #include "examples/support/fashion_settings.h"
 #include "examples/support/job.h"
 #include "examples/support/loss_plot.h"
@@ -39,23 +38,15 @@ constexpr const char* kName = "train_fashion_mnist";
 constexpr std::size_t kHidden = 128;
 constexpr std::size_t kEvaluationBatch = 500;
 
-// Loads the data on every rank; either all ranks have it or all of them fail.
-trainer::FashionMnist load(trainer::Replica& replica, const Settings& settings) {
-  trainer::FashionMnist data;
-  std::string failure;
-  try {
-    data = trainer::load_fashion_mnist(settings.data);
-    failure = too_small_batch(settings.training, replica.size());
-    if (settings.training.global_batch > data.train.size()) {
-      failure = "--global-batch " + std::to_string(settings.training.global_batch) +
-                " is larger than the training data: use at most " +
-                std::to_string(data.train.size());
-    }
-  } catch (const trainer::DataError& error) {
-    failure = error.what();
+// Throws where a batch does not fit the data or the ranks.
+void check_batch(const Settings& settings, int ranks, std::size_t samples) {
+  std::string failure = too_small_batch(settings.training, ranks);
+  if (settings.training.global_batch > samples) {
+    failure = "--global-batch " + std::to_string(settings.training.global_batch) +
+              " is larger than the training data: use at most " + std::to_string(samples);
   }
-  trainer::require_success(replica, failure);
-  return data;
+  if (failure.empty()) return;
+  throw trainer::AgreedError(failure, 0, trainer::kExitConfiguration);
 }
 
 // The model, and what it needs of the other ranks once there is an engine.
@@ -112,17 +103,6 @@ Learning make_learner(ronde::Engine& engine, const Settings& settings, trainer::
   learning.learner = std::make_unique<trainer::HostLearner>(
       model, loss_of, *learning.distributed, settings.training.seed, settings.training.threads);
   return learning;
-}
-
-// Collective, so that a picture that cannot be written is one rank's line.
-void plot(trainer::Replica& replica, const std::string& file, const std::vector<double>& losses) {
-  std::string failure;
-  try {
-    if (replica.is_chief()) ronde::examples::plot_losses(file, losses);
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  trainer::require_success(replica, failure);
 }
 
 trainer::ImageShape shape_of(const Settings& settings) {
@@ -187,14 +167,19 @@ trainer::FitResult fit_from_there(const Training& all, std::vector<double>& loss
   return result;
 }
 
-void train_and_score(const Training& all) {
+void print_on_chief(const trainer::Replica& replica, const std::string& line) {
+  if (replica.is_chief()) std::cout << line << '\n' << std::flush;
+}
+
+// The result line; empty: it was stopped before the end.
+std::optional<std::string> train_and_score(const Training& all) {
   const ronde_statistics before = all.engine.statistics();
   std::vector<double> losses;
   ronde::examples::TrainingResult result;
   result.ranks = all.replica.size();
   result.epochs = all.settings.training.epochs;
   result.fit = fit_from_there(all, losses);
-  if (result.fit.cut_short) return;
+  if (result.fit.cut_short) return std::nullopt;
   result.used = ronde::examples::difference(all.engine.statistics(), before);
   result.train_loss = result.fit.training.loss();
   if (result.fit.steps == 0 && all.supervisor != nullptr) {
@@ -204,22 +189,27 @@ void train_and_score(const Training& all) {
   result.test_accuracy = trainer::evaluate(all.replica, learner, all.data.test).accuracy();
   result.parameter_hash = learner.parameter_hash();
   trainer::require_same_parameters(all.replica, result.parameter_hash);
-  if (!all.settings.plot.empty()) plot(all.replica, all.settings.plot, losses);
-  if (!all.replica.is_chief()) return;
-  const std::string line = ronde::examples::result_line(result);
-  std::puts(line.c_str());
-  std::fflush(stdout);
-  if (all.supervisor != nullptr) all.supervisor->finish(line);
+  trainer::succeed_on_all(all.replica, [&] {
+    if (!all.settings.plot.empty() && all.replica.is_chief()) {
+      ronde::examples::plot_losses(all.settings.plot, losses);
+    }
+  });
+  return ronde::examples::result_line(result);
 }
 
-void supervise(Training& all, const trainer::Model& model) {
-  trainer::Supervisor supervisor(all.replica, model, *all.learning.distributed,
-                                 all.settings.chief.supervisor);
+int supervise(Training& all, const trainer::Model& model) {
+  trainer::SupervisorOptions duties = all.settings.chief.supervisor;
+  duties.flags = {{"--model", all.settings.model},
+                  {"--batch-norm", all.settings.batch_norm},
+                  {"--seed", std::to_string(all.settings.training.seed)},
+                  {"data", all.data.training.settings()}};
+  trainer::Supervisor supervisor(all.replica, model, *all.learning.distributed, duties);
   all.supervisor = &supervisor;
-  supervisor.managed_session([&] { train_and_score(all); });
-  if (!supervisor.finished_result() || !supervisor.is_chief()) return;
-  std::printf("%s\n", supervisor.finished_result()->c_str());
-  std::fflush(stdout);
+  supervisor.managed_session([&] {
+    if (auto line = train_and_score(all)) supervisor.finish(std::move(*line));
+  });
+  if (supervisor.result()) print_on_chief(all.replica, *supervisor.result());
+  return supervisor.exit_code();
 }
 
 void evaluate_job(const Training& all, const trainer::Model& model) {
@@ -238,31 +228,27 @@ void evaluate_job(const Training& all, const trainer::Model& model) {
   std::cout << "checkpoints_scored=" << scored << '\n' << std::flush;
 }
 
-void work(ronde::Engine& engine, Settings& settings, trainer::DeviceMath* math, Network& network) {
+int work(ronde::Engine& engine, Settings& settings, trainer::DeviceMath* math, Network& network) {
   trainer::EngineReplica replica(engine);
   network.replica = &replica;
-  const trainer::FashionMnist images = load(replica, settings);
+  const auto images = ronde::examples::load_on_all_ranks(replica, settings.data);
+  check_batch(settings, replica.size(), images.train.size());
   const Data data = datasets(replica, settings, images);
   finish_schedule(settings.training, data.training.steps().value_or(1));
-  if (settings.chief.verbose && replica.is_chief())
-    std::cout << engine.describe() << '\n' << std::flush;
+  if (settings.chief.verbose) print_on_chief(replica, engine.describe());
   const trainer::Model model(*network.layers);
   Learning learning;
-  std::string failure;
-  try {
-    learning = make_learner(engine, settings, math, model, images);
-  } catch (const std::exception& error) {
-    failure = error.what();  // of every rank alike, and said once
-  }
-  trainer::require_success(replica, failure);
+  trainer::succeed_on_all(replica,
+                          [&] { learning = make_learner(engine, settings, math, model, images); });
   Training all{engine, settings, replica, data, learning, nullptr};
   if (settings.evaluates) {
     evaluate_job(all, model);
   } else if (math != nullptr) {
-    train_and_score(all);
+    print_on_chief(replica, train_and_score(all).value_or(""));
   } else {
-    supervise(all, model);
+    return supervise(all, model);
   }
+  return 0;
 }
 
 // Opens the device of --device; returns null for the CPU.
@@ -276,9 +262,9 @@ std::unique_ptr<trainer::DeviceMath> open_device(const std::string& device) {
   }
 }
 
-void run(int argc, char** argv) {
+int run(int argc, char** argv) {
   Settings settings;
-  if (!ronde::examples::read_settings(kName, argc, argv, settings)) return;
+  if (!ronde::examples::read_settings(kName, argc, argv, settings)) return 0;
   // This is opened before the engine, which takes the same device, and closed after it, since the
   // engine may still work there.
   const std::unique_ptr<trainer::DeviceMath> math = open_device(settings.device);
@@ -287,13 +273,13 @@ void run(int argc, char** argv) {
   make_network(settings, network);
   // The evaluator is a process of its own, wherever it was started from.
   if (settings.evaluates) setenv("RONDE_MPI", "off", 1);
-  ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
-    work(engine, settings, math.get(), network);
+  return ronde::examples::run_rank(kName, settings.flags, [&](ronde::Engine& engine) {
+    return work(engine, settings, math.get(), network);
   });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ronde::examples::run_program(kName, [argc, argv] { run(argc, argv); });
+  return ronde::examples::run_program(kName, [argc, argv] { return run(argc, argv); });
 }

@@ -4,31 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
 
 namespace ronde::examples {
 
 namespace {
-
-// A training may go on with others of these: ranks, paths, the end, and how its work is done. All
-// other flags decide what is learned.
-constexpr auto kMayChange =
-    std::to_array<std::string_view>({"--accumulate",   "--bucket-bytes", "--data",
-                                     "--device",       "--epochs",       "--gradients",
-                                     "--idle-seconds", "--job",          "--keep",
-                                     "--log-every",    "--logdir",       "--overlap",
-                                     "--patience",     "--plot",         "--restore",
-                                     "--save-seconds", "--save-steps",   "--shuffle-submission",
-                                     "--steps",        "--threads",      "--verbose"});
-
-trainer::Flags flags_that_must_agree(const CommandLine& line) {
-  trainer::Flags flags = line.flags();
-  std::erase_if(flags, [](const auto& flag) {
-    return std::find(kMayChange.begin(), kMayChange.end(), flag.first) != kMayChange.end();
-  });
-  return flags;
-}
 
 // A training that had the same end is finished when it got there.
 std::string goal_of(const CommandLine& line) {
@@ -50,8 +30,20 @@ void add_chief_flags(CommandLine& line) {
   line.add_flag("save-seconds", "60", "write a checkpoint each so many seconds; 0: not by time");
   line.add_flag("save-steps", "0", "write a checkpoint each so many steps; 0: not by steps");
   line.add_flag("keep", "5", "keep so many of the last checkpoints, and the best one");
+  line.add_flag("save-timeout", "300", "seconds that the disk has for the last checkpoint");
+  line.add_flag("save-on-failure", "on",
+                "save what the last step came to when another rank has died: on, off");
+  line.add_flag("after-save", "",
+                "shell command for each checkpoint, whose path is in RONDE_CHECKPOINT");
   line.add_flag("restore", "auto",
-                "go on from a checkpoint of --logdir: auto (where there is one), must or never");
+                "go on from a checkpoint of --logdir: auto (the newest, where there is one), must, "
+                "never (begin anew), best, step-N, or the path of one elsewhere");
+  line.add_flag("accept-changes", "off",
+                "go on also with flags that make it another training: off, on");
+  line.add_flag("max-seconds", "0",
+                "save and stop after so many seconds; 0: never, but before the end of Slurm's job");
+  line.add_flag("stopped-exit-code", "75",
+                "exit code of a training that was stopped and saved before its end");
   line.add_flag("early-stopping", "off",
                 "end when the loss on the test images has not fallen for --patience epochs: "
                 "off, on");
@@ -63,23 +55,25 @@ void add_chief_flags(CommandLine& line) {
 }
 
 ChiefSettings read_chief_flags(const CommandLine& line) {
-  const std::map<std::string, trainer::Restore> restores{{"auto", trainer::Restore::kAuto},
-                                                         {"must", trainer::Restore::kMust},
-                                                         {"never", trainer::Restore::kNever}};
+  const auto is_time = [](double value) { return value >= 0.0 && value <= 1e9; };
+  constexpr const char* kTimes = "a number from 0 to 1e9";
   ChiefSettings settings;
   trainer::SupervisorOptions& supervisor = settings.supervisor;
   settings.all_flags = line.flags();
   supervisor.logdir = line.text("logdir");
-  supervisor.save_model_secs = line.real(
-      "save-seconds", [](double value) { return value >= 0.0 && value <= 1e9; },
-      "a number from 0 to 1e9");
+  supervisor.save_model_secs = line.real("save-seconds", is_time, kTimes);
   supervisor.save_steps = line.integer("save-steps", 0, 1'000'000'000);
   supervisor.keep = line.integer("keep", 1, 1'000'000);
-  supervisor.restore = restores.at(line.choice("restore", {"auto", "must", "never"}));
-  supervisor.flags = flags_that_must_agree(line);
+  supervisor.save_timeout = line.positive("save-timeout", 1e9);
+  supervisor.save_on_failure = line.choice("save-on-failure", {"on", "off"}) == "on";
+  supervisor.after_save = line.text("after-save");
+  supervisor.restore = line.text("restore");
+  supervisor.accept_changes = line.choice("accept-changes", {"off", "on"}) == "on";
+  supervisor.max_seconds = line.real("max-seconds", is_time, kTimes);
+  supervisor.stopped_exit_code = static_cast<int>(line.integer("stopped-exit-code", 0, 255));
   supervisor.goal = goal_of(line);
-  if (supervisor.logdir.empty() && supervisor.restore == trainer::Restore::kMust) {
-    throw UsageError("--restore must needs a --logdir to restore from");
+  if (supervisor.logdir.empty() && supervisor.restore != "auto" && supervisor.restore != "never") {
+    throw UsageError("--restore " + supervisor.restore + " needs a --logdir to go on in");
   }
   const bool stop_early = line.choice("early-stopping", {"off", "on"}) == "on";
   const std::uint64_t patience = line.integer("patience", 1, 100'000);

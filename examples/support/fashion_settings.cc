@@ -30,8 +30,9 @@ void add_flags(CommandLine& line) {
   line.add_flag("job", "train",
                 "train; or evaluate: score each checkpoint that appears in --logdir, beside the "
                 "training, as a process of its own without mpirun");
-  line.add_flag("idle-seconds", "60",
-                "evaluate: end when no checkpoint has come for so many seconds");
+  line.add_flag(
+      "idle-seconds", "60",
+      "evaluate: end after so many seconds without a new checkpoint or a sign of a training");
   line.add_flag("plot", "", "write the loss of each epoch as a picture to this file (SVG)");
 }
 

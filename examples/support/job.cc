@@ -59,38 +59,38 @@ int fail_before_job(const std::string& name, const std::string& message, int cod
   try {
     engine.barrier_blocking("examples/failed");
   } catch (const std::exception&) {
-    exit_now(kExitFailure);  // the message is out, which is all that matters now
+    exit_now(error.exit_code());  // the message is out, which is all that matters now
   }
-  exit_now(kExitFailure);
+  exit_now(error.exit_code());
 }
 
 }  // namespace
 
-int run_program(const std::string& name, const std::function<void()>& program) {
+int run_program(const std::string& name, const std::function<int()>& program) {
   try {
-    program();
-    return 0;
+    return program();
   } catch (const UsageError& error) {
     return fail_before_job(name, error.what(), kExitUsage);
   } catch (const std::exception& error) {
-    return fail_before_job(name, error.what(), kExitFailure);
+    return fail_before_job(name, error.what(), trainer::exit_code_of(error));
   }
 }
 
-void run_rank(const std::string& name, const trainer::Flags& flags,
-              const std::function<void(Engine&)>& work) {
+int run_rank(const std::string& name, const trainer::Flags& flags,
+             const std::function<int(Engine&)>& work) {
   Engine engine;
   const int rank = engine.rank();  // a closed engine cannot be asked
   try {
     trainer::EngineReplica replica(engine);
     trainer::require_same_flags(replica, flags);
-    work(engine);
+    const int exit_code = work(engine);
     engine.close();
+    return exit_code;
   } catch (const trainer::AgreedError& error) {
     fail_together(name, engine, rank, error);
   } catch (const std::exception& error) {
     print_error(name, std::to_string(rank), error.what());
-    exit_now(kExitFailure);
+    exit_now(trainer::exit_code_of(error));
   }
 }
 

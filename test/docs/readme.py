@@ -36,7 +36,7 @@ def snippet(root):
 def supervised_function(root):
     """The function that trains in examples/supervised_loop.cc, which is run as a test."""
     text = (root / "examples/supervised_loop.cc").read_text(encoding="utf-8")
-    found = re.search(r"^static void train\(.*?^}\n", text, re.M | re.S)
+    found = re.search(r"^static int train\(.*?^}\n", text, re.M | re.S)
     if found is None:
         raise Refused("examples/supervised_loop.cc has lost its function train()")
     return "```cpp\n" + found.group(0) + "```\n"

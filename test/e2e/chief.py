@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the chief does for a training: whatever ends it, it goes on to the very same parameters.
 
-usage: chief.py CHECK FOLDER_OF_PROGRAMS MPIRUN RONDERUN
+usage: chief.py CHECK FOLDER_OF_PROGRAMS MPIRUN RONDERUN FAULTY_DISK
 """
 import json
 import os
@@ -10,92 +10,17 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
+import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "fault"))
-
-import job as jobs  # pylint: disable=wrong-import-position
-from programs import TRAIN, Programs, expect, expect_refused, result  # pylint: disable=wrong-import-position
-
-SKIPPED = 77
-STEPS = 1000
-
-
-def mlp(steps=STEPS):
-    """An epoch has 469 steps."""
-    return ["--optimizer=adam", f"--epochs={steps // 469 + 1}", f"--steps={steps}", "--test-images=500"]
-
-
-def cnn(steps):
-    return ["--model=cnn", "--batch-norm=local", "--optimizer=adam", "--epochs=1", f"--steps={steps}",
-            "--test-images=500"]
-
-
-class Chief(Programs):
-    def __init__(self, folder, mpirun, ronderun):
-        super().__init__(folder, mpirun)
-        self.ronderun = ronderun
-        self.home = self.logdir = tempfile.mkdtemp(prefix="ronde_chief_")
-
-    def fresh(self):
-        """A logdir of its own for another case."""
-        self.logdir = tempfile.mkdtemp(dir=self.home)
-        return f"--logdir={self.logdir}"
-
-    def saved(self):
-        """The steps of which there are checkpoints."""
-        names = [path.name[len("step-"):] for path in pathlib.Path(self.logdir).glob("step-*")]
-        return sorted(int(name) for name in names if name.isdigit())
-
-    def begin(self, flags, ranks=2, starter=None):
-        """A training that goes on beside this test, and says each of its steps."""
-        starts = [starter or self.mpirun, *([] if starter else ["--bind-to", "none", "--oversubscribe"])]
-        line = [*starts, "-np", str(ranks), self.path(TRAIN), *flags, "--log-every=1"]
-        return Running(line)
-
-
-class Running(jobs.Job):
-    """A training, however it was started."""
-
-    def __init__(self, line):  # pylint: disable=super-init-not-called
-        self.begin(line)
-
-    def steps(self):
-        """The steps that were said."""
-        return [int(line.split()[1].rstrip(":")) for line in self.output().splitlines()
-                if line.startswith("step ") and line.endswith(tuple("0123456789"))]
-
-    def wait_for_step(self, step):
-        self.wait_until(lambda: (self.steps() or [0])[-1] >= step, 120, f"step {step}")
-
-    def signal_rank(self, rank, number):
-        os.kill(self.wait_until(lambda: self.find_rank(rank, TRAIN), 10, f"rank {rank}"), number)
-
-    def resumed_at(self):
-        return resumed_at(self.output())
-
-
-def resumed_at(text):
-    """The step at which a training went on, 0: it began anew."""
-    for line in text.splitlines():
-        if line.startswith("resumed at step "):
-            return int(line.split()[3])
-    return 0
-
-
-def final(chief, flags, ranks=2, seconds=280):
-    done = chief.run(TRAIN, *flags, ranks=ranks, seconds=seconds)
-    expect(done.returncode == 0, done, "the program failed")
-    line = [line for line in done.stdout.splitlines() if "param_hash=" in line][-1]
-    return done, dict(pair.split("=", 1) for pair in line.split())
+from chief_trainings import (CONFIGURATION, FAILED, STEPS, STOPPED, Running, cnn, expect_rest, final, mlp, resumed_at,
+                             result_values, run_check, stopped_after)
+from programs import TRAIN, expect, expect_refused, result
 
 
 def killed(chief, flags, steps, interval, kills, seed):
     """Kills a random rank at random steps, and starts the training again each time."""
     undisturbed = final(chief, flags)[1]
-    flags = [*flags, chief.fresh(), "--save-seconds=0", f"--save-steps={interval}"]
+    flags = [*flags, chief.fresh(), "--save-seconds=0", f"--save-steps={interval}", "--save-on-failure=off"]
     draw = random.Random(seed)
     last = newest = 0
     for number in range(kills):
@@ -115,15 +40,12 @@ def killed(chief, flags, steps, interval, kills, seed):
         running.signal_rank(draw.randrange(2), signal.SIGKILL)
         running.end(60, "a rank is dead")
         last, newest = running.steps()[-1], chief.saved()[-1]
-        assert running.process.returncode != 0
+        assert running.process.returncode not in (0, STOPPED, CONFIGURATION), running.output()
         assert all(saved % interval == 0 or saved % 469 == 0 for saved in chief.saved()), \
             f"saved after the failure: {chief.saved()}"
-    done, values = final(chief, flags)
-    at = resumed_at(done.stdout)
-    expect(at > 0, done, "it began anew")
-    expect(int(values["steps"]) == steps - at, done, f"{steps} - {at} steps were left")
-    expect(values["param_hash"] == undisturbed["param_hash"], done, f"expected {undisturbed}")
-    print(f"{kills} kills: {values['param_hash']}, as undisturbed")
+    assert newest > 0, "it begins anew"
+    expect_rest(chief, flags, newest, undisturbed, steps)
+    print(f"{kills} kills: {undisturbed['param_hash']}, as undisturbed")
 
 
 def check_killed(chief):
@@ -143,37 +65,75 @@ def check_restarts(chief):
     running = Running([chief.ronderun, "--restarts", "2", "-np", "2", chief.path(TRAIN), *flags, "--log-every=1"])
     running.wait_for_step(120)
     running.signal_rank(1, signal.SIGKILL)
-    output = running.end(120, "it is started again")
-    values = dict(pair.split("=", 1) for line in output.splitlines() if "param_hash=" in line
-                  for pair in line[line.index("ranks="):].split())
-    if running.process.returncode != 0 or values.get("param_hash") != undisturbed["param_hash"]:
-        sys.exit(f"{output}\nexit code {running.process.returncode}, expected {undisturbed['param_hash']}")
+    values = result_values(running.end_with(0, seconds=120))
     at = running.resumed_at()
-    if at == 0 or int(values["steps"]) != STEPS - at:
-        sys.exit(f"{output}\nresumed at {at}: expected {STEPS} - {at} steps to be left")
+    assert at > 0 and int(values["steps"]) == STEPS - at, f"{running.output()}\nresumed at {at}"
+    assert values["param_hash"] == undisturbed["param_hash"], f"{running.output()}\nexpected {undisturbed}"
     print(f"restarted: {values['param_hash']}, {values['steps']} steps were left")
 
 
-def stopped(chief, starter, strike):
-    undisturbed = final(chief, mlp())[1]
-    flags = [*mlp(), chief.fresh(), "--save-seconds=0"]
-    running = chief.begin(flags, starter=starter)
-    running.wait_for_step(60)
-    strike(running)
-    output = running.end(60, "it was asked to stop")
-    if running.process.returncode != 0 or "stopped after step" not in output:
-        sys.exit(f"{output}\nexit code {running.process.returncode}")
-    step = int(output.split("stopped after step ")[1].split(",")[0])
-    done, values = final(chief, flags)
-    expect(resumed_at(done.stdout) == step, done, f"expected to go on at step {step}")
-    expect(int(values["steps"]) == STEPS - step, done, "the steps that were left")
-    expect(values["param_hash"] == undisturbed["param_hash"], done, f"expected {undisturbed}")
-    print(f"stopped after step {step} and gone on: {values['param_hash']}")
-
-
 def check_stopped(chief):
-    stopped(chief, None, lambda running: running.signal_rank(1, signal.SIGTERM))
-    stopped(chief, chief.ronderun, lambda running: os.kill(running.process.pid, signal.SIGTERM))
+    """SIGTERM to a rank or to ronderun, SIGUSR2 to mpirun: the code for "stopped and saved", and the rest later. The
+    disk is slow, so that a rank that does not wait for the chief's save takes the chief with it: mpirun kills all at
+    the first code that is not 0."""
+    undisturbed = final(chief, mlp())[1]
+    for starter, strike in (
+            (None, lambda running: running.signal_rank(1, signal.SIGTERM)),
+            (None, lambda running: os.kill(running.process.pid, signal.SIGUSR2)),
+            (chief.ronderun, lambda running: os.kill(running.process.pid, signal.SIGTERM))):
+        flags = [*mlp(), chief.fresh(), "--save-seconds=0"]
+        running = chief.begin(flags, starter=starter, environment=chief.faults(sync_seconds=0.4))
+        running.wait_for_step(60)
+        strike(running)
+        step = stopped_after(running.end_with(STOPPED, "stopped after step "))
+        expect_rest(chief, flags, step, undisturbed)
+        print(f"stopped after step {step} and gone on: {undisturbed['param_hash']}")
+
+
+def check_time_limit(chief):
+    """A training that knows when its time is over stops before."""
+    flags = ["--epochs=1000", "--test-images=500", "--save-seconds=0"]
+    for more, environment, code in (
+            (["--max-seconds=1"], {}, STOPPED),
+            (["--stopped-exit-code=0"], {"SLURM_JOB_END_TIME": str(int(time.time()) + 4)}, 0)):
+        done = chief.run(TRAIN, *flags, chief.fresh(), *more, seconds=60, environment=environment)
+        expect(done.returncode == code and done.seconds < 20, done, f"expected {code}, soon")
+        expect(chief.saved()[-1] == stopped_after(done.stdout), done, f"saved: {chief.saved()}")
+        expect(result_values(done.stdout) is None, done, "it has not finished")
+    done = chief.run(TRAIN, *flags, "--max-seconds=0.5", seconds=60)
+    expect(done.returncode == FAILED and "nothing is saved without a logdir" in done.stdout, done, "no checkpoint")
+
+
+def check_saved_on_failure(chief):
+    """Another rank dies: the chief saves what the last step came to. mpirun leaves it a second for that."""
+    undisturbed = final(chief, mlp())[1]
+    for _ in range(3):  # nothing is saved between the update of a step and its end
+        flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=50"]
+        running = chief.begin(flags, says_steps=False)
+        running.wait_until(chief.saved, 60, "a checkpoint")
+        running.signal_rank(1, signal.SIGKILL)
+        output = running.end(60, "a rank is dead")
+        assert running.process.returncode not in (0, STOPPED, CONFIGURATION), output
+        if "another rank has ended: step " in output:
+            step = int(output.split("another rank has ended: step ")[1].split()[0])
+            assert chief.saved()[-1] == step, f"{output}\n{chief.saved()}"
+            expect_rest(chief, flags, step, undisturbed)
+            print(f"saved after the death of another: step {step}")
+            return
+    raise AssertionError(f"nothing was saved:\n{output}")
+
+
+def check_after_save(chief):
+    """A command for each checkpoint; where that of the last one fails the training has not come to a good end."""
+    flags = [*mlp(60), chief.fresh(), "--save-seconds=0", "--save-steps=20"]
+    seen = chief.file("seen")
+    command = f'test -f "$RONDE_CHECKPOINT/state.json" && basename "$RONDE_CHECKPOINT" >>{seen}'
+    done = final(chief, [*flags, f"--after-save={command}"], ranks=1)[0]
+    steps = [int(line.removeprefix("step-")) for line in seen.read_text().splitlines()]
+    expect(steps and steps[-1] == 60 and set(steps) <= {20, 40, 60}, done, f"the command was run for {steps}")
+    done = chief.run(TRAIN, *flags[:-3], chief.fresh(), "--after-save=exit 3")
+    expect(done.returncode == FAILED and "has ended with 3" in done.stdout, done, "a command that fails")
+    expect(result_values(done.stdout) is None, done, "a result of which there is no copy")
 
 
 def check_saved_on_demand(chief):
@@ -183,8 +143,7 @@ def check_saved_on_demand(chief):
     running.wait_for_step(50)
     running.signal_rank(1, signal.SIGUSR1)
     running.wait_until(chief.saved, 30, "a checkpoint")
-    running.end(60, "it goes on")
-    assert running.process.returncode == 0, running.output()
+    running.end_with(0)
     # Said again, and at once.
     again, values = final(chief, flags)
     expect("epoch" not in again.stdout.replace("epochs=", ""), again, "it trains again")
@@ -206,48 +165,6 @@ def check_other_ranks(chief):
         expect(more["steps"] == "10" and more["param_hash"] != four["param_hash"], done, "ten more steps")
 
 
-def check_damaged(chief):
-    """A damaged checkpoint is skipped by name; one of another training is refused with what differs."""
-    flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=100"]
-    final(chief, flags)
-    (pathlib.Path(chief.logdir) / "finished.json").unlink()
-    *_, older, newest = chief.saved()
-    assert newest == STEPS, chief.saved()
-    newest = pathlib.Path(chief.logdir) / f"step-{newest}" / "tensors.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-7])
-    done, values = final(chief, flags)
-    expect(str(newest) in done.stdout + done.stderr, done, "the damaged file is not named")
-    expect(resumed_at(done.stdout) == older and int(values["steps"]) == STEPS - older, done,
-           f"expected to go on at step {older}")
-    expect_refused(chief.run(TRAIN, *flags, "--learning-rate=0.5", ranks=2), "--learning-rate", "0.5")
-    expect_refused(chief.run(TRAIN, *flags, "--model=cnn", ranks=2), "--model", "cnn")
-    expect_refused(chief.run(TRAIN, *mlp(), "--restore=must", "--logdir=/nowhere/else"), "/nowhere/else")
-    expect_refused(chief.run(TRAIN, *mlp(), "--restore=must"), "--logdir")
-
-
-def check_full_disk(chief):
-    """A disk that fills up: one line says so, the older checkpoint is whole, and training goes on."""
-    if os.geteuid() != 0:
-        print("this check mounts a small file system: it needs root")
-        sys.exit(SKIPPED)
-    small = pathlib.Path(chief.home) / "small"
-    small.mkdir()
-    # A checkpoint of the MLP is 1.2 MB.
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(small)], check=True)
-    try:
-        flags = [*mlp(), f"--logdir={small}", "--save-seconds=0", "--save-steps=50", "--keep=5"]
-        done, whole = final(chief, flags)
-        said = [line for line in done.stdout.splitlines() if "No space left on device" in line]
-        expect(said, done, "nothing says that the disk is full")
-        expect(all("was not written" in line for line in said), done, "the lines say what happened")
-        (small / "finished.json").unlink(missing_ok=True)
-        done, rest = final(chief, flags)
-        expect(resumed_at(done.stdout) >= 50, done, "an older checkpoint is whole")
-        expect(rest["param_hash"] == whole["param_hash"], done, f"expected {whole}")
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
-
-
 def check_logs(chief):
     """metrics.jsonl has each interval once, whatever happened; the evaluator scores what is saved."""
     flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=40", "--keep=20"]
@@ -264,8 +181,7 @@ def check_logs(chief):
     for key in ("train/accuracy", "train/learning_rate", "speed/images_per_second", "speed/wait_share",
                 "speed/straggler"):
         expect(key in lines[0], done, f"no {key} in {lines[0]}")
-    output = evaluator.end(60, "the training has finished")
-    assert evaluator.process.returncode == 0, output
+    output = evaluator.end_with(0, "the training has finished")
     scored = int(output.split("checkpoints_scored=")[1])
     assert scored >= 3 and f"step {STEPS}: loss" in output, output
     accuracy = float(output.split(f"step {STEPS}: loss")[1].split("accuracy ")[1].split()[0])
@@ -296,32 +212,25 @@ def check_two_classes(chief):
     expect(resumed_at(rest.stdout) == 30 and last["steps"] == "30", rest, f"30 steps were left after\n{first.stdout}")
     expect(last["param_hash"] == whole["param_hash"], rest, f"expected {whole}")
     expect("talks to" in rest.stdout, rest, "no table of ranks")
-    expect_refused(chief.run(name, *flags, f"--logdir={chief.logdir}", ranks=3), "ranks", ours=name + ": ")
+    refused = chief.run(name, *flags, f"--logdir={chief.logdir}", ranks=3)
+    expect_refused(refused, "ranks was 2 and is now 3", ours=name + ": ", longest=600)
+    expect(refused.returncode == CONFIGURATION, refused, "another start would fail alike")
 
 
 def check_supervised_loop(chief):
     """The program of the training core's page."""
     folder = chief.fresh().split("=", 1)[1]
-    whole = chief.run("supervised_loop", folder + "/whole", "1", ranks=2)
-    expect(whole.returncode == 0 and whole.stdout.splitlines()[-1].startswith("steps=469 "), whole, "an epoch")
+    whole = chief.run("supervised_loop", folder + "/whole", "4", ranks=2)
+    expect(whole.returncode == 0 and whole.stdout.splitlines()[-1].startswith("steps=1876 "), whole, "four epochs")
     running = Running([chief.mpirun, "--bind-to", "none", "--oversubscribe", "-np", "2",
-                       chief.path("supervised_loop"), folder + "/cut", "1"])
+                       chief.path("supervised_loop"), folder + "/cut", "4"])
     running.wait_until(lambda: list(pathlib.Path(folder).glob("cut/step-*[0-9]")), 60, "a checkpoint")
-    os.kill(running.wait_until(lambda: running.find_rank(1, "supervised_loop"), 10, "rank 1"), signal.SIGTERM)
-    running.end(60, "it was asked to stop")
-    assert running.process.returncode == 0, running.output()
-    rest = chief.run("supervised_loop", folder + "/cut", "1", ranks=2)
+    running.signal_rank(1, signal.SIGTERM, "supervised_loop")
+    running.end_with(STOPPED)
+    rest = chief.run("supervised_loop", folder + "/cut", "4", ranks=2)
     expect(rest.returncode == 0 and rest.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1], rest,
            f"expected {whole.stdout}")
 
 
-def main():
-    chief = Chief(*sys.argv[2:5])
-    try:
-        globals()["check_" + sys.argv[1]](chief)
-    finally:
-        shutil.rmtree(chief.home, ignore_errors=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_check(globals())

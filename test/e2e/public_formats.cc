@@ -6,6 +6,7 @@
 //   public_formats read FILE         a line for each tensor: name, shape, values
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -48,7 +49,7 @@ void write_tensors(const std::string& directory) {
                                            {"größe \"1\"/m", {1, 9, 1}, special}};
   ronde::trainer::CheckpointState state;
   state.global_step = 60;
-  ronde::trainer::write_checkpoint(directory, state,
+  ronde::trainer::write_checkpoint(ronde::trainer::disk(), directory + "/step-60", state,
                                    ronde::trainer::to_safetensors(tensors, {{"library", "ronde"}}));
 }
 
@@ -60,7 +61,11 @@ void read(const std::string& path) {
     std::printf("%s\t", name.c_str());
     for (const std::size_t side : tensor.shape) std::printf("%zu ", side);
     std::printf("\t");
-    for (const float value : tensor.values) std::printf("%a ", static_cast<double>(value));
+    for (std::size_t i = 0; i < tensor.bytes.size(); i += sizeof(float)) {
+      float value = 0.0F;
+      std::memcpy(&value, tensor.bytes.data() + i, sizeof value);
+      std::printf("%a ", static_cast<double>(value));
+    }
     std::printf("\n");
   }
 }

@@ -14,21 +14,6 @@
 
 namespace ronde::trainer {
 
-namespace {
-
-constexpr const char* kBest = "early_stopping/best";
-constexpr const char* kSince = "early_stopping/epochs_without_gain";
-
-std::string epochs_text(std::uint64_t epochs) {
-  return std::to_string(epochs) + (epochs == 1 ? " epoch" : " epochs");
-}
-
-}  // namespace
-
-double watched_loss(const TrainingState& state) {
-  return state.validation.samples > 0.0 ? state.validation.loss() : state.training.loss();
-}
-
 double loss_before(const Supervisor& supervisor) {
   if (supervisor.sums_before().samples > 0.0) return supervisor.sums_before().loss();
   const auto last = supervisor.numbers().find(kLastEpochLoss);
@@ -47,81 +32,46 @@ void SaveCheckpoints::on_step(TrainingState& state) {
   state.stop_now = state.stop_now || supervisor_.should_stop();
 }
 
+void SaveCheckpoints::on_validation_batch(TrainingState& state) {
+  supervisor_.look();
+  state.stop_now = state.stop_now || supervisor_.should_stop();
+}
+
+void SaveCheckpoints::on_end(TrainingState& state) {
+  if (!state.stop_now) supervisor_.save();
+}
+
 void SaveCheckpoints::on_epoch(TrainingState& state) {
   if (!state.epoch_is_over) return;
   supervisor_.numbers()[kLastEpochLoss] = state.training.loss();
   supervisor_.epoch_done(watched_loss(state));
 }
 
-std::uint64_t EarlyStopping::epochs_without_gain() const {
-  const auto found = numbers_.find(kSince);
-  return found == numbers_.end() ? 0 : static_cast<std::uint64_t>(found->second);
-}
-
-void EarlyStopping::on_start(TrainingState& state) {
-  const std::uint64_t since = epochs_without_gain();
-  if (since >= patience_) {
-    state.stop = true;  // it had been stopped before
-    return;
-  }
-  const std::uint64_t left = state.epochs - std::min(state.epochs, state.epoch);
-  if (since + left > patience_ || !say_) return;
-  say_("early stopping waits for " + epochs_text(patience_) + " without a gain, and only " +
-       epochs_text(left) +
-       " are left: it cannot end this training early; use a smaller patience "
-       "or more epochs");
-}
-
-void EarlyStopping::on_epoch(TrainingState& state) {
-  if (!state.epoch_is_over) return;
-  const double loss = watched_loss(state);
-  const auto best = numbers_.find(kBest);
-  // A loss that is not finite is no gain.
-  if (std::isfinite(loss) && (best == numbers_.end() || loss < best->second - least_gain_)) {
-    numbers_[kBest] = loss;
-    numbers_[kSince] = 0.0;
-    return;
-  }
-  const std::uint64_t since = epochs_without_gain() + 1;
-  numbers_[kSince] = static_cast<double>(since);
-  if (since < patience_) return;
-  state.stop = true;
-  if (say_) {
-    say_("early stopping: no gain for " + epochs_text(since) + ", ended after epoch " +
-         std::to_string(state.epoch + 1));
-  }
-}
-
 void LogMetrics::on_start(TrainingState& state) {
   // Whoever begins wants to know at once; a training that goes on does without its logs.
-  std::string failure;
-  try {
-    if (replica_.is_chief()) {
-      const std::uint64_t next = state.global_step + 1;
-      events_ = std::make_unique<EventWriter>(options_.directory, next);
-      log_ = std::make_unique<MetricLog>(options_.directory + "/metrics.jsonl", next);
-      std::string table = "| flag | value |\n|---|---|\n";
-      for (const auto& [name, value] : options_.flags) {
-        table += "| " + name + " | " + value + " |\n";
-      }
-      events_->text("flags", state.global_step, table);
-      if (!options_.ranks.empty()) {
-        events_->text("ranks", state.global_step, "```\n" + options_.ranks + "\n```");
-      }
-      events_->flush();
+  succeed_on_all(replica_, [&] {
+    try {
+      if (replica_.is_chief()) open(state.global_step);
+    } catch (const DataError& error) {
+      if (state.global_step == 0) throw;
+      log_.reset();
+      if (options_.say) options_.say(std::string("no logs: ") + error.what());
     }
-  } catch (const std::exception& error) {
-    failure = error.what();
-    events_.reset();
-  }
-  if (!failure.empty() && state.global_step != 0) {
-    const std::string why = std::exchange(failure, "");
-    if (options_.say) options_.say("no logs: " + why);
-  }
-  require_success(replica_, failure);
+  });
   last_samples_ = state.samples;
   began_ = steady_seconds();
   waited_ = waited();
+}
+
+void LogMetrics::open(std::uint64_t step) {
+  const std::string lines = options_.directory + "/metrics.jsonl";
+  events_ = std::make_unique<EventWriter>(options_.directory, step + 1);
+  log_ = std::make_unique<MetricLog>(lines, step + 1, step == 0);
+  std::string table = "| flag | value |\n|---|---|\n";
+  for (const auto& [name, value] : options_.flags) table += "| " + name + " | " + value + " |\n";
+  events_->text("flags", step, table);
+  if (!options_.ranks.empty()) events_->text("ranks", step, "```\n" + options_.ranks + "\n```");
+  events_->flush();
 }
 
 void LogMetrics::on_step(TrainingState& state) {
@@ -170,14 +120,15 @@ void LogMetrics::on_epoch(TrainingState& state) {
 }
 
 void LogMetrics::write(std::uint64_t step, const Values& values) {
-  if (!events_) return;
+  if (!log_) return;
   for (const auto& [tag, value] : values) events_->scalar(tag, step, value);
   events_->flush();
   log_->write(step, values);
-  if (said_ || !(events_->failed() || log_->failed()) || !options_.say) return;
-  said_ = true;
-  options_.say("logs cannot be written any more: is the disk of " + options_.directory +
-               " full? Training goes on");
+  const bool failed = events_->failed() || log_->failed();
+  if (std::exchange(failing_, failed) == failed || !options_.say) return;
+  options_.say(failed ? "logs cannot be written: is the disk of " + options_.directory +
+                            " full? Training goes on, and what belongs there is dropped"
+                      : "logs are written again from step " + std::to_string(step) + " on");
 }
 
 }  // namespace ronde::trainer

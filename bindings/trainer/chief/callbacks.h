@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the chief does in fit(): checkpoints, logs, early stopping, a learning rate by epochs.
+// What the chief does in fit(): checkpoints and logs.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,8 @@
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/loop/replica.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
 
 namespace ronde::trainer {
-
-// The quantity that early stopping and the best checkpoint go by: the loss of the validation data
-// where fit() has some, and that of the training otherwise. It is the same on all ranks.
-[[nodiscard]] double watched_loss(const TrainingState& state);
 
 // Where SaveCheckpoints keeps the loss of the last epoch among the supervisor's numbers.
 inline constexpr const char* kLastEpochLoss = "last_epoch/loss";
@@ -33,8 +28,8 @@ inline constexpr const char* kLastEpochLoss = "last_epoch/loss";
 void go_on(FitOptions& options, const Supervisor& supervisor);
 
 // Saves as the supervisor's options say, keeps the best checkpoint besides, and ends fit() after
-// the step in which the ranks agree to stop. It must be the last callback, since the numbers of the
-// others go into the checkpoint. On all ranks.
+// the step, or the batch of a validation, in which the ranks agree to stop. It must be the last
+// callback, since the numbers of the others go into the checkpoint. On all ranks.
 class SaveCheckpoints final : public Callback {
  public:
   // Both must outlive this object.
@@ -42,60 +37,22 @@ class SaveCheckpoints final : public Callback {
       : supervisor_(supervisor), learner_(learner) {}
 
   void on_step(TrainingState& state) override;
+  void on_validation_batch(TrainingState& state) override;
   void on_epoch(TrainingState& state) override;
+  // Saves, since what follows may take long.
+  void on_end(TrainingState& state) override;
 
  private:
   Supervisor& supervisor_;
   const Learner& learner_;
 };
 
-// Ends training, on all ranks after the same epoch, when the watched loss has not been better than
-// its best by `least_gain` for `patience` epochs.
-class EarlyStopping final : public Callback {
- public:
-  // `numbers` is where the best loss and the epochs since then are kept (Supervisor::numbers(), or
-  // a map of the program's), and must outlive this object. `say` prints on one rank, and may be
-  // empty.
-  EarlyStopping(std::map<std::string, double>& numbers, std::uint64_t patience, double least_gain,
-                Say say)
-      : numbers_(numbers), patience_(patience), least_gain_(least_gain), say_(std::move(say)) {}
-
-  // Warns of a patience that the epochs that are left can never reach.
-  void on_start(TrainingState& state) override;
-  void on_epoch(TrainingState& state) override;
-
- private:
-  [[nodiscard]] std::uint64_t epochs_without_gain() const;
-
-  std::map<std::string, double>& numbers_;
-  std::uint64_t patience_;
-  double least_gain_;
-  Say say_;
-};
-
-// Multiplies the learning rate of the schedule by a factor for each epoch (from 0).
-class ScaleLearningRate final : public Callback {
- public:
-  // The optimiser must outlive this object.
-  ScaleLearningRate(DistributedOptimizer& optimizer, std::function<double(std::size_t)> factor)
-      : optimizer_(optimizer), factor_(std::move(factor)) {}
-
-  void on_start(TrainingState& state) override { optimizer_.set_rate_factor(factor_(state.epoch)); }
-  void on_epoch(TrainingState& state) override {
-    optimizer_.set_rate_factor(factor_(state.epoch + 1));
-  }
-
- private:
-  DistributedOptimizer& optimizer_;
-  std::function<double(std::size_t)> factor_;
-};
-
 // Writes what training does into event files for TensorBoard and into metrics.jsonl, in a
 // directory of the chief's: each so many steps loss and accuracy of the step over all ranks,
 // learning rate, images per second, the chief's share of time in waits, and the straggler (the rank
 // that waited least); at the end of each epoch its loss and accuracy, and those of the validation.
-// Costs a small allreduce in each of these steps. On all ranks. A file that cannot be written to
-// any more is said once, and training goes on.
+// Costs a small allreduce in each of these steps. On all ranks. That a file cannot be written to is
+// said, and that it can again; training goes on.
 class LogMetrics final : public Callback {
  public:
   struct Options {
@@ -118,6 +75,7 @@ class LogMetrics final : public Callback {
 
  private:
   using Values = std::map<std::string, double>;
+  void open(std::uint64_t step);
   void write(std::uint64_t step, const Values& values);
   [[nodiscard]] double waited() const {
     return learner_.times().waited_seconds + replica_.waited_seconds();
@@ -132,7 +90,7 @@ class LogMetrics final : public Callback {
   double waited_ = 0.0;      // when it began
   std::size_t samples_ = 0;  // in this interval, by all ranks
   std::size_t last_samples_ = 0;
-  bool said_ = false;
+  bool failing_ = false;
 };
 
 }  // namespace ronde::trainer

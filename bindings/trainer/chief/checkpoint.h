@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// One checkpoint: a directory step-N with tensors.safetensors and state.json. It appears whole or
-// not at all: it is written as step-N.tmp, synced, and renamed.
+// What is in a checkpoint: a folder with tensors.safetensors and state.json. How such folders come
+// and go is in checkpoint_directory.h.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/trainer/chief/safetensors.h"
+#include "bindings/trainer/disk/file_system.h"
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/loop/metrics.h"
+#include "bindings/trainer/tensor/parameter.h"
 
 namespace ronde::trainer {
 
@@ -24,55 +27,50 @@ struct CheckpointState {
   Metrics epoch_sums;                 // of these steps, over all ranks
   // What callbacks keep, such as "early_stopping/best". Finite numbers.
   std::map<std::string, double> numbers;
-  // What must be the same when training goes on: model, optimiser, schedule, global batch, seed.
+  // What must be the same when training goes on: model, optimiser, schedule, data, seed.
   Flags flags;
+  std::string training;              // which one it is of (checkpoint_directory.h)
+  std::vector<std::string> moments;  // the tensors that are the optimiser's, not the model's
 
   friend bool operator==(const CheckpointState&, const CheckpointState&) = default;
 };
 
 struct Checkpoint {
   CheckpointState state;
-  LoadedTensors tensors;
+  std::shared_ptr<const std::string> bytes;  // of tensors.safetensors, in which the tensors lie
+  TensorsInBytes tensors;
 };
 
-// Writes a checkpoint into `directory`, which is made where it is missing, as
-// step-<global_step>.tmp; syncs both files and their directory, renames it, and syncs `directory`.
-// What was there under either name is replaced: while a step-N makes room for another it is called
-// step-N.old.tmp. `tensors` are a file's bytes (to_safetensors). Throws DataError, which names the
-// file and the system's reason; no step-N is there then that was not there before, unless it was
-// the last sync that failed. Throws TrainerError for a number that is not finite.
-void write_checkpoint(const std::string& directory, const CheckpointState& state,
+// Makes the folder, writes both files and syncs all of it. `tensors` are a file's bytes
+// (to_safetensors). Throws FileError, and TrainerError for a number that is not finite.
+void write_checkpoint(FileSystem& files, const std::string& folder, const CheckpointState& state,
                       const std::string& tensors);
 
-// Reads step-<global_step>. Throws DataError, which names the file and what is wrong with it: one
-// is missing, truncated, or has another checksum than state.json says.
-[[nodiscard]] Checkpoint read_checkpoint(const std::string& directory, std::uint64_t global_step);
+// Throws Damaged where a file is missing, truncated or has another checksum than state.json says;
+// FileError where it cannot be read; DataError for one of a newer Ronde.
+[[nodiscard]] Checkpoint read_checkpoint(FileSystem& files, const std::string& folder);
 // The state alone, likewise.
-[[nodiscard]] CheckpointState read_checkpoint_state(const std::string& directory,
-                                                    std::uint64_t global_step);
+[[nodiscard]] CheckpointState read_checkpoint_state(FileSystem& files, const std::string& folder);
 
-// The steps of which there are checkpoints (whole or damaged), ascending; none where there is no
-// such directory. Whatever has another name is left alone. Throws DataError where the directory
-// cannot be read.
-[[nodiscard]] std::vector<std::uint64_t> list_checkpoints(const std::string& directory);
-// "<directory>/step-<global_step>".
-[[nodiscard]] std::string checkpoint_path(const std::string& directory, std::uint64_t global_step);
-// Renames it to step-N.tmp first, so that half of it is never taken for a whole one. Throws
-// DataError.
-void remove_checkpoint(const std::string& directory, std::uint64_t global_step);
-// What a process that was killed has left: step-N.tmp is removed, and a step-N.old.tmp becomes
-// step-N again where that is missing. For the one process that writes there. Throws DataError.
-void clean_up_checkpoints(const std::string& directory);
+// What a user can do who cannot go on from a checkpoint.
+inline constexpr const char* kInsteadOfGoingOn =
+    ": use another --logdir, or --restore never, which replaces what is there";
+
+// Copies a checkpoint's tensors into these. Throws TrainerError, with nothing copied, where names
+// or shapes differ: which. `where` names the checkpoint.
+void copy_tensors(const TensorsInBytes& from, const std::vector<StateTensor>& to,
+                  const std::string& where);
 
 // state.json as text and back; `tensors_checksum` is that of the other file. Pure. Numbers come
-// back bit for bit. from_state_json throws DataError that begins with `file`.
+// back bit for bit. from_state_json throws Damaged that begins with `file`, and DataError for a
+// newer format.
 [[nodiscard]] std::string to_state_json(const CheckpointState& state,
                                         const std::string& tensors_checksum);
 [[nodiscard]] std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
                                                                       const std::string& file);
 
-// Why training cannot go on from this state with these flags: each flag that differs, with both
-// values; empty: it can. Pure.
+// Each flag that a training that goes on has otherwise than this state, with both values; empty:
+// none. Pure.
 [[nodiscard]] std::string flags_that_differ(const CheckpointState& saved, const Flags& now);
 
 }  // namespace ronde::trainer

@@ -1,76 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a training: written beside it, on a thread of their own; the last few and the
-// best one are kept.
+// The checkpoints of a training, which are written beside it, on a thread of their own.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/tensor/parameter.h"
+#include "bindings/trainer/chief/checkpoint_directory.h"
+#include "bindings/trainer/chief/worker.h"
 
 namespace ronde::trainer {
 
-// What to do with the checkpoints that are there.
-enum class Restore {
-  kAuto,  // go on from the latest whole one, if there is any
-  kMust,  // likewise, but fail where there is none
-  kNever  // begin anew; they are put aside, and removed when the first new one is written
-};
-
 struct CheckpointOptions {
   std::string directory;
-  std::size_t keep = 5;  // so many of the last ones; 0 is taken for 1
+  std::size_t keep = 5;      // of the last ones; 0 is taken for 1
+  std::string after_save{};  // a shell command for each; it finds its path in RONDE_CHECKPOINT
+  Worker::Span timeout = std::chrono::minutes(5);  // of a wait for the disk, and of the command
 };
 
-// Prints a line for the user: what was skipped, or went wrong.
-using Say = std::function<void(const std::string& line)>;
-
-// On the chief alone. No wait has a deadline: each is for the thread of this object, which writes.
+// On the chief alone. A disk that hangs costs `timeout`, and what it was to write.
 //
 // Thread safety: belongs to one thread; `say` is called by this and by the thread that writes.
 class Checkpoints {
  public:
-  // Removes what a killed process has left half written. Throws DataError where another process
-  // that lives has the directory.
-  Checkpoints(const CheckpointOptions& options, Say say);
+  // As CheckpointDirectory, whose errors it throws.
+  Checkpoints(CheckpointOptions options, Say say, FileSystem& files = disk(),
+              const OwnerPatience& patience = {});
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
   // Waits for what is being written.
   ~Checkpoints();
 
-  // Copies the tensors and returns; the thread writes the copy. Where the one before is still being
-  // written it waits for it. A checkpoint that cannot be written is said in one line, with what
-  // happened; the older ones stay, and training goes on.
-  void save(const CheckpointState& state, const std::vector<StateTensor>& tensors);
-  // As save(); besides, this one stays until a better one comes: one with a smaller `metric`. That
-  // is remembered in state.json, as "checkpoints/best_metric" and "checkpoints/best_step".
-  void save_if_best(const CheckpointState& state, const std::vector<StateTensor>& tensors,
-                    double metric);
-  // Waits until everything is written; whether all of it could be, since the last call.
-  bool flush();
-
-  // The latest whole checkpoint that fits `flags` and `tensors`, read into them; none: there is
-  // none (or `restore` says never). A damaged one is skipped: one line names it and says what is
-  // wrong. Throws TrainerError for one of another model (which tensors differ and how) or with
-  // other flags (which), and with Restore::kMust where there is none.
-  std::optional<CheckpointState> restore(Restore restore, const Flags& flags,
+  std::optional<CheckpointState> restore(const RestoreOptions& options,
                                          const std::vector<StateTensor>& tensors);
 
+  // Copies the tensors and returns; the thread writes the copy. False, and nothing was done, where
+  // the one before is still being written after `patience`. With a metric that is smaller than all
+  // before, this one is the best from then on, and stays until there is a better one.
+  bool save(const CheckpointState& state, const std::vector<StateTensor>& tensors,
+            std::optional<double> metric = {}, Worker::Span patience = {});
+  // Waits until all is written; whether the last one that was handed over is on the disk, and its
+  // command has ended well. Where not, a line has said why.
+  bool flush();
+  // Says that the disk hangs. Nothing waits for it from then on.
+  void leave_alone();
+  // Whether no checkpoint that is there or on its way has a smaller metric.
+  [[nodiscard]] bool is_best(double metric);
+
+  // What the training has come to (CheckpointDirectory). Throws DataError.
+  [[nodiscard]] const TrainingRecord& record();
+  void set_finished(std::optional<std::uint64_t> step, const std::string& goal = {},
+                    const std::string& result = {});
+
  private:
-  class Writer;
+  struct Shared;
 
-  std::unique_ptr<Writer> writer_;
+  const CheckpointOptions options_;
+  const Worker::Span patience_;  // with a disk, and with a command after it
+  std::shared_ptr<Shared> shared_;
+  std::optional<double> best_;  // that is there or on its way
+  Worker beats_;
+  Worker writer_;
 };
-
-// Copies a checkpoint's tensors into these. Throws TrainerError, with nothing copied, where names
-// or shapes differ: which. `where` names the checkpoint.
-void copy_tensors(const LoadedTensors& from, const std::vector<StateTensor>& to,
-                  const std::string& where);
 
 }  // namespace ronde::trainer

@@ -2,20 +2,16 @@
 // Waiting for checkpoints, and scoring them in order.
 #include "bindings/trainer/chief/evaluator.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "bindings/trainer/chief/checkpoint_directory.h"
 #include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/finished.h"
 #include "bindings/trainer/chief/metric_log.h"
-#include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -23,31 +19,31 @@ namespace ronde::trainer {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks(200);
-constexpr const char* kLog = "/metrics.jsonl";
 
 class Evaluator {
  public:
   Evaluator(const EvaluatorOptions& options, const std::vector<StateTensor>& tensors,
             const std::function<Metrics()>& score)
-      : options_(options), tensors_(tensors), score_(score) {
+      : options_(options),
+        tensors_(tensors),
+        score_(score),
+        files_(*options.files),
+        logs_(options.directory + "/eval"),
+        owner_((make_directories(files_, logs_), files_), logs_) {
     for (const StateTensor& one : tensors) names_.insert(one.name);
-    // An evaluator that is started again goes on where the one before has ended.
-    seen_ = MetricLog::last_step(directory() + kLog);
   }
 
   // Scores what is new; whether anything was.
   bool look() {
-    const auto steps = list_checkpoints(options_.directory);
-    if (seen_ && !steps.empty() && steps.back() < *seen_) {
-      seen_.reset();  // the training has begun anew
-      events_.reset();
-    }
+    owner_.beat();
+    record_ = read_training_record(files_, options_.directory);
+    follow(record_.training);
     bool found = false;
-    for (const std::uint64_t step : steps) {
+    for (const std::uint64_t step : CheckpointDirectory::steps(files_, options_.directory)) {
       if (seen_ && step <= *seen_) continue;
-      const bool again = std::exchange(damaged_, step) == step;
+      const bool again = std::exchange(unread_, step) == step;
       try {
-        load(step);
+        if (!load(step)) continue;
       } catch (const DataError& error) {
         // It may just be replaced by another one of the same step, so it is looked at once more.
         if (!again) break;
@@ -64,24 +60,54 @@ class Evaluator {
     return found;
   }
 
+  // Whether a training is at work there, as far as that has shown since the last call.
+  bool lives() {
+    std::string sign;
+    try {
+      sign = Owner::sign_of_life(files_, options_.directory);
+    } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): there is no such directory yet
+    }
+    trains_ = !sign.empty();
+    return std::exchange(sign_, sign) != sign && trains_;
+  }
   [[nodiscard]] bool is_final() const {
-    const auto finished = read_finished(options_.directory);
-    return finished && seen_ && *seen_ >= finished->global_step;
+    return !trains_ && record_.finished_step && seen_ && *seen_ >= *record_.finished_step;
   }
   [[nodiscard]] std::size_t scored() const noexcept { return scored_; }
+  void say(const std::string& line) const {
+    if (options_.say) options_.say(line);
+  }
 
  private:
-  void load(std::uint64_t step) {
-    Checkpoint checkpoint = read_checkpoint(options_.directory, step);
-    const std::string where = checkpoint_path(options_.directory, step);
+  // Goes on where an earlier evaluator of the same training has ended.
+  void follow(const std::string& training) {
+    if (training_ == training) return;
+    const std::string file = logs_ + "/training";
+    try {
+      anew_ = read_file(files_, file) != training;
+    } catch (const FileError&) {
+      anew_ = !training.empty();
+    }
+    seen_ = anew_ ? std::nullopt : MetricLog::last_step(logs_ + "/metrics.jsonl");
+    replace_file(files_, file, training);
+    training_ = training;
+    events_.reset();
+  }
+
+  // False: it is of another training.
+  bool load(std::uint64_t step) {
+    const std::string folder = checkpoint_path(options_.directory, step);
+    if (read_checkpoint_state(files_, folder).training != training_) return false;
+    Checkpoint checkpoint = read_checkpoint(files_, folder);
     std::erase_if(checkpoint.tensors, [&](const auto& one) { return !names_.contains(one.first); });
-    copy_tensors(checkpoint.tensors, tensors_, where);
+    copy_tensors(checkpoint.tensors, tensors_, folder);
+    return true;
   }
 
   void write(std::uint64_t step, const Metrics& metrics) {
     if (!events_) {
-      events_ = std::make_unique<EventWriter>(directory(), step);
-      log_ = std::make_unique<MetricLog>(directory() + kLog, step);
+      events_.emplace(logs_, step);
+      log_.emplace(logs_ + "/metrics.jsonl", step, std::exchange(anew_, false));
     }
     const std::map<std::string, double> values{{"evaluation/loss", metrics.loss()},
                                                {"evaluation/accuracy", metrics.accuracy()}};
@@ -92,20 +118,22 @@ class Evaluator {
         ", accuracy " + std::to_string(metrics.accuracy()));
   }
 
-  [[nodiscard]] std::string directory() const { return options_.directory + "/eval"; }
-
-  void say(const std::string& line) const {
-    if (options_.say) options_.say(line);
-  }
-
   const EvaluatorOptions& options_;
   const std::vector<StateTensor>& tensors_;
   const std::function<Metrics()>& score_;
+  FileSystem& files_;
+  const std::string logs_;
+  Owner owner_;
   std::set<std::string> names_;
-  std::unique_ptr<EventWriter> events_;
-  std::unique_ptr<MetricLog> log_;
-  std::optional<std::uint64_t> seen_;     // the last step that is done with
-  std::optional<std::uint64_t> damaged_;  // the last one that was looked at
+  std::optional<EventWriter> events_;
+  std::optional<MetricLog> log_;
+  TrainingRecord record_;
+  std::optional<std::string> training_;
+  bool anew_ = false;                    // it is not the one that an earlier evaluator has seen
+  std::optional<std::uint64_t> seen_;    // the last step that is done with
+  std::optional<std::uint64_t> unread_;  // the last one that was looked at
+  std::string sign_;
+  bool trains_ = false;
   std::size_t scored_ = 0;
 };
 
@@ -115,14 +143,18 @@ std::size_t evaluate_checkpoints(const EvaluatorOptions& options,
                                  const std::vector<StateTensor>& tensors,
                                  const std::function<Metrics()>& score) {
   Evaluator evaluator(options, tensors, score);
-  double last = steady_seconds();
-  while (!evaluator.is_final() && steady_seconds() - last < options.idle_seconds) {
-    if (evaluator.look()) {
-      last = steady_seconds();
-    } else {
-      std::this_thread::sleep_for(kBetweenLooks);
+  for (std::chrono::duration<double> idle{}; idle.count() < options.idle_seconds;
+       idle += kBetweenLooks) {
+    const bool lives = evaluator.lives();  // before the look, so that the last step is seen
+    if (evaluator.look() || lives) idle = {};
+    if (evaluator.is_final()) {
+      evaluator.say("the training has finished");
+      return evaluator.scored();
     }
+    options.files->pause(kBetweenLooks);
   }
+  evaluator.say("neither a new checkpoint nor another sign of a training in " + options.directory +
+                " for " + std::to_string(static_cast<int>(options.idle_seconds)) + " s");
   return evaluator.scored();
 }
 

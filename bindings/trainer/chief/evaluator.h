@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/disk/file_system.h"
+#include "bindings/trainer/loop/callbacks.h"
 #include "bindings/trainer/loop/metrics.h"
 #include "bindings/trainer/tensor/parameter.h"
 
@@ -15,16 +16,17 @@ namespace ronde::trainer {
 
 struct EvaluatorOptions {
   std::string directory;       // of the checkpoints; it need not be there yet
-  double idle_seconds = 60.0;  // it ends when no new checkpoint has come for so long
+  double idle_seconds = 60.0;  // without a new checkpoint or any other sign of a training
   Say say{};
+  FileSystem* files = &disk();  // of the checkpoints; between two looks it pauses
 };
 
 // Loads each checkpoint, as it appears, into `tensors` (parameters and statistics; the moments are
 // left out), and calls `score`. Writes "evaluation/loss" and "evaluation/accuracy" as event files
 // and metrics.jsonl in <directory>/eval. Ends after the last checkpoint of a training that has
-// finished, or when none comes. A damaged one is skipped by name. Steps that an earlier evaluator
-// has scored are not scored again. Returns how many were scored.
-// Throws TrainerError for a checkpoint of another model.
+// finished, or after `idle_seconds`, and says which. A damaged one is skipped by name. Steps that
+// an earlier evaluator has scored are not scored again. Returns how many were scored.
+// Throws TrainerError for a checkpoint of another model, and where another evaluator is at work.
 std::size_t evaluate_checkpoints(const EvaluatorOptions& options,
                                  const std::vector<StateTensor>& tensors,
                                  const std::function<Metrics()>& score);

@@ -6,17 +6,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <string_view>
-#include <system_error>
 
 #include "bindings/trainer/chief/checksums.h"
 #include "bindings/trainer/chief/event.pb.h"
+#include "bindings/trainer/disk/file_system.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -25,16 +22,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // TensorBoard reads the files of a directory in the order of their names, so that a new one must
 // come after all others, be they of this very second or from a clock that was ahead.
-std::uint64_t seconds_of_new_file(const std::filesystem::path& directory) {
+std::uint64_t seconds_of_new_file(const std::string& directory) {
   auto seconds = static_cast<std::uint64_t>(seconds_since_1970());
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(disk(), directory)) {
     if (!name.starts_with(kPrefix)) continue;
     std::uint32_t there = 0;  // too many digits are no time
     const char* const digits = name.data() + kPrefix.size();
@@ -45,7 +37,7 @@ std::uint64_t seconds_of_new_file(const std::filesystem::path& directory) {
   return seconds;
 }
 
-std::string file_name(const std::filesystem::path& directory) {
+std::string file_name(const std::string& directory) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   std::array<char, 24> seconds{};
@@ -77,26 +69,22 @@ std::string bytes_of(Number number) {
 }  // namespace
 
 EventWriter::EventWriter(const std::string& directory, std::uint64_t first_step) {
+  proto::Event version = event_of(0);
+  version.set_file_version("brain.Event:2");
+  write(version.SerializeAsString());
+  proto::Event start = event_of(first_step);
+  start.mutable_session_log()->set_status(proto::SessionLog::START);
+  write(start.SerializeAsString());
   try {
-    std::filesystem::create_directories(directory);
-    path_ = (std::filesystem::path(directory) / file_name(directory)).string();
-    errno = 0;
-    file_.open(path_, std::ios::binary);
-    proto::Event version = event_of(0);
-    version.set_file_version("brain.Event:2");
-    write(version.SerializeAsString());
-    proto::Event start = event_of(first_step);
-    start.mutable_session_log()->set_status(proto::SessionLog::START);
-    write(start.SerializeAsString());
-    flush();
-    if (failed()) throw std::system_error(errno, std::generic_category());
-  } catch (const std::system_error& error) {
-    throw DataError(directory + ": no event file can be written there (" + error.code().message() +
+    make_directories(disk(), directory);
+    file_.emplace(directory + '/' + file_name(directory));
+    flush();  // a file that does not begin with these is none
+    if (file_->failed()) throw FileError(file_->path(), file_->error());
+  } catch (const DataError& error) {
+    throw DataError(directory + ": no event file can be written there (" + error.what() +
                     "): make it a directory that may be written, or name another one");
   }
 }
-
-EventWriter::~EventWriter() = default;
 
 void EventWriter::scalar(const std::string& tag, std::uint64_t step, double value) {
   proto::Event event = event_of(step);
@@ -117,11 +105,14 @@ void EventWriter::text(const std::string& tag, std::uint64_t step, const std::st
   write(event.SerializeAsString());
 }
 
-void EventWriter::flush() { file_.flush(); }
+void EventWriter::flush() {
+  file_->append(records_);
+  records_.clear();
+}
 
 void EventWriter::write(const std::string& event) {
   const std::string length = bytes_of(std::uint64_t{event.size()});
-  file_ << length << bytes_of(masked_crc32c(length)) << event << bytes_of(masked_crc32c(event));
+  records_ += length + bytes_of(masked_crc32c(length)) + event + bytes_of(masked_crc32c(event));
 }
 
 }  // namespace ronde::trainer

@@ -4,14 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
+
+#include "bindings/trainer/disk/log_file.h"
 
 namespace ronde::trainer {
 
 // Writes <directory>/events.out.tfevents.<seconds>.<host>.<pid>.ronde, a new file each time, as
 // TensorBoard expects it: the seconds are those since 1970, or later ones, so that the name comes
-// after those of the files that are there. What cannot be written is dropped; failed() says so.
+// after those of the files that are there. What a flush() cannot write is dropped; failed() says
+// so, and is over when the disk is.
 //
 // Thread safety: belongs to one thread.
 class EventWriter {
@@ -20,23 +23,20 @@ class EventWriter {
   // step and later ones is void (TensorBoard's SessionLog START), since it was lost with the run
   // and is written again. Throws DataError, which names the directory and the reason.
   EventWriter(const std::string& directory, std::uint64_t first_step);
-  EventWriter(const EventWriter&) = delete;
-  EventWriter& operator=(const EventWriter&) = delete;
-  ~EventWriter();
 
   void scalar(const std::string& tag, std::uint64_t step, double value);
   // Shown by TensorBoard as text (Markdown).
   void text(const std::string& tag, std::uint64_t step, const std::string& value);
-  // So that a reader sees what was written.
+  // Writes all since the last call.
   void flush();
-  [[nodiscard]] bool failed() const { return !file_.good(); }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] bool failed() const { return file_->failed(); }
+  [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
 
  private:
   void write(const std::string& event);
 
-  std::string path_;
-  std::ofstream file_;
+  std::optional<LogFile> file_;
+  std::string records_;
 };
 
 }  // namespace ronde::trainer

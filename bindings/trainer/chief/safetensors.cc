@@ -31,7 +31,13 @@ struct Place {
   Shape shape;
 };
 
-std::string quoted(const std::string& name) { return nlohmann::json(name).dump(); }
+// Anyone may have chosen this text: it is cut, and made printable.
+std::string quoted(const std::string& text) {
+  constexpr std::size_t kMost = 40;
+  using OnBadUtf8 = nlohmann::json::error_handler_t;
+  const std::string shown = text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+  return nlohmann::json(shown).dump(-1, ' ', false, OnBadUtf8::replace);
+}
 
 std::string header_of(std::span<const TensorView> tensors,
                       const std::map<std::string, std::string>& metadata) {
@@ -71,26 +77,28 @@ class TensorsReader {
     data_ = bytes.substr(kLengthBytes + length);
   }
 
-  LoadedTensors read() const {
-    LoadedTensors tensors;
-    for (const Place& place : places()) {  // checked before any memory is taken
-      LoadedTensor& tensor = tensors[place.name];
-      tensor.shape = place.shape;
-      tensor.values.resize((place.end - place.begin) / sizeof(float));
-      if (tensor.values.empty()) continue;
-      std::memcpy(tensor.values.data(), data_.data() + place.begin, place.end - place.begin);
+  TensorsInBytes read() const {
+    TensorsInBytes tensors;
+    for (const Place& place : places()) {
+      tensors[place.name] = {place.shape, data_.substr(place.begin, place.end - place.begin)};
     }
     return tensors;
   }
 
  private:
   [[noreturn]] void fail(const std::string& message) const {
-    throw DataError(file_ + ": " + message);
+    throw Damaged(file_ + ": " + message);
   }
 
   // In the order of the data, which they cover.
   std::vector<Place> places() const {
-    const auto header = nlohmann::json::parse(header_, nullptr, /*allow_exceptions=*/false);
+    // A header has three levels. One of a million would take gigabytes, and is refused on the way.
+    const auto refuse_depth = [this](int depth, auto, const auto&) {
+      constexpr int kMostLevels = 8;
+      if (depth > kMostLevels) fail("the header is nested too deeply: the file is damaged");
+      return true;
+    };
+    const auto header = nlohmann::json::parse(header_, refuse_depth, /*allow_exceptions=*/false);
     if (!header.is_object()) fail("the header is no JSON object: the file is damaged");
     std::vector<Place> places;
     for (const auto& [name, entry] : header.items()) {
@@ -120,7 +128,10 @@ class TensorsReader {
     if (!entry.is_object()) fail(tensor + " is not described by an object");
     const auto dtype = entry.find("dtype");
     if (dtype == entry.end() || *dtype != "F32") {
-      fail(tensor + " has dtype " + (dtype == entry.end() ? "(none)" : dtype->dump()) +
+      fail(tensor + " has dtype " +
+           (dtype == entry.end() ? "(none)"
+            : dtype->is_string() ? quoted(dtype->get<std::string>())
+                                 : std::string("of type ") + dtype->type_name()) +
            ", only F32 can be read");
     }
     const auto offsets = counts_of(tensor, entry, "data_offsets");
@@ -180,7 +191,7 @@ std::string to_safetensors(std::span<const TensorView> tensors,
   return bytes;
 }
 
-LoadedTensors from_safetensors(std::string_view bytes, const std::string& file) {
+TensorsInBytes from_safetensors(std::string_view bytes, const std::string& file) {
   return TensorsReader(bytes, file).read();
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/shape.h"
 
 namespace ronde::trainer {
@@ -22,13 +23,19 @@ struct TensorView {
   std::span<const float> values;
 };
 
-// A tensor that was read.
-struct LoadedTensor {
-  Shape shape;
-  std::vector<float> values;
+// Bytes that are provably not what was written.
+class Damaged : public DataError {
+ public:
+  using DataError::DataError;
 };
 
-using LoadedTensors = std::map<std::string, LoadedTensor>;
+// A tensor of f32 where it lies among the bytes of a file, at any address.
+struct TensorInBytes {
+  Shape shape;
+  std::string_view bytes;
+};
+
+using TensorsInBytes = std::map<std::string, TensorInBytes>;
 
 // The bytes of a file with these tensors, in their order, and with `metadata` (safetensors'
 // "__metadata__"). They lie in `memory` where that is large enough: fresh memory costs more than
@@ -37,9 +44,10 @@ using LoadedTensors = std::map<std::string, LoadedTensor>;
                                          const std::map<std::string, std::string>& metadata = {},
                                          std::string memory = {});
 
-// Reads such bytes, whoever has written them; only F32 is known. Throws DataError, in one line that
-// begins with `file`, for whatever does not fit: a header that is longer than the file, no JSON,
-// another type, places that overlap, leave gaps or lie outside, a count that overflows.
-[[nodiscard]] LoadedTensors from_safetensors(std::string_view bytes, const std::string& file);
+// Finds the tensors in such bytes, whoever has written them; only F32 is known. Throws Damaged, in
+// one line that begins with `file`, for whatever does not fit: a header that is longer than the
+// file, no JSON or JSON in too many levels, another type, places that overlap, leave gaps or lie
+// outside, a count that overflows.
+[[nodiscard]] TensorsInBytes from_safetensors(std::string_view bytes, const std::string& file);
 
 }  // namespace ronde::trainer

@@ -33,7 +33,7 @@ class Fields {
   Fields(const Json& json, const std::string& file) : json_(json), file_(file) {}
 
   [[noreturn]] void fail(const std::string& message) const {
-    throw DataError(file_ + ": " + message);
+    throw Damaged(file_ + ": " + message);
   }
   std::uint64_t count(const char* name) const {
     return field(name, &Json::is_number_unsigned, "count").get<std::uint64_t>();
@@ -88,6 +88,8 @@ std::string to_state_json(const CheckpointState& state, const std::string& tenso
               {"samples", require_finite("samples", state.epoch_sums.samples)}}},
             {"numbers", Json::object()},
             {"flags", Json::object()},
+            {"training", state.training},
+            {"moments", state.moments},
             {"tensors_checksum", tensors_checksum}};
   for (const auto& [name, number] : state.numbers)
     json["numbers"][name] = require_finite(name, number);
@@ -107,8 +109,10 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
   const Fields fields(json, file);
   if (!json.is_object()) fields.fail("it is no JSON object: it is truncated or damaged");
   if (const std::uint64_t format = fields.count("format"); format != kFormat) {
-    fields.fail("it has format " + std::to_string(format) + ", Ronde " + ronde_version() +
-                " reads format " + std::to_string(kFormat) + ": use the version that wrote it");
+    throw DataError(file + ": it has format " + std::to_string(format) + ", Ronde " +
+                        ronde_version() + " reads format " + std::to_string(kFormat) +
+                        ": use the version that wrote it",
+                    kExitConfiguration);
   }
   if (text != sealed(text.substr(0, text.rfind(kChecksum)))) {
     fields.fail("it does not have the checksum that it should have: it was damaged or edited");
@@ -127,6 +131,12 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
   const Fields flags = fields.object("flags");
   for (const auto& [name, value] : flags.json().items()) {
     state.flags.emplace_back(name, flags.text(name.c_str()));
+  }
+  // The first checkpoints had neither.
+  if (json.contains("training")) state.training = fields.text("training");
+  for (const Json& name : json.value("moments", Json::array())) {
+    if (!name.is_string()) fields.fail("it has no texts in \"moments\"");
+    state.moments.push_back(name);
   }
   return {state, fields.text("tensors_checksum")};
 }

@@ -19,10 +19,11 @@ namespace {
 constexpr std::array kSignals{SIGTERM, SIGUSR2, SIGUSR1};
 
 // Whoever ends a whole group of processes may reach one twice: by itself, and through its launcher.
-constexpr std::int64_t kSameRequestNs = 500'000'000;
+constexpr std::int64_t kSameRequestNs = 1'000'000'000;
 
 // A handler has no argument of ours, so its notes have a place of their own.
 struct Notes {
+  std::atomic<pid_t> process{0};               // that these are of
   std::atomic<std::int64_t> first_stop_ns{0};  // 0: no stop was asked for
   std::atomic<unsigned> saves{0};
 };
@@ -41,43 +42,30 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Whoever sends a second SIGTERM does not want to wait.
-void end_process() noexcept {
+// What the signal does where nobody handles it.
+void do_default(int number) noexcept {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
-  sigaction(SIGTERM, &by_default, nullptr);
+  sigaction(number, &by_default, nullptr);
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
+  sigaddset(&set, number);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  kill(getpid(), SIGTERM);
+  kill(getpid(), number);
 }
 
-void take_note(int number) noexcept {
-  if (number == SIGUSR1) {
+extern "C" void ronde_trainer_note_signal(int number) {
+  if (getpid() != notes().process.load(std::memory_order_relaxed)) {
+    do_default(number);
+  } else if (number == SIGUSR1) {
     notes().saves.fetch_add(1, std::memory_order_relaxed);
-    return;
+  } else {
+    const std::int64_t now = now_ns();
+    std::int64_t first = 0;
+    if (notes().first_stop_ns.compare_exchange_strong(first, now)) return;
+    // Whoever sends a second SIGTERM does not want to wait.
+    if (number == SIGTERM && now - first > kSameRequestNs) do_default(number);
   }
-  const std::int64_t now = now_ns();
-  std::int64_t first = 0;
-  if (notes().first_stop_ns.compare_exchange_strong(first, now)) return;
-  if (number == SIGTERM && now - first > kSameRequestNs) end_process();
-}
-
-extern "C" void ronde_trainer_note_signal(int number) { take_note(number); }
-
-sigset_t set_of_signals() noexcept {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : kSignals) sigaddset(&set, number);
-  return set;
-}
-
-// Takes what has come while this thread did not take signals.
-void take_pending() noexcept {
-  const sigset_t set = set_of_signals();
-  const timespec at_once{};
-  for (int number = 0; (number = sigtimedwait(&set, nullptr, &at_once)) > 0;) take_note(number);
 }
 
 // The handlers belong to the process, and to its first and last object.
@@ -86,6 +74,7 @@ class Handlers {
   void take() {
     const std::lock_guard lock(mutex_);
     if (users_++ != 0) return;
+    notes().process = getpid();
     notes().first_stop_ns = 0;
     for (std::size_t i = 0; i < kSignals.size(); ++i) {
       struct sigaction action {};
@@ -118,25 +107,16 @@ Handlers& handlers() {
 
 StopSignals::StopSignals() {
   handlers().take();
-  const sigset_t set = set_of_signals();
-  pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
   saves_seen_ = notes().saves;
 }
 
-StopSignals::~StopSignals() {
-  // What nobody has asked for any more goes to the handlers, not to the system's default.
-  take_pending();
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-  handlers().give_back();
-}
+StopSignals::~StopSignals() { handlers().give_back(); }
 
 bool StopSignals::stop_asked() const noexcept {
-  take_pending();
   return notes().first_stop_ns.load(std::memory_order_relaxed) != 0;
 }
 
 bool StopSignals::take_save_asked() noexcept {
-  take_pending();
   const unsigned saves = notes().saves.load(std::memory_order_relaxed);
   const bool asked = saves != saves_seen_;
   saves_seen_ = saves;

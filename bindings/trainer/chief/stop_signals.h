@@ -2,19 +2,13 @@
 // The signals with which a training is asked to save itself, or to save itself and end.
 #pragma once
 
-#include <csignal>
-
 namespace ronde::trainer {
 
 // While an object of this class lives, SIGTERM and SIGUSR2 (which Open MPI's mpirun passes on to
 // its ranks, as it does SIGUSR1) are notes to stop, and SIGUSR1 is one to save. A second SIGTERM,
-// not of the same moment, ends the process, as it does without this object. The notes are the
-// process's: where several replicas live in one, each has an object, and all of them are asked.
-//
-// The object's thread, and those that it starts meanwhile, do not take these signals while they
-// compute: oneDNN's generated code uses the stack pointer for other things, and a signal's frame
-// would fall into its data. They are looked for when the notes are asked for; another thread of the
-// process may take them at any time.
+// not of the same moment, ends the process, whatever it waits for. The notes are the process's:
+// where several replicas live in one, each has an object, and all of them are asked. In a child
+// that was forked the signals do what they do by default.
 //
 // Thread safety: an object belongs to the thread that made it; notes may come to any.
 class StopSignals {
@@ -31,7 +25,6 @@ class StopSignals {
   [[nodiscard]] bool take_save_asked() noexcept;
 
  private:
-  sigset_t mask_before_{};
   unsigned saves_seen_ = 0;
 };
 

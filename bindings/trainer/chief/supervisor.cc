@@ -2,16 +2,17 @@
 // What the chief does, and what the ranks agree on in every step.
 #include "bindings/trainer/chief/supervisor.h"
 
+#include <algorithm>
 #include <array>
-#include <cmath>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "bindings/trainer/chief/finished.h"
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -20,7 +21,8 @@ namespace ronde::trainer {
 
 namespace {
 
-constexpr const char* kBestMetric = "supervisor/best_metric";
+// Of how many parts a batch consists, which decides its rounding.
+constexpr const char* kParts = "supervisor/parts";
 
 // Parameters, statistics and moments, in an order that is the same on every rank.
 std::vector<StateTensor> tensors_of(const Model& model, Optimizer& optimizer) {
@@ -33,18 +35,27 @@ std::vector<StateTensor> tensors_of(const Model& model, Optimizer& optimizer) {
   return tensors;
 }
 
-// A job that ronderun starts again goes on with what it has begun anew.
-Restore restore_of_this_start(Restore restore) {
-  const char* const attempt = std::getenv("RONDE_RESTART_ATTEMPT");
-  const bool again = attempt != nullptr && std::string(attempt) != "0";
-  return again && restore == Restore::kNever ? Restore::kAuto : restore;
+// With other flags it would be another training, whatever its end.
+std::string goal_with_flags(std::string goal, const Flags& flags) {
+  for (const auto& [name, value] : flags) goal += ' ' + name + ' ' + value;
+  return goal;
 }
 
-// With other flags it would be another training, whatever its end.
-std::string goal_with_flags(const SupervisorOptions& options) {
-  std::string goal = options.goal;
-  for (const auto& [name, value] : options.flags) goal += ' ' + name + ' ' + value;
-  return goal;
+// When a training must have stopped, in seconds from now: max_seconds, or, where it can save, a
+// good while before Slurm ends its job. Empty: there is no such time.
+std::optional<double> seconds_to_stop(double max_seconds, bool saves) {
+  if (max_seconds > 0.0) return max_seconds;
+  const char* const end = std::getenv("SLURM_JOB_END_TIME");
+  if (end == nullptr || !saves) return std::nullopt;
+  constexpr double kLongest = 120.0;
+  constexpr double kShare = 0.1;
+  const double left = std::strtod(end, nullptr) - static_cast<double>(std::time(nullptr));
+  return left - std::min(kLongest, kShare * left);
+}
+
+std::string job_of_restarts() {
+  const char* const job = std::getenv("RONDE_RESTART_JOB");
+  return job == nullptr ? "" : job;
 }
 
 void require_other_names(const std::vector<StateTensor>& tensors) {
@@ -63,7 +74,8 @@ Supervisor::Supervisor(Replica& replica, const Model& model, Optimizer& optimize
     : replica_(replica),
       optimizer_(optimizer),
       options_(std::move(options)),
-      tensors_(tensors_of(model, optimizer)) {
+      tensors_(tensors_of(model, optimizer)),
+      statistics_(model.statistics()) {
   require_other_names(tensors_);
 }
 
@@ -87,65 +99,96 @@ void Supervisor::say(const std::string& line) const {
 void Supervisor::managed_session(const std::function<void()>& body) {
   signals_.emplace();
   begin();
-  if (!finished_) {
-    body();
+  if (!result_) {
+    try {
+      body();
+    } catch (const Error& error) {
+      save_for_the_dead(error);
+      throw;
+    }
     end();
   }
   signals_.reset();
 }
 
 void Supervisor::begin() {
-  std::string failure;
-  if (is_chief()) {
-    try {
-      restore_on_chief();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-  require_success(replica_, failure);
+  succeed_on_all(replica_, [this] {
+    if (is_chief()) restore_on_chief();
+  });
   share_state();
   sums_before_ = state_.epoch_sums;
-  latest_ = {};
+  keep_statistics();
   last_save_ = steady_seconds();
+}
+
+// They follow each forward pass, also that of a step that fails.
+void Supervisor::keep_statistics() {
+  if (!checkpoints_) return;
+  kept_statistics_.clear();
+  for (const StateTensor& one : statistics_) {
+    kept_statistics_.emplace_back(one.values.begin(), one.values.end());
+  }
 }
 
 void Supervisor::restore_on_chief() {
   std::optional<CheckpointState> found;
+  const auto parts = static_cast<double>(replica_.size()) *
+                     static_cast<double>(distributed_ ? distributed_->options().accumulate : 1);
+  Flags flags = options_.flags;
+  flags.emplace_back("optimizer", optimizer_.settings());
+  if (distributed_ != nullptr) flags.emplace_back("steps", distributed_->settings());
   if (!options_.logdir.empty()) {
     checkpoints_ = std::make_unique<Checkpoints>(
-        CheckpointOptions{.directory = options_.logdir, .keep = options_.keep},
-        [this](const std::string& line) { say(line); });
-    found =
-        checkpoints_->restore(restore_of_this_start(options_.restore), options_.flags, tensors_);
-    const auto finished = read_finished(options_.logdir);
-    if (found && finished && finished->goal == goal_with_flags(options_) &&
-        finished->global_step == found->global_step) {
-      finished_ = finished->result;
+        CheckpointOptions{options_.logdir, options_.keep, options_.after_save, timeout()},
+        [this](const std::string& line) { say(line); }, *options_.files);
+    found = checkpoints_->restore({.how = options_.restore,
+                                   .job = job_of_restarts(),
+                                   .flags = flags,
+                                   .accept_changes = options_.accept_changes},
+                                  tensors_);
+    const TrainingRecord& record = checkpoints_->record();
+    if (found && record.finished_step == found->global_step &&
+        record.goal == goal_with_flags(options_.goal, flags)) {
+      result_ = record.result;
     } else {
-      forget_finished(options_.logdir);  // it is of another training, or of a part of this one
+      checkpoints_->set_finished({});  // it was another training, or a part of this one
     }
   }
-  if (!found) {
-    if (options_.init) options_.init();
-    return;
+  const auto left = seconds_to_stop(options_.max_seconds, checkpoints_ != nullptr);
+  if (left) stop_at_ = steady_seconds() + *left;
+  if (found) {
+    state_ = std::move(*found);
+    restored_ = saved_step_ = state_.global_step;
+    if (!result_) say_resumed(parts);
+  } else if (options_.init) {
+    options_.init();
   }
-  state_ = std::move(*found);
-  restored_ = saved_step_ = state_.global_step;
-  if (finished_) return;
+  state_.numbers[kParts] = parts;
+  state_.flags = std::move(flags);
+  state_.moments.clear();
+  for (const StateTensor& one : optimizer_.state()) state_.moments.push_back(one.name);
+  if (!restored_) state_.optimizer_steps = optimizer_.steps();
+}
+
+void Supervisor::say_resumed(double parts) const {
   say("resumed at step " + std::to_string(state_.global_step) + " (step " +
       std::to_string(state_.step_in_epoch) + " of epoch " + std::to_string(state_.epoch + 1) +
-      ") from " + checkpoint_path(options_.logdir, state_.global_step));
+      ") from " + options_.logdir);
+  const auto before = state_.numbers.find(kParts);
+  if (before == state_.numbers.end() || before->second == parts) return;
+  say("a batch is cut into " + std::to_string(static_cast<int>(parts)) + " parts from here on, " +
+      "and was cut into " + std::to_string(static_cast<int>(before->second)) +
+      ": results agree to rounding, and not with a normalisation over each part alone");
 }
 
 // The others take the chief's state, which is small, as text, and its tensors.
 void Supervisor::share_state() {
   std::string mine;
   if (is_chief()) {
-    state_.optimizer_steps = restored_ ? state_.optimizer_steps : optimizer_.steps();
     mine = nlohmann::json{{"restored", restored_.has_value()},
-                          {"finished", finished_.has_value()},
-                          {"result", finished_.value_or("")},
+                          {"finished", result_.has_value()},
+                          {"result", result_.value_or("")},
+                          {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
                .dump();
   }
@@ -153,93 +196,149 @@ void Supervisor::share_state() {
   for (const StateTensor& one : tensors_) {
     replica_.broadcast("supervisor/" + one.name, one.values, 0);
   }
-  if (!is_chief()) {
-    const auto shared = nlohmann::json::parse(texts.front());
-    state_ = from_state_json(shared.at("state"), "the chief's state").first;
-    if (shared.at("restored")) restored_ = saved_step_ = state_.global_step;
-    if (shared.at("finished")) finished_ = shared.at("result");
-  }
+  const auto shared = nlohmann::json::parse(texts.front());
+  state_ = from_state_json(shared.at("state"), "the chief's state").first;
+  saves_ = shared.at("saves");
+  if (shared.at("restored")) restored_ = state_.global_step;
+  if (shared.at("finished")) result_ = shared.at("result");
   optimizer_.set_steps(state_.optimizer_steps);
   if (distributed_ != nullptr) distributed_->set_global_step(state_.global_step);
 }
 
 void Supervisor::step_done(const Metrics& mine) {
+  const bool asked = signals_ && signals_->take_save_asked();
+  std::array<double, 5> numbers{stop_wanted() ? 1.0 : 0.0, asked ? 1.0 : 0.0, mine.loss_sum,
+                                mine.correct, mine.samples};
+  try {
+    replica_.allreduce("supervisor/step", numbers, Reduction::kSum);
+  } catch (const Error&) {
+    count_step();  // it is done, only its sums are missing
+    throw;
+  }
+  count_step();
+  stopping_ = numbers[0] != 0.0;
+  save_asked_ = save_asked_ || numbers[1] != 0.0;
+  state_.epoch_sums = {numbers[2], numbers[3], numbers[4]};
+  state_.epoch_sums.add(sums_before_);
+  // A stop is saved at the end of the session.
+  if (!stopping_ && (save_asked_ || is_time_to_save())) save({}, {});
+}
+
+void Supervisor::count_step() {
   ++state_.global_step;
   ++state_.step_in_epoch;
-  latest_ = mine;
-  bool save_now = signals_ && signals_->take_save_asked();
-  if (checkpoints_) {
-    const bool by_steps = options_.save_steps != 0 && state_.global_step % options_.save_steps == 0;
-    const bool by_time =
-        options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
-    save_now = save_now || by_steps || by_time;
-  }
-  stop_asked_ = stop_asked_ || (signals_ && signals_->stop_asked());
-  std::array<double, 2> wanted{stop_asked_ ? 1.0 : 0.0, save_now ? 1.0 : 0.0};
-  replica_.allreduce("supervisor/wanted", wanted, Reduction::kMax);
-  stopping_ = wanted[0] != 0.0;
-  // What others were asked meanwhile is done with this save.
-  if (wanted[1] != 0.0 && signals_) static_cast<void>(signals_->take_save_asked());
-  // A stop is saved at the end of the session.
-  if (wanted[1] != 0.0 && !stopping_) save(mine);
+  state_.optimizer_steps = optimizer_.steps();
+  keep_statistics();
+}
+
+bool Supervisor::stop_wanted() {
+  stop_asked_ = stop_asked_ || (signals_ && signals_->stop_asked()) ||
+                (stop_at_ && steady_seconds() >= *stop_at_);
+  return stop_asked_;
+}
+
+void Supervisor::look() {
+  std::array<double, 1> stop{stop_wanted() ? 1.0 : 0.0};
+  replica_.allreduce("supervisor/look", stop, Reduction::kMax);
+  stopping_ = stop[0] != 0.0;
+}
+
+bool Supervisor::is_time_to_save() const {
+  const bool by_steps = options_.save_steps != 0 && state_.global_step % options_.save_steps == 0;
+  const bool by_time =
+      options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
+  return by_steps || by_time;
 }
 
 void Supervisor::epoch_done(std::optional<double> metric) {
   ++state_.epoch;
   state_.step_in_epoch = 0;
-  sums_before_ = latest_ = {};
-  if (!metric || !std::isfinite(*metric)) return;
-  const auto best = state_.numbers.find(kBestMetric);
-  if (best != state_.numbers.end() && *metric >= best->second) return;
-  state_.numbers[kBestMetric] = *metric;
-  save({}, metric);
+  sums_before_ = state_.epoch_sums = {};
+  if (!checkpoints_ || !metric || !checkpoints_->is_best(*metric)) return;
+  // A disk that hangs is waited for once, not in each epoch.
+  save(metric, waited_for_ == saved_step_ ? Worker::Span{} : patience());
 }
 
-// Collective, since the sums are those of all ranks.
-void Supervisor::save(const Metrics& mine, std::optional<double> best) {
-  if (options_.logdir.empty()) return;
-  saved_step_ = state_.global_step;
-  Metrics sums = over_ranks(replica_, "supervisor/sums", mine);
-  sums.add(sums_before_);
+void Supervisor::save() {
+  if (saved_step_ != state_.global_step) save({}, patience());
+}
+
+bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
+  if (!checkpoints_) return false;
   last_save_ = steady_seconds();
-  if (!checkpoints_) return;
-  CheckpointState state = state_;
-  state.epoch_sums = sums;
-  state.optimizer_steps = optimizer_.steps();
-  state.flags = options_.flags;
-  if (best) {
-    checkpoints_->save_if_best(state, tensors_, *best);
-  } else {
-    checkpoints_->save(state, tensors_);
+  if (checkpoints_->save(state_, tensors_, best, patience)) {
+    saved_step_ = state_.global_step;
+    save_asked_ = false;
+    return true;
+  }
+  if (patience > Worker::Span{}) waited_for_ = saved_step_;
+  if (std::exchange(passed_over_beside_, saved_step_) != saved_step_) {
+    say("the checkpoint of step " + std::to_string(saved_step_.value_or(0)) +
+        " is still being written: that of step " + std::to_string(state_.global_step) +
+        " is passed over, and others until it is done");
+  }
+  return false;
+}
+
+// Another rank has died, or has closed its engine since it threw something, between two updates:
+// what the last step has come to is whole.
+void Supervisor::save_for_the_dead(const Error& error) {
+  const bool ended = error.status() == RONDE_PEER_FAILED || error.status() == RONDE_CLOSED;
+  if (!ended || !checkpoints_ || !options_.save_on_failure) return;
+  if (optimizer_.steps() != state_.optimizer_steps) return;  // an update whose step was not done
+  if (state_.global_step == 0) return;  // nothing is lost, and old checkpoints would go for it
+  for (std::size_t i = 0; i < statistics_.size(); ++i) {
+    std::ranges::copy(kept_statistics_[i], statistics_[i].values.begin());
+  }
+  try {
+    require_saved();
+    say("another rank has ended: step " + std::to_string(state_.global_step) + " is saved in " +
+        options_.logdir);
+  } catch (const std::exception& trouble) {
+    say(trouble.what());
   }
 }
 
 void Supervisor::end() {
-  // A save that failed is tried once more.
-  const bool failed = checkpoints_ && !checkpoints_->flush();
-  std::array<double, 1> unsaved{saved_step_ != state_.global_step || failed ? 1.0 : 0.0};
-  replica_.allreduce("supervisor/unsaved", unsaved, Reduction::kMax);
-  if (unsaved[0] != 0.0) save(latest_);
-  std::string failure;
-  if (checkpoints_ && !checkpoints_->flush() && stopping_) {
-    failure = "asked to stop after step " + std::to_string(state_.global_step) +
-              ", which could not be saved";
-  }
-  require_success(replica_, failure);
-  if (!stopping_ || !is_chief()) return;
+  succeed_on_all(replica_, [this] {
+    require_saved();
+    if (!checkpoints_ || stopped() || !result_) return;
+    try {
+      checkpoints_->set_finished(state_.global_step, goal_with_flags(options_.goal, state_.flags),
+                                 *result_);
+    } catch (const DataError& error) {  // no loss: it ends once more, from its last checkpoint
+      say(error.what());
+    }
+  });
+  if (!stopped() || !is_chief()) return;
   say("stopped after step " + std::to_string(state_.global_step) +
-      (options_.logdir.empty() ? ": nothing is saved without a logdir"
-                               : ", saved in " + options_.logdir));
+      (checkpoints_ ? ", saved in " + options_.logdir : ": nothing is saved without a logdir"));
 }
 
-// It is no loss if this is not written: the training ends once more, from its last checkpoint.
-void Supervisor::finish(const std::string& result) {
+// A save that has failed is tried once more.
+void Supervisor::require_saved() {
   if (!checkpoints_) return;
-  try {
-    write_finished(options_.logdir, {state_.global_step, goal_with_flags(options_), result});
-  } catch (const DataError& error) {
-    say(error.what());
+  constexpr int kTries = 2;
+  for (int i = 0; i <= kTries; ++i) {
+    if (saved_step_ == state_.global_step && checkpoints_->flush()) return;
+    if (i == kTries) break;
+    if (save({}, patience())) continue;
+    checkpoints_->leave_alone();
+    break;
   }
+  throw TrainerError("step " + std::to_string(state_.global_step) +
+                     ", the last one, is not saved in " + options_.logdir +
+                     ": see what was said about it, and start again");
+}
+
+Worker::Span Supervisor::timeout() const {
+  return std::chrono::duration_cast<Worker::Span>(
+      std::chrono::duration<double>(options_.save_timeout));
+}
+
+// With the one that is being written, whose command has its own time.
+Worker::Span Supervisor::patience() const {
+  return options_.after_save.empty() ? timeout() : 2 * timeout();
 }
 
 }  // namespace ronde::trainer

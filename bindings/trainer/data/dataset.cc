@@ -196,4 +196,16 @@ std::optional<std::size_t> Dataset::steps() const {
   return whole + (*samples % pipeline_.global_batch == 0 ? 0 : 1);
 }
 
+std::string Dataset::settings() const {
+  const auto size = pipeline_.source->size();
+  std::string text = (size ? std::to_string(*size) : "unknown") + " samples";
+  for (const Stage& stage : pipeline_.stages) {
+    text += stage.kind == Stage::Kind::kShuffle ? ", shuffle "
+            : stage.kind == Stage::Kind::kTake  ? ", take "
+                                                : ", repeat ";
+    text += std::to_string(stage.value);
+  }
+  return text + ", batches of " + std::to_string(pipeline_.global_batch);
+}
+
 }  // namespace ronde::trainer

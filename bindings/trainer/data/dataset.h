@@ -96,6 +96,9 @@ class Dataset {
   [[nodiscard]] std::optional<std::size_t> steps() const;
   // The samples of a step, all ranks together; 0 before batch().
   [[nodiscard]] std::size_t global_batch() const noexcept { return pipeline_.global_batch; }
+  // How many samples come in which order and batches, in words: what a training must have in common
+  // with an earlier one whose place in an epoch it takes up.
+  [[nodiscard]] std::string settings() const;
 
  private:
   explicit Dataset(std::shared_ptr<const Source> source);

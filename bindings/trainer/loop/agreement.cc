@@ -105,13 +105,22 @@ void require_same_flags(Replica& replica, const Flags& flags) {
   if (differences.empty()) return;
   throw AgreedError("the ranks were started with different flags: " + differences +
                         ": start every rank with the same flags",
-                    AgreedError::kEveryRank);
+                    AgreedError::kEveryRank, kExitConfiguration);
 }
 
-void require_success(Replica& replica, const std::string& failure) {
+void succeed_on_all(Replica& replica, const std::function<void()>& call) {
+  std::string failure;
+  try {
+    call();
+  } catch (const std::exception& error) {
+    failure = std::to_string(exit_code_of(error)) + ' ' + error.what();
+  }
   const std::vector<std::string> failures = gather_texts(replica, "agree/failure", failure);
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-    if (!failures[rank].empty()) throw AgreedError(failures[rank], static_cast<int>(rank));
+    if (failures[rank].empty()) continue;
+    const std::size_t blank = failures[rank].find(' ');
+    throw AgreedError(failures[rank].substr(blank + 1), static_cast<int>(rank),
+                      std::stoi(failures[rank]));
   }
 }
 

@@ -4,6 +4,7 @@
 // AgreedError.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +27,9 @@ std::string grouped_by_value(const std::vector<std::string>& value_by_rank);
 
 // Ranks with different flags would train on different batches, or wait for each other in vain.
 void require_same_flags(Replica& replica, const Flags& flags);
-// `failure` is empty where this rank succeeded. Throws the first failure, which its rank should
-// print.
-void require_success(Replica& replica, const std::string& failure);
+// Calls `call`; where it throws on some rank, all of them throw the first rank's error, which that
+// one should print.
+void succeed_on_all(Replica& replica, const std::function<void()>& call);
 void require_same_parameters(Replica& replica, const std::string& parameter_hash);
 
 }  // namespace ronde::trainer

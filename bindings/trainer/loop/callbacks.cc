@@ -2,11 +2,28 @@
 // What callbacks print.
 #include "bindings/trainer/loop/callbacks.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <ostream>
 
 namespace ronde::trainer {
+
+namespace {
+
+constexpr const char* kBest = "early_stopping/best";
+constexpr const char* kSince = "early_stopping/epochs_without_gain";
+
+std::string epochs_text(std::uint64_t epochs) {
+  return std::to_string(epochs) + (epochs == 1 ? " epoch" : " epochs");
+}
+
+}  // namespace
+
+double watched_loss(const TrainingState& state) {
+  return state.validation.samples > 0.0 ? state.validation.loss() : state.training.loss();
+}
 
 void LogSteps::on_step(TrainingState& state) {
   if (every_ == 0 || state.global_step % every_ != 0) return;
@@ -16,6 +33,45 @@ void LogSteps::on_step(TrainingState& state) {
   std::snprintf(text, sizeof text, "step %" PRIu64 ": loss %.9g, accuracy %.4f\n",
                 state.global_step, all.loss(), all.accuracy());
   *lines_ << text << std::flush;
+}
+
+std::uint64_t EarlyStopping::epochs_without_gain() const {
+  const auto found = numbers_.find(kSince);
+  return found == numbers_.end() ? 0 : static_cast<std::uint64_t>(found->second);
+}
+
+void EarlyStopping::on_start(TrainingState& state) {
+  const std::uint64_t since = epochs_without_gain();
+  if (since >= patience_) {
+    state.stop = true;  // it had been stopped before
+    return;
+  }
+  const std::uint64_t left = state.epochs - std::min(state.epochs, state.epoch);
+  if (since + left > patience_ || !say_) return;
+  say_("early stopping waits for " + epochs_text(patience_) + " without a gain, and only " +
+       epochs_text(left) +
+       " are left: it cannot end this training early; use a smaller patience "
+       "or more epochs");
+}
+
+void EarlyStopping::on_epoch(TrainingState& state) {
+  if (!state.epoch_is_over) return;
+  const double loss = watched_loss(state);
+  const auto best = numbers_.find(kBest);
+  // A loss that is not finite is no gain.
+  if (std::isfinite(loss) && (best == numbers_.end() || loss < best->second - least_gain_)) {
+    numbers_[kBest] = loss;
+    numbers_[kSince] = 0.0;
+    return;
+  }
+  const std::uint64_t since = epochs_without_gain() + 1;
+  numbers_[kSince] = static_cast<double>(since);
+  if (since < patience_) return;
+  state.stop = true;
+  if (say_) {
+    say_("early stopping: no gain for " + epochs_text(since) + ", ended after epoch " +
+         std::to_string(state.epoch + 1));
+  }
 }
 
 }  // namespace ronde::trainer

@@ -4,15 +4,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/loop/metrics.h"
 #include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
 
 namespace ronde::trainer {
+
+// Prints a line for the user.
+using Say = std::function<void(const std::string& line)>;
 
 // How far training is. A callback reads it, and may ask to stop.
 struct TrainingState {
@@ -28,7 +36,8 @@ struct TrainingState {
   // Set by a callback on any rank, at the end of an epoch: training ends here, on all of them. At
   // the start it must be set on all ranks or on none.
   bool stop = false;
-  // Set by a callback on all ranks alike, after a step: training ends here, in mid-epoch.
+  // Set by a callback on all ranks alike, after a step or a batch of the validation: training ends
+  // here, and the epoch is not over.
   bool stop_now = false;
 };
 
@@ -44,6 +53,8 @@ class Callback {
 
   virtual void on_start(TrainingState& /*state*/) {}
   virtual void on_step(TrainingState& /*state*/) {}
+  // After each batch of the validation, which ends where stop_now is set on all ranks.
+  virtual void on_validation_batch(TrainingState& /*state*/) {}
   virtual void on_epoch(TrainingState& /*state*/) {}
   virtual void on_end(TrainingState& /*state*/) {}
 };
@@ -93,6 +104,51 @@ class LossHistory final : public Callback {
 
  private:
   std::vector<double> losses_;
+};
+
+// The quantity that early stopping and the best checkpoint go by: the loss of the validation data
+// where fit() has some, and that of the training otherwise. It is the same on all ranks.
+[[nodiscard]] double watched_loss(const TrainingState& state);
+
+// Ends training, on all ranks after the same epoch, when the watched loss has not been better than
+// its best by `least_gain` for `patience` epochs.
+class EarlyStopping final : public Callback {
+ public:
+  // `numbers` is where the best loss and the epochs since then are kept (Supervisor::numbers(), or
+  // a map of the program's), and must outlive this object. `say` prints on one rank, and may be
+  // empty.
+  EarlyStopping(std::map<std::string, double>& numbers, std::uint64_t patience, double least_gain,
+                Say say)
+      : numbers_(numbers), patience_(patience), least_gain_(least_gain), say_(std::move(say)) {}
+
+  // Warns of a patience that the epochs that are left can never reach.
+  void on_start(TrainingState& state) override;
+  void on_epoch(TrainingState& state) override;
+
+ private:
+  [[nodiscard]] std::uint64_t epochs_without_gain() const;
+
+  std::map<std::string, double>& numbers_;
+  std::uint64_t patience_;
+  double least_gain_;
+  Say say_;
+};
+
+// Multiplies the learning rate of the schedule by a factor for each epoch (from 0).
+class ScaleLearningRate final : public Callback {
+ public:
+  // The optimiser must outlive this object.
+  ScaleLearningRate(DistributedOptimizer& optimizer, std::function<double(std::size_t)> factor)
+      : optimizer_(optimizer), factor_(std::move(factor)) {}
+
+  void on_start(TrainingState& state) override { optimizer_.set_rate_factor(factor_(state.epoch)); }
+  void on_epoch(TrainingState& state) override {
+    optimizer_.set_rate_factor(factor_(state.epoch + 1));
+  }
+
+ private:
+  DistributedOptimizer& optimizer_;
+  std::function<double(std::size_t)> factor_;
 };
 
 }  // namespace ronde::trainer

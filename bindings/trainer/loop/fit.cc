@@ -81,24 +81,20 @@ class Run {
   void try_shapes() {
     Epoch first = data_.epoch(options_.first_epoch);
     const StepBatch* batch = nullptr;
-    all_succeed([&] {
+    succeed_on_all(replica_, [&] {
       batch = first.next();
-      if (batch == nullptr) throw TrainerError("there are no samples to train on: give some");
+      if (batch == nullptr) {
+        throw TrainerError("there are no samples to train on: give some", kExitConfiguration);
+      }
     });
     // Only now, since it may be collective, too.
-    all_succeed([&] { learner_.try_shapes(batch->parts.front()); });
-  }
-
-  // Calls this on every rank; where it throws on some, all of them throw.
-  template <typename Call>
-  void all_succeed(const Call& call) {
-    std::string failure;
-    try {
-      call();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    require_success(replica_, failure);
+    succeed_on_all(replica_, [&] {
+      try {
+        learner_.try_shapes(batch->parts.front());
+      } catch (const TrainerError& error) {
+        throw TrainerError(error.what(), kExitConfiguration);
+      }
+    });
   }
 
   void run_epoch(std::size_t epoch) {
@@ -120,21 +116,26 @@ class Run {
     if (!std::isfinite(state_.training.loss())) {
       throw AgreedError("the loss of epoch " + std::to_string(epoch + 1) +
                             " is not a finite number: use a smaller learning rate or momentum",
-                        0);
+                        0, kExitConfiguration);
     }
     if (epoch == options_.first_epoch && first_step == 0 && !cut()) require_all_used();
     result_.training = state_.training;
-    if (validation_ != nullptr) validate();
+    if (validation_ != nullptr && !validate()) return;
     tell(&Callback::on_epoch);
     agree_to_stop();
   }
 
-  void validate() {
+  // Whether it came to its end.
+  bool validate() {
     const double begin = steady_seconds();
     const double waited = replica_.waited_seconds();
-    state_.validation = evaluate(replica_, learner_, *validation_);
+    state_.validation = evaluate(replica_, learner_, *validation_, [this] {
+      tell(&Callback::on_validation_batch);
+      return state_.stop_now;
+    });
     paused_ += steady_seconds() - begin;
     waited_paused_ += replica_.waited_seconds() - waited;
+    return !state_.stop_now;
   }
 
   // A callback may be there on one rank only, or go by that rank's clock.
@@ -170,8 +171,8 @@ class Run {
       if (here[rank].empty()) continue;
       ranks += (ranks.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + here[rank];
     }
-    if (ranks.empty()) throw AgreedError(error.what(), 0);
-    throw AgreedError(where + ranks + ": use a smaller learning rate", 0);
+    if (ranks.empty()) throw AgreedError(error.what(), 0, kExitConfiguration);
+    throw AgreedError(where + ranks + ": use a smaller learning rate", 0, kExitConfiguration);
   }
 
   void require_all_used() {
@@ -187,7 +188,7 @@ class Run {
     if (names.empty()) return;
     throw AgreedError("no rank has used these parameters in the first epoch: " + names +
                           ": call their layer in the model, or do not list them",
-                      0);
+                      0, kExitConfiguration);
   }
 
   int straggler(double waited) {
@@ -218,7 +219,8 @@ FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const Fit
   return Run(replica, learner, data, options, callbacks, validation).run();
 }
 
-Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data) {
+Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
+                 const std::function<bool()>& stop) {
   learner.broadcast_statistics(0);
   Metrics mine;
   Epoch batches = data.epoch(0);
@@ -226,6 +228,7 @@ Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data) {
     for (const Batch& part : batch->parts) {
       mine.add(learner.evaluate(part));
     }
+    if (stop && stop()) break;
   }
   return over_ranks(replica, "evaluate/metrics", mine);
 }

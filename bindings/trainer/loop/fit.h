@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,8 +49,10 @@ struct FitResult {
 FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
               std::span<Callback* const> callbacks = {}, const Dataset* validation = nullptr);
 
-// Loss and accuracy over all samples of all ranks, with the chief's running statistics.
-[[nodiscard]] Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data);
+// Loss and accuracy over all samples of all ranks, with the chief's running statistics. Ends after
+// a batch for which `stop` returns true, which must be the same on all ranks.
+[[nodiscard]] Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
+                               const std::function<bool()>& stop = {});
 
 // The outputs for this rank's samples in their order, row-major, with the chief's statistics.
 [[nodiscard]] std::vector<float> predict(Learner& learner, const Dataset& data);

@@ -6,7 +6,9 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <iomanip>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "bindings/trainer/tensor/random.h"
@@ -245,6 +247,16 @@ void DistributedOptimizer::scale_gradients(float factor) {
   for (const Parameter* const parameter : parameters_) {
     for (float& value : parameter->gradient()) value *= factor;
   }
+}
+
+std::string DistributedOptimizer::settings() const {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
+  text << text_of(options_.schedule);
+  if (options_.clip_norm != 0.0) text << "; clipped to " << options_.clip_norm;
+  if (options_.wire == Compression::kF16) text << "; sent as f16";
+  if (options_.wire == Compression::kBf16) text << "; sent as bf16";
+  return text.str();
 }
 
 }  // namespace ronde::trainer

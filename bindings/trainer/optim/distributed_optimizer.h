@@ -115,6 +115,9 @@ class DistributedOptimizer {
   StepResult step();
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return optimizer_; }
+  [[nodiscard]] const DistributedOptions& options() const noexcept { return options_; }
+  // The options that decide what is learned, in words.
+  [[nodiscard]] std::string settings() const;
 
   // How many steps have been taken: what the schedule counts by.
   [[nodiscard]] std::uint64_t global_step() const noexcept { return global_step_; }

@@ -4,6 +4,8 @@
 #include "bindings/trainer/optim/optimizer.h"
 
 #include <cmath>
+#include <iomanip>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -70,6 +72,14 @@ Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
   }
 }
 
+std::string Sgd::settings() const {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
+  text << "sgd with " << (options_.nesterov ? "Nesterov's momentum " : "momentum ")
+       << options_.momentum << ", weight decay " << options_.weight_decay;
+  return text.str();
+}
+
 void Sgd::update(const Update& update, double learning_rate) const {
   const auto rate = static_cast<float>(learning_rate);
   const auto decay = static_cast<float>(options_.weight_decay);
@@ -109,6 +119,15 @@ Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options, Decay
   require(options.epsilon > 0.0 && std::isfinite(options.epsilon), "epsilon", options.epsilon,
           "one above 0");
   require_decay(options.weight_decay);
+}
+
+std::string Adam::settings() const {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
+  text << (decay_ == Decay::kDecoupled ? "adamw" : "adam") << " with beta1 " << options_.beta1
+       << ", beta2 " << options_.beta2 << ", epsilon " << options_.epsilon << ", weight decay "
+       << options_.weight_decay;
+  return text.str();
 }
 
 void Adam::update(const Update& update, double learning_rate) const {

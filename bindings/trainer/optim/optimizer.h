@@ -34,6 +34,8 @@ class Optimizer {
   // How many steps the moments have seen: Adam corrects by it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
+  // Which optimiser it is, with its options: what a training must have in common to go on.
+  [[nodiscard]] virtual std::string settings() const { return ""; }
 
  protected:
   // A parameter as the loops of an update see it: `size` numbers at each place.
@@ -70,6 +72,7 @@ class Sgd final : public Optimizer {
  public:
   // Throws TrainerError for options that make no sense, in one line.
   explicit Sgd(std::vector<Parameter*> parameters, const SgdOptions& options = {});
+  [[nodiscard]] std::string settings() const override;
 
  private:
   void update(const Update& update, double learning_rate) const override;
@@ -93,6 +96,7 @@ class Adam : public Optimizer {
  public:
   // Throws TrainerError for options that make no sense, in one line.
   explicit Adam(std::vector<Parameter*> parameters, const AdamOptions& options = {});
+  [[nodiscard]] std::string settings() const override;
 
  protected:
   // How weights decay: as a part of the gradient, or beside it.

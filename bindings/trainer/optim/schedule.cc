@@ -3,6 +3,8 @@
 #include "bindings/trainer/optim/schedule.h"
 
 #include <cmath>
+#include <iomanip>
+#include <limits>
 #include <numbers>
 #include <sstream>
 #include <string>
@@ -54,6 +56,27 @@ double learning_rate(const ScheduleOptions& options, std::uint64_t step) {
       static_cast<double>(done) / static_cast<double>(options.total - options.warmup);
   if (options.kind == ScheduleKind::kLinear) return whole * (1.0 - share);
   return whole * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+}
+
+std::string text_of(const ScheduleOptions& options) {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
+  text << "learning rate " << options.learning_rate;
+  switch (options.kind) {
+    case ScheduleKind::kConstant:
+      break;
+    case ScheduleKind::kStep:
+      text << ", times " << options.factor << " each " << options.every << " steps";
+      break;
+    case ScheduleKind::kCosine:
+      text << ", to 0 along a cosine over " << options.total << " steps";
+      break;
+    case ScheduleKind::kLinear:
+      text << ", to 0 in a line over " << options.total << " steps";
+      break;
+  }
+  if (options.warmup != 0) text << ", after a warm-up of " << options.warmup;
+  return text.str();
 }
 
 }  // namespace ronde::trainer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ronde::trainer {
 
@@ -27,5 +28,8 @@ struct ScheduleOptions {
 // The learning rate of a global step, which counts from 0. Throws TrainerError for options that
 // make no sense, in one line.
 [[nodiscard]] double learning_rate(const ScheduleOptions& options, std::uint64_t step);
+
+// The schedule in words. Two of them are the same if they give each step the same rate.
+[[nodiscard]] std::string text_of(const ScheduleOptions& options);
 
 }  // namespace ronde::trainer

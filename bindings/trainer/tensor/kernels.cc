@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -165,6 +166,23 @@ struct Argument {
   float* data = nullptr;
 };
 
+// oneDNN's generated code uses the stack pointer for data, into which a signal's frame would fall.
+// While it runs no signal comes to this thread, nor ever to those that oneDNN starts meanwhile.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
 // A primitive with places for its arguments, which a call fills.
 struct Prepared {
   const char* name;
@@ -245,6 +263,7 @@ class Kernels::Implementation {
         place(argument, here->data());
         ++i;
       }
+      const WithoutSignals guard;
       dnnl::error::wrap_c_api(
           dnnl_primitive_execute(prepared.primitive.get(), stream_.get(),
                                  static_cast<int>(prepared.passed.size()), prepared.passed.data()),
@@ -434,6 +453,7 @@ void Kernels::multiply(const Values& a, bool transpose_a, const Values& b, bool 
     return implementation_->multiply_transposed(a, b, c);
   }
   const std::size_t terms = a.shape.at(transpose_a ? 0 : 1);
+  const WithoutSignals guard;
   const dnnl_status_t status = dnnl_sgemm(
       transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', dim(c.shape.at(0)), dim(c.shape.at(1)),
       dim(terms), 1.0F, a.plain().data(), dim(a.shape.at(1)), b.plain().data(), dim(b.shape.at(1)),

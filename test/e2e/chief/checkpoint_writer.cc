@@ -3,6 +3,7 @@
 //
 // usage: checkpoint_writer save DIRECTORY STEP:VERSION...
 //        checkpoint_writer show DIRECTORY...
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -17,6 +18,8 @@ using ronde::trainer::Checkpoints;
 using ronde::trainer::CheckpointState;
 
 constexpr std::size_t kElements = 100;
+// An owner that was killed before it could write its name may be on another host, where it lives.
+constexpr ronde::trainer::OwnerPatience kPatience{.silence = std::chrono::milliseconds(500)};
 const ronde::trainer::Flags kFlags{{"--model", "none"}};
 
 // Tensors that tell their version.
@@ -36,7 +39,7 @@ void say(const std::string& line) { std::printf("%s\n", line.c_str()); }
 // "STEP:VERSION", or "none".
 std::string go_on(Checkpoints& checkpoints) {
   Model model(-1.0);
-  const auto state = checkpoints.restore(ronde::trainer::Restore::kAuto, kFlags, model.tensors());
+  const auto state = checkpoints.restore({.flags = kFlags}, model.tensors());
   if (!state.has_value()) return "none";
   const double version = state->numbers.at("version");
   if (model.values != Model(version).values) return "tensors of another version";
@@ -57,7 +60,8 @@ int run(const std::vector<std::string>& arguments) {
   bool good = true;
   for (std::size_t i = 2; i < arguments.size(); ++i) {
     const bool saves = arguments[1] == "save";
-    Checkpoints checkpoints({saves ? arguments[2] : arguments[i], 1}, say);
+    Checkpoints checkpoints({.directory = saves ? arguments[2] : arguments[i], .keep = 1}, say,
+                            ronde::trainer::disk(), kPatience);
     say(go_on(checkpoints));
     if (!saves) continue;
     while (++i < arguments.size()) good = save(checkpoints, arguments[i]) && good;

@@ -2,32 +2,24 @@
 // Loaded before the C library (LD_PRELOAD): counts the calls that change or sync what lies in the
 // directory RONDE_TEST_BELOW, prints each, and ends the process before that numbered
 // RONDE_TEST_KILL_BEFORE, which counts from 1.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <climits>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "test/e2e/chief/interposed.h"
+
 namespace {
 
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
-std::string path_of(int descriptor) {
-  char path[PATH_MAX];
-  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
-  const ssize_t size = readlink(link.c_str(), path, sizeof path);
-  return size < 0 ? "" : std::string(path, static_cast<std::size_t>(size));
-}
+using ronde::interposed::mode_of;
+using ronde::interposed::next;
+using ronde::interposed::path_of;
 
 std::string path_at(int directory, const char* name) {
   return name[0] == '/' || directory == AT_FDCWD ? name : path_of(directory) + "/" + name;
@@ -35,17 +27,10 @@ std::string path_at(int directory, const char* name) {
 
 void count(const char* call, const std::string& path) {
   static std::atomic<int> calls = 0;
-  const char* const below = std::getenv("RONDE_TEST_BELOW");
   const char* const last = std::getenv("RONDE_TEST_KILL_BEFORE");
-  if (below == nullptr || last == nullptr || !(path + "/").starts_with(below + std::string("/"))) {
-    return;
-  }
+  if (last == nullptr || !ronde::interposed::is_below("RONDE_TEST_BELOW", path)) return;
   if (++calls == std::atoi(last)) kill(getpid(), SIGKILL);
   dprintf(STDERR_FILENO, "%s %s\n", call, path.c_str());
-}
-
-mode_t mode_of(int flags, va_list arguments) {
-  return (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
 }
 
 }  // namespace

@@ -12,12 +12,15 @@ import subprocess
 import sys
 import tempfile
 
-# The calls of a save of step 2 after step 1, of which one is kept, and then of step 2 once more.
-WRITTEN = ["mkdir 2.tmp", "fsync .",
-           "open 2.tmp/tensors.safetensors", "write 2.tmp/tensors.safetensors", "fsync 2.tmp/tensors.safetensors",
-           "open 2.tmp/state.json", "write 2.tmp/state.json", "fsync 2.tmp/state.json", "fsync 2.tmp"]
-FIRST = ["open ./lock"] + WRITTEN + ["rename 2.tmp", "fsync .", "rename 1"]
-AGAIN = WRITTEN + ["rename 2", "rename 2.tmp", "fsync ."]
+# The calls of the second start in a directory, which takes it and saves step 2 after step 1, of which one is kept, and
+# then step 2 once more. The 2 behind the dot is the start's term.
+TAKEN = ["mkdir .", "open ./lock", "open ./owner-2", "write ./owner-2"]
+WRITTEN = ["mkdir 2.2.tmp", "open 2.2.tmp/tensors.safetensors", "write 2.2.tmp/tensors.safetensors",
+           "fsync 2.2.tmp/tensors.safetensors", "open 2.2.tmp/state.json", "write 2.2.tmp/state.json",
+           "fsync 2.2.tmp/state.json", "fsync 2.2.tmp", "rename 2.2.tmp"]
+FIRST = TAKEN + WRITTEN + ["fsync .", "rename 1"]
+# A directory takes no other's name while that one has files in it.
+AGAIN = WRITTEN + ["rename 2", "rename 2.2.tmp", "fsync .", "write ./owner-2"]
 
 
 def writer(line, below=None, kill_before=0, shim=None):

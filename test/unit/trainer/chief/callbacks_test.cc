@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Early stopping and the learning rate by epochs, without a training loop.
+// Early stopping and the learning rate by epochs, without a training loop; logs, within one.
 #include "bindings/trainer/chief/callbacks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
+#include "test/unit/trainer/chief/full_disk.h"
+#include "test/unit/trainer/chief/supervised_training.h"
 #include "test/unit/trainer/optim/toy_job.h"
+#include "test/unit/trainer/temporary_folder.h"
 
 namespace ronde::trainer {
 namespace {
 
 using testing::DoubleEq;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -89,6 +97,50 @@ TEST(ScaleLearningRateCallback, MultipliesTheScheduleByTheFactorOfTheEpoch) {
     step();
     EXPECT_THAT(rates, ElementsAre(0.5, 0.125, 0.125, DoubleEq(0.5 / 7), 0.125));
   });
+}
+
+// The steps of a log, each line of which is whole.
+std::vector<std::uint64_t> steps_of_log(const std::string& file) {
+  std::vector<std::uint64_t> steps;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_FALSE(json.is_discarded()) << line;
+    if (json.is_object()) steps.push_back(json.at("step"));
+  }
+  return steps;
+}
+
+TEST(LogMetricsCallback, AfterAMomentOfAFullDiskLogsComeAgain) {
+  const TemporaryFolder folder;
+  SupervisedTraining one{.epochs = 2};
+  one.logs = {.directory = folder.path() + "/logs", .every = 5};
+  std::optional<FullDisk> full;
+  one.before_step_done = [&](Supervisor& supervisor, int rank) {
+    if (rank == 0 && supervisor.global_step() == 7) full.emplace(10);
+    if (rank == 0 && supervisor.global_step() == 23) full.reset();
+  };
+  const SupervisedOutcome outcome = run_supervised(one);
+  EXPECT_THAT(steps_of_log(folder.path() + "/logs/metrics.jsonl"),
+              ElementsAre(5U, 25U, 30U, 35U, 40U, 42U));
+  EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
+                                         "logs are written again from step 25 on"));
+}
+
+TEST(LogMetricsCallback, ATrainingWithoutLogsIsRefusedAtItsStartAndGoesOnAfterARestart) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/file") << "in the way";
+  SupervisedTraining one{.epochs = 1, .supervisor = {.logdir = folder.path() + "/train"}};
+  one.logs = {.directory = folder.path() + "/file"};
+  EXPECT_THAT(run_to_failure(one).errors, Each(HasSubstr("no event file can be written there")));
+  one.logs.directory.clear();
+  one.before_step_done = stop_after(5);
+  run_supervised(one);
+  one.before_step_done = {};
+  one.logs.directory = folder.path() + "/file";
+  const SupervisedOutcome rest = run_supervised(one);
+  EXPECT_EQ(rest.finished, "done in 16");
+  EXPECT_THAT(rest.lines, testing::Contains(HasSubstr("no logs: ")));
 }
 
 }  // namespace

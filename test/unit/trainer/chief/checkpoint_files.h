@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/chief/durable_files.h"
+#include "bindings/trainer/chief/checkpoint_directory.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/parameter.h"
 #include "test/unit/trainer/temporary_folder.h"

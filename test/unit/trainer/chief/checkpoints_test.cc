@@ -14,7 +14,6 @@
 #include <limits>
 #include <thread>  // for tsan: checkpoints are written on one
 
-#include "bindings/trainer/chief/durable_files.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/chief/checkpoint_files.h"
 
@@ -27,6 +26,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 class CheckpointsTest : public CheckpointFiles {
  protected:
@@ -37,30 +37,49 @@ class CheckpointsTest : public CheckpointFiles {
   Say say() {
     return [this](const std::string& line) { said_.push_back(line); };
   }
-  static void save(Checkpoints& checkpoints, std::uint64_t step) {
+  static void save(Checkpoints& checkpoints, std::uint64_t step,
+                   std::optional<double> metric = {}) {
     SmallModel model = model_of(step);
-    checkpoints.save(state_of(step), model.tensors());
-  }
-  static void save_if_best(Checkpoints& checkpoints, std::uint64_t step, double metric) {
-    SmallModel model = model_of(step);
-    checkpoints.save_if_best(state_of(step), model.tensors(), metric);
+    EXPECT_TRUE(checkpoints.save(state_of(step), model.tensors(), metric, std::chrono::minutes(1)));
   }
   // The step that a training goes on from, with its tensors as they were; 0: from none.
-  std::uint64_t restored(Checkpoints& checkpoints, Restore restore = Restore::kAuto) {
+  static std::uint64_t restored(Checkpoints& checkpoints, const std::string& how = "auto",
+                                const std::string& job = "") {
     SmallModel model;
-    const auto state = checkpoints.restore(restore, state_of(0).flags, model.tensors());
+    const auto state =
+        checkpoints.restore({.how = how, .job = job, .flags = state_of(0).flags}, model.tensors());
     if (!state.has_value()) {
       EXPECT_EQ(model, SmallModel{});
       return 0;
     }
-    EXPECT_EQ(*state, state_of(state->global_step));
+    EXPECT_EQ(state->epoch, state_of(state->global_step).epoch);
     EXPECT_EQ(model, model_of(state->global_step));
     return state->global_step;
   }
+  std::string refusal(const RestoreOptions& options) {
+    const auto checkpoints = open();
+    SmallModel model;
+    const std::string error =
+        error_of<TrainerError>([&] { checkpoints->restore(options, model.tensors()); });
+    EXPECT_EQ(model, SmallModel{});
+    return error;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> steps() const {
+    return CheckpointDirectory::steps(disk(), folder_);
+  }
   void damage(std::uint64_t step) {
-    std::string bytes = read_file(tensors_file(step));
+    std::string bytes = read_file(disk(), tensors_file(step));
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
     overwrite(tensors_file(step), bytes);
+  }
+  // Saves these steps, with this one as the best.
+  void prepare(const std::vector<std::uint64_t>& steps, std::uint64_t best = 0) {
+    const auto checkpoints = open(steps.size());
+    restored(*checkpoints);
+    for (const std::uint64_t step : steps) {
+      save(*checkpoints, step, step == best ? std::optional(0.1) : std::nullopt);
+    }
+    EXPECT_TRUE(checkpoints->flush());
   }
 
   std::vector<std::string> said_;
@@ -72,122 +91,177 @@ TEST_F(CheckpointsTest, ComeBack) {
     EXPECT_EQ(restored(*checkpoints), 0U);
     save(*checkpoints, 5);
     save(*checkpoints, 8);
-    EXPECT_EQ(restored(*checkpoints), 8U);  // waits for what is being written
     EXPECT_TRUE(checkpoints->flush());
     save(*checkpoints, 9);  // and the end waits too
   }
   EXPECT_THAT(said_, IsEmpty());
-  EXPECT_EQ(restored(*open(), Restore::kMust), 9U);
+  EXPECT_EQ(restored(*open(), "must"), 9U);
 }
 
 // The values of the moment of save() are written, whatever becomes of them.
 TEST_F(CheckpointsTest, AreCopies) {
-  const auto checkpoints = open();
-  SmallModel model = model_of(0);
-  for (std::uint64_t step = 1; step <= 20; ++step) {
-    model = model_of(step);
-    checkpoints->save(state_of(step), model.tensors());
-    model = model_of(1000);
+  {
+    const auto checkpoints = open();
+    SmallModel model = model_of(0);
+    for (std::uint64_t step = 1; step <= 20; ++step) {
+      model = model_of(step);
+      checkpoints->save(state_of(step), model.tensors(), {}, std::chrono::minutes(1));
+      model = model_of(1000);
+    }
   }
-  EXPECT_EQ(restored(*checkpoints), 20U);
+  EXPECT_EQ(restored(*open()), 20U);
 }
 
 TEST_F(CheckpointsTest, TheLastFewStay) {
-  const auto checkpoints = open(3);
-  for (const std::uint64_t step : {8U, 9U, 10U, 99U, 100U}) save(*checkpoints, step);
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(10, 99, 100));
-  save(*checkpoints, 100);  // the same step again
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(10, 99, 100));
+  prepare({8, 9, 10});
+  {
+    const auto checkpoints = open(3);
+    restored(*checkpoints);
+    for (const std::uint64_t step : {99U, 100U}) save(*checkpoints, step);
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(10, 99, 100));
+    save(*checkpoints, 100);  // the same step again
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(10, 99, 100));
+  }
   const auto none = open(0);
+  restored(*none);
   save(*none, 101);
   EXPECT_TRUE(none->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(101));
+  EXPECT_THAT(steps(), ElementsAre(101));
 }
 
 TEST_F(CheckpointsTest, TheBestStaysAlsoAfterARestart) {
-  auto checkpoints = open(1);
-  save_if_best(*checkpoints, 1, std::numeric_limits<double>::quiet_NaN());  // no best
-  save_if_best(*checkpoints, 2, 0.5);
-  save_if_best(*checkpoints, 3, 0.1);
-  save(*checkpoints, 4);
-  save_if_best(*checkpoints, 5, 0.3);
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(3, 5));
-  EXPECT_EQ(read_checkpoint_state(folder_, 5).numbers,
-            (std::map<std::string, double>{{"checkpoints/best_metric", 0.1},
-                                           {"checkpoints/best_step", 3.0}}));
-  checkpoints = open(1);
+  {
+    const auto checkpoints = open(1);
+    restored(*checkpoints);
+    EXPECT_FALSE(checkpoints->is_best(std::numeric_limits<double>::quiet_NaN()));
+    save(*checkpoints, 1, std::numeric_limits<double>::quiet_NaN());
+    save(*checkpoints, 2, 0.5);
+    save(*checkpoints, 3, 0.1);
+    EXPECT_FALSE(checkpoints->is_best(0.3));
+    save(*checkpoints, 4);
+    save(*checkpoints, 5, 0.3);
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(3, 5));
+  }
+  const auto checkpoints = open(1);
   EXPECT_EQ(restored(*checkpoints), 5U);
-  save_if_best(*checkpoints, 6, 0.2);
+  EXPECT_FALSE(checkpoints->is_best(0.2));
+  save(*checkpoints, 6, 0.2);
   EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(3, 6));
-  save_if_best(*checkpoints, 7, 0.05);
+  EXPECT_THAT(steps(), ElementsAre(3, 6));
+  EXPECT_TRUE(checkpoints->is_best(0.05));
+  save(*checkpoints, 7, 0.05);
   save(*checkpoints, 8);
   EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(7, 8));
+  EXPECT_THAT(steps(), ElementsAre(7, 8));
+}
+
+// Otherwise an epoch that is not as good would never be kept.
+TEST_F(CheckpointsTest, WhatWasNotWrittenIsNotTheBest) {
+  const auto checkpoints = open();
+  restored(*checkpoints);
+  std::filesystem::rename(folder_, folder_ + ".away");
+  save(*checkpoints, 1, 0.1);
+  EXPECT_FALSE(checkpoints->flush());
+  std::filesystem::rename(folder_ + ".away", folder_);
+  EXPECT_TRUE(checkpoints->is_best(0.2));
 }
 
 TEST_F(CheckpointsTest, ADamagedOneIsSkippedByName) {
-  {
-    const auto checkpoints = open(3);
-    for (const std::uint64_t step : {10U, 20U, 30U}) save(*checkpoints, step);
-  }
+  prepare({10, 20, 30});
   damage(30);
   std::filesystem::remove(state_file(20));
   said_.clear();
-  const auto checkpoints = open(1);
-  EXPECT_EQ(restored(*checkpoints), 10U);
-  EXPECT_THAT(said_, ElementsAre(AllOf(StartsWith("checkpoint of step 30 is skipped: " +
-                                                  tensors_file(30) + ": its checksum is crc32:"),
-                                       EndsWith("it is truncated or damaged")),
-                                 "checkpoint of step 20 is skipped: " + state_file(20) +
-                                     ": No such file or directory"));
-  // They count for nothing, stay for whoever can read them, and are written over.
-  save(*checkpoints, 11);
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(11, 20, 30));
-  save(*checkpoints, 20);
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(20, 30));
-  damage(20);
-  EXPECT_EQ(restored(*checkpoints), 0U);
-  EXPECT_EQ(error_of<TrainerError>([&] { restored(*checkpoints, Restore::kMust); }),
-            "there is no whole checkpoint in " + folder_ +
-                ", and --restore must asks for one: check --logdir");
+  {
+    const auto checkpoints = open(1);
+    EXPECT_EQ(restored(*checkpoints), 10U);
+    EXPECT_THAT(said_, ElementsAre(AllOf(StartsWith("checkpoint of step 30 is skipped: " +
+                                                    tensors_file(30) + ": its checksum is crc32:"),
+                                         EndsWith("it is truncated or damaged")),
+                                   "checkpoint of step 20 is skipped: " + state_file(20) +
+                                       ": No such file or directory"));
+    // They are read no more, and stay for whoever can mend them until there is a newer one.
+    EXPECT_TRUE(std::filesystem::exists(checkpoint_path(folder_, 30) + ".damaged"));
+    save(*checkpoints, 25);
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(25));
+    EXPECT_FALSE(std::filesystem::exists(checkpoint_path(folder_, 20) + ".damaged"));
+    EXPECT_TRUE(std::filesystem::exists(checkpoint_path(folder_, 30) + ".damaged"));
+  }
+  damage(25);
+  EXPECT_THAT(refusal({.flags = state_of(0).flags}),
+              AllOf(StartsWith("no checkpoint in " + folder_ + " is whole: mend one, or use"),
+                    HasSubstr("--restore never")));
+  EXPECT_THAT(steps(), ElementsAre(25));  // nothing was put aside
 }
 
-TEST_F(CheckpointsTest, NeverBeginsAnew) {
+TEST_F(CheckpointsTest, MustNeedsOne) {
+  EXPECT_EQ(refusal({.how = "must"}), "there is no checkpoint in " + folder_ +
+                                          ", and --restore must asks for one: check --logdir");
+}
+
+TEST_F(CheckpointsTest, NeverBeginsAnewAndKeepsTheOthersUntilItHasSaved) {
+  prepare({100, 200}, 100);
   {
     const auto checkpoints = open();
-    save_if_best(*checkpoints, 100, 0.1);
-    save(*checkpoints, 200);
+    EXPECT_EQ(restored(*checkpoints, "never", "job"), 0U);
+    EXPECT_THAT(steps(), ElementsAre(100, 200));
   }
-  const auto checkpoints = open();
-  EXPECT_EQ(restored(*checkpoints, Restore::kNever), 0U);
-  // Nobody goes on from them any more, and they stay until the first new one is there.
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre());
-  EXPECT_THAT(list_checkpoints(folder_ + "/replaced"), ElementsAre(100, 200));
-  save(*checkpoints, 10);
-  EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(10));
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/replaced"));
-  EXPECT_EQ(restored(*checkpoints), 10U);
+  EXPECT_THAT(refusal({.flags = state_of(0).flags}),
+              HasSubstr("has saved nothing: use --restore step-200 to go on from the earlier one"));
+  {
+    const auto checkpoints = open();
+    EXPECT_EQ(restored(*checkpoints, "never", "job"), 0U);
+    EXPECT_TRUE(checkpoints->is_best(0.5));
+    save(*checkpoints, 10);
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(10));
+  }
+  // A restart of that job goes on, and another one begins anew.
+  EXPECT_EQ(restored(*open(), "never", "job"), 10U);
+  EXPECT_EQ(restored(*open(), "never", "another job"), 0U);
+  EXPECT_THAT(steps(), ElementsAre(10));
+  EXPECT_EQ(restored(*open(), "step-10"), 10U);
 }
 
-TEST_F(CheckpointsTest, AnotherProcessMayNotHaveTheDirectory) {
-  const auto checkpoints = open();
+TEST_F(CheckpointsTest, GoesOnFromTheOneThatIsNamed) {
+  prepare({10, 20, 30}, 20);
+  EXPECT_EQ(restored(*open(), "best"), 20U);
+  EXPECT_EQ(restored(*open(), "step-30"), 30U);
+  EXPECT_EQ(restored(*open(), "step-10"), 10U);
+  const TemporaryFolder elsewhere;
+  const std::string copy = elsewhere.path() + "/copy";
+  std::filesystem::copy(checkpoint_path(folder_, 20), copy);
+  {
+    const auto checkpoints = open();
+    EXPECT_EQ(restored(*checkpoints, copy), 20U);
+    save(*checkpoints, 21);
+    EXPECT_TRUE(checkpoints->flush());
+  }
+  EXPECT_THAT(steps(), ElementsAre(21));
+  EXPECT_EQ(refusal({.how = "step-7"}),
+            "--restore step-7: there is no such checkpoint in " + folder_ + "; there are step-21");
+  EXPECT_THAT(refusal({.how = "nevr"}), HasSubstr("there is no such checkpoint"));
+}
+
+// Also in one process, where an earlier kind of lock would let both in.
+TEST_F(CheckpointsTest, AnotherTrainingMayNotHaveTheDirectory) {
+  const OwnerPatience short_patience{.ending = std::chrono::milliseconds(20),
+                                     .silence = std::chrono::seconds(30),
+                                     .look = std::chrono::milliseconds(10)};
+  const auto first = open();
+  const std::string here =
+      error_of([&] { const Checkpoints second({folder_}, say(), disk(), short_patience); });
+  EXPECT_EQ(here, folder_ + " is held by another training (process " + std::to_string(::getpid()) +
+                      " on host " + here.substr(here.find(" on host ") + 9));
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    std::string error;
-    try {
-      const FileLock lock(folder_ + "/lock", std::chrono::milliseconds(50));
-    } catch (const DataError& refused) {
-      error = refused.what();
-    }
+    const std::string error =
+        error_of([&] { const Owner second(disk(), folder_, short_patience); });
     static_cast<void>(!::write(pipe[1], error.data(), error.size()));
     ::_exit(0);
   }
@@ -197,31 +271,28 @@ TEST_F(CheckpointsTest, AnotherProcessMayNotHaveTheDirectory) {
   const ssize_t size = ::read(pipe[0], error.data(), error.size() - 1);
   ::close(pipe[0]);
   EXPECT_GT(size, 0);
-  EXPECT_THAT(error.data(), HasSubstr("lock is held by another training"));
+  EXPECT_EQ(here, error.data());
 }
 
-TEST_F(CheckpointsTest, OtherFlagsAreRefused) {
-  const auto checkpoints = open();
-  save(*checkpoints, 10);
+TEST_F(CheckpointsTest, OtherFlagsAreRefusedUnlessTheyAreAccepted) {
+  prepare({10});
+  RestoreOptions options{.flags = {{"--model", "cnn"}, {"--data", ""}, {"--seed", "2"}}};
+  const std::string changes = "--model was mlp and is now cnn; --seed was 1 and is now 2";
+  EXPECT_EQ(refusal(options), folder_ + "/step-10 is of a training with other flags: " + changes +
+                                  ": use another --logdir, or --restore never, which replaces "
+                                  "what is there, or --accept-changes on, which goes on");
+  options.accept_changes = true;
   SmallModel model;
-  const auto error = error_of<TrainerError>([&] {
-    checkpoints->restore(Restore::kAuto, {{"--model", "cnn"}, {"--data", ""}, {"--seed", "2"}},
-                         model.tensors());
-  });
-  EXPECT_EQ(error, folder_ +
-                       "/step-10 is of a training with other flags: --model was mlp and is now "
-                       "cnn; --seed was 1 and is now 2: use another --logdir, or --restore never, "
-                       "which replaces what is there");
-  EXPECT_EQ(model, SmallModel{});
+  EXPECT_TRUE(open()->restore(options, model.tensors()));
+  EXPECT_EQ(said_.back(), "this is another training from here on: " + changes);
 }
 
 TEST_F(CheckpointsTest, AnotherModelIsRefused) {
-  const auto checkpoints = open();
-  save(*checkpoints, 10);
+  prepare({10});
   std::vector<float> values(6, 7.0F);
   const auto error = [&](const std::vector<StateTensor>& tensors) {
     return error_of<TrainerError>(
-        [&] { checkpoints->restore(Restore::kMust, state_of(0).flags, tensors); });
+        [&] { open()->restore({.how = "must", .flags = state_of(0).flags}, tensors); });
   };
   const StateTensor weight{"fc/weight", {2, 3}, values};
   const StateTensor other_shape{"fc/weight", {3, 2}, values};
@@ -238,40 +309,56 @@ TEST_F(CheckpointsTest, AnotherModelIsRefused) {
   EXPECT_EQ(values, std::vector<float>(6, 7.0F));
 }
 
-TEST_F(CheckpointsTest, WhatCannotBeWrittenIsSaidAndTrainingGoesOn) {
+// It may be mended: a start that passed over it would lose what it holds.
+TEST_F(CheckpointsTest, WhatCannotBeReadEndsTheStart) {
+  prepare({10, 20});
+  std::filesystem::remove(state_file(20));
+  std::filesystem::create_directory(state_file(20));  // root cannot read that either
+  EXPECT_THAT(error_of<FileError>([&] { restored(*open()); }),
+              HasSubstr("step-20/state.json: Is a directory"));
+  EXPECT_THAT(steps(), ElementsAre(10, 20));
+}
+
+TEST_F(CheckpointsTest, WhatCannotBeWrittenIsSaid) {
   const auto checkpoints = open();
+  restored(*checkpoints);
   save(*checkpoints, 80);
   EXPECT_TRUE(checkpoints->flush());
-  // A file where the directory should be, which root cannot write to either.
   std::filesystem::rename(folder_, folder_ + ".away");
-  overwrite(folder_, "");
   save(*checkpoints, 120);
   EXPECT_FALSE(checkpoints->flush());
-  EXPECT_TRUE(checkpoints->flush());  // since then
-  EXPECT_EQ(said_.back(),
-            "checkpoint of step 120 was not written: " + folder_ +
-                "/step-120.tmp: Not a directory; the one of step 80 stays; training goes on");
-  std::filesystem::remove(folder_);
+  EXPECT_EQ(said_.back(), "checkpoint of step 120 was not written: " + folder_ +
+                              " was taken over by another training, or moved away; the one of "
+                              "step 80 stays");
   std::filesystem::rename(folder_ + ".away", folder_);
   save(*checkpoints, 160);
   EXPECT_TRUE(checkpoints->flush());
-  EXPECT_THAT(list_checkpoints(folder_), ElementsAre(80, 160));
+  EXPECT_THAT(steps(), ElementsAre(80, 160));
 }
 
-TEST_F(CheckpointsTest, WhereThereIsNoneYet) {
+TEST_F(CheckpointsTest, WhereNoDirectoryCanBe) {
   overwrite(folder_ + "/file", "");
-  Checkpoints checkpoints({folder_ + "/file/logs", 5}, say());
-  save(checkpoints, 7);
-  EXPECT_FALSE(checkpoints.flush());
-  EXPECT_THAT(said_.back(), EndsWith("Not a directory; there is no earlier one; training goes on"));
+  EXPECT_EQ(error_of([&] { const Checkpoints none({folder_ + "/file/logs"}, say()); }),
+            folder_ + "/file/logs: Not a directory");
 }
 
-TEST_F(CheckpointsTest, WhatTheKilledHaveLeftIsRemoved) {
-  std::filesystem::create_directory(folder_ + "/step-7.tmp");
-  overwrite(folder_ + "/step-7.tmp/state.json", "half");
-  EXPECT_EQ(restored(*open()), 0U);
-  std::filesystem::remove(folder_ + "/lock");
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+TEST_F(CheckpointsTest, WhatTheKilledHaveLeftIsRemovedOrPutBack) {
+  prepare({7, 8});
+  std::filesystem::rename(checkpoint_path(folder_, 7), checkpoint_path(folder_, 7) + ".3.old.tmp");
+  std::filesystem::copy(checkpoint_path(folder_, 8), checkpoint_path(folder_, 8) + ".3.old.tmp");
+  for (const char* name : {"/step-7.3.tmp", "/step-9.3.tmp", "/notes.tmp"}) {
+    std::filesystem::create_directory(folder_ + name);
+    overwrite(folder_ + name + "/state.json", "half");
+  }
+  said_.clear();
+  EXPECT_EQ(restored(*open()), 8U);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names,
+              UnorderedElementsAre("step-7", "step-8", "notes.tmp", "lock", StartsWith("owner-")));
+  EXPECT_EQ(read_checkpoint(disk(), checkpoint_path(folder_, 7)).state.global_step, 7U);
   EXPECT_THAT(said_, IsEmpty());
 }
 

@@ -4,13 +4,11 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +23,7 @@
 #include "bindings/trainer/chief/event_writer.h"
 #include "bindings/trainer/chief/metric_log.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "test/unit/trainer/chief/full_disk.h"
 #include "test/unit/trainer/data/data_files.h"
 
 namespace ronde::trainer {
@@ -52,27 +51,6 @@ std::string error_of_writing(Write&& write) {
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-// While it lives no file of this process grows beyond `bytes`, as on a disk that is full.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int) = nullptr;
-};
 
 class InAFolder : public DataFiles {
  protected:
@@ -231,31 +209,35 @@ TEST_F(Events, AFolderThatCannotBeWrittenIsNamedWithTheReason) {
   EXPECT_THAT(error_of_writing([&] { EventWriter(file, 0); }),
               StartsWith(file + ": no event file"));
   EXPECT_THAT(error_of_writing([&] { EventWriter(file + "/logs", 0); }),
-              AllOf(StartsWith(file + "/logs: no event file"), HasSubstr("(Not a directory)")));
+              AllOf(StartsWith(file + "/logs: no event file"), HasSubstr(": Not a directory)")));
   EXPECT_THAT(error_of_writing([] { EventWriter("/proc/self", 0); }),
               StartsWith("/proc/self: no event"));
   const FullDisk full(20);
-  EXPECT_THAT(error_of_writing([&] { EventWriter(folder_, 0); }), HasSubstr("(File too large)"));
+  EXPECT_THAT(error_of_writing([&] { EventWriter(folder_, 0); }),
+              HasSubstr(": No space left on device)"));
 }
 
-TEST_F(Events, AfterTheDiskIsFullTheWriterSaysSoAndWhatWasWrittenIsWhole) {
+TEST_F(Events, WhatAFullDiskRefusesIsDroppedAndWhatFollowsIsWritten) {
   EventWriter writer(folder_, 0);
   writer.scalar("loss", 1, 1.0);
   writer.flush();
   EXPECT_FALSE(writer.failed());
   const std::string before = text_of(writer.path());
-  {
-    const FullDisk full(before.size() + 10);
+  // There is room for half of a record, which a reader would take for the end of the file.
+  for (const rlim_t room : {10U, 0U}) {
+    const FullDisk full(before.size() + room);
     writer.scalar("loss", 2, 2.0);
     writer.flush();
     EXPECT_TRUE(writer.failed());
+    EXPECT_EQ(text_of(writer.path()), before);
   }
   writer.scalar("loss", 3, 3.0);
   writer.flush();
-  EXPECT_TRUE(writer.failed());
-  const std::string after = text_of(writer.path());
-  EXPECT_THAT(after, StartsWith(before));
-  EXPECT_LE(after.size(), before.size() + 10);  // half of the second, and nothing after it
+  EXPECT_FALSE(writer.failed());
+  const std::vector<proto::Event> events = events_of(writer);
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].step(), 1);
+  EXPECT_EQ(events[1].step(), 3);
 }
 
 // ---- the metric log ----
@@ -326,12 +308,27 @@ TEST_F(Log, EveryTruncationLeavesTheWholeLinesAsTheyWere) {
   }
 }
 
-TEST_F(Log, WhatIsNoLineOfALogIsRemoved) {
-  const std::string good = "{ \"x\" : [1, {}],\t\"step\": 2}\n";  // as somebody else may write it
-  for (const char* bad : {"", "7", "nonsense", R"({"x":1})", R"({"step":-1})", R"({"step":"1"})",
-                          R"({"step":1}{"step":1})"}) {
-    EXPECT_EQ(left_of(good + bad + "\n" + good, 3), good + good) << bad;
+TEST_F(Log, LinesOfOthersStay) {
+  const std::string ours = "{ \"x\" : [1, {}],\t\"step\": 2}\n";  // as somebody else may write it
+  for (const char* foreign : {"", "7", "nonsense", R"({"x":1})", R"({"step":-1})",
+                              R"({"step":"1"})", R"({"step":1}{"step":1})"}) {
+    const std::string kept = std::string(foreign) + "\n" + ours;
+    EXPECT_EQ(left_of(kept + line(3), 3), kept) << foreign;
   }
+}
+
+TEST_F(Log, ATrainingThatBeginsAnewLeavesTheOldLinesInAFileOfTheirOwn) {
+  write_text(file_, line(1) + line(2));
+  MetricLog log(file_, 1, true);
+  log.write(1, {});
+  EXPECT_THAT(text_of(file_), StartsWith("{\"step\":1,\"seconds\":"));
+  const std::vector<std::string> all = names();
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_THAT(all[0], testing::MatchesRegex("metrics\\.[0-9]+\\.jsonl"));
+  EXPECT_EQ(text_of(folder_ + '/' + all[0]), line(1) + line(2));
+  std::filesystem::remove(file_);
+  const MetricLog first(file_, 1, true);
+  EXPECT_FALSE(first.failed()) << "there need not be an old one";
 }
 
 TEST_F(Log, AFileOfWhichNothingIsRemovedIsNotWrittenAnew) {
@@ -347,28 +344,43 @@ TEST_F(Log, AFileOfWhichNothingIsRemovedIsNotWrittenAnew) {
 TEST_F(Log, AFileThatCannotBeWrittenIsNamedWithTheReason) {
   const std::string below = write("file", {}) + "/metrics.jsonl";
   EXPECT_THAT(error_of_writing([&] { MetricLog(below, 0); }),
-              AllOf(StartsWith(below + ": cannot be written"), HasSubstr("(Not a directory)")));
+              StartsWith(below + ": Not a directory: make it"));
   EXPECT_THAT(error_of_writing([&] { MetricLog(folder_, 0); }),
-              AllOf(StartsWith(folder_ + ": cannot be written"), HasSubstr("(Is a directory)")));
+              StartsWith(folder_ + ": Is a directory: make it"));
   EXPECT_THAT(error_of_writing([] { MetricLog("/proc/self/metrics.jsonl", 0); }),
-              StartsWith("/proc/self/metrics.jsonl: cannot be written"));
+              StartsWith("/proc/self/metrics.jsonl: "));
 }
 
 TEST_F(Log, OnAFullDiskTheOldLinesStay) {
   write_text(file_, line(1) + line(2));
+  const FullDisk full(10);
+  EXPECT_THAT(error_of_writing([&] { MetricLog(file_, 2); }), HasSubstr(": File too large: "));
+  EXPECT_EQ(text_of(file_), line(1) + line(2));
+}
+
+TEST_F(Log, AfterAMomentOfAFullDiskLinesComeAgainAndNoneIsTorn) {
+  MetricLog log(file_, 0);
+  log.write(1, {});
+  const std::string before = text_of(file_);
   {
-    const FullDisk full(10);
-    EXPECT_THAT(error_of_writing([&] { MetricLog(file_, 2); }), HasSubstr("(File too large)"));
-    EXPECT_EQ(text_of(file_), line(1) + line(2));
-  }
-  MetricLog log(file_, 3);
-  EXPECT_FALSE(log.failed());
-  {
-    const FullDisk full(text_of(file_).size() + 5);
-    log.write(3, {});
+    const FullDisk full(before.size() + 5);
+    log.write(2, {});
     EXPECT_TRUE(log.failed());
   }
-  EXPECT_EQ(left_of(text_of(file_), 3), line(1) + line(2));
+  EXPECT_EQ(text_of(file_), before);
+  log.write(3, {});
+  EXPECT_FALSE(log.failed());
+  const std::string after = text_of(file_);
+  EXPECT_THAT(after, StartsWith(before));
+  EXPECT_EQ(nlohmann::json::parse(after.substr(before.size()))["step"], 3);
+}
+
+TEST_F(Log, TheLastStepIsThatOfItsLastWholeLine) {
+  EXPECT_FALSE(MetricLog::last_step(file_));
+  write_text(file_, "");
+  EXPECT_FALSE(MetricLog::last_step(file_));
+  write_text(file_, line(4) + line(12) + "a note\n" + line(13).substr(0, 8));
+  EXPECT_EQ(MetricLog::last_step(file_), 12U);
 }
 
 }  // namespace

@@ -172,6 +172,15 @@ TEST(DatasetOrder, StagesApplyInTheOrderOfTheCalls) {
   EXPECT_NE(one, two);
 }
 
+TEST(DatasetOrder, ItsSettingsAreWhatThePlaceInAnEpochMeans) {
+  const Dataset data = numbered(50).shuffle(7).batch(8);
+  EXPECT_EQ(data.settings(), "50 samples, shuffle 7, batches of 8");
+  EXPECT_EQ(data.shard(1, 4, 2).settings(), data.settings()) << "other ranks may go on";
+  EXPECT_EQ(numbered(51).take(50).repeat(2).batch(8).settings(),
+            "51 samples, take 50, repeat 2, batches of 8");
+  EXPECT_EQ(numbered_stream(3).batch(2).settings(), "unknown samples, batches of 2");
+}
+
 TEST(DatasetOrder, ADataSetIsAValue) {
   const Dataset data = numbered(10);
   (void)data.shuffle(1);

@@ -11,6 +11,9 @@
 namespace ronde::trainer {
 namespace {
 
+using testing::Each;
+using testing::HasSubstr;
+
 TEST(GroupedByValue, NamesEachValueOnce) {
   EXPECT_EQ(grouped_by_value({"5"}), "5 on rank 0");
   EXPECT_EQ(grouped_by_value({"5", "6", "5"}), "5 on ranks 0, 2 and 6 on rank 1");
@@ -27,17 +30,29 @@ TEST(FlagDifferences, NamesEveryFlagThatDiffers) {
             "--epochs is 5 on rank 0 and nothing on rank 1");
 }
 
-// The text and the speaker of the AgreedError of every rank.
-std::vector<std::pair<std::string, int>> errors_with_speakers(
-    int ranks, const std::function<void(Replica&, int)>& body) {
-  std::vector<std::pair<std::string, int>> errors(static_cast<std::size_t>(ranks), {"none", -2});
+// What the AgreedError of a rank says.
+struct AgreedFailure {
+  std::string text;
+  int speaker;
+  int exit_code;
+
+  friend bool operator==(const AgreedFailure&, const AgreedFailure&) = default;
+};
+void PrintTo(const AgreedFailure& failure, std::ostream* out) {
+  *out << failure.text << " by rank " << failure.speaker << " with " << failure.exit_code;
+}
+const AgreedFailure kNoFailure{"none", -2, 0};
+
+std::vector<AgreedFailure> errors_with_speakers(int ranks,
+                                                const std::function<void(Replica&, int)>& body) {
+  std::vector<AgreedFailure> errors(static_cast<std::size_t>(ranks), kNoFailure);
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
     Engine engine(job, rank);
     EngineReplica replica(engine);
     try {
       body(replica, rank);
     } catch (const AgreedError& error) {
-      errors[static_cast<std::size_t>(rank)] = {error.what(), error.speaker()};
+      errors[static_cast<std::size_t>(rank)] = {error.what(), error.speaker(), error.exit_code()};
     }
   });
   return errors;
@@ -47,37 +62,47 @@ TEST(RequireSameFlags, TheSameErrorOnEveryRank) {
   const auto errors = errors_with_speakers(3, [](Replica& replica, int rank) {
     require_same_flags(replica, {{"--data", ""}, {"--epochs", rank == 1 ? "6" : "5"}});
   });
-  for (const auto& [text, speaker] : errors) {
-    EXPECT_EQ(text,
-              "the ranks were started with different flags: --epochs is 5 on ranks 0, 2 and 6 on "
-              "rank 1: start every rank with the same flags");
-    EXPECT_EQ(speaker, AgreedError::kEveryRank);
-  }
+  EXPECT_THAT(errors, Each(AgreedFailure{"the ranks were started with different flags: --epochs is "
+                                         "5 on ranks 0, 2 and 6 on rank 1: start every rank with "
+                                         "the same flags",
+                                         AgreedError::kEveryRank, kExitConfiguration}));
   const auto none = errors_with_speakers(3, [](Replica& replica, int) {
     require_same_flags(replica, {{"--data", "a b\n=c"}, {"--epochs", ""}});
   });
-  EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
+  EXPECT_THAT(none, Each(kNoFailure));
 }
 
-TEST(RequireSuccess, EveryRankGetsTheFirstFailure) {
+TEST(SucceedOnAll, EveryRankGetsTheFirstFailureWithItsExitCode) {
   const auto errors = errors_with_speakers(4, [](Replica& replica, int rank) {
-    require_success(replica, rank >= 2 ? "rank " + std::to_string(rank) + " failed" : "");
+    succeed_on_all(replica, [rank] {
+      if (rank == 2) throw DataError("rank 2 failed: 7 of 8", kExitConfiguration);
+      if (rank == 3) throw std::runtime_error("rank 3 failed");
+    });
   });
-  EXPECT_THAT(errors, testing::Each(testing::Pair("rank 2 failed", 2)));
+  EXPECT_THAT(errors, Each(AgreedFailure{"rank 2 failed: 7 of 8", 2, kExitConfiguration}));
+  const auto plain = errors_with_speakers(2, [](Replica& replica, int rank) {
+    succeed_on_all(replica, [rank] {
+      if (rank == 1) throw std::runtime_error("");
+    });
+  });
+  EXPECT_THAT(plain, Each(AgreedFailure{"", 1, kExitFailure})) << "an error that says nothing";
   const auto none =
-      errors_with_speakers(2, [](Replica& replica, int) { require_success(replica, ""); });
-  EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
+      errors_with_speakers(2, [](Replica& replica, int) { succeed_on_all(replica, [] {}); });
+  EXPECT_THAT(none, Each(kNoFailure));
 }
 
 TEST(RequireSameParameters, TellsWhoHasWhat) {
   const auto errors = errors_with_speakers(2, [](Replica& replica, int rank) {
     require_same_parameters(replica, rank == 0 ? "aa" : "bb");
   });
-  EXPECT_THAT(errors,
-              testing::Each(testing::Pair(testing::HasSubstr("aa on rank 0 and bb on rank 1"), 0)));
+  for (const AgreedFailure& one : errors) {
+    EXPECT_THAT(one.text, HasSubstr("aa on rank 0 and bb on rank 1"));
+    EXPECT_EQ(one.speaker, 0);
+    EXPECT_EQ(one.exit_code, kExitFailure) << "another start may well end otherwise";
+  }
   const auto none = errors_with_speakers(
       2, [](Replica& replica, int) { require_same_parameters(replica, "aa"); });
-  EXPECT_THAT(none, testing::Each(testing::Pair("none", -2)));
+  EXPECT_THAT(none, Each(kNoFailure));
 }
 
 }  // namespace

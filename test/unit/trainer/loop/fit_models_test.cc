@@ -101,6 +101,35 @@ TEST(FitModels, EvaluationUsesTheChiefsStatistics) {
   }
 }
 
+// Counts the batches of validations, and stops in one of them.
+class StopsInValidation final : public Callback {
+ public:
+  explicit StopsInValidation(std::size_t at) : at_(at) {}
+  void on_validation_batch(TrainingState& state) override { state.stop_now = ++batches == at_; }
+  void on_epoch(TrainingState& /*state*/) override { ++epochs; }
+  void on_end(TrainingState& state) override { stopped = state.stop_now; }
+
+  std::size_t batches = 0;
+  std::size_t epochs = 0;
+  bool stopped = false;
+
+ private:
+  std::size_t at_;
+};
+
+TEST(FitModels, AValidationThatIsStoppedEndsTheTrainingInItsEpoch) {
+  ToyTraining training;
+  training.validate = true;  // 101 samples in batches of 50
+  StopsInValidation stop(5);
+  training.callbacks = {&stop};
+  const FitResult result = run_toy(training).fit;
+  EXPECT_EQ(stop.batches, 5U);
+  EXPECT_EQ(stop.epochs, 1U) << "the second is not over";
+  EXPECT_TRUE(stop.stopped);
+  EXPECT_TRUE(result.cut_short);
+  EXPECT_EQ(result.steps, 2U * 21U);
+}
+
 // Takes its time on one rank.
 class Slow final : public Layer {
  public:

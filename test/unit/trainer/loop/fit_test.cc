@@ -117,7 +117,8 @@ TEST(Fit, CallsBackAndStopsWhenACallbackSaysSo) {
   EXPECT_EQ(outcome.fit.steps, 42U);
 }
 
-// The text of the AgreedError that training of a model of its own ends with, by rank.
+// The text of the AgreedError that training of a model of its own ends with, by rank; all of them
+// are such that another start would end alike.
 template <typename MakeModel>
 std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks), "none");
@@ -138,6 +139,7 @@ std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
       fit(replica, learner, data, {.epochs = 2});
     } catch (const AgreedError& error) {
       errors[static_cast<std::size_t>(rank)] = error.what();
+      EXPECT_EQ(error.exit_code(), kExitConfiguration);
     }
   });
   return errors;
@@ -263,6 +265,26 @@ TEST(Fit, GradientsThatLeaveAtTheEndLeaveLaterThanThoseThatLeaveAtOnce) {
   EXPECT_GT(backward(at_once), 0.0);
   EXPECT_NEAR(backward(at_end), 0.0, 1e-9);
   EXPECT_GT(at_end.update_seconds, 0.0);
+}
+
+TEST(Evaluate, EndsAfterTheBatchForWhichItIsAskedTo) {
+  run_ranks(2, [](const LocalJob& job, int rank) {
+    const Images images = toy_data(50, 1);
+    const auto network = make_mlp(kFeatures, 6, kClasses, 1);
+    const Model model(*network);
+    Engine engine(job, rank);
+    EngineReplica replica(engine);
+    Sgd sgd(model.parameters());
+    DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
+    HostLearner learner(model, toy_loss, optimizer, 1);
+    const Dataset data = Dataset::from_images(images, ImageShape::kFlat)
+                             .batch(10)
+                             .shard(static_cast<std::size_t>(rank), 2);
+    int batches = 0;
+    EXPECT_EQ(evaluate(replica, learner, data, [&] { return ++batches == 2; }).samples, 20);
+    EXPECT_EQ(evaluate(replica, learner, data, [] { return false; }).samples, 50);
+    EXPECT_EQ(evaluate(replica, learner, data).samples, 50);
+  });
 }
 
 TEST(Predict, GivesTheOutputsOfThisRanksSamples) {

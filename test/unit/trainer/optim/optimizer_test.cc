@@ -223,5 +223,22 @@ TEST(Optimizer, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(refusal({.kind = Kind::kAdam}), "");
 }
 
+TEST(Optimizer, ItsSettingsTellWhateverMakesAnotherTraining) {
+  const std::vector<OptimizerOptions> all = {{},
+                                             {.momentum = 0.9},
+                                             {.momentum = 0.9000001},
+                                             {.momentum = 0.9, .nesterov = true},
+                                             {.weight_decay = 0.01},
+                                             {.kind = Kind::kAdam},
+                                             {.kind = Kind::kAdamW, .weight_decay = 0.0},
+                                             {.kind = Kind::kAdam, .beta1 = 0.8},
+                                             {.kind = Kind::kAdam, .beta2 = 0.99},
+                                             {.kind = Kind::kAdam, .epsilon = 1e-7},
+                                             {.kind = Kind::kAdam, .weight_decay = 0.01}};
+  std::set<std::string> texts;
+  for (const OptimizerOptions& one : all) texts.insert(make_optimizer(one, {})->settings());
+  EXPECT_EQ(texts.size(), all.size());
+}
+
 }  // namespace
 }  // namespace ronde::trainer

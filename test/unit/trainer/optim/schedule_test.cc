@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "bindings/trainer/tensor/errors.h"
 
@@ -90,6 +92,25 @@ TEST(Schedule, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kCosine}), HasSubstr("total of steps is 0"));
   EXPECT_THAT(schedule_refusal({.kind = ScheduleKind::kLinear, .warmup = 5, .total = 5}),
               HasSubstr("total of steps is 5: use more than the 5 of the warm-up"));
+}
+
+TEST(ScheduleText, TellsWhateverMakesAnotherRate) {
+  using Options = ScheduleOptions;
+  const std::vector<Options> all = {
+      {.learning_rate = 0.1},
+      {.learning_rate = 0.1000000001},
+      {.learning_rate = 0.1, .warmup = 3},
+      {.kind = ScheduleKind::kStep, .learning_rate = 0.1, .every = 5, .factor = 0.5},
+      {.kind = ScheduleKind::kStep, .learning_rate = 0.1, .every = 6, .factor = 0.5},
+      {.kind = ScheduleKind::kStep, .learning_rate = 0.1, .every = 5, .factor = 0.25},
+      {.kind = ScheduleKind::kCosine, .learning_rate = 0.1, .total = 100},
+      {.kind = ScheduleKind::kCosine, .learning_rate = 0.1, .total = 200},
+      {.kind = ScheduleKind::kLinear, .learning_rate = 0.1, .total = 100}};
+  std::set<std::string> texts;
+  for (const Options& one : all) texts.insert(text_of(one));
+  EXPECT_EQ(texts.size(), all.size());
+  EXPECT_EQ(text_of(Options{.learning_rate = 0.05, .total = 100}), "learning rate 0.05")
+      << "what a constant rate does not ask for makes no difference";
 }
 
 }  // namespace

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of checkpoint_directory.h, in the order of system calls.
+#include "bindings/trainer/chief/checkpoint_directory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+constexpr std::string_view kStep = "step-";
+constexpr std::string_view kUnfinished = ".tmp";
+constexpr std::string_view kReplaced = ".old.tmp";
+constexpr std::string_view kDamaged = ".damaged";
+constexpr const char* kMetricOfBest = "checkpoints/best_metric";
+
+std::string of_step(std::uint64_t step) { return "checkpoint of step " + std::to_string(step); }
+
+struct Name {
+  std::uint64_t step;
+  std::string ending;  // empty: that of a whole one
+};
+
+// Empty for a name that is none of ours.
+std::optional<Name> parse(const std::string& name) {
+  if (!name.starts_with(kStep)) return std::nullopt;
+  std::uint64_t step = 0;
+  const char* const digits = name.data() + kStep.size();
+  const char* const end = std::from_chars(digits, name.data() + name.size(), step).ptr;
+  std::string ending(end, name.data() + name.size());
+  if (name != std::string(kStep) + std::to_string(step) + ending) return std::nullopt;
+  if (!ending.empty() && ending[0] != '.') return std::nullopt;
+  return Name{step, std::move(ending)};
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& directory, std::uint64_t step) {
+  return directory + '/' + std::string(kStep) + std::to_string(step);
+}
+
+CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& directory,
+                                         std::size_t keep, Say say, const OwnerPatience& patience)
+    : files_(files),
+      directory_(directory),
+      keep_(std::max<std::size_t>(keep, 1)),
+      say_(std::move(say)),
+      owner_((make_directories(files, directory), files), directory, patience) {
+  if (!owner_.locked()) {
+    say_(directory + " is on a file system without locks: owner-" + std::to_string(owner_.term()) +
+         " keeps other trainings out");
+  }
+  tidy_up();
+  record_ = read_training_record(files_, directory_);
+  look();
+}
+
+// What a killed owner has left: a checkpoint that was being replaced comes back.
+void CheckpointDirectory::tidy_up() {
+  const std::vector<std::string> names = names_in(files_, directory_);
+  std::set<std::uint64_t> whole;
+  for (const std::string& name : names) {
+    const auto parsed = parse(name);
+    if (parsed && parsed->ending.empty()) whole.insert(parsed->step);
+  }
+  for (const std::string& name : names) {
+    const auto parsed = parse(name);
+    if (!parsed || !parsed->ending.ends_with(kUnfinished)) continue;
+    if (parsed->ending.ends_with(kReplaced) && whole.insert(parsed->step).second) {
+      rename_path(files_, directory_ + '/' + name, folder(parsed->step));
+    } else {
+      remove_folder(directory_ + '/' + name, parsed->step);
+    }
+  }
+}
+
+void CheckpointDirectory::look() {
+  for (const std::string& name : names_in(files_, directory_)) {
+    const auto parsed = parse(name);
+    if (!parsed) continue;
+    if (parsed->ending == kDamaged) damaged_.insert(parsed->step);
+    if (!parsed->ending.empty()) continue;
+    Found& found = found_[parsed->step];
+    try {
+      found.state = read_checkpoint_state(files_, folder(parsed->step));
+      if (found.state.global_step == parsed->step) continue;
+      throw Damaged(folder(parsed->step) + ": it is of step " +
+                    std::to_string(found.state.global_step) + ": the directory was renamed");
+    } catch (const DataError&) {
+      found.trouble = std::current_exception();
+    }
+  }
+}
+
+std::optional<CheckpointState> CheckpointDirectory::restore(
+    const RestoreOptions& options, const std::vector<StateTensor>& tensors) {
+  const std::string& how = options.how;
+  const bool again = !options.job.empty() && options.job == record_.job;
+  const bool may_begin = how == "never" || (how == "auto" && found_.empty());
+  if (how == "auto" || how == "must" || again) {
+    if (auto state = newest(options, tensors)) return state;
+  }
+  if (how == "must" || (how == "auto" && !may_begin)) {
+    throw TrainerError(
+        found_.empty()
+            ? "there is no checkpoint in " + directory_ +
+                  ", and --restore must asks for one: check --logdir"
+            : "the checkpoints in " + directory_ +
+                  " are of an earlier training, and the one that was begun after it has saved "
+                  "nothing: use --restore step-" +
+                  std::to_string(found_.rbegin()->first) + " to go on from the earlier one, or " +
+                  "--restore never to begin anew",
+        kExitConfiguration);
+  }
+  if (how == "never") begin_training(options.job);
+  if (may_begin) return std::nullopt;
+  return chosen(options, tensors);
+}
+
+// Rule 5.
+std::optional<CheckpointState> CheckpointDirectory::newest(
+    const RestoreOptions& options, const std::vector<StateTensor>& tensors) {
+  std::vector<std::uint64_t> passed;
+  for (auto one = found_.rbegin(); one != found_.rend(); ++one) {
+    const auto& [step, found] = *one;
+    try {
+      if (found.trouble) std::rethrow_exception(found.trouble);
+      if (!counts(found)) continue;
+      adopt(read_checkpoint(files_, folder(step)), folder(step), options, tensors);
+    } catch (const Damaged& error) {
+      say_(of_step(step) + " is skipped: " + error.what());
+      passed.push_back(step);
+      continue;
+    }
+    CheckpointState state = found.state;
+    newest_ = step;
+    const auto metric = state.numbers.extract(kMetricOfBest);
+    const auto best = state.numbers.extract(kBestStep);
+    if (!metric.empty() && !best.empty()) {
+      best_ = Best{metric.mapped(), static_cast<std::uint64_t>(best.mapped())};
+    }
+    for (const std::uint64_t damaged : passed) {
+      if (files_.rename(folder(damaged), folder(damaged) + std::string(kDamaged)) < 0) continue;
+      found_.erase(damaged);
+      damaged_.insert(damaged);
+    }
+    return state;
+  }
+  if (passed.empty()) return std::nullopt;
+  throw TrainerError("no checkpoint in " + directory_ +
+                         " is whole: mend one, or use --restore never to begin anew",
+                     kExitConfiguration);
+}
+
+// best, step-N or a path.
+CheckpointState CheckpointDirectory::chosen(const RestoreOptions& options,
+                                            const std::vector<StateTensor>& tensors) {
+  std::optional<std::uint64_t> step;
+  std::string path = options.how;
+  if (const auto name = parse(options.how); name && name->ending.empty()) step = name->step;
+  for (auto one = found_.rbegin(); options.how == "best" && one != found_.rend(); ++one) {
+    const auto& numbers = one->second.state.numbers;
+    if (!counts(one->second) || !numbers.contains(kBestStep)) continue;
+    step = static_cast<std::uint64_t>(numbers.at(kBestStep));
+    break;
+  }
+  if (step) path = folder(*step);
+  if (step ? !found_.contains(*step) : path.find('/') == std::string::npos) {
+    std::string there;
+    for (const auto& [other, found] : found_) there += " step-" + std::to_string(other);
+    throw TrainerError("--restore " + options.how + ": there is no such checkpoint in " +
+                           directory_ + (there.empty() ? ", nor any other" : "; there are" + there),
+                       kExitConfiguration);
+  }
+  if (step && step == newest_that_counts()) {
+    if (auto state = newest(options, tensors); state && state->global_step == *step) return *state;
+  }
+  const Checkpoint checkpoint = read_checkpoint(files_, path);
+  adopt(checkpoint, path, options, tensors);
+  begin_training(options.job);
+  CheckpointState state = checkpoint.state;
+  state.numbers.erase(kMetricOfBest);
+  state.numbers.erase(kBestStep);
+  return state;
+}
+
+// Copies the tensors, if the training is the same.
+void CheckpointDirectory::adopt(const Checkpoint& checkpoint, const std::string& folder,
+                                const RestoreOptions& options,
+                                const std::vector<StateTensor>& tensors) {
+  const std::string differing = flags_that_differ(checkpoint.state, options.flags);
+  if (!differing.empty() && !options.accept_changes) {
+    throw TrainerError(folder + " is of a training with other flags: " + differing +
+                           kInsteadOfGoingOn + ", or --accept-changes on, which goes on",
+                       kExitConfiguration);
+  }
+  copy_tensors(checkpoint.tensors, tensors, folder);
+  if (!differing.empty()) say_("this is another training from here on: " + differing);
+}
+
+// Rule 3: none of those that are there counts any more.
+void CheckpointDirectory::begin_training(const std::string& job) {
+  record_ = {.training = std::to_string(files_.random()),
+             .job = job,
+             .finished_step = {},
+             .goal = {},
+             .result = {}};
+  newest_.reset();
+  best_.reset();
+  write_training_record(files_, directory_, record_);
+}
+
+void CheckpointDirectory::set_finished(std::optional<std::uint64_t> step, const std::string& goal,
+                                       const std::string& result) {
+  if (!step && !record_.finished_step) return;
+  record_.finished_step = step;
+  record_.goal = goal;
+  record_.result = result;
+  write_training_record(files_, directory_, record_);
+}
+
+std::vector<std::uint64_t> CheckpointDirectory::steps(FileSystem& files,
+                                                      const std::string& directory) {
+  std::vector<std::uint64_t> steps;
+  try {
+    for (const std::string& name : names_in(files, directory)) {
+      const auto parsed = parse(name);
+      if (parsed && parsed->ending.empty()) steps.push_back(parsed->step);
+    }
+  } catch (const FileError& error) {
+    if (error.number() != ENOENT) throw;
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+bool CheckpointDirectory::write(Snapshot& snapshot) {
+  CheckpointState& state = snapshot.state;
+  const std::uint64_t step = state.global_step;
+  std::optional<Best> best = best_;
+  if (snapshot.metric && std::isfinite(*snapshot.metric) &&
+      (!best || *snapshot.metric < best->metric)) {
+    best = Best{*snapshot.metric, step};
+  }
+  if (best) {
+    state.numbers[kMetricOfBest] = best->metric;
+    state.numbers[kBestStep] = static_cast<double>(best->step);
+  }
+  state.training = record_.training;
+  for (bool written = false; !written;) {
+    try {
+      put(snapshot);
+      written = true;
+    } catch (const std::exception& error) {
+      const auto* const refused = dynamic_cast<const FileError*>(&error);
+      if (refused != nullptr && refused->is_full() && make_room(step)) continue;
+      say_(of_step(step) + " was not written: " + error.what() + "; " +
+           (newest_ ? "the one of step " + std::to_string(*newest_) + " stays"
+                    : "there is no earlier one"));
+      return false;
+    }
+  }
+  best_ = best;
+  newest_ = step;
+  remove_old();
+  return true;
+}
+
+std::optional<double> CheckpointDirectory::best() const {
+  return best_ ? std::optional(best_->metric) : std::nullopt;
+}
+
+// Rule 1.
+void CheckpointDirectory::put(const Snapshot& snapshot) {
+  const std::uint64_t step = snapshot.state.global_step;
+  const std::string unfinished = working_name(step) + std::string(kUnfinished);
+  const auto require_owner = [this] {
+    if (owner_.holds()) return;
+    throw DataError(directory_ + " was taken over by another training, or moved away");
+  };
+  require_owner();
+  try {
+    remove_path(files_, unfinished);
+    write_checkpoint(files_, unfinished, snapshot.state, snapshot.tensors);
+    put_in_place(unfinished, folder(step));
+  } catch (...) {
+    try {
+      remove_path(files_, unfinished);
+    } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): the first error is told
+    }
+    throw;
+  }
+  found_[step] = {snapshot.state};
+  if (!sync_directory(files_, directory_) && !std::exchange(warned_of_sync_, true)) {
+    say_(directory_ +
+         " cannot be synced: after a power cut the newest checkpoints may be missing there");
+  }
+  require_owner();
+  remove_path(files_, working_name(step) + std::string(kReplaced));
+}
+
+// Rule 2.
+void CheckpointDirectory::put_in_place(const std::string& unfinished, const std::string& folder) {
+  const int result = files_.rename(unfinished, folder);
+  if (result >= 0) return;
+  if (result != -ENOTEMPTY && result != -EEXIST) throw FileError(folder, -result);
+  const std::string replaced =
+      unfinished.substr(0, unfinished.size() - kUnfinished.size()) + std::string(kReplaced);
+  remove_path(files_, replaced);
+  rename_path(files_, folder, replaced);
+  try {
+    rename_path(files_, unfinished, folder);
+  } catch (const DataError&) {
+    rename_path(files_, replaced, folder);
+    throw;
+  }
+}
+
+// Rule 6. Whether anything could be removed.
+bool CheckpointDirectory::make_room(std::uint64_t for_step) {
+  const auto say_so = [&](std::uint64_t step) {
+    say_("the disk is full: the " + of_step(step) + " is removed to make room for that of step " +
+         std::to_string(for_step));
+  };
+  try {
+    if (!damaged_.empty()) {
+      const std::uint64_t step = *damaged_.begin();
+      say_so(step);
+      remove_damaged(step + 1);
+      return true;
+    }
+    for (const auto& [step, found] : found_) {
+      if (stays(step) || step == for_step || found.trouble) continue;
+      if (!counts(found) && !newest_) continue;
+      say_so(step);
+      remove(step);
+      return true;
+    }
+  } catch (const DataError& error) {
+    say_(std::string("an old checkpoint could not be removed: ") + error.what());
+  }
+  return false;
+}
+
+// Those that count but are too old, and those that this training has replaced. What cannot be read
+// stays.
+void CheckpointDirectory::remove_old() {
+  try {
+    std::vector<std::uint64_t> ours;
+    std::vector<std::uint64_t> superfluous;
+    for (const auto& [step, found] : found_) {
+      if (found.trouble) continue;
+      (counts(found) ? ours : superfluous).push_back(step);
+    }
+    const std::size_t too_many = ours.size() - std::min(keep_, ours.size());
+    superfluous.insert(superfluous.end(), ours.begin(),
+                       ours.begin() + static_cast<std::ptrdiff_t>(too_many));
+    for (const std::uint64_t step : superfluous) {
+      if (!stays(step)) remove(step);
+    }
+    remove_damaged(ours[too_many]);
+  } catch (const DataError& error) {
+    say_(std::string("an old checkpoint could not be removed: ") + error.what());
+  }
+}
+
+void CheckpointDirectory::remove(std::uint64_t step) {
+  remove_folder(folder(step), step);
+  found_.erase(step);
+}
+
+// It gets a name of ours first, so that half of it is never taken for a whole one, nor put in place
+// by one that was taken for dead.
+void CheckpointDirectory::remove_folder(const std::string& path, std::uint64_t step) {
+  const std::string ours = working_name(step) + std::string(kUnfinished);
+  remove_path(files_, ours);
+  if (const int result = files_.rename(path, ours); result < 0 && result != -ENOENT) {
+    throw FileError(path, -result);
+  }
+  remove_path(files_, ours);
+}
+
+void CheckpointDirectory::remove_damaged(std::uint64_t below) {
+  while (!damaged_.empty() && *damaged_.begin() < below) {
+    remove_path(files_, folder(*damaged_.begin()) + std::string(kDamaged));
+    damaged_.erase(damaged_.begin());
+  }
+}
+
+bool CheckpointDirectory::counts(const Found& found) const {
+  return !found.trouble && found.state.training == record_.training;
+}
+
+std::optional<std::uint64_t> CheckpointDirectory::newest_that_counts() const {
+  const auto one = std::find_if(found_.rbegin(), found_.rend(),
+                                [this](const auto& found) { return counts(found.second); });
+  return one == found_.rend() ? std::nullopt : std::optional(one->first);
+}
+
+bool CheckpointDirectory::stays(std::uint64_t step) const {
+  return step == newest_ || (best_ && step == best_->step);
+}
+
+std::string CheckpointDirectory::folder(std::uint64_t step) const {
+  return checkpoint_path(directory_, step);
+}
+
+std::string CheckpointDirectory::working_name(std::uint64_t step) const {
+  return folder(step) + '.' + std::to_string(owner_.term());
+}
+
+}  // namespace ronde::trainer

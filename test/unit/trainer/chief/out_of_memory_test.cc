@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// No memory for a copy of the tensors: that checkpoint is left out, and training goes on. The
+// allocator of this program fails when it is told to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <string>
+
+#include "test/unit/trainer/chief/supervised_training.h"
+#include "test/unit/trainer/temporary_folder.h"
+
+namespace {
+
+// The size from which on this thread is refused.
+thread_local std::size_t too_large = std::numeric_limits<std::size_t>::max();
+
+void* allocate(std::size_t size) {
+  void* const memory = size >= too_large ? nullptr : std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void* operator new[](std::size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+
+namespace ronde::trainer {
+namespace {
+
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Saves on the chief, which has memory for anything smaller.
+void save_with(std::size_t memory, Supervisor& supervisor) {
+  too_large = memory;
+  supervisor.save();
+  too_large = std::numeric_limits<std::size_t>::max();
+}
+
+class OutOfMemory : public testing::Test {
+ protected:
+  SupervisedTraining training() const {
+    return {.ranks = 2,
+            .epochs = 1,
+            .supervisor = {.logdir = folder_.path(), .save_model_secs = 0.0},
+            .hidden = 3000};
+  }
+  static constexpr std::size_t kLessThanTheTensors = 200'000;
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(OutOfMemory, ASaveIsLeftOutAndSaid) {
+  SupervisedTraining one = training();
+  one.after_step_done = [](Supervisor& supervisor, int rank) {
+    if (rank == 0 && supervisor.global_step() == 5) save_with(kLessThanTheTensors, supervisor);
+    if (rank == 0 && supervisor.global_step() == 8) supervisor.save();
+  };
+  const SupervisedOutcome outcome = run_supervised(one);
+  EXPECT_THAT(outcome.lines,
+              Contains("there is no memory for a copy of step 5, which is not saved"));
+  EXPECT_THAT(outcome.exit_codes, Each(0));
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(8U, kStepsOfEpoch));
+}
+
+TEST_F(OutOfMemory, ALastSaveIsAFailure) {
+  SupervisedTraining one = training();
+  one.before_step_done = [](Supervisor& supervisor, int rank) {
+    if (supervisor.global_step() + 1 != 5) return;
+    supervisor.stop();
+    if (rank == 0) too_large = kLessThanTheTensors;
+  };
+  const SupervisedOutcome outcome = run_to_failure(one);
+  EXPECT_THAT(outcome.errors, Each(HasSubstr("step 5, the last one, is not saved in")));
+  EXPECT_THAT(outcome.exit_codes, Each(kExitFailure));
+}
+
+}  // namespace
+}  // namespace ronde::trainer
