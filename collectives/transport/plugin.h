@@ -143,7 +143,7 @@ typedef struct ronde_meeting_info {
    * program has left open when the process exits. */
   int32_t ends_with_process;
   int32_t reserved;
-  char threads[64]; /* why any_thread is 0: "MPI_THREAD_FUNNELED" */
+  char threads[64]; /* why any_thread is 0: "the program started MPI with MPI_THREAD_SINGLE" */
 } ronde_meeting_info;
 
 /* What the ranks do in an allgather, and why this rank cannot start, if so. */

@@ -46,9 +46,10 @@ TEST(Greeting, TheJobIsReadOffThem) {
   EXPECT_EQ(leaders[1].host_name, "node7");
   EXPECT_EQ(leaders[1].addresses, (std::vector<std::string>{"10.0.0.1:4000", "[fd00::1]:4001"}));
   EXPECT_EQ(
-      table_of(greetings, *shape, 4096),
+      table_of(greetings, *shape, 4096, "MPI (Open MPI v4.1.4; MPI started the job)"),
       "job of hosts of 2 + 1 ranks; inside a host tensors move over shared memory (3 slots of "
-      "4096 bytes for each rank), between hosts over MPI, and control over TCP\n"
+      "4096 bytes for each rank), between hosts over MPI (Open MPI v4.1.4; MPI started the job), "
+      "and control over TCP\n"
       "  host 0: node7, ranks 0, 2, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001\n"
       "  host 1: node7, rank 1, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001");
   greetings[2].leader = "no number";
