@@ -23,7 +23,6 @@
   X(Error_string, (int a, char* b, int* c), (a, b, c))                                          \
   X(Finalize, (void), ())                                                                       \
   X(Finalized, (int* a), (a))                                                                   \
-  X(Get_library_version, (char* a, int* b), (a, b))                                             \
   X(Get_count, (const MPI_Status* a, MPI_Datatype b, int* c), (a, b, c))                        \
   X(Iallgatherv,                                                                                \
     (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g, \

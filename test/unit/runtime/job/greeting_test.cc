@@ -12,8 +12,17 @@ namespace ronde::runtime {
 namespace {
 
 Greeting sample() {
-  return {"RONDE_ALGORITHM=auto\n",       "0",    "2",         "node7", "4f",
-          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory", "3",     "4711"};
+  return {"RONDE_ALGORITHM=auto\n",
+          "0",
+          "2",
+          "node7",
+          "4f",
+          "10.0.0.1:4000 [fd00::1]:4001",
+          "00ff",
+          "no memory",
+          "3",
+          "4711",
+          "0a0b"};
 }
 
 TEST(Greeting, WhatIsSentArrives) {
@@ -117,6 +126,9 @@ TEST(RankTable, ALongListOfRanksIsANumber) {
 TEST(Greeting, TheSecretSurvivesItsText) {
   JobSecret secret{};
   for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i * 17);
+  EXPECT_EQ(bytes_of_hex(hex_of(std::vector<std::byte>())), std::vector<std::byte>());
+  EXPECT_FALSE(bytes_of_hex("0a0").has_value());
+  EXPECT_FALSE(bytes_of_hex("0g").has_value());
   const auto again = secret_of_hex(hex_of(secret));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, secret);
