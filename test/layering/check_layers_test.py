@@ -39,6 +39,8 @@ BAD = [
     ("runtime/engine/bad.cc", '#include "bindings/c/include/ronde/ronde.h"'),
     ("runtime/engine/bad.cc", "#include <mpi.h>"),
     ("collectives/messages/bad.cc", "#include <nccl.h>"),
+    ("collectives/transport/bad.cc", "#include <ucp/api/ucp.h>"),
+    ("collectives/transport/bad.cc", '#include "collectives/transport/ucx/end.h"'),
     ("fusion/bad.cc", "#include <cuda_runtime.h>"),
     ("collectives/cuda/bad.cc", '#include "runtime/engine/engine.h"'),
     ("collectives/messages/bad.cc", '#include "ring.h"'),
