@@ -239,7 +239,9 @@ Status Engine::watch_peers() {
   }
   const std::string note = job_->watch_note();
   if (local_rank_ == 0 && !note.empty()) log_.warning(note);
-  if (agent_.links_fd() >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(agent_.links_fd()));
+  for (const int fd : {agent_.links_fd(), agent_.transport_fd()}) {
+    if (fd >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(fd));
+  }
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/transport/plugin_transport.h"
 #include "collectives/transport/transport_library.h"
@@ -29,7 +30,9 @@ inline const TransportLibrary& ucx_plugin() {
   return kPlugin;
 }
 
-inline std::vector<std::unique_ptr<PluginTransport>> ucx_ends(int ranks) {
+// patience: how long a closing end waits for answers. An end that no thread uses gives none.
+inline std::vector<std::unique_ptr<PluginTransport>> ucx_ends(
+    int ranks, base::Nanoseconds patience = std::chrono::milliseconds(50)) {
   std::vector<std::unique_ptr<PluginTransport>> ends;
   std::vector<std::vector<std::byte>> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -37,7 +40,7 @@ inline std::vector<std::unique_ptr<PluginTransport>> ucx_ends(int ranks) {
     options.rank = rank;
     options.size = ranks;
     options.peer_timeout = std::chrono::seconds(60);
-    options.close_patience = std::chrono::seconds(30);
+    options.close_patience = patience;
     auto opened = PluginTransport::open(ucx_plugin(), std::move(options));
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     ends.push_back(std::move(*opened));

@@ -2,11 +2,13 @@
 // An end: how UCX is opened for it, its endpoints, and its messages in reused slots.
 #include "collectives/transport/ucx/end.h"
 
+#include <poll.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -28,6 +30,12 @@ constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
 ucp_tag_t tag_of(int sender, int tag) {
   return base::narrow<ucp_tag_t>(sender) << kTagBits | base::narrow<ucp_tag_t>(tag);
 }
+
+// UCX's number for what ends tell each other beside messages.
+constexpr unsigned kWords = 1;
+
+// The longest sleep of say_good_bye(), in milliseconds.
+constexpr std::int64_t kLongestPoll = 100;
 
 // How long close_endpoints() waits for what UCX has to finish by itself.
 constexpr base::Nanoseconds kLocalEnd = std::chrono::seconds(1);
@@ -113,7 +121,7 @@ Status End::start() {
   const Status configured = configure(config);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   parameters.name = "ronde";
   const ucs_status_t opened = configured.ok() ? ucx_.init_version(UCP_API_MAJOR, UCP_API_MINOR,
                                                                   &parameters, config, &context_)
@@ -130,6 +138,14 @@ Status End::start() {
       check(ucx_.worker_create(context_, &worker, &worker_), "starting a UCX worker"));
   RONDE_RETURN_IF_ERROR(
       check(ucx_.worker_get_efd(worker_, &descriptor_), "asking UCX for a descriptor"));
+  ucp_am_handler_param_t words{};
+  words.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                     UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  words.id = kWords;
+  words.cb = &End::on_word;
+  words.arg = this;
+  RONDE_RETURN_IF_ERROR(
+      check(ucx_.worker_set_am_recv_handler(worker_, &words), "registering with UCX"));
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
   RONDE_RETURN_IF_ERROR(
@@ -215,17 +231,53 @@ End::~End() {
   if (context_ != nullptr) ucx_.cleanup(context_);
 }
 
-void End::flush(const base::Clock& clock, base::Instant deadline) {
-  const ucp_request_param_t parameters{};
-  const ucs_status_ptr_t request = ucx_.worker_flush_nbx(worker_, &parameters);
-  if (UCS_PTR_IS_PTR(request)) {
-    while (ucx_.request_check_status(request) == UCS_INPROGRESS && clock.now() < deadline) {
-      progress();
-    }
-    ucx_.request_free(request);
+// UCX calls it inside progress().
+ucs_status_t End::on_word(void* end, const void* header, std::size_t header_bytes, void* /*data*/,
+                          std::size_t /*bytes*/, const ucp_am_recv_param_t* /*parameters*/) {
+  End& me = *static_cast<End*>(end);
+  Spoken spoken{};
+  if (header_bytes != sizeof spoken) return UCS_OK;
+  std::memcpy(&spoken, header, sizeof spoken);
+  if (spoken.rank < 0 || spoken.rank >= me.options_.size) return UCS_OK;
+  if (spoken.word == Word::kGoodBye) {
+    me.answers_owed_.push_back(spoken.rank);
+  } else {
+    me.peers_[base::narrow<std::size_t>(spoken.rank)].must_answer = false;
   }
-  // A connection that is closed with something unread is reset, and what was sent may be lost.
-  while (progress() && clock.now() < deadline) {
+  return UCS_OK;
+}
+
+void End::say(Word word, int peer) {
+  const auto endpoint = endpoint_to(peer);
+  if (!endpoint.ok()) return;  // it is gone already
+  ucp_request_param_t parameters = host_memory();
+  parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  const Spoken& spoken = word == Word::kGoodBye ? good_bye_ : answer_;
+  const ucs_status_ptr_t request =
+      ucx_.am_send_nbx(*endpoint, kWords, &spoken, sizeof spoken, nullptr, 0, &parameters);
+  if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);
+}
+
+void End::say_good_bye(const base::Clock& clock, base::Instant deadline) {
+  for (int rank = 0; rank < options_.size; ++rank) {
+    Peer& peer = peers_[base::narrow<std::size_t>(rank)];
+    if (peer.endpoint == nullptr || peer.failure != UCS_OK) continue;
+    peer.must_answer = true;
+    say(Word::kGoodBye, rank);
+  }
+  const auto silent = [&] {
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [](const Peer& peer) { return peer.must_answer && peer.failure == UCS_OK; });
+  };
+  while (silent() && clock.now() < deadline) {
+    if (progress()) continue;
+    const auto armed = arm();
+    if (!armed.ok()) return;
+    if (!*armed) continue;
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now());
+    pollfd watched{descriptor_, POLLIN, 0};
+    ::poll(&watched, 1, base::narrow<int>(std::clamp<std::int64_t>(rest.count(), 0, kLongestPoll)));
   }
 }
 
@@ -267,7 +319,10 @@ Result<std::size_t> End::begin(Kind kind, int peer, int tag, std::size_t bytes) 
   slot.peer = peer;
   slot.tag = tag;
   slot.bytes = bytes;
-  if (const auto endpoint = endpoint_to(peer); !endpoint.ok()) {
+  const auto endpoint = endpoint_to(peer);
+  // What a rank had sent before it was lost can still be received.
+  const bool was_there = peers_[base::narrow<std::size_t>(peer)].endpoint != nullptr;
+  if (!endpoint.ok() && !(kind == Kind::kReceive && was_there)) {
     const Status why =
         Status::error(endpoint.status().code(), describe(slot) + ": " + endpoint.status().message())
             .with_rank(peer);
@@ -358,6 +413,7 @@ void End::cancel(Slot& slot) {
 bool End::progress() {
   ++looks_;
   if (ucx_.worker_progress(worker_) == 0) return false;
+  for (const int rank : std::exchange(answers_owed_, {})) say(Word::kAnswer, rank);
   return moved_ = true;
 }
 

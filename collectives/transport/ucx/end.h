@@ -66,8 +66,11 @@ class End {
   // since the last call, so that requests may have ended, or is there now.
   base::Result<bool> arm();
 
-  // Delivers what was sent, before the destructor: waits until the deadline at most.
-  void flush(const base::Clock& clock, base::Instant deadline);
+  // Before the destructor: waits until the ranks that this one is connected to have received what
+  // it has sent, or the deadline. A connection that is lost may take with it what has arrived on
+  // another one of the same rank, so every rank that closes says good-bye, and is answered by all
+  // that have an end: whoever has received the good-bye has received all before it.
+  void say_good_bye(const base::Clock& clock, base::Instant deadline);
 
  private:
   enum class Kind : std::uint8_t { kSend, kReceive };
@@ -76,6 +79,14 @@ class End {
     std::vector<std::byte> address;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t failure = UCS_OK;
+    bool must_answer = false;  // this rank has said good-bye to it
+  };
+
+  // What ends tell each other beside messages.
+  enum class Word : std::int32_t { kGoodBye, kAnswer };
+  struct Spoken {
+    std::int32_t rank;
+    Word word;
   };
 
   // One request in flight. Slots are used again, so that a message allocates nothing here; the
@@ -98,6 +109,9 @@ class End {
   [[nodiscard]] base::Status check_message(int peer, int tag) const;
   base::Result<ucp_ep_h> endpoint_to(int peer);
   static void on_lost(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static ucs_status_t on_word(void* end, const void* header, std::size_t header_bytes, void* data,
+                              std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  void say(Word word, int peer);
   // Takes a slot for a message that UCX can be given now.
   base::Result<std::size_t> begin(Kind kind, int peer, int tag, std::size_t bytes);
   // Keeps what UCX returned for the message of a slot.
@@ -115,6 +129,9 @@ class End {
 
   const Library& ucx_;
   const Options options_;
+  // UCX may read what is said until it has left.
+  const Spoken good_bye_{options_.rank, Word::kGoodBye};
+  const Spoken answer_{options_.rank, Word::kAnswer};
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
@@ -123,6 +140,7 @@ class End {
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
   int outstanding_ = 0;
+  std::vector<int> answers_owed_;  // ranks that have said good-bye
   std::uint64_t looks_ = 1;
   bool moved_ = false;  // something has been handled since the last arm()
 };

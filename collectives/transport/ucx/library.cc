@@ -90,9 +90,10 @@ const char* find_all(void* handle, Library& found) {
   look("ucp_worker_get_efd", found.worker_get_efd);
   look("ucp_worker_arm", found.worker_arm);
   look("ucp_worker_progress", found.worker_progress);
-  look("ucp_worker_flush_nbx", found.worker_flush_nbx);
+  look("ucp_worker_set_am_recv_handler", found.worker_set_am_recv_handler);
   look("ucp_ep_create", found.ep_create);
   look("ucp_ep_close_nbx", found.ep_close_nbx);
+  look("ucp_am_send_nbx", found.am_send_nbx);
   look("ucp_tag_send_nbx", found.tag_send_nbx);
   look("ucp_tag_recv_nbx", found.tag_recv_nbx);
   look("ucp_tag_recv_request_test", found.tag_recv_request_test);

@@ -27,9 +27,10 @@ struct Library {
   decltype(&::ucp_worker_get_efd) worker_get_efd = nullptr;
   decltype(&::ucp_worker_arm) worker_arm = nullptr;
   decltype(&::ucp_worker_progress) worker_progress = nullptr;
-  decltype(&::ucp_worker_flush_nbx) worker_flush_nbx = nullptr;
+  decltype(&::ucp_worker_set_am_recv_handler) worker_set_am_recv_handler = nullptr;
   decltype(&::ucp_ep_create) ep_create = nullptr;
   decltype(&::ucp_ep_close_nbx) ep_close_nbx = nullptr;
+  decltype(&::ucp_am_send_nbx) am_send_nbx = nullptr;
   decltype(&::ucp_tag_send_nbx) tag_send_nbx = nullptr;
   decltype(&::ucp_tag_recv_nbx) tag_recv_nbx = nullptr;
   decltype(&::ucp_tag_recv_request_test) tag_recv_request_test = nullptr;

@@ -144,7 +144,7 @@ void close(ronde_transport_end* handle, std::int64_t patience_ns) {
   }
   if (end->abandoned.load(std::memory_order_acquire) || end->end->outstanding() > 0) return;
   const ronde::base::SteadyClock clock;
-  end->end->flush(clock, clock.after(std::chrono::nanoseconds(patience_ns)));
+  end->end->say_good_bye(clock, clock.after(std::chrono::nanoseconds(patience_ns)));
 }
 
 constexpr ronde_transport kTable = {

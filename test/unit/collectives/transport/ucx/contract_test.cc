@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <thread>
@@ -17,12 +18,18 @@ namespace ronde::collectives::ucx {
 namespace {
 
 void run_contract(int ranks) {
-  const auto ends = ucx_ends(ranks);
+  auto ends = ucx_ends(ranks, std::chrono::seconds(60));
+  const base::SteadyClock clock;
+  const base::Instant begin = clock.now();
   std::vector<std::thread> threads;
-  for (const auto& end : ends) {
-    threads.emplace_back([&end] { TransportContract(*end).run_all(); });
+  for (auto& end : ends) {
+    threads.emplace_back([&end] {
+      TransportContract(*end).run_all();
+      end.reset();
+    });
   }
   for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(clock.now() - begin, std::chrono::seconds(60)) << "an answer to a good-bye was missing";
 }
 
 class UcxContract : public testing::TestWithParam<int> {};
