@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which an engine belongs: its ranks, the board that they share, and the transport
-// between them. There are two kinds: processes started by mpirun (process_job.cc) and engines in
-// one process (local_job.h), which run the very same protocol.
+// between them. There are two kinds: processes (process_job.cc) and engines in one process
+// (local_job.h), which run the very same protocol.
 #pragma once
 
 #include <cstddef>
@@ -85,6 +85,9 @@ class Job {
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
+  // The start is over: every rank's engine is open, and allgather() is not called any more.
+  virtual void started() {}
+
   // Has `close` called when the process exits, where what Ronde started must be ended by then.
   virtual void at_exit(const std::function<void()>& /*close*/) {}
 
@@ -98,7 +101,8 @@ class Job {
 // Config::shared_text(). The error names the setting and groups the ranks by value.
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
-// Joins the MPI job of this process, or makes a job of one where there is none.
+// Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
+// there is none.
 // communicator: one of the program's; nullptr is MPI_COMM_WORLD.
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,

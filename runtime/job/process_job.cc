@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of processes: ranks come from MPI, the board of a host is handed over by its leader, and
-// the leaders of several hosts connect to each other.
+// A job of processes: MPI introduces the ranks, or they meet at a meeting point; the board of a
+// host is handed over by its leader, and the leaders of several hosts connect to each other.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,11 +22,12 @@
 #include "collectives/transport/mpi/session.h"
 #include "runtime/job/greeting.h"
 #include "runtime/job/job.h"
-#include "runtime/job/launch.h"
 #include "runtime/job/local_job.h"
 #include "runtime/links/meeting.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/links/tree.h"
+#include "runtime/meet/identity.h"
+#include "runtime/meet/meet.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -37,13 +38,51 @@ using base::Status;
 
 namespace {
 
+// MPI introduces the ranks.
+class MpiMeeting final : public collectives::Meeting {
+ public:
+  explicit MpiMeeting(std::unique_ptr<collectives::MpiCommunicator> communicator)
+      : communicator_(std::move(communicator)) {}
+
+  [[nodiscard]] int rank() const override { return communicator_->rank(); }
+  [[nodiscard]] int size() const override { return communicator_->size(); }
+  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
+    return communicator_->ranks_on_this_host();
+  }
+  [[nodiscard]] std::string text() const override { return collectives::MpiSession::library(); }
+  Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
+                                                        const std::string& activity,
+                                                        const collectives::StartTrouble& trouble,
+                                                        const base::Clock& clock,
+                                                        base::Instant deadline) override {
+    return communicator_->allgather_bytes(mine, activity, trouble, clock, deadline);
+  }
+  [[nodiscard]] std::string bound_to_thread() const override {
+    if (communicator_->any_thread()) return "";
+    return "the program started MPI with " + communicator_->thread_level();
+  }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
+  void abandon() override { communicator_->abandon(); }
+  Status close() override { return communicator_->close(); }
+
+ private:
+  std::unique_ptr<collectives::MpiCommunicator> communicator_;
+};
+
+// How the ranks of a job have been introduced.
+struct Introduction {
+  std::unique_ptr<collectives::Meeting> meeting;
+  // Where MPI did it: it belongs to the meeting, and carries tensors, too.
+  collectives::MpiCommunicator* mpi = nullptr;
+};
+
 class ProcessJob final : public Job {
  public:
-  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
-             collectives::JobShape shape, collectives::Board board,
+  ProcessJob(Introduction introduction, collectives::JobShape shape, collectives::Board board,
              std::vector<collectives::FileDescriptor> connections, std::unique_ptr<TcpLinks> links,
              std::string table, RankTable ranks, std::int64_t cores)
-      : communicator_(std::move(communicator)),
+      : meeting_(std::move(introduction.meeting)),
+        mpi_(introduction.mpi),
         shape_(std::move(shape)),
         board_(std::move(board)),
         connections_(std::move(connections)),
@@ -52,7 +91,7 @@ class ProcessJob final : public Job {
         ranks_(std::move(ranks)),
         cores_(cores) {}
 
-  [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
+  [[nodiscard]] std::int32_t rank() const override { return meeting_->rank(); }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::string table() const override { return table_; }
   [[nodiscard]] RankTable rank_table() const override { return ranks_; }
@@ -60,22 +99,26 @@ class ProcessJob final : public Job {
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
-    return communicator_->transport();
+    return mpi_ != nullptr ? mpi_->transport() : nullptr;
   }
   [[nodiscard]] std::string transport_bound_to_thread() const override {
-    if (communicator_->any_thread()) return "";
-    return "the program started MPI with " + communicator_->thread_level();
+    return meeting_->bound_to_thread();
   }
   [[nodiscard]] bool probes() const override { return true; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
                                                         const std::string& activity,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
-    return communicator_->allgather_bytes(mine, activity, {}, clock, deadline);
+    return meeting_->allgather(mine, activity, {}, clock, deadline);
   }
-  void at_exit(const std::function<void()>& close) override { communicator_->at_exit(close); }
-  void abandon() override { communicator_->abandon(); }
-  Status close() override { return communicator_->close(); }
+  void started() override {
+    if (mpi_ == nullptr) meeting_->close().ignore();
+  }
+  void at_exit(const std::function<void()>& close) override {
+    if (mpi_ != nullptr) mpi_->at_exit(close);
+  }
+  void abandon() override { meeting_->abandon(); }
+  Status close() override { return meeting_->close(); }
 
   Result<std::vector<PeerWatch>> watch_peers() override {
     std::vector<PeerWatch> watches;
@@ -139,7 +182,8 @@ class ProcessJob final : public Job {
         .with_rank(peer);
   }
 
-  std::unique_ptr<collectives::MpiCommunicator> communicator_;
+  std::unique_ptr<collectives::Meeting> meeting_;
+  collectives::MpiCommunicator* const mpi_;  // nullptr: nothing carries tensors between hosts
   const collectives::JobShape shape_;
   collectives::Board board_;
   // The sockets of the handover, which stay open even where this rank watches pidfds, since another
@@ -165,11 +209,11 @@ void set_trouble(Greeting& greeting, const Status& status) {
   if (const auto culprit = status.rank()) greeting.culprit = std::to_string(*culprit);
 }
 
-Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicator,
-                                       const std::string& activity, const Greeting& mine,
-                                       const base::Clock& clock, base::Instant deadline) {
-  auto all = communicator.allgather_bytes(encode(mine), activity,
-                                          trouble_of(mine, communicator.rank()), clock, deadline);
+Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std::string& activity,
+                                       const Greeting& mine, const base::Clock& clock,
+                                       base::Instant deadline) {
+  auto all =
+      meeting.allgather(encode(mine), activity, trouble_of(mine, meeting.rank()), clock, deadline);
   RONDE_RETURN_IF_ERROR(all.status());
   std::vector<Greeting> greetings;
   std::vector<std::string> settings;
@@ -195,17 +239,17 @@ constexpr base::Nanoseconds kVerdictTime = std::chrono::seconds(8);
 // Thread safety: none; the thread that opens the engine uses it.
 class Opening {
  public:
-  Opening(collectives::MpiCommunicator& communicator, const base::Config& config,
-          const base::Clock& clock, base::Instant deadline)
-      : communicator_(communicator),
+  Opening(collectives::Meeting& meeting, const base::Config& config, const base::Clock& clock,
+          base::Instant deadline)
+      : introducer_(meeting),
         config_(config),
         clock_(clock),
-        here_(communicator.ranks_on_this_host()),
+        here_(meeting.ranks_on_this_host()),
         meet_by_(deadline - std::min((deadline - clock.now()) / 2, kVerdictTime)),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
 
   [[nodiscard]] bool several_hosts() const {
-    return here_.size() != base::narrow<std::size_t>(communicator_.size());
+    return here_.size() != base::narrow<std::size_t>(introducer_.size());
   }
   // Makes this rank's greeting; from here on a leader can be reached.
   Greeting greet() {
@@ -231,18 +275,18 @@ class Opening {
   }
   // After meet(): this leader's address on its links; empty for other ranks and on a single host.
   [[nodiscard]] const std::string& address() const { return address_; }
-  Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
+  Result<std::unique_ptr<Job>> job(Introduction introduction,
                                    const std::vector<Greeting>& greetings,
                                    const std::vector<Greeting>& verdicts) {
     std::string table = table_of(greetings, *shape_, geometry_.slot_bytes);
     RankTable ranks = ranks_of(greetings, verdicts, *shape_);
     return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
-        std::move(communicator), std::move(*shape_), std::move(*board_), std::move(connections_),
+        std::move(introduction), std::move(*shape_), std::move(*board_), std::move(connections_),
         std::move(links_), std::move(table), std::move(ranks), cores_of(greetings, here_)));
   }
 
  private:
-  [[nodiscard]] bool is_leader() const { return here_.front() == communicator_.rank(); }
+  [[nodiscard]] bool is_leader() const { return here_.front() == introducer_.rank(); }
 
   Status make_board(Greeting& mine) {
     auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_));
@@ -262,14 +306,14 @@ class Opening {
     for (const std::string& address : meeting_->addresses()) {
       mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
     }
-    if (communicator_.rank() != 0) return {};
+    if (introducer_.rank() != 0) return {};
     const auto secret = make_job_secret();
     RONDE_RETURN_IF_ERROR(secret.status());
     mine.secret = hex_of(*secret);
     return {};
   }
   Status share_board(const std::vector<Greeting>& greetings) {
-    const auto position = std::find(here_.begin(), here_.end(), communicator_.rank());
+    const auto position = std::find(here_.begin(), here_.end(), introducer_.rank());
     const auto index = base::narrow<std::size_t>(position - here_.begin());
     const auto leader = base::narrow<std::size_t>(here_.front());
     auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
@@ -286,9 +330,9 @@ class Opening {
   Status meet_leaders(const std::vector<Greeting>& greetings) {
     const auto secret = secret_of_hex(greetings.front().secret);
     RONDE_RETURN_IF_ERROR(secret.status());
-    auto met = meeting_->meet(HostTree(shape_->hosts()), shape_->host_of(communicator_.rank()),
+    auto met = meeting_->meet(HostTree(shape_->hosts()), shape_->host_of(introducer_.rank()),
                               leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
-                              base::Log(config_.log_level, communicator_.rank()));
+                              base::Log(config_.log_level, introducer_.rank()));
     RONDE_RETURN_IF_ERROR(met.status());
     const LinkEnd& first = met->parent ? *met->parent : met->children.front();
     if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
@@ -298,7 +342,7 @@ class Opening {
     return {};
   }
 
-  collectives::MpiCommunicator& communicator_;
+  collectives::Meeting& introducer_;
   const base::Config& config_;
   const base::Clock& clock_;
   const std::vector<int> here_;
@@ -315,26 +359,64 @@ class Opening {
   std::string address_;
 };
 
-Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicator> communicator,
-                                      const base::Config& config, const base::Clock& clock,
-                                      base::Instant deadline) {
-  Opening opening(*communicator, config, clock, deadline);
+// Without MPI only shared memory carries tensors. All ranks find the same.
+Status check_transport(const Introduction& introduction, const base::Config& config) {
+  if (introduction.mpi != nullptr) return {};
+  const collectives::Meeting& meeting = *introduction.meeting;
+  if (config.algorithm != "auto") {
+    return Status::error(Code::kUnsupported,
+                         "RONDE_ALGORITHM=" + config.algorithm +
+                             " moves tensors between ranks as messages, for which this job, not "
+                             "started by MPI, has no transport: unset it, or start the ranks with "
+                             "mpirun");
+  }
+  if (std::ssize(meeting.ranks_on_this_host()) == meeting.size()) return {};
+  return Status::error(Code::kUnsupported,
+                       "the ranks that met at " + meeting.text() +
+                           " are on several hosts, between which this job, not started by MPI, has "
+                           "no transport: start the ranks with mpirun");
+}
+
+Result<std::unique_ptr<Job>> open_job(Introduction introduction, const base::Config& config,
+                                      const base::Clock& clock, base::Instant deadline) {
+  RONDE_RETURN_IF_ERROR(check_transport(introduction, config));
+  collectives::Meeting& meeting = *introduction.meeting;
+  Opening opening(meeting, config, clock, deadline);
   const auto greetings =
-      exchange(*communicator, "exchanging addresses", opening.greet(), clock, deadline);
+      exchange(meeting, "exchanging addresses", opening.greet(), clock, deadline);
   RONDE_RETURN_IF_ERROR(greetings.status());
   const Status met = opening.meet(*greetings);
   Result<std::vector<Greeting>> verdicts = std::vector<Greeting>(greetings->size());
-  if (communicator->size() > 1) {
+  if (meeting.size() > 1) {
     // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
     // and every rank returns the same error.
     Greeting verdict;
     verdict.addresses = opening.address();
     set_trouble(verdict, met);
-    verdicts = exchange(*communicator, "meeting the other ranks", verdict, clock, deadline);
+    verdicts = exchange(meeting, "meeting the other ranks", verdict, clock, deadline);
     RONDE_RETURN_IF_ERROR(verdicts.status());
   }
   RONDE_RETURN_IF_ERROR(met);
-  return opening.job(std::move(communicator), *greetings, *verdicts);
+  return opening.job(std::move(introduction), *greetings, *verdicts);
+}
+
+// The ranks meet at a meeting point.
+Result<Introduction> introduce(const Identity& identity, std::span<const std::string> environment,
+                               const base::Config& config, const base::Clock& clock,
+                               base::Instant deadline) {
+  auto secret = MeetingSecret::of(environment);
+  RONDE_RETURN_IF_ERROR(secret.status());
+  const MeetingPlan plan{identity.rank,
+                         identity.size,
+                         identity.point,
+                         identity.launcher,
+                         std::move(*secret),
+                         config.interfaces,
+                         Keepalive::of(config.link_timeout),
+                         base::Log(config.log_level, identity.rank)};
+  auto met = meet(plan, clock, deadline);
+  RONDE_RETURN_IF_ERROR(met.status());
+  return Introduction{std::move(*met), nullptr};
 }
 
 Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
@@ -355,24 +437,32 @@ Result<std::unique_ptr<Job>> open_process_job(const collectives::ProgramCommunic
                          "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
                          "its own: unset RONDE_MPI, or give none");
   }
+  const auto environment = base::Config::process_environment();
+  const auto identity = world ? identity_of(environment) : Result<Identity>(Identity());
+  RONDE_RETURN_IF_ERROR(identity.status());
+  const base::Instant deadline = clock.after(config.start_timeout);
+  if (identity->introduced == Identity::Introduced::kAtAMeeting) {
+    auto introduction = introduce(*identity, environment, config, clock, deadline);
+    RONDE_RETURN_IF_ERROR(introduction.status());
+    return open_job(std::move(*introduction), config, clock, deadline);
+  }
   const auto wanted = collectives::MpiSession::wanted();
   RONDE_RETURN_IF_ERROR(wanted.status());
-  const auto check = [](std::int64_t ranks) {
-    return check_launch(base::Config::process_environment(), ranks,
-                        collectives::MpiSession::library());
+  const auto check = [&](std::int64_t ranks) {
+    return check_launch(*identity, ranks, collectives::MpiSession::library());
   };
   if (!*wanted && world) {
     RONDE_RETURN_IF_ERROR(check(1));
     return job_of_one(config, clock);
   }
-  const base::Instant deadline = clock.after(config.start_timeout);
   auto opened = collectives::MpiSession::open(communicator, clock, deadline);
   RONDE_RETURN_IF_ERROR(opened.status());
   if (const Status launched = world ? check((*opened)->size()) : Status(); !launched.ok()) {
     (*opened)->close().ignore();  // so that MPI is finalised at exit
     return launched;
   }
-  return open_job(std::move(*opened), config, clock, deadline);
+  collectives::MpiCommunicator* const mpi = opened->get();
+  return open_job({std::make_unique<MpiMeeting>(std::move(*opened)), mpi}, config, clock, deadline);
 }
 
 }  // namespace ronde::runtime
