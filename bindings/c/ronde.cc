@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 #include "runtime/engine/engine.h"
 #include "runtime/job/local_job.h"
 

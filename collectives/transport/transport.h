@@ -35,11 +35,15 @@ class Transport {
   virtual base::Result<bool> test(Request request) = 0;
 
   // Tells whether progress needs repeated test() calls (MPI), or an arrival rings a doorbell
-  // (memory).
+  // (memory), or makes a descriptor readable.
   [[nodiscard]] virtual bool needs_polling() const = 0;
 
   // The number of requests that test() has not reported yet.
   [[nodiscard]] virtual int outstanding() const = 0;
+
+  // Gives up after a failure: peers may be dead, so that destroying this object waits for nobody.
+  // It is not used otherwise any more.
+  virtual void abandon() {}
 
   // Tells whether memory of outstanding requests may be written after this object was destroyed:
   // then that memory must stay until the process ends. MPI does so after a failure.

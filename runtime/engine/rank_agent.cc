@@ -48,7 +48,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       links_(job.take_links()),
       control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
-      transport_(job.make_transport()),
+      transport_(job.take_transport()),
       executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
@@ -180,6 +180,7 @@ bool RankAgent::check_failure() {
   // end the process.
   executor_.abandon(why.message());
   job_.abandon();
+  if (transport_) transport_->abandon();
   {
     const MutexLock lock(failed_works_mutex_);
     failure_ = why;

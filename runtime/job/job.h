@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which an engine belongs: its ranks, the board that they share, and the transport
-// between them. There are two kinds: processes (process_job.cc) and engines in one process
+// between them. There are two kinds: processes (process_job.h) and engines in one process
 // (local_job.h), which run the very same protocol.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "collectives/board/file_descriptor.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
@@ -63,7 +63,10 @@ class Job {
   // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
   // Elsewhere nullptr.
   virtual std::unique_ptr<TcpLinks> take_links() = 0;
-  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
+  // To be taken once; nullptr in a job of processes that needs none (needs_transport()).
+  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> take_transport() = 0;
+  // What a user should know about that transport; empty as a rule.
+  [[nodiscard]] virtual std::string transport_note() const { return ""; }
   // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
   // the job may, and this is the reason: "the program started MPI with MPI_THREAD_FUNNELED".
   [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
@@ -101,9 +104,13 @@ class Job {
 // Config::shared_text(). The error names the setting and groups the ranks by value.
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
+// Whether operations need messages between ranks: on a single host only if an algorithm is forced,
+// which then takes every rank for a host.
+[[nodiscard]] bool needs_transport(const base::Config& config, bool several_hosts);
+
 // Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
 // there is none.
-// communicator: one of the program's; nullptr is MPI_COMM_WORLD.
+// communicator: one of the program's; nullptr: all ranks that the launcher has started.
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
     const base::Clock& clock);

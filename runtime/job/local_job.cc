@@ -66,7 +66,7 @@ class LocalMember final : public Job {
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
-  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
+  [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
     return std::make_unique<collectives::LocalTransport>(
         hub_, rank_, [doorbells = doorbells_](int to) { doorbells.ring(to); });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job whose ranks are engines in this process: memory instead of MPI, the same board protocol.
-// Tests of the whole runtime use it, and so does a process that was not started by mpirun.
+// A job whose ranks are engines in this process: memory instead of messages, the same board
+// protocol. Tests of the whole runtime use it, and so does a process that is alone.
 #pragma once
 
 #include <condition_variable>

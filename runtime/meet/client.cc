@@ -94,6 +94,8 @@ class MeetingClient final : public collectives::Meeting {
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
+  void started() override { socket_.reset(); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
   void abandon() override { socket_.reset(); }
   Status close() override {
     socket_.reset();

@@ -50,6 +50,8 @@ class MeetingServer final : public collectives::Meeting {
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
+  void started() override { leave(); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
   void abandon() override { leave(); }
   Status close() override {
     leave();

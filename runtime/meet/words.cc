@@ -134,7 +134,7 @@ MaybeWord word_of_mpi(Environment environment) {
     };
     word.size = read(one.size, 1);
     word.rank = read(one.rank, 0);
-    if (word.size >= 1 || (one.size.empty() && word.rank >= 0)) {
+    if (word.size >= 1 || (one.rank.starts_with("PMI") && word.rank >= 0)) {
       return std::optional(std::move(word));
     }
   }

@@ -5,8 +5,8 @@
     examples -> bindings -> runtime -> collectives -> fusion -> base        launcher -> base
 
 A layer is a top-level folder (or one of bindings/); a room is a folder of a layer, with the list of the rooms
-that it may include. Also: MPI headers only in files or folders named for MPI, CUDA and NCCL headers only below
-a cuda/ folder, and quoted includes are written from the root of the repository, so that the layer and the room
+that it may include; nobody includes a plug-in's room. Also: MPI headers only in files or folders named for MPI,
+CUDA and NCCL headers only below a cuda/ folder, and quoted includes are written from the root of the repository, so that the layer and the room
 of a file can be read off them.
 """
 
@@ -34,7 +34,8 @@ LAYERS = {
 ROOMS = {
     "collectives/kernels": [],
     "collectives/board": ["collectives/kernels"],
-    "collectives/transport": [],
+    "collectives/plugin": [],
+    "collectives/transport": ["collectives/plugin"],
     "collectives/transport/mpi": ["collectives/transport", "collectives/board"],
     "collectives/messages": ["collectives/kernels", "collectives/transport"],
     "collectives/in_host": ["collectives/kernels", "collectives/board", "collectives/transport",
@@ -43,7 +44,7 @@ ROOMS = {
                               "collectives/in_host"],
     "collectives/plane": ["collectives/kernels", "collectives/board", "collectives/transport",
                           "collectives/messages", "collectives/in_host", "collectives/two_level"],
-    "collectives/device": [],
+    "collectives/device": ["collectives/plugin"],
     "collectives/cuda": ["collectives/device"],
     "runtime/drive": ["collectives/board"],
     "runtime/tensors": ["runtime/drive", "collectives/board", "collectives/device"],
@@ -54,9 +55,10 @@ ROOMS = {
     "runtime/meet": ["runtime/tensors", "runtime/negotiate", "runtime/links", "collectives/board",
                      "collectives/transport"],
     "runtime/job": ["runtime/tensors", "runtime/links", "runtime/meet", "collectives/board", "collectives/transport",
-                    "collectives/transport/mpi", "collectives/two_level"],
+                    "collectives/two_level"],
     "runtime/engine": ["runtime/drive", "runtime/tensors", "runtime/negotiate", "runtime/links", "runtime/execute",
-                       "runtime/job", "collectives/kernels", "collectives/board", "collectives/transport",
+                       "runtime/job", "collectives/kernels", "collectives/board", "collectives/plugin",
+                       "collectives/transport",
                        "collectives/plane", "collectives/device", "collectives/in_host"],
     "bindings/trainer/tensor": [],
     "bindings/trainer/nn": ["bindings/trainer/tensor"],
@@ -73,7 +75,6 @@ ROOMS = {
     "examples/perf/report": ["examples/perf/options", "examples/perf/measure"],
 }
 LAYERS_WITH_ROOMS = ("collectives", "runtime", "bindings/trainer")
-MPI_ROOM = "collectives/transport/mpi"
 
 # How many source files a folder may hold, its sub-folders not counted.
 MOST_FILES = 26
@@ -104,8 +105,6 @@ def layer_of(path):
 
 def room_of(path):
     """The room that a path relative to the root belongs to, or None."""
-    if path.startswith("collectives/transport/no_mpi"):
-        return MPI_ROOM  # its twin for a build without MPI, behind the same headers
     return longest_match(ROOMS, path)
 
 

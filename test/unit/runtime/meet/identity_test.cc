@@ -112,6 +112,7 @@ TEST(Identity, Mpi) {
   EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
   EXPECT_EQ(said({"PMI_SIZE=4", "PMI_RANK=2"}), "rank 2 of 4 over MPI");
   EXPECT_EQ(said({"PMIX_RANK=2"}), "rank 2 of -1 over MPI");
+  EXPECT_EQ(said({"PMI_RANK=2"}), "rank 2 of -1 over MPI");
   EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank -1 of 1 over MPI")
       << "the innermost";
   EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"})), "rank -1 of 1 over MPI");

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -27,7 +26,7 @@ class SecretFile {
     std::ofstream(path_, std::ios::binary) << content;
     ::chmod(path_.c_str(), mode);
   }
-  ~SecretFile() { std::remove(path_.c_str()); }
+  ~SecretFile() { ::unlink(path_.c_str()); }
   SecretFile(const SecretFile&) = delete;
   SecretFile& operator=(const SecretFile&) = delete;
 
