@@ -88,6 +88,9 @@ class Job {
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
+  // The start is over: every rank's engine is open, and allgather() is not called any more.
+  virtual void started() {}
+
   // Has `close` called when the process exits, where what Ronde started must be ended by then.
   virtual void at_exit(const std::function<void()>& /*close*/) {}
 
@@ -105,7 +108,8 @@ base::Status check_shared_settings(const std::vector<std::string>& texts);
 // which then takes every rank for a host.
 [[nodiscard]] bool needs_transport(const base::Config& config, bool several_hosts);
 
-// Joins the job of this process, or makes a job of one where there is none.
+// Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
+// there is none.
 // communicator: one of the program's; nullptr: all ranks that the launcher has started.
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
