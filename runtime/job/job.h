@@ -22,6 +22,7 @@
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
+#include "runtime/meet/store.h"
 
 namespace ronde::runtime {
 
@@ -114,6 +115,17 @@ base::Status check_shared_settings(const std::vector<std::string>& texts);
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
     const base::Clock& clock);
+
+// The job that the program itself has put this process into, whatever started it.
+struct OwnJob {
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+  // Where the ranks meet: over the store, or at "host:port"; where neither is given, at RONDE_MEET.
+  std::shared_ptr<Store> store;
+  std::string meet;
+};
+base::Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
+                                                const base::Clock& clock);
 
 // The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,

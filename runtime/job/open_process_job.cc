@@ -14,7 +14,10 @@
 #include "runtime/job/opening.h"
 #include "runtime/meet/identity.h"
 #include "runtime/meet/meet.h"
+#include "runtime/meet/point.h"
 #include "runtime/meet/secret.h"
+#include "runtime/meet/store.h"
+#include "runtime/meet/variables.h"
 
 namespace ronde::runtime {
 
@@ -75,7 +78,51 @@ Result<std::unique_ptr<Job>> job_over_mpi(const TransportLibrary& plugin,
   return open_job({std::move(*joined), plugin, party}, config, clock, deadline);
 }
 
+Status check_own(const OwnJob& own, const base::Config& config) {
+  const std::string given = "the options of the engine give rank " + std::to_string(own.rank) +
+                            " of " + std::to_string(own.size);
+  const auto refused = [](const std::string& text) {
+    return Status::error(Code::kInvalidArgument, text);
+  };
+  if (config.mpi == "off") {
+    return refused("RONDE_MPI=off makes a job of one, but " + given +
+                   ": unset RONDE_MPI, or give none");
+  }
+  if (own.size < 1 || own.rank < 0 || own.rank >= own.size) {
+    return refused(given + ": ranks count from 0 to size - 1");
+  }
+  if (own.store != nullptr && !own.meet.empty()) {
+    return refused(given + ", a store and a meeting point (" + own.meet + "): give one of them");
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
+                                          const base::Clock& clock) {
+  RONDE_RETURN_IF_ERROR(check_own(own, config));
+  if (own.size == 1) return job_of_one(config, clock);
+  if (own.store != nullptr) {
+    const base::Instant deadline = clock.after(config.start_timeout);
+    auto met = meet_over(own.store, own.rank, own.size, clock, deadline);
+    RONDE_RETURN_IF_ERROR(met.status());
+    return open_job({std::move(*met), std::nullopt, nullptr}, config, clock, deadline);
+  }
+  const auto environment = base::Config::process_environment();
+  const bool chosen = own.meet.empty();
+  const auto text = chosen ? variable(environment, "RONDE_MEET") : own.meet;
+  if (!text) {
+    return Status::error(Code::kInvalidArgument,
+                         "the options of the engine give rank and size, but neither a store nor a "
+                         "meeting point, and RONDE_MEET is not set");
+  }
+  auto point = parse_meeting_point(chosen ? "RONDE_MEET" : "the option meet", *text);
+  RONDE_RETURN_IF_ERROR(point.status());
+  const Identity identity{
+      Identity::Introduced::kAtAMeeting, "the program", "", own.rank, own.size, std::move(*point)};
+  return job_of_meeting(identity, environment, config, clock);
+}
 
 Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communicator,
                                               const base::Config& config,

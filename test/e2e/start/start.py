@@ -246,6 +246,26 @@ def check_late_chief(folder, _):
     assert values(done[-1:] + done[:-1])["ranks"] == "3"
 
 
+def check_store(folder, _):
+    """Ranks that meet over a folder: together, with one missing, and in one that was used before."""
+    with tempfile.TemporaryDirectory() as place:
+        def run(where, ranks, size, **variables):
+            job = Job(folder)
+            for rank in ranks:
+                job.start(("shared_folder", f"{place}/{where}", str(rank), str(size)), **variables)
+            return job.end()
+        done = run("a", (0, 1, 2), 3)
+        assert values(done) == {"ranks": "3", "average": "1"}, done
+        # What started the processes does not matter: the program knows better.
+        assert values(run("b", (0, 1), 2, RANK=7, WORLD_SIZE=9))["ranks"] == "2"
+        for one in run("c", (0, 2), 3, RONDE_START_TIMEOUT_SECONDS=3):
+            expect_line(one, "rank 1 (host unknown) took no part in meeting over the store")
+        again, = run("a", (1,), 3)
+        expect_line(again, "the store holds what another engine has left there")
+        full, = run("/dev/null", (0,), 2)
+        expect(full.returncode == 1 and "shared_folder:" in full.stderr, full, "an exception of the store is lost")
+
+
 def main():
     check, folder, mpirun = sys.argv[1:]
     globals()[f"check_{check}"](folder, mpirun)
