@@ -74,6 +74,12 @@ constexpr std::array<Setting, 22> kSettings{{
      false, "the least important lines on standard error"},
 }};
 
+// Variables that others read: what ronderun tells the program of restarts (how often, and of which
+// job), and who a rank is in its job, which ronderun must not take as options.
+constexpr std::array<std::string_view, 7> kNoSettings{
+    "RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB",    "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
+    "RONDE_JOB_SECRET",      "RONDE_JOB_SECRET_FILE"};
+
 std::vector<std::string> words(std::string_view text) {
   std::vector<std::string> result;
   std::istringstream stream{std::string(text)};
@@ -217,9 +223,7 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
       config.shared_.push_back(std::string(setting.name) + "=" + value);
     if (found != given.end()) given.erase(found);
   }
-  // ronderun's, for the program: how often the job was restarted, and which job it is.
-  given.erase("RONDE_RESTART_ATTEMPT");
-  given.erase("RONDE_RESTART_JOB");
+  for (const std::string_view name : kNoSettings) given.erase(std::string(name));
   if (unknown != nullptr) {
     for (const auto& [name, value] : given) unknown->push_back(name);
   }

@@ -3,6 +3,9 @@
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
+# Headers alone, for one private source of the runtime (TF_CONFIG is JSON) and for the trainer.
+find_package(nlohmann_json 3.11 REQUIRED)
+
 if(RONDE_WITH_MPI)
   if(RONDE_SANITIZE)
     message(FATAL_ERROR "RONDE_SANITIZE=${RONDE_SANITIZE} needs RONDE_WITH_MPI=OFF: "
@@ -36,6 +39,5 @@ if(RONDE_BUILD_EXAMPLES)
   find_path(RONDE_DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
   find_library(RONDE_DNNL_LIBRARY dnnl REQUIRED)
   mark_as_advanced(RONDE_DNNL_INCLUDE_DIR RONDE_DNNL_LIBRARY)
-  find_package(nlohmann_json 3.11 REQUIRED)
   find_package(Protobuf 3.21 REQUIRED)
 endif()

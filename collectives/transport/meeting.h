@@ -18,7 +18,7 @@
 namespace ronde::collectives {
 
 // A rank's part in the meeting of its job. The process job owns it from the start to the end of the
-// engine; a meeting that is only needed for the start keeps nothing open afterwards.
+// engine.
 //
 // Thread safety: one thread at a time (the engine's start and stop, then the holder of the agent's
 // role); abandon() by any.
@@ -51,8 +51,13 @@ class Meeting {
   // Otherwise only the thread that opened it may, and this is the reason.
   [[nodiscard]] virtual std::string bound_to_thread() const { return ""; }
 
-  // Whether what it stands on must have ended before the process does (MPI that Ronde started), so
-  // that an engine which the program leaves open has to be closed at exit.
+  // The start is over on this rank, and allgather() is not called any more: a meeting that is
+  // needed for nothing else keeps nothing open from here on.
+  virtual void started() {}
+
+  // Whether an engine that the program leaves open has to be closed when the process exits: because
+  // what the meeting stands on must have ended by then (MPI that Ronde started), or because the
+  // other ranks would take the end for a death.
   [[nodiscard]] virtual bool ends_with_process() const { return false; }
 
   // Gives up after a failure: peers may be dead.

@@ -76,6 +76,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     engine->job_->abandon();
     return entered;
   }
+  engine->job_->started();
   engine->job_->at_exit([open = std::weak_ptr<Engine>(engine)] {
     if (const auto left = open.lock()) left->close_at_exit();
   });

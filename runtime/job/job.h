@@ -22,6 +22,7 @@
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
+#include "runtime/meet/store.h"
 
 namespace ronde::runtime {
 
@@ -88,6 +89,9 @@ class Job {
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
+  // The start is over: every rank's engine is open, and allgather() is not called any more.
+  virtual void started() {}
+
   // Has `close` called when the process exits, where what Ronde started must be ended by then.
   virtual void at_exit(const std::function<void()>& /*close*/) {}
 
@@ -105,11 +109,23 @@ base::Status check_shared_settings(const std::vector<std::string>& texts);
 // which then takes every rank for a host.
 [[nodiscard]] bool needs_transport(const base::Config& config, bool several_hosts);
 
-// Joins the job of this process, or makes a job of one where there is none.
+// Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
+// there is none.
 // communicator: one of the program's; nullptr: all ranks that the launcher has started.
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
     const base::Clock& clock);
+
+// The job that the program itself has put this process into, whatever started it.
+struct OwnJob {
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+  // Where the ranks meet: over the store, or at "host:port"; where neither is given, at RONDE_MEET.
+  std::shared_ptr<Store> store;
+  std::string meet;
+};
+base::Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
+                                                const base::Clock& clock);
 
 // The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,

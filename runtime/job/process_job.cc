@@ -61,6 +61,7 @@ class ProcessJob final : public Job {
                                                         base::Instant deadline) override {
     return meeting_->allgather(mine, activity, {}, clock, deadline);
   }
+  void started() override { meeting_->started(); }
   void at_exit(const std::function<void()>& close) override {
     if (meeting_->ends_with_process()) call_at_end(this, close);
   }

@@ -6,7 +6,7 @@
 
 A layer is a top-level folder (or one of bindings/); a room is a folder of a layer, with the list of the rooms
 that it may include; nobody includes a plug-in's room. Also: MPI headers only in files or folders named for MPI,
-UCX headers only below a ucx/ folder, CUDA and NCCL headers only below a cuda/ folder, and quoted includes are
+UCX headers only below a ucx/ folder, UCX's only below a ucx/ folder, CUDA's and NCCL's only below a cuda/ folder, and quoted includes are
 written from the root of the repository, so that the layer and the room of a file can be read off them.
 """
 
@@ -53,7 +53,9 @@ ROOMS = {
     "runtime/links": ["runtime/negotiate", "collectives/board"],
     "runtime/execute": ["runtime/drive", "runtime/tensors", "collectives/kernels", "collectives/transport",
                         "collectives/plane", "collectives/device"],
-    "runtime/job": ["runtime/tensors", "runtime/links", "collectives/board", "collectives/transport",
+    "runtime/meet": ["runtime/tensors", "runtime/negotiate", "runtime/links", "collectives/board",
+                     "collectives/transport"],
+    "runtime/job": ["runtime/tensors", "runtime/links", "runtime/meet", "collectives/board", "collectives/transport",
                     "collectives/two_level"],
     "runtime/engine": ["runtime/drive", "runtime/tensors", "runtime/negotiate", "runtime/links", "runtime/execute",
                        "runtime/job", "collectives/kernels", "collectives/board", "collectives/plugin",
@@ -89,6 +91,7 @@ SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MPI_HEADER = re.compile(r"^(mpi|mpi-ext|mpio)\.h$")
 UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
+UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
 GPU_HEADER = re.compile(r"^(cuda|cublas|nccl|nvml|cub/|thrust/|cooperative_groups)")
 
 
@@ -122,6 +125,8 @@ def problem_with(root, path, quoted, target):
     if MPI_HEADER.match(target) and "mpi" not in pathlib.PurePosixPath(path).name and "/mpi/" not in path:
         return "MPI headers belong in files named for MPI (mpi_*) or in a folder mpi/"
     if UCX_HEADER.match(target) and "/ucx/" not in path:
+        return "UCX headers belong below a ucx/ folder"
+    if UCX_HEADER.match(target) and "/ucx/" not in "/" + path:
         return "UCX headers belong below a ucx/ folder"
     if GPU_HEADER.match(target) and "/cuda/" not in "/" + path:
         return "CUDA and NCCL headers belong below a cuda/ folder"
