@@ -15,6 +15,20 @@ if(RONDE_WITH_MPI)
   find_package(MPI REQUIRED COMPONENTS C)
 endif()
 
+# The plug-in for UCX needs the headers alone. Its logic is not built with sanitizers where AUTO decides: nothing
+# else would be checked than with the in-memory transport.
+set(RONDE_UCX_FOUND OFF)
+if(NOT RONDE_WITH_UCX STREQUAL "OFF")
+  find_package(ucx 1.12 CONFIG QUIET)
+  if(ucx_FOUND)
+    set(RONDE_UCX_FOUND ON)
+    set(RONDE_UCX_VERSION ${ucx_VERSION})
+    get_target_property(RONDE_UCX_INCLUDE_DIRS ucx::ucp INTERFACE_INCLUDE_DIRECTORIES)
+  elseif(NOT RONDE_WITH_UCX STREQUAL "AUTO")
+    message(FATAL_ERROR "RONDE_WITH_UCX=${RONDE_WITH_UCX}: UCX 1.12 or newer was not found (Debian: libucx-dev)")
+  endif()
+endif()
+
 if(RONDE_BUILD_LAUNCHER OR RONDE_BUILD_EXAMPLES OR RONDE_BUILD_TESTS)
   find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
 endif()

@@ -233,8 +233,9 @@ typedef struct ronde_transport {
    * without descriptor. */
   ronde_transport_status (*progress)(ronde_transport_end* end, ronde_transport_error* error);
   /* Called before Ronde sleeps on info.fd: from now on the descriptor becomes readable with the
-   * next event. RONDE_TRANSPORT_PENDING: something is there already, so call progress and do not
-   * sleep. NULL in a transport without descriptor. */
+   * next event. RONDE_TRANSPORT_PENDING: something has been handled since the last call of arm, so
+   * requests may be over, or is there now: Ronde calls progress, tests its requests again, and does
+   * not sleep. NULL in a transport without descriptor. */
   ronde_transport_status (*arm)(ronde_transport_end* end, ronde_transport_error* error);
 
   /* Gives up after a failure: other ranks may be dead. Every function but close fails from now on,

@@ -81,6 +81,18 @@ Result<Transport::Request> PluginTransport::receive(int peer, int tag, std::span
   return status_of(answer, error_);
 }
 
+Result<bool> PluginTransport::arm() {
+  if (info_.fd < 0) return true;
+  const auto answer = table_.arm(end_, &error_);
+  RONDE_RETURN_IF_ERROR(status_of(answer, error_));
+  return answer == RONDE_TRANSPORT_OK;
+}
+
+Status PluginTransport::progress() {
+  if (info_.fd < 0) return {};
+  return status_of(table_.progress(end_, &error_), error_);
+}
+
 Result<bool> PluginTransport::test(Request request) {
   const auto answer = table_.test(end_, request, &error_);
   if (answer == RONDE_TRANSPORT_OK) return true;

@@ -50,6 +50,9 @@ class PluginTransport final : public Transport {
   base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override;
   base::Result<bool> test(Request request) override;
   [[nodiscard]] bool needs_polling() const override { return info_.fd < 0; }
+  [[nodiscard]] int descriptor() const override { return info_.fd; }
+  base::Result<bool> arm() override;
+  base::Status progress() override;
   [[nodiscard]] int outstanding() const override { return table_.outstanding(end_); }
   [[nodiscard]] bool writes_after_destruction() const override {
     return info_.writes_after_close != 0 && outstanding() > 0;

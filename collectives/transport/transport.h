@@ -38,6 +38,16 @@ class Transport {
   // (memory), or makes a descriptor readable.
   [[nodiscard]] virtual bool needs_polling() const = 0;
 
+  // A descriptor on which a thread that waits for messages can sleep; -1 where there is none. It
+  // belongs to the transport.
+  [[nodiscard]] virtual int descriptor() const { return -1; }
+  // To be called by a thread that is about to sleep: from now on the next event makes the
+  // descriptor readable. False: something has been handled since the last call of arm(), or is
+  // there now. The thread must not sleep then, but call progress() and test its requests again.
+  virtual base::Result<bool> arm() { return true; }
+  // Handles what has arrived, also while nothing is outstanding (another rank connects).
+  virtual base::Status progress() { return {}; }
+
   // The number of requests that test() has not reported yet.
   [[nodiscard]] virtual int outstanding() const = 0;
 

@@ -6,8 +6,8 @@
 
 A layer is a top-level folder (or one of bindings/); a room is a folder of a layer, with the list of the rooms
 that it may include; nobody includes a plug-in's room. Also: MPI headers only in files or folders named for MPI,
-CUDA and NCCL headers only below a cuda/ folder, and quoted includes are written from the root of the repository, so that the layer and the room
-of a file can be read off them.
+UCX headers only below a ucx/ folder, UCX's only below a ucx/ folder, CUDA's and NCCL's only below a cuda/ folder, and quoted includes are
+written from the root of the repository, so that the layer and the room of a file can be read off them.
 """
 
 import argparse
@@ -36,6 +36,7 @@ ROOMS = {
     "collectives/board": ["collectives/kernels"],
     "collectives/plugin": [],
     "collectives/transport": ["collectives/plugin"],
+    "collectives/transport/ucx": ["collectives/transport"],
     "collectives/transport/mpi": ["collectives/transport", "collectives/board"],
     "collectives/messages": ["collectives/kernels", "collectives/transport"],
     "collectives/in_host": ["collectives/kernels", "collectives/board", "collectives/transport",
@@ -89,6 +90,8 @@ C_ABI = "ronde/ronde.h"
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MPI_HEADER = re.compile(r"^(mpi|mpi-ext|mpio)\.h$")
+UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
+UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
 GPU_HEADER = re.compile(r"^(cuda|cublas|nccl|nvml|cub/|thrust/|cooperative_groups)")
 
 
@@ -121,6 +124,10 @@ def problem_with(root, path, quoted, target):
     layer = layer_of(path)
     if MPI_HEADER.match(target) and "mpi" not in pathlib.PurePosixPath(path).name and "/mpi/" not in path:
         return "MPI headers belong in files named for MPI (mpi_*) or in a folder mpi/"
+    if UCX_HEADER.match(target) and "/ucx/" not in path:
+        return "UCX headers belong below a ucx/ folder"
+    if UCX_HEADER.match(target) and "/ucx/" not in "/" + path:
+        return "UCX headers belong below a ucx/ folder"
     if GPU_HEADER.match(target) and "/cuda/" not in "/" + path:
         return "CUDA and NCCL headers belong below a cuda/ folder"
     if target.startswith(PUBLIC_PREFIX):
