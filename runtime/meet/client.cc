@@ -35,8 +35,8 @@ using Parts = std::vector<std::vector<std::byte>>;
 // than rank 0 is away from its door.
 constexpr Nanoseconds kReachTime = std::chrono::seconds(5);
 // The pause between two attempts; it grows, so that many ranks that wait for long cost little.
-constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(5);
-constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(250);
+constexpr Nanoseconds kFirstRetryPause = std::chrono::milliseconds(5);
+constexpr Nanoseconds kLongestRetryPause = std::chrono::milliseconds(250);
 
 // Returns false at the deadline.
 bool wait_for(const FileDescriptor& socket, short events, const Clock& clock, Instant deadline) {
@@ -191,7 +191,7 @@ Status MeetingClient::reach(const Clock& clock, Instant deadline) {
 Status MeetingClient::come(const Clock& clock, Instant deadline) {
   activity_ = "meeting at " + text_of(plan_.point);
   roll_.begin_round(activity_);
-  Nanoseconds pause = kFirstPause;
+  Nanoseconds pause = kFirstRetryPause;
   const Instant began = clock.now();
   for (;;) {
     const Status reached = reach(clock, deadline);
@@ -210,7 +210,7 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
     }
     const Instant until = clock.now() + pause;
     while (clock.now() < until) ::poll(nullptr, 0, poll_milliseconds(clock, until));
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLongestRetryPause);
   }
   const auto parts = answer(clock, deadline);
   RONDE_RETURN_IF_ERROR(parts.status());

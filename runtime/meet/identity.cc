@@ -20,12 +20,14 @@ namespace {
 using Introduced = Identity::Introduced;
 using MaybePoint = Result<std::optional<MeetingPoint>>;
 
-Status refused(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
+Status refused_identity(const std::string& text) {
+  return Status::error(Code::kInvalidArgument, text);
+}
 
 Status contradiction(const Word& one, const Word& other) {
-  return refused("two launchers contradict each other: " + one.launcher + " (" + one.said +
-                 ") and " + other.launcher + " (" + other.said +
-                 "); unset the variables of the one that did not start this process");
+  return refused_identity("two launchers contradict each other: " + one.launcher + " (" + one.said +
+                          ") and " + other.launcher + " (" + other.said +
+                          "); unset the variables of the one that did not start this process");
 }
 
 bool contradict(const Word& one, const Word& other) {
@@ -95,8 +97,8 @@ Result<MeetingPoint> point_for(const Word& word, const Words& words,
   for (const auto* other : {&words.torchrun, &words.tf_config}) {
     if (*other && (*other)->point) return *(*other)->point;
   }
-  return refused(word.launcher + " started " + std::to_string(word.size) + " ranks (" + word.said +
-                 "), but " + word.no_point);
+  return refused_identity(word.launcher + " started " + std::to_string(word.size) + " ranks (" +
+                          word.said + "), but " + word.no_point);
 }
 
 }  // namespace
@@ -111,24 +113,26 @@ Result<Identity> identity_of(std::span<const std::string> environment) {
   const Word* const word = *decided;
   if (word == nullptr) {
     if (!*chosen) return Identity();
-    return refused("RONDE_MEET=" + text_of(**chosen) +
-                   " names a meeting point, but nothing says which rank this process is: set "
-                   "RONDE_RANK and RONDE_SIZE");
+    return refused_identity(
+        "RONDE_MEET=" + text_of(**chosen) +
+        " names a meeting point, but nothing says which rank this process is: set "
+        "RONDE_RANK and RONDE_SIZE");
   }
   Identity identity{Introduced::kByNobody, word->launcher, word->said, word->rank, word->size, {}};
   const bool mpi = words->mpi && word == &*words->mpi;
   if (mpi) {
     if (*chosen) {
-      return refused("RONDE_MEET=" + text_of(**chosen) + " names a meeting point, but " +
-                     word->launcher + " (" + word->said +
-                     ") introduces the ranks itself: unset RONDE_MEET, or set RONDE_RANK and "
-                     "RONDE_SIZE too");
+      return refused_identity(
+          "RONDE_MEET=" + text_of(**chosen) + " names a meeting point, but " + word->launcher +
+          " (" + word->said +
+          ") introduces the ranks itself: unset RONDE_MEET, or set RONDE_RANK and "
+          "RONDE_SIZE too");
     }
     identity.introduced = Introduced::kByMpi;
     return identity;
   }
   if (!word->no_member.empty()) {
-    return refused(word->no_member + "; RONDE_MPI=off makes this process a job of one");
+    return refused_identity(word->no_member + "; RONDE_MPI=off makes this process a job of one");
   }
   if (word->size == 1) return identity;
   auto point = point_for(*word, *words, *chosen);

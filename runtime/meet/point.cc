@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::size_t kLongestHostName = 255;
 
-Status refused(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
+Status refused_point(const std::string& text) {
+  return Status::error(Code::kInvalidArgument, text);
+}
 
 }  // namespace
 
@@ -28,9 +30,9 @@ Result<std::int64_t> whole_number(const std::string& name, const std::string& te
                                   std::int64_t least, std::int64_t most) {
   const auto number = base::parse_number<std::int64_t>(text);
   if (number && *number >= least && *number <= most) return *number;
-  return refused(name + (text.empty() ? " is not set" : "=" + text + " is not valid") +
-                 ": expected a whole number from " + std::to_string(least) + " to " +
-                 std::to_string(most));
+  return refused_point(name + (text.empty() ? " is not set" : "=" + text + " is not valid") +
+                       ": expected a whole number from " + std::to_string(least) + " to " +
+                       std::to_string(most));
 }
 
 std::string text_of(const MeetingPoint& point) {
@@ -48,9 +50,9 @@ bool is_loopback(const std::string& host) {
 
 Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::string& text) {
   const auto wrong = [&] {
-    return refused(what + "=" + text +
-                   " is not valid: expected host:port, as in localhost:29500, node1:29500 or "
-                   "[fd00::1]:29500");
+    return refused_point(what + "=" + text +
+                         " is not valid: expected host:port, as in localhost:29500, node1:29500 or "
+                         "[fd00::1]:29500");
   };
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return wrong();

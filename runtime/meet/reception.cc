@@ -19,7 +19,7 @@ using collectives::FileDescriptor;
 namespace {
 
 // How many connections are accepted in one step, so that others are read in between.
-constexpr int kAcceptedAtOnce = 64;
+constexpr int kAcceptedInATurn = 64;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ Status Reception::accept_some(const FileDescriptor& listener, Instant now,
     turn_away(strangers_.front(), Trouble::kCrowd);
     strangers_.erase(strangers_.begin());
   };
-  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+  for (int i = 0; i < kAcceptedInATurn; ++i) {
     Accepted accepted = listener_.accept(listener);
     if (!accepted.socket.valid()) {
       const int error = errno;

@@ -26,7 +26,7 @@ using Json = nlohmann::json;
 constexpr const char* kExample =
     R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}})";
 
-Status refused(const std::string& text) {
+Status refused_tf_config(const std::string& text) {
   return Status::error(Code::kInvalidArgument, "TF_CONFIG " + text);
 }
 
@@ -43,11 +43,11 @@ Result<std::vector<std::string>> addresses_of(const Json& cluster, const std::st
   const Json* const list = member(cluster, type);
   if (list == nullptr) return addresses;
   const std::string what = "has a cluster whose '" + type + "'";
-  if (!list->is_array()) return refused(what + " is no list of addresses");
+  if (!list->is_array()) return refused_tf_config(what + " is no list of addresses");
   for (const Json& one : *list) {
     const auto* const text = one.get_ptr<const Json::string_t*>();
     if (text == nullptr)
-      return refused(what + " holds something else than addresses (\"host:port\")");
+      return refused_tf_config(what + " holds something else than addresses (\"host:port\")");
     addresses.push_back(*text);
   }
   return addresses;
@@ -61,18 +61,19 @@ struct Task {
 Result<Task> task_of(const Json& json) {
   const Json* const task = member(json, "task");
   if (task == nullptr) {
-    return refused("names a cluster, but not this process: expected a task with type and index");
+    return refused_tf_config(
+        "names a cluster, but not this process: expected a task with type and index");
   }
   const Json* const type = member(*task, "type");
   const auto* const word = type == nullptr ? nullptr : type->get_ptr<const Json::string_t*>();
   if (word == nullptr)
-    return refused("has a task without a type: expected \"chief\" or \"worker\"");
+    return refused_tf_config("has a task without a type: expected \"chief\" or \"worker\"");
   // Some launchers write the index as a text.
   const Json* const index = member(*task, "index");
   std::string text = "nothing";
   if (index != nullptr) text = index->is_string() ? index->get<std::string>() : index->dump();
   const auto number = whole_number("task.index", text, 0, kMostRanks);
-  if (!number.ok()) return refused("is not valid: " + number.status().message());
+  if (!number.ok()) return refused_tf_config("is not valid: " + number.status().message());
   return Task{*word, *number};
 }
 
@@ -92,7 +93,7 @@ Result<Members> members_of(const Json& cluster) {
   RONDE_RETURN_IF_ERROR(masters.status());
   if (!masters->empty()) members.chief_word = "master";
   if (chiefs->size() + masters->size() > 1)
-    return refused("names more than one chief: expected one");
+    return refused_tf_config("names more than one chief: expected one");
   members.chiefs = chiefs->empty() ? std::move(*masters) : std::move(*chiefs);
   auto workers = addresses_of(cluster, "worker");
   RONDE_RETURN_IF_ERROR(workers.status());
@@ -125,15 +126,15 @@ MaybeWord word_of_tf_config(std::span<const std::string> environment) {
   if (!text) return std::optional<Word>();
   const Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object()) {
-    return refused(std::string("is no JSON object: expected something like ") + kExample);
+    return refused_tf_config(std::string("is no JSON object: expected something like ") + kExample);
   }
   const Json* const cluster = member(json, "cluster");
   if (cluster == nullptr || (cluster->is_object() && cluster->empty())) {
     return std::optional<Word>();  // TensorFlow takes this for a job of one, too
   }
   if (!cluster->is_object()) {
-    return refused("has a cluster that is no JSON object: expected something like " +
-                   std::string(kExample));
+    return refused_tf_config("has a cluster that is no JSON object: expected something like " +
+                             std::string(kExample));
   }
   const auto task = task_of(json);
   RONDE_RETURN_IF_ERROR(task.status());
@@ -154,8 +155,9 @@ MaybeWord word_of_tf_config(std::span<const std::string> environment) {
   }
   const auto& peers = chief ? members->chiefs : members->workers;
   if (task->index >= std::ssize(peers)) {
-    return refused("makes this process " + task->type + " " + std::to_string(task->index) +
-                   ", but its cluster has " + std::to_string(peers.size()) + " of them");
+    return refused_tf_config("makes this process " + task->type + " " +
+                             std::to_string(task->index) + ", but its cluster has " +
+                             std::to_string(peers.size()) + " of them");
   }
   word.rank = narrow<std::int32_t>(task->index) +
               (chief ? 0 : narrow<std::int32_t>(members->chiefs.size()));

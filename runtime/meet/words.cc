@@ -20,14 +20,16 @@ namespace {
 
 using Environment = std::span<const std::string>;
 
-Status refused(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
+Status refused_words(const std::string& text) {
+  return Status::error(Code::kInvalidArgument, text);
+}
 
 // A variable that another one makes necessary.
 Result<std::int64_t> number_beside(Environment environment, const std::string& name,
                                    const std::string& other, std::int64_t least) {
   const auto text = variable(environment, name);
   if (!text) {
-    return refused(other + " is set, but " + name + " is not: set both, or neither");
+    return refused_words(other + " is set, but " + name + " is not: set both, or neither");
   }
   return whole_number(name, *text, least, kMostRanks);
 }
@@ -74,7 +76,8 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
     const std::string first = reserved->substr(0, reserved->find_first_of("-,"));
     const auto port = whole_number("SLURM_STEP_RESV_PORTS", first, 1, 65535);
     if (port.ok()) return port;
-    return refused("SLURM_STEP_RESV_PORTS=" + *reserved + " is no list of ports (12000-12003)");
+    return refused_words("SLURM_STEP_RESV_PORTS=" + *reserved +
+                         " is no list of ports (12000-12003)");
   }
   const auto job = whole_number("SLURM_JOB_ID", variable(environment, "SLURM_JOB_ID").value_or(""),
                                 0, kMostJobs);
@@ -90,9 +93,9 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
 Status check_rank(const std::string& rank_name, std::int64_t rank, const std::string& size_name,
                   std::int64_t size) {
   if (rank < size) return {};
-  return refused(rank_name + "=" + std::to_string(rank) + " is no rank of a job of " + size_name +
-                 "=" + std::to_string(size) + ": ranks count from 0 to " +
-                 std::to_string(size - 1));
+  return refused_words(rank_name + "=" + std::to_string(rank) + " is no rank of a job of " +
+                       size_name + "=" + std::to_string(size) + ": ranks count from 0 to " +
+                       std::to_string(size - 1));
 }
 
 MaybeWord word_of_hand(Environment environment) {
@@ -201,8 +204,8 @@ MaybeWord word_of_slurm(Environment environment) {
   }
   const auto host = first_host(*list);
   if (!host) {
-    return refused("SLURM_STEP_NODELIST=" + *list +
-                   " is not valid: expected a list of hosts, as in node[01-04]");
+    return refused_words("SLURM_STEP_NODELIST=" + *list +
+                         " is not valid: expected a list of hosts, as in node[01-04]");
   }
   const auto port = port_of_slurm(environment);
   RONDE_RETURN_IF_ERROR(port.status());
