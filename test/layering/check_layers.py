@@ -65,6 +65,8 @@ ROOMS = {
     "bindings/trainer/disk": ["bindings/trainer/tensor"],
     "bindings/trainer/chief": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                                "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk"],
+    "bindings/trainer/include": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
+                                 "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/chief"],
     "examples/perf/options": [],
     "examples/perf/contenders": ["examples/perf/options"],
     "examples/perf/measure": ["examples/perf/options", "examples/perf/contenders"],
@@ -82,6 +84,8 @@ PUBLIC_PREFIX = "ronde/"
 FACADE_ONLY = {"bindings/trainer", "examples"}
 FACADE = "ronde/ronde.hpp"
 C_ABI = "ronde/ronde.h"
+# All of the training core, for its users.
+TRAINER = "ronde/trainer.hpp"
 
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -126,6 +130,8 @@ def problem_with(root, path, quoted, target):
         if "public" not in LAYERS[layer]:
             return f"{layer} may not include the public API"
         outside = C_ABI if path.endswith(".c") else FACADE
+        if layer == "examples" and target == TRAINER:
+            return None
         if layer in FACADE_ONLY and target != outside:
             return f"{layer} is written as an outsider would: include <{outside}>"
         return None
