@@ -254,7 +254,7 @@ void run_operation(const json& one, const std::string& id, Files& files, Tape& t
   const auto samples = numbers_of_samples(one.at("samples"));
   std::vector<std::vector<float>> borrowed;
   PassOfCase pass(tape, files, id, id + "/", none);
-  tape.begin({.samples = samples});
+  tape.begin({.epoch = 0, .samples = samples});
   for (const json& leaf : one.at("leaves")) {
     const std::string name = leaf.at("name");
     const std::string as = leaf.at("as");
