@@ -23,6 +23,7 @@ Tensor BatchNorm::operator()(const Tensor& input) {
   Tape& tape = input.tape();
   const Tensor scale = tape.use(scale_);
   const Tensor shift = tape.use(shift_);
+  for (const StateTensor& one : statistics()) tape.use_statistics(one);
   if (!tape.pass().training) {
     return batch_norm_as_given(input, scale, shift, kEpsilon, mean_, variance_);
   }
