@@ -203,6 +203,7 @@ void DeviceLearner::step(const StepBatch& batch, std::uint64_t /*epoch*/) {
   if (batch.parts.size() != 1) {
     throw TrainerError("a device learns one micro-batch a step: leave accumulation out");
   }
+  if (!batch.failure.empty()) throw TrainerError(batch.failure);
   const std::span<const std::uint32_t> samples = batch.parts[0].samples;
   const std::size_t global_size = batch.global_size;
   samples_ += samples.size();
@@ -270,6 +271,7 @@ std::string DeviceLearner::parameter_hash() {
   for (std::size_t i = 0; i < twins_.size(); ++i) {
     const std::span<float> values = model_.parameters()[i]->value();
     math_.read(values.data(), twins_[i].value.data(), values.size_bytes());
+    model_.parameters()[i]->changed();
   }
   return model_.parameter_hash();
 }

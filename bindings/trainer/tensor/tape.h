@@ -135,7 +135,7 @@ class Tape {
   std::unique_ptr<Kernels> kernels_;
   std::vector<Node> nodes_;
   std::vector<std::pair<Parameter*, std::size_t>> used_;  // node of each parameter of this pass
-  std::vector<StateTensor> statistics_;  // used in this pass
+  std::vector<StateTensor> statistics_;                   // used in this pass
   std::vector<Values> read_;                              // what values() has put in order
 };
 
