@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of a multilayer perceptron on a device.
-#include "bindings/trainer/loop/device_learner.h"
+#include "examples/gpu/device_learner.h"
 
 #include <algorithm>
 #include <exception>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/trainer/loop/progress.h"
+#include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
