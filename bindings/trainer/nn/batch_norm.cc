@@ -23,6 +23,7 @@ Tensor BatchNorm::operator()(const Tensor& input) {
   Tape& tape = input.tape();
   const Tensor scale = tape.use(scale_);
   const Tensor shift = tape.use(shift_);
+  for (const StateTensor& one : statistics()) tape.use_statistics(one);
   if (!tape.pass().training) {
     return batch_norm_as_given(input, scale, shift, kEpsilon, mean_, variance_);
   }
@@ -33,8 +34,9 @@ Tensor BatchNorm::operator()(const Tensor& input) {
 }
 
 std::vector<StateTensor> BatchNorm::statistics() {
-  return {{name_ + "/mean", {mean_.size()}, mean_},
-          {name_ + "/variance", {variance_.size()}, variance_}};
+  const bool of_all = static_cast<bool>(sum_);
+  return {{name_ + "/mean", {mean_.size()}, mean_, of_all},
+          {name_ + "/variance", {variance_.size()}, variance_, of_all}};
 }
 
 void BatchNorm::follow(const BatchNormalized& batch) {

@@ -41,10 +41,11 @@ Optimizer::Optimizer(std::vector<Parameter*> parameters, std::vector<std::string
 void Optimizer::step(double learning_rate) {
   ++steps_;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = *parameters_[i];
+    Parameter& parameter = *parameters_[i];
     Update one{parameter.size(), parameter.value().data(), parameter.gradient().data(), {}};
     for (auto& moment : moments_) one.moments.push_back(moment[i].data());
     update(one, learning_rate);
+    parameter.changed();
   }
 }
 

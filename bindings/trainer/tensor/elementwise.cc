@@ -92,9 +92,11 @@ Tensor add_scaled(const char* operation, const Tensor& a, const Tensor& b, float
   });
 }
 
-// The drawing of a sample in a layer depends on nothing else, in whatever batch it comes.
-std::uint64_t stream_of(const Pass& pass, std::uint64_t layer, std::uint32_t sample) {
-  return Generator(layer ^ Generator(pass.epoch, sample).next(), pass.seed).next();
+// The drawing for number `i` of the samples, in whatever batch it comes.
+std::uint64_t stream_of(const Pass& pass, std::uint64_t layer, std::size_t i) {
+  const std::uint64_t again = pass.repetitions.empty() ? 0 : pass.repetitions[i];
+  const std::uint64_t other = again == 0 ? 0 : Generator(again).next();
+  return Generator(layer ^ other ^ Generator(pass.epoch, pass.samples[i]).next(), pass.seed).next();
 }
 
 Values drop_mask(Tape& tape, const Shape& shape, double rate, std::string_view layer) {
@@ -104,6 +106,12 @@ Values drop_mask(Tape& tape, const Shape& shape, double rate, std::string_view l
                        std::to_string(pass.samples.size()) +
                        " samples: give the number of each sample to Tape::begin()");
   }
+  if (!pass.repetitions.empty() && pass.repetitions.size() != pass.samples.size()) {
+    throw TrainerError("dropout of " + std::string(layer) + ": " +
+                       std::to_string(pass.repetitions.size()) + " repetitions for " +
+                       std::to_string(pass.samples.size()) +
+                       " samples: give Tape::begin() one for each, or none");
+  }
   Hash name;
   name.add(std::as_bytes(std::span(layer)));
   Values mask = Values::make(tape.pool(), shape);
@@ -111,7 +119,7 @@ Values drop_mask(Tape& tape, const Shape& shape, double rate, std::string_view l
   const float limit = static_cast<float>(rate);
   const std::size_t each = shape[0] == 0 ? 0 : mask.size() / shape[0];
   for (std::size_t i = 0; i < shape[0]; ++i) {
-    Generator generator(stream_of(pass, name.value(), pass.samples[i]));
+    Generator generator(stream_of(pass, name.value(), i));
     for (float& value : mask.plain().subspan(i * each, each)) {
       value = generator.uniform(0.0F, 1.0F) < limit ? 0.0F : scale;
     }

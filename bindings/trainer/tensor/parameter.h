@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -30,6 +31,11 @@ class Parameter {
   [[nodiscard]] std::span<float> value() const { return value_.plain(); }
   [[nodiscard]] std::span<float> gradient() const { return gradient_.plain(); }
 
+  // How often the value has changed. Whoever writes value() says so with changed(), so that a
+  // backward pass can refuse a value that is not the one its forward pass has used.
+  [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
+  void changed() noexcept { ++version_; }
+
   // From now on the gradient lies in `memory`, of as many elements (a ronde::Buffer, say), which
   // must stay until take_gradient_back().
   void place_gradient(std::span<float> memory);
@@ -53,6 +59,7 @@ class Parameter {
   Values gradient_;
   Values own_gradient_;  // while gradient_ lies elsewhere
   bool has_gradient_ = false;
+  std::uint64_t version_ = 0;
 };
 
 // Numbers of a model or an optimiser that are not learned by a gradient, by name: running
@@ -61,6 +68,7 @@ struct StateTensor {
   std::string name;
   Shape shape;
   std::span<float> values;
+  bool of_all_ranks = false;  // statistics: the same on every rank after each pass
 };
 
 // Called by a backward pass as soon as a gradient has its final value in this pass.

@@ -72,6 +72,7 @@ void Tape::begin(const Pass& pass) {
   went_back_ = false;
   nodes_.clear();
   used_.clear();
+  statistics_.clear();
   read_.clear();
 }
 
@@ -102,6 +103,19 @@ Tensor Tape::use(Parameter& parameter) {
   Tensor tensor = add_leaf(parameter.value_values(), &parameter);
   used_.emplace_back(&parameter, tensor.node());
   return tensor;
+}
+
+void Tape::use_statistics(const StateTensor& statistics) {
+  const auto is_known = [&](const StateTensor& one) {
+    return one.values.data() == statistics.values.data();
+  };
+  if (std::ranges::none_of(statistics_, is_known)) statistics_.push_back(statistics);
+}
+
+std::vector<Parameter*> Tape::used_parameters() const {
+  std::vector<Parameter*> parameters;
+  for (const auto& [parameter, node] : used_) parameters.push_back(parameter);
+  return parameters;
 }
 
 Tensor Tape::add_leaf(Values values, Parameter* parameter) {

@@ -29,6 +29,8 @@ struct Pass {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::span<const std::uint32_t> samples{};  // the number of each sample in the data set
+  // The how manieth time each sample comes in this epoch, from 0; empty: the first for all.
+  std::span<const std::uint32_t> repetitions{};
 };
 
 // What an operation's backward sees: the gradient by its output, and room for those by its inputs.
@@ -84,6 +86,11 @@ class Tape {
   Tensor variable(Shape shape, std::span<const float> values);
   // The parameter as a tensor; the same one whenever it is used in a pass.
   Tensor use(Parameter& parameter);
+  // Says that this pass uses these running statistics, as batch normalisation does.
+  void use_statistics(const StateTensor& statistics);
+  // What has been used since begin(), each once, in the order of first use: what a model must list.
+  [[nodiscard]] std::vector<Parameter*> used_parameters() const;
+  [[nodiscard]] std::vector<StateTensor> used_statistics() const { return statistics_; }
 
   // Goes back over the operations from a tensor of one element. Every parameter's gradient is
   // written, or added to what backward passes since Parameter::begin_step() have left (each pass's
@@ -128,6 +135,7 @@ class Tape {
   std::unique_ptr<Kernels> kernels_;
   std::vector<Node> nodes_;
   std::vector<std::pair<Parameter*, std::size_t>> used_;  // node of each parameter of this pass
+  std::vector<StateTensor> statistics_;                   // used in this pass
   std::vector<Values> read_;                              // what values() has put in order
 };
 
