@@ -53,7 +53,7 @@ static void train(std::size_t epochs) {
     Epoch batches = data.epoch(epoch);
     while (const StepBatch* batch = batches.next()) {
       const Batch& part = batch->parts.front();
-      tape.begin({.epoch = epoch, .samples = part.samples});  // what dropout would be drawn from
+      tape.begin({.epoch = epoch, .samples = part.samples, .repetitions = part.repetitions});
       const Tensor outputs = model(tape.borrow(part.shape, part.inputs));
       const Loss loss = softmax_cross_entropy(outputs, part.labels, batch->global_size);
       optimizer.backward(tape, loss);  // gradients are summed while it goes on
