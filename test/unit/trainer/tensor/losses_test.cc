@@ -88,6 +88,11 @@ TEST(Losses, RefuseTargetsThatDoNotFit) {
   EXPECT_THROW((void)binary_cross_entropy(logits, std::array<std::uint8_t, 4>{0, 1, 2, 0}, 1),
                TrainerError);
   EXPECT_THROW((void)mean_squared_error(logits, std::array{0.F}, 1), TrainerError);
+  EXPECT_EQ(refusal([&] {
+              (void)binary_cross_entropy(logits, std::array<std::uint8_t, 4>{0, 1, 1, 0}, 1);
+            }),
+            "binary_cross_entropy: 2 x 2 is not one number for each sample: give {samples} or "
+            "{samples, 1}");
 }
 
 }  // namespace
