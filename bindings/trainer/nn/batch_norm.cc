@@ -3,6 +3,7 @@
 #include "bindings/trainer/nn/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "bindings/trainer/tensor/tape.h"
@@ -40,10 +41,13 @@ std::vector<StateTensor> BatchNorm::statistics() {
 }
 
 void BatchNorm::follow(const BatchNormalized& batch) {
-  if (batch.count == 0.0) return;
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (batch.count == 0.0 || !std::ranges::all_of(batch.mean.plain(), is_finite) ||
+      !std::ranges::all_of(batch.variance.plain(), is_finite)) {
+    return;
+  }
   // A sample's mean lies nearer to the sample than the true one: n / (n - 1) makes up for it.
-  const float correction =
-      batch.count > 1.0 ? static_cast<float>(batch.count / (batch.count - 1.0)) : 1.0F;
+  const auto correction = static_cast<float>(batch.count / (batch.count - 1.0));
   for (std::size_t i = 0; i < mean_.size(); ++i) {
     mean_[i] += kMomentum * (batch.mean.data()[i] - mean_[i]);
     variance_[i] += kMomentum * (correction * batch.variance.data()[i] - variance_[i]);

@@ -88,6 +88,11 @@ Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> la
                           std::size_t global_batch) {
   constexpr const char* kName = "binary_cross_entropy";
   require_batch(kName, global_batch);
+  const Shape& shape = logits.shape();
+  if (shape.size() > 2 || (shape.size() == 2 && shape[1] != 1)) {
+    throw TrainerError(std::string(kName) + ": " + described(logits) +
+                       " is not one number for each sample: give {samples} or {samples, 1}");
+  }
   require_targets(kName, logits, logits.size(), labels.size());
   Tape& tape = logits.tape();
   const Values all = tape.plain(logits.raw());

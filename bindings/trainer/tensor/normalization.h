@@ -28,7 +28,8 @@ struct BatchNormalized {
 
 // `input` is {samples, channels, height, width} or {samples, channels}; `scale` and `shift` are
 // {channels}. Each channel gets the mean `shift` and the deviation `scale`. An empty batch has
-// zeros for statistics.
+// zeros for statistics. Throws TrainerError where a mean would be taken over one number, as in a
+// {1, channels}: torch.nn.BatchNorm1d does, too.
 BatchNormalized batch_norm(const Tensor& input, const Tensor& scale, const Tensor& shift,
                            float epsilon);
 // The same over the samples of all ranks. A rank without samples takes part. Calls `sum` twice, and

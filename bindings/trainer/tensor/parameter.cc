@@ -15,6 +15,13 @@ Parameter::Parameter(std::string name, Shape shape)
   std::ranges::fill(gradient(), 0.0F);
 }
 
+void Parameter::begin_step() noexcept {
+  // What no pass has used may hold the sum of other ranks' gradients.
+  if (!has_gradient_) std::ranges::fill(gradient(), 0.0F);
+  has_gradient_ = false;
+  ++step_;
+}
+
 void Parameter::place_gradient(std::span<float> memory) {
   Values elsewhere = Values::over(shape(), memory);
   std::ranges::copy(gradient(), memory.begin());
@@ -26,6 +33,7 @@ void Parameter::take_gradient_back() noexcept {
   if (own_gradient_.empty()) return;
   gradient_ = std::exchange(own_gradient_, {});
   has_gradient_ = false;
+  begin_step();
 }
 
 }  // namespace ronde::trainer

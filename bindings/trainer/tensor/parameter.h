@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,11 +40,14 @@ class Parameter {
   // From now on the gradient lies in `memory`, of as many elements (a ronde::Buffer, say), which
   // must stay until take_gradient_back().
   void place_gradient(std::span<float> memory);
-  // From now on it lies in the parameter's own memory again; it is forgotten as by begin_step().
+  // From now on it lies in the parameter's own memory again, as zeros.
   void take_gradient_back() noexcept;
 
-  // Forgets the gradient: the next backward pass writes it, those after it add to it.
-  void begin_step() noexcept { has_gradient_ = false; }
+  // Forgets the gradient: the next backward pass writes it, those after it add to it. At the end of
+  // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
+  // step has used the parameter, so that it can be summed over ranks as it is. Steps without any
+  // backward pass sum what is left of the step before.
+  void begin_step() noexcept;
   // Whether a backward pass since begin_step() has used this parameter.
   [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
 
@@ -51,6 +55,10 @@ class Parameter {
   [[nodiscard]] const Values& value_values() const noexcept { return value_; }
   [[nodiscard]] const Values& gradient_values() const noexcept { return gradient_; }
   void set_has_gradient() noexcept { has_gradient_ = true; }
+  // How many steps have begun.
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  // Says whether the parameter is still there.
+  [[nodiscard]] std::weak_ptr<Parameter> handle() const noexcept { return self_; }
 
  private:
   MemoryPool pool_;
@@ -59,7 +67,9 @@ class Parameter {
   Values gradient_;
   Values own_gradient_;  // while gradient_ lies elsewhere
   bool has_gradient_ = false;
+  std::uint64_t step_ = 0;
   std::uint64_t version_ = 0;
+  std::shared_ptr<Parameter> self_{this, [](Parameter*) {}};  // owns nothing
 };
 
 // Numbers of a model or an optimiser that are not learned by a gradient, by name: running
