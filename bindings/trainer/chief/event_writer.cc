@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/crc.hpp>
 #include <charconv>
 #include <cstdio>
 #include <limits>
 #include <string_view>
 
-#include "bindings/trainer/chief/checksums.h"
 #include "bindings/trainer/chief/event.pb.h"
 #include "bindings/trainer/disk/file_system.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -55,18 +55,25 @@ proto::Event event_of(std::uint64_t step) {
   return event;
 }
 
-// Little-endian, whatever the machine.
+// Little-endian, as the machine is (safetensors.cc).
 template <typename Number>
 std::string bytes_of(Number number) {
-  std::string bytes(sizeof number, '\0');
-  for (char& byte : bytes) {
-    byte = static_cast<char>(number & 0xffU);
-    number = static_cast<Number>(number >> 8U);
-  }
-  return bytes;
+  return {reinterpret_cast<const char*>(&number), sizeof number};
 }
 
 }  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) {
+  constexpr std::uint32_t kMask = 0xa282ead8;
+  const std::uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + kMask;
+}
 
 EventWriter::EventWriter(const std::string& directory, std::uint64_t first_step) {
   proto::Event version = event_of(0);

@@ -6,10 +6,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "bindings/trainer/disk/log_file.h"
 
 namespace ronde::trainer {
+
+// CRC-32C (Castagnoli), and as it is in the records of TensorFlow: rotated, and a constant added.
+[[nodiscard]] std::uint32_t crc32c(std::string_view bytes);
+[[nodiscard]] std::uint32_t masked_crc32c(std::string_view bytes);
 
 // Writes <directory>/events.out.tfevents.<seconds>.<host>.<pid>.ronde, a new file each time, as
 // TensorBoard expects it: the seconds are those since 1970, or later ones, so that the name comes

@@ -161,9 +161,9 @@ void Owner::write(int file, std::string_view begin) {
   constexpr std::uint64_t kOfOneSize = 1'000'000'000;
   const std::string record = std::string(begin) + ' ' + std::to_string(kOfOneSize + beats_) + ' ' +
                              files_.process() + '\n';
-  const std::int64_t written = files_.write(file, record);
-  const std::int64_t closed = files_.close(file);
-  const std::int64_t error = std::min(written, closed);
+  std::int64_t written = files_.write(file, record);
+  if (written >= 0 && written < static_cast<std::int64_t>(record.size())) written = -ENOSPC;
+  const std::int64_t error = std::min<std::int64_t>(written, files_.close(file));
   if (error < 0) throw FileError(path(term_), static_cast<int>(-error));
 }
 

@@ -20,9 +20,10 @@ using testing::HasSubstr;
 
 struct Fault {
   const char* name;
-  int error;        // 0: the process is killed
-  bool cuts_power;  // or the machine
-  bool stays;       // all later calls fail alike
+  int error;            // 0: the process is killed
+  bool cuts_power;      // or the machine
+  bool stays;           // all later calls fail alike
+  bool halves = false;  // none of these: a write takes half of its bytes
 };
 
 constexpr std::array kFaults{
@@ -31,7 +32,7 @@ constexpr std::array kFaults{
     Fault{"EACCES", EACCES, false, false},   Fault{"EINVAL", EINVAL, false, false},
     Fault{"ENOLCK", ENOLCK, false, false},   Fault{"ENOSPC on", ENOSPC, false, true},
     Fault{"EIO on", EIO, false, true},       Fault{"EACCES on", EACCES, false, true},
-    Fault{"EINVAL on", EINVAL, false, true},
+    Fault{"EINVAL on", EINVAL, false, true}, Fault{"short write", 0, false, false, true},
 };
 
 // A disk on which all was well, then a fault at each call of a start, then an end at each call of
@@ -78,6 +79,7 @@ class FaultSearch {
       const int now = ++calls;
       if (now != number && !(fault.stays && now > number)) return {};
       if (std::string_view(call.name) == "pause") return {};
+      if (fault.halves) return {.halves = true};
       if (fault.error == 0) return {.kill = true, .cut_power = fault.cuts_power};
       // Where a directory cannot be synced a power cut may take what is in it: that is said.
       unsynced_ = unsynced_ || (fault.error != EIO && fault.error != ENOSPC);
@@ -154,6 +156,20 @@ TEST(CheckpointFaults, OneThatGoesBackLosesNothing) {
 
 TEST(CheckpointFaults, OneThatPassesOverADamagedOneLosesNothing) {
   EXPECT_EQ(problem_of({.steps = 2}, 2, Mistake::kNone, true), "");
+}
+
+// Half a record would be that of a process of which nothing is known.
+TEST(CheckpointFaults, AnOwnerOfWhichHalfARecordIsWrittenIsNone) {
+  DiskModel disk;
+  ProcessModel process(
+      disk, 1,
+      [](const Call& call) {
+        return Fate{.halves = call.path.find("owner-") != std::string::npos};
+      },
+      dead);
+  make_directories(process, kTrainFolder);
+  EXPECT_THROW(Owner(process, kTrainFolder), FileError);
+  EXPECT_FALSE(disk.find(kTrainFolder + "/owner-1"));
 }
 
 TEST(CheckpointFaults, FindAMissingSync) {

@@ -13,7 +13,6 @@
 #include <limits>
 #include <random>
 
-#include "bindings/trainer/chief/checksums.h"
 #include "test/unit/trainer/chief/checkpoint_files.h"
 
 namespace ronde::trainer {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checksums.h"
+#include "bindings/trainer/chief/checkpoint.h"
 #include "bindings/trainer/chief/event.pb.h"
 #include "bindings/trainer/chief/event_writer.h"
 #include "bindings/trainer/chief/metric_log.h"
