@@ -65,14 +65,12 @@ void LogMetrics::on_start(TrainingState& state) {
 }
 
 void LogMetrics::open(std::uint64_t step) {
-  const std::string lines = options_.directory + "/metrics.jsonl";
-  EventWriter events(options_.directory, step + 1);
+  const auto logs = std::make_shared<TrainingLogs>(options_.directory, step + 1, step == 0);
   std::string table = "| flag | value |\n|---|---|\n";
   for (const auto& [name, value] : options_.flags) table += "| " + name + " | " + value + " |\n";
-  events.text("flags", step, table);
-  if (!options_.ranks.empty()) events.text("ranks", step, "```\n" + options_.ranks + "\n```");
-  events.flush();
-  files_ = std::make_shared<Files>(Files{std::move(events), MetricLog(lines, step + 1, step == 0)});
+  logs->text("flags", step, table);
+  if (!options_.ranks.empty()) logs->text("ranks", step, "```\n" + options_.ranks + "\n```");
+  logs_ = logs;
 }
 
 void LogMetrics::on_step(TrainingState& state) {
@@ -121,15 +119,11 @@ void LogMetrics::on_epoch(TrainingState& state) {
 }
 
 void LogMetrics::write(std::uint64_t step, const Values& values) {
-  if (!files_) return;
+  if (!logs_) return;
   bool failed = !writer_.wait({});  // a disk that hangs is waited for once
   if (!failed) {
-    writer_.start([files = files_, step, values] {
-      for (const auto& [tag, value] : values) files->events.scalar(tag, step, value);
-      files->events.flush();
-      files->log.write(step, values);
-    });
-    failed = !writer_.wait(options_.patience) || files_->events.failed() || files_->log.failed();
+    writer_.start([logs = logs_, step, values] { logs->write(step, values); });
+    failed = !writer_.wait(options_.patience) || logs_->failed();
   }
   if (std::exchange(failing_, failed) == failed || !options_.say) return;
   options_.say(failed ? "logs cannot be written: is the disk of " + options_.directory +

@@ -9,8 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/chief/logs.h"
 #include "bindings/trainer/chief/supervisor.h"
 #include "bindings/trainer/chief/worker.h"
 #include "bindings/trainer/loop/callbacks.h"
@@ -78,11 +77,6 @@ class LogMetrics final : public Callback {
 
  private:
   using Values = std::map<std::string, double>;
-  struct Files {
-    EventWriter events;
-    MetricLog log;
-  };
-
   void open(std::uint64_t step);
   void write(std::uint64_t step, const Values& values);
   [[nodiscard]] double waited() const {
@@ -92,7 +86,7 @@ class LogMetrics final : public Callback {
   Replica& replica_;
   const Learner& learner_;
   Options options_;
-  std::shared_ptr<Files> files_;  // on the chief
+  std::shared_ptr<TrainingLogs> logs_;  // on the chief
   Worker writer_;
   double began_ = 0.0;       // of this interval
   double waited_ = 0.0;      // when it began

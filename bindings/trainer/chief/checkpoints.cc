@@ -117,15 +117,10 @@ bool Checkpoints::save(const CheckpointState& state, const std::vector<StateTens
   if (!writer_.wait(patience)) return false;
   best_ = shared_->directory.best();
   if (metric && is_best(*metric)) best_ = metric;
-  std::vector<TensorView> views;
-  views.reserve(tensors.size());
-  for (const StateTensor& tensor : tensors) {
-    views.push_back({tensor.name, tensor.shape, tensor.values});
-  }
   shared_->acknowledged = false;
   try {
     Snapshot& snapshot = shared_->snapshot;
-    snapshot = {state, to_safetensors(views, {}, std::move(snapshot.tensors)), metric};
+    snapshot = {state, to_safetensors(tensors, {}, std::move(snapshot.tensors)), metric};
   } catch (const std::bad_alloc&) {
     shared_->say("there is no memory for a copy of step " + std::to_string(state.global_step) +
                  ", which is not saved");

@@ -4,14 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/chief/logs.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -91,7 +89,7 @@ class Evaluator {
     seen_ = anew_ ? std::nullopt : MetricLog::last_step(logs_ + "/metrics.jsonl");
     replace_file(files_, file, training);
     training_ = training;
-    events_.reset();
+    log_.reset();
   }
 
   // False: it is of another training.
@@ -105,15 +103,9 @@ class Evaluator {
   }
 
   void write(std::uint64_t step, const Metrics& metrics) {
-    if (!events_) {
-      events_.emplace(logs_, step);
-      log_.emplace(logs_ + "/metrics.jsonl", step, std::exchange(anew_, false));
-    }
-    const std::map<std::string, double> values{{"evaluation/loss", metrics.loss()},
-                                               {"evaluation/accuracy", metrics.accuracy()}};
-    for (const auto& [tag, value] : values) events_->scalar(tag, step, value);
-    events_->flush();
-    log_->write(step, values);
+    if (!log_) log_.emplace(logs_, step, std::exchange(anew_, false));
+    log_->write(step,
+                {{"evaluation/loss", metrics.loss()}, {"evaluation/accuracy", metrics.accuracy()}});
     say("step " + std::to_string(step) + ": loss " + std::to_string(metrics.loss()) +
         ", accuracy " + std::to_string(metrics.accuracy()));
   }
@@ -125,8 +117,7 @@ class Evaluator {
   const std::string logs_;
   Owner owner_;
   std::set<std::string> names_;
-  std::optional<EventWriter> events_;
-  std::optional<MetricLog> log_;
+  std::optional<TrainingLogs> log_;
   TrainingRecord record_;
   std::optional<std::string> training_;
   bool anew_ = false;                    // it is not the one that an earlier evaluator has seen

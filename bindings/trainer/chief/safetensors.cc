@@ -39,12 +39,12 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(shown).dump(-1, ' ', false, OnBadUtf8::replace);
 }
 
-std::string header_of(std::span<const TensorView> tensors,
+std::string header_of(std::span<const StateTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
   auto header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::size_t begin = 0;
-  for (const TensorView& tensor : tensors) {
+  for (const StateTensor& tensor : tensors) {
     if (elements_of(tensor.shape) != tensor.values.size()) {
       throw TrainerError("tensor " + tensor.name + " has " + std::to_string(tensor.values.size()) +
                          " elements, but its shape is " + text_of(tensor.shape));
@@ -170,7 +170,7 @@ class TensorsReader {
 
 }  // namespace
 
-std::string to_safetensors(std::span<const TensorView> tensors,
+std::string to_safetensors(std::span<const StateTensor> tensors,
                            const std::map<std::string, std::string>& metadata, std::string memory) {
   std::string header;
   try {
@@ -179,13 +179,13 @@ std::string to_safetensors(std::span<const TensorView> tensors,
     throw TrainerError(std::string("a name of a tensor is no text in UTF-8: ") + error.what());
   }
   std::size_t size = kLengthBytes + header.size();
-  for (const TensorView& tensor : tensors) size += tensor.values.size_bytes();
+  for (const StateTensor& tensor : tensors) size += tensor.values.size_bytes();
   std::string bytes = std::move(memory);
   bytes.clear();
   bytes.reserve(size);
   const std::uint64_t length = header.size();
   bytes.append(reinterpret_cast<const char*>(&length), kLengthBytes).append(header);
-  for (const TensorView& tensor : tensors) {
+  for (const StateTensor& tensor : tensors) {
     bytes.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size_bytes());
   }
   return bytes;

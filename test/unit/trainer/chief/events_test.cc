@@ -20,8 +20,7 @@
 
 #include "bindings/trainer/chief/checkpoint.h"
 #include "bindings/trainer/chief/event.pb.h"
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/chief/logs.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/chief/full_disk.h"
 #include "test/unit/trainer/data/data_files.h"

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages, the records around them, and the names of the files.
-#include "bindings/trainer/chief/event_writer.h"
+// The messages, the records around them, and the names of the files; lines of JSON, and which of an
+// earlier run's stay.
+#include "bindings/trainer/chief/logs.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <boost/crc.hpp>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <fstream>
 #include <limits>
-#include <string_view>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "bindings/trainer/chief/event.pb.h"
 #include "bindings/trainer/disk/file_system.h"
@@ -59,6 +63,34 @@ proto::Event event_of(std::uint64_t step) {
 template <typename Number>
 std::string bytes_of(Number number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+// Empty where it is no line of ours.
+std::optional<std::uint64_t> step_of(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto step = json.find("step");
+  if (step == json.end() || !step->is_number_unsigned()) return std::nullopt;
+  return step->get<std::uint64_t>();
+}
+
+// Lines of others stay.
+void keep_lines_before(const std::string& file, std::uint64_t first_step) {
+  const std::string old = read_file(disk(), file);
+  std::istringstream lines(old);
+  std::string kept;
+  // A line at the end of the file that has no end itself is half of one.
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
+    const auto step = step_of(line);
+    if (!step || *step < first_step) kept += line + '\n';
+  }
+  if (kept.size() != old.size()) replace_file(disk(), file, kept);
+}
+
+void put_aside(const std::string& file) {
+  const std::string stem = file.substr(0, file.rfind(".jsonl"));
+  const auto seconds = static_cast<std::uint64_t>(seconds_since_1970());
+  rename_path(disk(), file, stem + '.' + std::to_string(seconds) + ".jsonl");
 }
 
 }  // namespace
@@ -120,6 +152,36 @@ void EventWriter::flush() {
 void EventWriter::write(const std::string& event) {
   const std::string length = bytes_of(std::uint64_t{event.size()});
   records_ += length + bytes_of(masked_crc32c(length)) + event + bytes_of(masked_crc32c(event));
+}
+
+MetricLog::MetricLog(const std::string& file, std::uint64_t first_step, bool anew) {
+  try {
+    try {
+      anew ? put_aside(file) : keep_lines_before(file, first_step);
+    } catch (const FileError& error) {
+      if (error.number() != ENOENT) throw;
+    }
+    file_.emplace(file);
+  } catch (const DataError& error) {
+    throw DataError(std::string(error.what()) +
+                    ": make it a file that may be written, or name another directory");
+  }
+}
+
+std::optional<std::uint64_t> MetricLog::last_step(const std::string& file) {
+  std::ifstream lines(file, std::ios::binary);
+  std::optional<std::uint64_t> last;
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
+    if (const auto step = step_of(line)) last = step;
+  }
+  return last;
+}
+
+void MetricLog::write(std::uint64_t step, const std::map<std::string, double>& values) {
+  nlohmann::ordered_json line = {{"step", step}, {"seconds", seconds_since_1970()}};
+  for (const auto& [name, value] : values) line.emplace(name, value);
+  using OnBadUtf8 = nlohmann::ordered_json::error_handler_t;
+  file_->append(line.dump(-1, ' ', false, OnBadUtf8::replace) + '\n');
 }
 
 }  // namespace ronde::trainer
