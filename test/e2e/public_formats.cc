@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/chief/logs.h"
+#include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/chief/safetensors.h"
 
 namespace {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "bindings/trainer/chief/logs.h"
 #include "bindings/trainer/chief/supervisor.h"
 #include "bindings/trainer/chief/worker.h"
+#include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/loop/callbacks.h"
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/learner.h"

@@ -39,29 +39,15 @@ double require_finite(const std::string& name, double number) {
   return number;
 }
 
-// The values of a JSON object. Whatever is thrown begins with the file.
-class Fields {
- public:
-  struct Kind {
-    Json::value_t type;
-    const char* name;
-  };
-  static constexpr Kind kCount{Json::value_t::number_unsigned, "count"};
-  static constexpr Kind kNumber{Json::value_t::number_float, "number"};
-  static constexpr Kind kText{Json::value_t::string, "text"};
-  static constexpr Kind kObject{Json::value_t::object, "object"};
-
-  explicit Fields(const std::string& file) : file_(file) {}
-
-  const Json& get(const Json& json, const std::string& name, const Kind& kind) const {
-    const auto found = json.find(name);
-    if (found != json.end() && found->type() == kind.type) return *found;
-    throw Damaged(file_ + ": it has no " + kind.name + " \"" + name + "\"");
-  }
-
- private:
-  const std::string& file_;
+// What a value of a JSON object must be.
+struct Kind {
+  Json::value_t type;
+  const char* name;
 };
+constexpr Kind kCount{Json::value_t::number_unsigned, "count"};
+constexpr Kind kNumber{Json::value_t::number_float, "number"};
+constexpr Kind kText{Json::value_t::string, "text"};
+constexpr Kind kObject{Json::value_t::object, "object"};
 
 // A folder gets its name once both files are in it.
 std::string read_part(FileSystem& files, const std::string& file) {
@@ -183,11 +169,12 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
   if (!json.is_object()) {
     throw Damaged(file + ": it is no JSON object: it is truncated or damaged");
   }
-  const Fields fields(file);
-  const auto count = [&](const char* name) -> std::uint64_t {
-    return fields.get(json, name, Fields::kCount);
+  const auto get = [&](const Json& from, const std::string& name, const Kind& kind) -> const Json& {
+    const auto found = from.find(name);
+    if (found != from.end() && found->type() == kind.type) return *found;
+    throw Damaged(file + ": it has no " + kind.name + " \"" + name + "\"");
   };
-  if (const std::uint64_t format = count("format"); format != kFormat) {
+  if (const std::uint64_t format = get(json, "format", kCount); format != kFormat) {
     throw DataError(file + ": it has format " + std::to_string(format) + ", Ronde " +
                         ronde_version() + " reads format " + std::to_string(kFormat) +
                         ": use the version that wrote it",
@@ -198,29 +185,28 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
                   ": it does not have the checksum that it should have: it was damaged or edited");
   }
   CheckpointState state;
-  state.global_step = count("step");
-  state.optimizer_steps = count("optimizer_steps");
-  state.epoch = count("epoch");
-  state.step_in_epoch = count("step_in_epoch");
-  const Json& sums = fields.get(json, "epoch_sums", Fields::kObject);
-  state.epoch_sums = {fields.get(sums, "loss_sum", Fields::kNumber),
-                      fields.get(sums, "correct", Fields::kNumber),
-                      fields.get(sums, "samples", Fields::kNumber)};
-  const Json& numbers = fields.get(json, "numbers", Fields::kObject);
+  state.global_step = get(json, "step", kCount);
+  state.optimizer_steps = get(json, "optimizer_steps", kCount);
+  state.epoch = get(json, "epoch", kCount);
+  state.step_in_epoch = get(json, "step_in_epoch", kCount);
+  const Json& sums = get(json, "epoch_sums", kObject);
+  state.epoch_sums = {get(sums, "loss_sum", kNumber), get(sums, "correct", kNumber),
+                      get(sums, "samples", kNumber)};
+  const Json& numbers = get(json, "numbers", kObject);
   for (const auto& [name, number] : numbers.items()) {
-    state.numbers[name] = fields.get(numbers, name, Fields::kNumber);
+    state.numbers[name] = get(numbers, name, kNumber);
   }
-  const Json& flags = fields.get(json, "flags", Fields::kObject);
+  const Json& flags = get(json, "flags", kObject);
   for (const auto& [name, value] : flags.items()) {
-    state.flags.emplace_back(name, fields.get(flags, name, Fields::kText));
+    state.flags.emplace_back(name, get(flags, name, kText));
   }
   // The first checkpoints had neither.
-  if (json.contains("training")) state.training = fields.get(json, "training", Fields::kText);
+  if (json.contains("training")) state.training = get(json, "training", kText);
   for (const Json& name : json.value("moments", Json::array())) {
     if (!name.is_string()) throw Damaged(file + ": it has no texts in \"moments\"");
     state.moments.push_back(name);
   }
-  return {state, fields.get(json, "tensors_checksum", Fields::kText)};
+  return {state, get(json, "tensors_checksum", kText)};
 }
 
 std::string flags_that_differ(const CheckpointState& saved, const Flags& now) {

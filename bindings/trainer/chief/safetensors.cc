@@ -77,21 +77,8 @@ class TensorsReader {
     data_ = bytes.substr(kLengthBytes + length);
   }
 
+  // Together they cover the data.
   TensorsInBytes read() const {
-    TensorsInBytes tensors;
-    for (const Place& place : places()) {
-      tensors[place.name] = {place.shape, data_.substr(place.begin, place.end - place.begin)};
-    }
-    return tensors;
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& message) const {
-    throw Damaged(file_ + ": " + message);
-  }
-
-  // In the order of the data, which they cover.
-  std::vector<Place> places() const {
     // A header has three levels. One of a million would take gigabytes, and is refused on the way.
     const auto refuse_depth = [this](int depth, auto, const auto&) {
       constexpr int kMostLevels = 8;
@@ -100,13 +87,15 @@ class TensorsReader {
     };
     const auto header = nlohmann::json::parse(header_, refuse_depth, /*allow_exceptions=*/false);
     if (!header.is_object()) fail("the header is no JSON object: the file is damaged");
+    TensorsInBytes tensors;
     std::vector<Place> places;
     for (const auto& [name, entry] : header.items()) {
-      if (name != kMetadata) places.push_back(place_of(name, entry));
+      if (name == kMetadata) continue;
+      Place place = place_of(name, entry);
+      tensors[name] = {std::move(place.shape), data_.substr(place.begin, place.end - place.begin)};
+      places.push_back(std::move(place));
     }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-    });
+    std::ranges::sort(places, {}, [](const Place& one) { return std::tie(one.begin, one.end); });
     std::size_t end = 0;
     for (const Place& place : places) {
       if (place.begin != end) {
@@ -120,7 +109,12 @@ class TensorsReader {
       fail("the tensors have " + std::to_string(end) + " bytes, but " +
            std::to_string(data_.size()) + " follow the header: the file is damaged");
     }
-    return places;
+    return tensors;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Damaged(file_ + ": " + message);
   }
 
   Place place_of(const std::string& name, const nlohmann::json& entry) const {

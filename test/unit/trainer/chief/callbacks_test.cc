@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
-#include "test/unit/trainer/chief/full_disk.h"
 #include "test/unit/trainer/chief/supervised_training.h"
+#include "test/unit/trainer/full_disk.h"
 #include "test/unit/trainer/optim/toy_job.h"
 #include "test/unit/trainer/temporary_folder.h"
 

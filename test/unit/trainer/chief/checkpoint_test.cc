@@ -113,6 +113,11 @@ TEST(StateJson, OtherVersions) {
               HasSubstr("no number \"a\""));
 }
 
+TEST(ChecksumText, KnownAnswers) {
+  EXPECT_EQ(checksum_text("123456789"), "crc32:cbf43926");
+  EXPECT_EQ(checksum_text(""), "crc32:00000000");
+}
+
 TEST(FlagsThatDiffer, NamesEachWithBothValues) {
   CheckpointState saved;
   saved.flags = {{"--model", "mlp"}, {"--seed", "1"}, {"--data", ""}, {"--clip", "2"}};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages, the records around them, and the names of the files; lines of JSON, and which of an
 // earlier run's stay.
-#include "bindings/trainer/chief/logs.h"
+#include "bindings/trainer/logs/logs.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,19 +11,27 @@
 #include <boost/crc.hpp>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
-#include "bindings/trainer/chief/event.pb.h"
 #include "bindings/trainer/disk/file_system.h"
+#include "bindings/trainer/logs/event.pb.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
 
 namespace {
+
+// As both logs state their times.
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
@@ -94,6 +103,27 @@ void put_aside(const std::string& file) {
 }
 
 }  // namespace
+
+LogFile::LogFile(std::string path) : path_(std::move(path)) {
+  const auto directory = std::filesystem::path(path_).parent_path();
+  if (!directory.empty()) make_directories(disk(), directory);
+  if (const int error = try_append({}); error != 0) throw FileError(path_, error);
+}
+
+void LogFile::append(std::string_view bytes) { error_ = try_append(bytes); }
+
+// It is opened for each entry: nothing is kept that a later one would have to mend.
+int LogFile::try_append(std::string_view bytes) {
+  const int file = disk().open(path_, O_WRONLY | O_APPEND | O_CREAT);
+  if (file < 0) return -file;
+  const std::int64_t before = disk().size(file);
+  const std::int64_t written = disk().write(file, bytes);
+  const bool whole = written == static_cast<std::int64_t>(bytes.size());
+  if (!whole && before >= 0) static_cast<void>(!::ftruncate(file, before));
+  const int closed = disk().close(file);
+  if (written < 0) return static_cast<int>(-written);
+  return whole ? -closed : ENOSPC;
+}
 
 std::uint32_t crc32c(std::string_view bytes) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;

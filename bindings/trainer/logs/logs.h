@@ -9,9 +9,29 @@
 #include <string>
 #include <string_view>
 
-#include "bindings/trainer/disk/log_file.h"
-
 namespace ronde::trainer {
+
+// A file that a disk may refuse for a while: it never holds half of what was written.
+//
+// Thread safety: belongs to one thread.
+class LogFile {
+ public:
+  // Makes its directory where that is missing. Throws FileError where the file cannot be written.
+  explicit LogFile(std::string path);
+
+  // Appends all of it, or nothing: then failed() is true until the next call that succeeds.
+  void append(std::string_view bytes);
+  [[nodiscard]] bool failed() const noexcept { return error_ != 0; }
+  // The errno with which the last append() has failed, or 0.
+  [[nodiscard]] int error() const noexcept { return error_; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  int try_append(std::string_view bytes);
+
+  std::string path_;
+  int error_ = 0;
+};
 
 // CRC-32C (Castagnoli), and as it is in the records of TensorFlow: rotated, and a constant added.
 [[nodiscard]] std::uint32_t crc32c(std::string_view bytes);
