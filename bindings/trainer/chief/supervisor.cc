@@ -45,11 +45,12 @@ std::string goal_with_flags(std::string goal, const Flags& flags) {
 // good while before Slurm ends its job. Empty: there is no such time.
 std::optional<double> seconds_to_stop(double max_seconds, bool saves) {
   if (max_seconds > 0.0) return max_seconds;
-  const char* const end = std::getenv("SLURM_JOB_END_TIME");
-  if (end == nullptr || !saves) return std::nullopt;
+  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  const double end = text == nullptr ? 0.0 : std::strtod(text, nullptr);
+  if (end <= 0.0 || !saves) return std::nullopt;
   constexpr double kLongest = 120.0;
   constexpr double kShare = 0.1;
-  const double left = std::strtod(end, nullptr) - static_cast<double>(std::time(nullptr));
+  const double left = end - static_cast<double>(std::time(nullptr));
   return left - std::min(kLongest, kShare * left);
 }
 
@@ -138,8 +139,10 @@ void Supervisor::restore_on_chief() {
   flags.emplace_back("optimizer", optimizer_.settings());
   if (distributed_ != nullptr) flags.emplace_back("steps", distributed_->settings());
   if (!options_.logdir.empty()) {
+    const auto timeout = std::chrono::duration_cast<Worker::Span>(
+        std::chrono::duration<double>(options_.save_timeout));
     checkpoints_ = std::make_unique<Checkpoints>(
-        CheckpointOptions{options_.logdir, options_.keep, options_.after_save, timeout()},
+        CheckpointOptions{options_.logdir, options_.keep, options_.after_save, timeout},
         [this](const std::string& line) { say(line); }, *options_.files);
     found = checkpoints_->restore({.how = options_.restore,
                                    .job = job_of_restarts(),
@@ -186,8 +189,7 @@ void Supervisor::share_state() {
   std::string mine;
   if (is_chief()) {
     mine = nlohmann::json{{"restored", restored_.has_value()},
-                          {"finished", result_.has_value()},
-                          {"result", result_.value_or("")},
+                          {"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
                           {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
                .dump();
@@ -200,7 +202,7 @@ void Supervisor::share_state() {
   state_ = from_state_json(shared.at("state"), "the chief's state").first;
   saves_ = shared.at("saves");
   if (shared.at("restored")) restored_ = state_.global_step;
-  if (shared.at("finished")) result_ = shared.at("result");
+  if (shared.at("result").is_string()) result_ = shared.at("result");
   optimizer_.set_steps(state_.optimizer_steps);
   if (distributed_ != nullptr) distributed_->set_global_step(state_.global_step);
 }
@@ -271,11 +273,11 @@ void Supervisor::epoch_done(std::optional<double> metric) {
   sums_before_ = state_.epoch_sums = {};
   if (!checkpoints_ || !metric || !checkpoints_->is_best(*metric)) return;
   // A disk that hangs is waited for once, not in each epoch.
-  save(metric, waited_for_ == saved_step_ ? Worker::Span{} : patience());
+  save(metric, waited_for_ == saved_step_ ? Worker::Span{} : checkpoints_->patience());
 }
 
 void Supervisor::save() {
-  if (saved_step_ != state_.global_step) save({}, patience());
+  if (checkpoints_ && saved_step_ != state_.global_step) save({}, checkpoints_->patience());
 }
 
 bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
@@ -338,23 +340,13 @@ void Supervisor::require_saved() {
   for (int i = 0; i <= kTries; ++i) {
     if (saved_step_ == state_.global_step && checkpoints_->flush()) return;
     if (i == kTries) break;
-    if (save({}, patience())) continue;
+    if (save({}, checkpoints_->patience())) continue;
     checkpoints_->leave_alone();
     break;
   }
   throw TrainerError("step " + std::to_string(state_.global_step) +
                      ", the last one, is not saved in " + options_.logdir +
                      ": see what was said about it, and start again");
-}
-
-Worker::Span Supervisor::timeout() const {
-  return std::chrono::duration_cast<Worker::Span>(
-      std::chrono::duration<double>(options_.save_timeout));
-}
-
-// With the one that is being written, whose command has its own time.
-Worker::Span Supervisor::patience() const {
-  return options_.after_save.empty() ? timeout() : 2 * timeout();
 }
 
 }  // namespace ronde::trainer

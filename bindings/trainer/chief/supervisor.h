@@ -153,8 +153,6 @@ class Supervisor {
   void end();
   void require_saved();
   void say(const std::string& line) const;
-  [[nodiscard]] Worker::Span timeout() const;
-  [[nodiscard]] Worker::Span patience() const;
 
   Replica& replica_;
   Optimizer& optimizer_;

@@ -151,6 +151,7 @@ class SupervisedRank {
     EarlyStopping early(supervisor.numbers(), training_.patience, 0.0, say());
     LogMetrics::Options logging = training_.logs;
     logging.say = say();
+    logging.every += static_cast<std::uint64_t>(rank_);  // what counts is the chief's
     LogMetrics logs(replica_, learner, logging);
     SaveCheckpoints save(supervisor, learner);
     RankHooks after(supervisor, rank_, training_.after_step_done);
