@@ -3,30 +3,26 @@
 // numbers, in which order. Usage: core_runner CASES.json IN.safetensors OUT.safetensors
 //
 // CASES.json is an array of cases, and each tensor of a case is called "<id>/<name>". A case has
-//   nodes      operations and layers in their order: {"op", "in", "out"} with what the operation needs
-//   leaves     {"name", "as"}: a variable, a parameter, a constant, or memory that is borrowed
-//   loss       {"op", "in"}, with "global_batch"
+//   nodes      operations and layers in their order: {"op", "in", "out"} with what the operation
+//   needs leaves     {"name", "as"}: a variable, a parameter, a constant, or memory that is
+//   borrowed loss       {"op", "in"}, with "global_batch"
 // and what comes back is each node's output and the gradient by each variable and parameter. A case
-// with "steps" is trained: "layers" live over all steps, and each step names its micro-batches. What
-// a case throws comes back as its "error" in the metadata of OUT.
+// with "steps" is trained: "layers" live over all steps, and each step names its micro-batches.
+// What a case throws comes back as its "error" in the metadata of OUT.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/chief/safetensors.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
@@ -36,69 +32,18 @@
 #include "bindings/trainer/tensor/normalization.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/tape.h"
+#include "test/python/tensor_files.h"
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 using nlohmann::json;
 
 namespace {
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(path + " cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// ---- tensors that come in and go out ----
-
-class Files {
- public:
-  explicit Files(std::string path) : bytes_(read_file(path)), in_(from_safetensors(bytes_, path)) {}
-
-  [[nodiscard]] const Shape& shape(const std::string& name) const { return in_.at(name).shape; }
-  [[nodiscard]] std::vector<float> values(const std::string& name) const {
-    const std::string_view bytes = in_.at(name).bytes;  // at any address
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  [[nodiscard]] std::vector<std::uint8_t> labels(const std::string& name) const {
-    std::vector<std::uint8_t> labels;
-    for (const float value : values(name)) labels.push_back(static_cast<std::uint8_t>(value));
-    return labels;
-  }
-  void give(const std::string& name, Shape shape, std::span<const float> values) {
-    out_.emplace_back(name, std::move(shape), std::vector<float>(values.begin(), values.end()));
-  }
-  void say(const std::string& name, const std::string& text) { metadata_[name] = text; }
-  void write(const std::string& path) const {
-    std::vector<TensorView> views;
-    for (const auto& [name, shape, values] : out_) views.push_back({name, shape, values});
-    const std::string bytes = to_safetensors(views, metadata_);
-    std::ofstream file(path, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    if (!file.flush()) throw std::runtime_error(path + " cannot be written");
-  }
-
- private:
-  struct Out {
-    std::string name;
-    Shape shape;
-    std::vector<float> values;
-  };
-
-  std::string bytes_;
-  TensorsInBytes in_;
-  std::vector<Out> out_;
-  std::map<std::string, std::string> metadata_;
-};
-
 std::string digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
 }
-
-// ---- operations and layers by name ----
 
 using Inputs = std::vector<Tensor>;
 
@@ -115,7 +60,8 @@ const std::map<std::string, Operation> kOperations{
      [](const json& node, const Inputs& in) {
        return convolution(in[0], in[1], in[2], window_of(node));
      }},
-    {"max_pool", [](const json& node, const Inputs& in) { return max_pool(in[0], window_of(node)); }},
+    {"max_pool",
+     [](const json& node, const Inputs& in) { return max_pool(in[0], window_of(node)); }},
     {"average_pool",
      [](const json& node, const Inputs& in) { return average_pool(in[0], window_of(node)); }},
     {"relu", [](const json&, const Inputs& in) { return relu(in[0]); }},
@@ -136,18 +82,18 @@ const std::map<std::string, Operation> kOperations{
     {"mean_axis", [](const json& node, const Inputs& in) { return mean(in[0], node.at("axis")); }},
 };
 
+constexpr auto kFirst = Initialization::kHe;  // the case has other values
 using Layers = std::map<std::string, std::unique_ptr<Layer>>;
 
 std::unique_ptr<Layer> layer_of(const json& one) {
   const std::string kind = one.at("op");
   const std::string name = one.at("name");
-  const auto first = Initialization::kHe;  // overwritten
   if (kind == "Linear") {
-    return std::make_unique<Linear>(name, one.at("inputs"), one.at("outputs"), first, 1);
+    return std::make_unique<Linear>(name, one.at("inputs"), one.at("outputs"), kFirst, 1);
   }
   if (kind == "Convolution") {
     return std::make_unique<Convolution>(name, one.at("inputs"), one.at("outputs"), window_of(one),
-                                         first, 1);
+                                         kFirst, 1);
   }
   if (kind == "BatchNorm") {
     const SumOverRanks alone = [](std::span<double>) {};
@@ -163,15 +109,19 @@ std::unique_ptr<Layer> layer_of(const json& one) {
   throw std::runtime_error("there is no layer " + kind);
 }
 
-// ---- one pass ----
-
 // The tensors of a pass by name. `prefix` is that of what comes back.
 class PassOfCase {
  public:
   PassOfCase(Tape& tape, Files& files, std::string id, std::string prefix, Layers& layers)
-      : tape_(tape), files_(files), id_(std::move(id)), prefix_(std::move(prefix)), layers_(layers) {}
+      : tape_(tape),
+        files_(files),
+        id_(std::move(id)),
+        prefix_(std::move(prefix)),
+        layers_(layers) {}
 
-  void put(const std::string& name, const Tensor& tensor) { tensors_.insert_or_assign(name, tensor); }
+  void put(const std::string& name, const Tensor& tensor) {
+    tensors_.insert_or_assign(name, tensor);
+  }
 
   void run(const json& nodes) {
     for (const json& node : nodes) {
@@ -220,10 +170,10 @@ class PassOfCase {
       const auto given = [&](const char* name) { return files_.values(id_ + "/" + name); };
       return batch_norm_as_given(in[0], in[1], in[2], epsilon, given("mean"), given("variance"));
     }
-    BatchNormalized made = kind == "batch_norm"
-                               ? batch_norm(in[0], in[1], in[2], epsilon)
-                               : batch_norm_over_ranks(in[0], in[1], in[2], epsilon,
-                                                       [](std::span<double>) {});
+    BatchNormalized made =
+        kind == "batch_norm"
+            ? batch_norm(in[0], in[1], in[2], epsilon)
+            : batch_norm_over_ranks(in[0], in[1], in[2], epsilon, [](std::span<double>) {});
     files_.give(prefix_ + "mean", made.mean.shape, made.mean.plain());
     files_.give(prefix_ + "variance", made.variance.shape, made.variance.plain());
     return made.output;
@@ -243,7 +193,7 @@ class PassOfCase {
 
 std::vector<std::uint32_t> numbers_of_samples(std::size_t samples) {
   std::vector<std::uint32_t> numbers(samples);
-  for (std::size_t i = 0; i < samples; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+  std::iota(numbers.begin(), numbers.end(), 0U);
   return numbers;
 }
 
@@ -283,22 +233,27 @@ void run_operation(const json& one, const std::string& id, Files& files, Tape& t
   }
 }
 
-// ---- training ----
-
 // Options that the description leaves out keep their defaults.
-OptimizerOptions optimizer_of(const json& one) {
-  static const std::map<std::string, OptimizerOptions::Kind> kKinds{
-      {"Sgd", OptimizerOptions::Kind::kSgd},
-      {"Adam", OptimizerOptions::Kind::kAdam},
-      {"AdamW", OptimizerOptions::Kind::kAdamW}};
-  OptimizerOptions options{.kind = kKinds.at(one.at("kind"))};
-  options.momentum = one.value("momentum", options.momentum);
-  options.nesterov = one.value("nesterov", options.nesterov);
-  options.beta1 = one.value("beta1", options.beta1);
-  options.beta2 = one.value("beta2", options.beta2);
-  options.epsilon = one.value("epsilon", options.epsilon);
-  if (one.contains("weight_decay")) options.weight_decay = double{one.at("weight_decay")};
-  return options;
+std::unique_ptr<Optimizer> optimizer_of(const json& one,
+                                        const std::vector<Parameter*>& parameters) {
+  const std::string kind = one.at("kind");
+  if (kind == "Sgd") {
+    SgdOptions options;
+    options.momentum = one.value("momentum", options.momentum);
+    options.nesterov = one.value("nesterov", options.nesterov);
+    options.weight_decay = one.value("weight_decay", options.weight_decay);
+    return std::make_unique<Sgd>(parameters, options);
+  }
+  const auto changed = [&one](auto options) {
+    options.beta1 = one.value("beta1", options.beta1);
+    options.beta2 = one.value("beta2", options.beta2);
+    options.epsilon = one.value("epsilon", options.epsilon);
+    options.weight_decay = one.value("weight_decay", options.weight_decay);
+    return options;
+  };
+  if (kind == "Adam") return std::make_unique<Adam>(parameters, changed(AdamOptions()));
+  if (kind == "AdamW") return std::make_unique<AdamW>(parameters, changed(AdamWOptions()));
+  throw std::runtime_error("there is no optimiser " + kind);
 }
 
 ScheduleOptions schedule_of(const json& one) {
@@ -342,7 +297,7 @@ void run_training(const json& one, const std::string& id, Files& files, Tape& ta
     }
     for (const StateTensor& each : layer->statistics()) statistics.push_back(each);
   }
-  const auto optimizer = make_optimizer(optimizer_of(one.at("optimizer")), parameters);
+  const auto optimizer = optimizer_of(one.at("optimizer"), parameters);
   const json& steps = one.at("steps");
   DistributedOptimizer distributed(engine, parameters, statistics, *optimizer,
                                    {.schedule = schedule_of(one.at("schedule")),
@@ -357,8 +312,7 @@ void run_training(const json& one, const std::string& id, Files& files, Tape& ta
       const std::vector<float> values = files.values(id + "/" + x);
       const Shape& shape = files.shape(id + "/" + x);
       const auto samples = numbers_of_samples(shape[0]);
-      const std::string prefix =
-          id + "/" + std::to_string(step) + "/" + std::to_string(i) + "/";
+      const std::string prefix = id + "/" + std::to_string(step) + "/" + std::to_string(i) + "/";
       PassOfCase pass(tape, files, id, prefix, layers);
       tape.begin({.training = training, .epoch = step, .samples = samples});
       pass.put("x", tape.borrow(shape, values));

@@ -15,13 +15,6 @@ namespace ronde::trainer {
 
 class Primitives;
 
-// How a window moves over an image: sides and steps by {height, width}; padding on each edge.
-struct Window {
-  std::array<std::size_t, 2> side{1, 1};
-  std::array<std::size_t, 2> stride{1, 1};
-  std::array<std::size_t, 2> padding{0, 0};
-};
-
 // The shape that a window leaves of {samples, channels, height, width}. Throws TrainerError where
 // the window does not fit into the padded image.
 [[nodiscard]] Shape windowed(const Shape& input, const Window& window, std::size_t channels);

@@ -2,13 +2,14 @@
 // What is learned: a named tensor with a gradient.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "bindings/trainer/tensor/values.h"
 
@@ -22,7 +23,13 @@ namespace ronde::trainer {
 class Parameter {
  public:
   // Zeros, with a gradient in memory of its own.
-  Parameter(std::string name, Shape shape);
+  Parameter(std::string name, Shape shape)
+      : name_(std::move(name)),
+        value_(Values::make(pool_, shape)),
+        gradient_(Values::make(pool_, std::move(shape))) {
+    std::ranges::fill(value(), 0.0F);
+    std::ranges::fill(gradient(), 0.0F);
+  }
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -39,15 +46,30 @@ class Parameter {
 
   // From now on the gradient lies in `memory`, of as many elements (a ronde::Buffer, say), which
   // must stay until take_gradient_back().
-  void place_gradient(std::span<float> memory);
+  void place_gradient(std::span<float> memory) {
+    Values elsewhere = Values::over(shape(), memory);
+    std::ranges::copy(gradient(), memory.begin());
+    std::swap(gradient_, elsewhere);
+    if (own_gradient_.empty()) own_gradient_ = std::move(elsewhere);
+  }
   // From now on it lies in the parameter's own memory again, as zeros.
-  void take_gradient_back() noexcept;
+  void take_gradient_back() noexcept {
+    if (own_gradient_.empty()) return;
+    gradient_ = std::exchange(own_gradient_, {});
+    has_gradient_ = false;
+    begin_step();
+  }
 
   // Forgets the gradient: the next backward pass writes it, those after it add to it. At the end of
   // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
   // step has used the parameter, so that it can be summed over ranks as it is. Steps without any
   // backward pass sum what is left of the step before.
-  void begin_step() noexcept;
+  void begin_step() noexcept {
+    // What no pass has used may hold the sum of other ranks' gradients.
+    if (!has_gradient_) std::ranges::fill(gradient(), 0.0F);
+    has_gradient_ = false;
+    ++step_;
+  }
   // Whether a backward pass since begin_step() has used this parameter.
   [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
 

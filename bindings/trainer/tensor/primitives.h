@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/tensor/kernels.h"
 #include "bindings/trainer/tensor/values.h"
 
 // OpenMP's run-time library has these, which say how many threads oneDNN takes. They are declared

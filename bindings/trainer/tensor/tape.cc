@@ -89,13 +89,13 @@ Tensor Tape::constant(Shape shape, std::span<const float> values) {
                        text_of(copy.shape) + ": give as many as its sides say");
   }
   std::ranges::copy(values, copy.data());
-  return {*this, "constant", std::move(copy), Tensor::kNoNode};
+  return {*this, pass_number_, "constant", std::move(copy), Tensor::kNoNode};
 }
 
 Tensor Tape::borrow(Shape shape, std::span<const float> values) {
   // Operations never write into their inputs.
   const std::span<float> memory(const_cast<float*>(values.data()), values.size());
-  return {*this, "borrow", Values::over(std::move(shape), memory), Tensor::kNoNode};
+  return {*this, pass_number_, "borrow", Values::over(std::move(shape), memory), Tensor::kNoNode};
 }
 
 Tensor Tape::variable(Shape shape, std::span<const float> values) {
@@ -105,7 +105,7 @@ Tensor Tape::variable(Shape shape, std::span<const float> values) {
 Tensor Tape::use(Parameter& parameter) {
   for (const Used& known : used_) {
     if (known.parameter != &parameter) continue;
-    return {*this, "parameter", parameter.value_values(), known.node};
+    return {*this, pass_number_, "parameter", parameter.value_values(), known.node};
   }
   Tensor tensor = add_leaf(parameter.value_values(), &parameter);
   used_.push_back({&parameter, tensor.node(), parameter.version()});
@@ -127,12 +127,12 @@ std::vector<Parameter*> Tape::used_parameters() const {
 
 Tensor Tape::add_leaf(Values values, Parameter* parameter) {
   const char* const name = parameter == nullptr ? "variable" : "parameter";
-  if (!pass_.training) return {*this, name, std::move(values), Tensor::kNoNode};
+  if (!pass_.training) return {*this, pass_number_, name, std::move(values), Tensor::kNoNode};
   Node& leaf = nodes_.emplace_back();
   leaf.operation = name;
   leaf.parameter = parameter;
   leaf.output = values;
-  return {*this, name, std::move(values), nodes_.size() - 1};
+  return {*this, pass_number_, name, std::move(values), nodes_.size() - 1};
 }
 
 Tensor Tape::record(const char* operation, Values output, std::initializer_list<Tensor> inputs,
@@ -150,7 +150,7 @@ Tensor Tape::record(const char* operation, Values output, std::span<const Tensor
     }
   }
   if (std::ranges::none_of(inputs, &Tensor::needs_gradient)) {
-    return {*this, operation, std::move(output), Tensor::kNoNode};
+    return {*this, pass_number_, operation, std::move(output), Tensor::kNoNode};
   }
   Node node;
   node.operation = operation;
@@ -164,7 +164,7 @@ Tensor Tape::record(const char* operation, Values output, std::span<const Tensor
     from.used = true;
   }
   nodes_.push_back(std::move(node));
-  return {*this, operation, std::move(output), nodes_.size() - 1};
+  return {*this, pass_number_, operation, std::move(output), nodes_.size() - 1};
 }
 
 void Tape::require_backward(const Tensor& loss) const {
@@ -284,6 +284,43 @@ std::uint64_t Tape::drawn(std::uint64_t layer) {
   drawn_.emplace_back(layer, 0);
   return 0;
 }
+
+std::size_t Tensor::side(std::size_t i) const {
+  if (i >= shape().size()) {
+    throw TrainerError("a tensor of " + text_of(shape()) + " has no side " + std::to_string(i) +
+                       ": sides count from 0");
+  }
+  return shape()[i];
+}
+
+float Tensor::item() const {
+  if (size() != 1) {
+    throw TrainerError("a tensor of " + text_of(shape()) +
+                       " is no single number: read it with values()");
+  }
+  return values()[0];
+}
+
+Tape& Tensor::tape() const {
+  if (tape_ == nullptr) {
+    throw TrainerError("an empty tensor lies on no tape: make one with Tape::constant()");
+  }
+  if (pass_ != tape_->pass_number_) {
+    const std::string name = tape_->name_of(*this);
+    throw TrainerError((name.empty() ? operation_ : name) + " (" + text_of(shape()) +
+                       ") is a tensor of pass " + std::to_string(pass_) +
+                       " of its tape, which is in pass " + std::to_string(tape_->pass_number_) +
+                       ": make it again after begin(), from numbers that you have kept");
+  }
+  return *tape_;
+}
+
+const Values& Tensor::raw() const {
+  static_cast<void>(tape());
+  return values_;
+}
+
+std::span<const float> Tensor::values() const { return tape().read(*this); }
 
 std::string Tape::name_of_node(std::size_t index) const {
   const Node& node = nodes_[index];

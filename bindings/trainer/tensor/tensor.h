@@ -43,7 +43,8 @@ class Tensor {
 
  private:
   friend class Tape;
-  Tensor(Tape& tape, const char* operation, Values values, std::size_t node);
+  Tensor(Tape& tape, std::uint64_t pass, const char* operation, Values values, std::size_t node)
+      : tape_(&tape), values_(std::move(values)), node_(node), pass_(pass), operation_(operation) {}
 
   Tape* tape_ = nullptr;
   Values values_;

@@ -4,8 +4,8 @@
 // <ronde/trainer/tensor/tape.h>.
 //
 // Neither this interface nor its ABI is promised: names and defaults may change with every version,
-// unlike those of <ronde/ronde.hpp>. The library is static, so that a program keeps the version that
-// it was built with.
+// unlike those of <ronde/ronde.hpp>. The library is static, so that a program keeps the version
+// that it was built with.
 #pragma once
 
 #include "bindings/trainer/chief/callbacks.h"
