@@ -33,16 +33,16 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 
 // TensorBoard reads the files of a directory in the order of their names, so that a new one must
 // come after all others, be they of this very second or from a clock that was ahead.
 std::uint64_t seconds_of_new_file(const std::string& directory) {
   auto seconds = static_cast<std::uint64_t>(seconds_since_1970());
   for (const std::string& name : names_in(disk(), directory)) {
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kEventFilePrefix)) continue;
     std::uint32_t there = 0;  // too many digits are no time
-    const char* const digits = name.data() + kPrefix.size();
+    const char* const digits = name.data() + kEventFilePrefix.size();
     if (std::from_chars(digits, name.data() + name.size(), there).ec == std::errc{}) {
       seconds = std::max<std::uint64_t>(seconds, std::uint64_t{there} + 1);
     }
@@ -56,7 +56,7 @@ std::string file_name(const std::string& directory) {
   std::array<char, 24> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010llu",
                 static_cast<unsigned long long>(seconds_of_new_file(directory)));
-  return std::string(kPrefix) + seconds.data() + "." + host.data() + "." +
+  return std::string(kEventFilePrefix) + seconds.data() + "." + host.data() + "." +
          std::to_string(getpid()) + ".ronde";
 }
 
