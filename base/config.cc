@@ -20,7 +20,7 @@ constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 
-constexpr std::array<Setting, 20> kSettings{{
+constexpr std::array<Setting, 22> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
     {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
@@ -55,8 +55,13 @@ constexpr std::array<Setting, 20> kSettings{{
      "how long a work that an exception leaves behind may go on before the job fails"},
     {"RONDE_MPI", SettingKind::kChoice, "auto", "auto off", 0, 0, false,
      "off makes this process a job of one, whatever started it: for a tool that a rank starts"},
+    {"RONDE_TRANSPORT", SettingKind::kChoice, "auto", "auto mpi ucx", 0, 0, true,
+     "what carries tensors between hosts; auto is mpi where MPI started the job, and ucx "
+     "elsewhere"},
+    {"RONDE_TRANSPORT_PATH", SettingKind::kText, "", "", 0, 0, false,
+     "the folder of libronde_mpi.so and libronde_ucx.so; empty looks beside libronde.so"},
     {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
-     "the networks for control messages between hosts: names of interfaces or networks, as in "
+     "the networks for control between hosts and for ucx: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
      "up"},
     {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
@@ -69,6 +74,12 @@ constexpr std::array<Setting, 20> kSettings{{
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 }};
+
+// Variables that others read: what ronderun tells the program of restarts (how often, and of which
+// job), and who a rank is in its job, which ronderun must not take as options.
+constexpr std::array<std::string_view, 7> kNoSettings{
+    "RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB",    "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
+    "RONDE_JOB_SECRET",      "RONDE_JOB_SECRET_FILE"};
 
 std::vector<std::string> words(std::string_view text) {
   std::vector<std::string> result;
@@ -119,9 +130,13 @@ Result<std::size_t> parse_choice(const Setting& setting, std::string_view value)
 // Parses a value and stores it in the field of Config that belongs to the setting.
 Status assign(Config& config, const Setting& setting, const std::string& value) {
   if (setting.kind == SettingKind::kText) {
-    const bool plugin = setting.name == "RONDE_PLUGIN_PATH";
-    check(plugin || setting.name == "RONDE_INTERFACE", "every text has a place in Config");
-    (plugin ? config.plugin_path : config.interfaces) = value;
+    const std::map<std::string_view, std::string*> places{
+        {"RONDE_INTERFACE", &config.interfaces},
+        {"RONDE_PLUGIN_PATH", &config.plugin_path},
+        {"RONDE_TRANSPORT_PATH", &config.transport_path}};
+    const auto place = places.find(setting.name);
+    check(place != places.end(), "every text has a place in Config");
+    *place->second = value;
     return {};
   }
   if (setting.kind == SettingKind::kChoice) {
@@ -131,6 +146,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     if (setting.name == "RONDE_STORES") config.stores = value;
     if (setting.name == "RONDE_CHECK") config.check_memory = value == "memory";
     if (setting.name == "RONDE_MPI") config.mpi = value;
+    if (setting.name == "RONDE_TRANSPORT") config.transport = value;
     if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
     return {};
   }
@@ -208,9 +224,7 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
       config.shared_.push_back(std::string(setting.name) + "=" + value);
     if (found != given.end()) given.erase(found);
   }
-  // ronderun's, for the program: how often the job was restarted, and which job it is.
-  given.erase("RONDE_RESTART_ATTEMPT");
-  given.erase("RONDE_RESTART_JOB");
+  for (const std::string_view name : kNoSettings) given.erase(std::string(name));
   if (unknown != nullptr) {
     for (const auto& [name, value] : given) unknown->push_back(name);
   }

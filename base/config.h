@@ -51,10 +51,12 @@ struct Config {
   Nanoseconds link_timeout{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};
-  std::string mpi;            // "off": this process is a job of one
-  std::string interfaces;     // empty: runtime/links/interfaces.h chooses
-  bool check_memory = false;  // RONDE_CHECK=memory
-  std::string plugin_path;    // what plugin_place() of collectives/device takes
+  std::string mpi;             // "off": this process is a job of one
+  std::string transport;       // "auto": runtime/job/transport_choice.h chooses
+  std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
+  std::string interfaces;      // empty: runtime/links/interfaces.h chooses
+  bool check_memory = false;   // RONDE_CHECK=memory
+  std::string plugin_path;     // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.
   [[nodiscard]] std::string shared_text() const;

@@ -3,6 +3,9 @@
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
+# Headers alone, for one private source of the runtime (TF_CONFIG is JSON) and for the trainer.
+find_package(nlohmann_json 3.11 REQUIRED)
+
 if(RONDE_WITH_MPI)
   if(RONDE_SANITIZE)
     message(FATAL_ERROR "RONDE_SANITIZE=${RONDE_SANITIZE} needs RONDE_WITH_MPI=OFF: "
@@ -10,6 +13,20 @@ if(RONDE_WITH_MPI)
   endif()
   # The C API only: the C++ bindings of MPI are deprecated, and RondeTargets.cmake hides them.
   find_package(MPI REQUIRED COMPONENTS C)
+endif()
+
+# The plug-in for UCX needs the headers alone. Its logic is not built with sanitizers where AUTO decides: nothing
+# else would be checked than with the in-memory transport.
+set(RONDE_UCX_FOUND OFF)
+if(NOT RONDE_WITH_UCX STREQUAL "OFF")
+  find_package(ucx 1.12 CONFIG QUIET)
+  if(ucx_FOUND)
+    set(RONDE_UCX_FOUND ON)
+    set(RONDE_UCX_VERSION ${ucx_VERSION})
+    get_target_property(RONDE_UCX_INCLUDE_DIRS ucx::ucp INTERFACE_INCLUDE_DIRECTORIES)
+  elseif(NOT RONDE_WITH_UCX STREQUAL "AUTO")
+    message(FATAL_ERROR "RONDE_WITH_UCX=${RONDE_WITH_UCX}: UCX 1.12 or newer was not found (Debian: libucx-dev)")
+  endif()
 endif()
 
 if(RONDE_BUILD_LAUNCHER OR RONDE_BUILD_EXAMPLES OR RONDE_BUILD_TESTS)
@@ -24,6 +41,5 @@ if(RONDE_BUILD_EXAMPLES)
   if(NOT TARGET ronde::dnnl)
     message(FATAL_ERROR "oneDNN's library (libdnnl.so) is not found: install Debian's libdnnl-dev")
   endif()
-  find_package(nlohmann_json 3.11 REQUIRED)
   find_package(Protobuf 3.21 REQUIRED)
 endif()

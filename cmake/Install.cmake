@@ -6,10 +6,12 @@ if(TARGET ronderun)
   install(TARGETS ronderun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-if(TARGET ronde_cuda)
-  # The plug-in lies beside libronde.so, which looks for it there.
-  install(TARGETS ronde_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+# Plug-ins lie beside libronde.so, which looks for them there.
+foreach(plugin ronde_cuda ronde_mpi ronde_ucx)
+  if(TARGET ${plugin})
+    install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
 
 if(TARGET ronde)
   include(CMakePackageConfigHelpers)
@@ -19,8 +21,10 @@ if(TARGET ronde)
   install(DIRECTORY bindings/c/include/ bindings/cpp/include/
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-  # Back ends of devices that are written out of tree need this header alone.
+  # Plug-ins that are written out of tree need one of these headers alone.
   install(FILES collectives/device/plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ronde)
+  install(FILES collectives/transport/plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ronde
+          RENAME transport_plugin.h)
 
   install(EXPORT rondeTargets NAMESPACE ronde:: DESTINATION ${RONDE_CMAKE_DIR})
   configure_package_config_file(cmake/rondeConfig.cmake.in ${PROJECT_BINARY_DIR}/rondeConfig.cmake

@@ -96,16 +96,16 @@ function(ronde_precompile target)
   endif()
 endfunction()
 
-# ronde_sources(<variable> <folder>): the sources below <folder> for this configuration.
-# A source mpi_x.cc, or all of a folder mpi/, has a twin no_mpi*.cc behind the same header; exactly one of the
-# two is built, so that no logic needs an #if. cuda/ folders belong to the GPU plug-in.
+# ronde_sources(<variable> <folder>): the sources below <folder> for this configuration. Folders cuda/, mpi/ and ucx/
+# belong to plug-ins. A source mpi_x.cc has a twin no_mpi_x.cc behind the same header; exactly one of the two is
+# built, so that no logic needs an #if.
 function(ronde_sources variable folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/cuda/")
+  list(FILTER sources EXCLUDE REGEX "/(cuda|mpi|ucx)/")
   if(RONDE_WITH_MPI)
     list(FILTER sources EXCLUDE REGEX "/no_mpi[^/]*\\.cc$")
   else()
-    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$|/mpi/[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/mpi_[^/]*\\.cc$")
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
@@ -138,6 +138,21 @@ function(ronde_link_mpi target)
   endif()
   target_link_libraries(${target} PRIVATE MPI::MPI_C)
   target_compile_definitions(${target} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+endfunction()
+
+# ronde_add_plugin(<name> SOURCES <file>... LINKS <target>...): a plug-in beside libronde.so, in its folder once it is
+# installed too. It exports its entry alone: what is linked in must not be mixed with other copies in the process.
+function(ronde_add_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(${name} MODULE ${arg_SOURCES})
+  ronde_compile_options(${name})
+  # A library outside the loader's path is found where the linker found it, once installed too.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  target_link_libraries(${name} PRIVATE ${arg_LINKS})
+  target_link_options(${name} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  if(NOT RONDE_SANITIZE)
+    target_link_options(${name} PRIVATE LINKER:--no-undefined)
+  endif()
 endfunction()
 
 # ronde_add_program(<name> SOURCES <file>... LINKS <target>...): a program in bin/.

@@ -6,20 +6,25 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 #include "runtime/engine/engine.h"
+#include "runtime/job/job.h"
 #include "runtime/job/local_job.h"
+#include "runtime/meet/store.h"
 
 using ronde::base::Code;
 using ronde::base::Result;
@@ -68,6 +73,72 @@ Result<Communicator> communicator_of(const ronde_engine_options& options) {
       ProgramCommunicator{static_cast<MpiFamily>(options.mpi_family), options.mpi_communicator});
 }
 
+// The store of a program as the runtime takes it.
+class ProgramStore final : public ronde::runtime::Store {
+ public:
+  explicit ProgramStore(const ronde_store& store) : store_(store) {}
+
+  Status set(const std::string& key, std::span<const std::byte> bytes) override {
+    return status_of(store_.set(store_.context, key.c_str(), bytes.data(), bytes.size()), "set",
+                     key);
+  }
+  Result<std::vector<std::byte>> get(const std::string& key,
+                                     ronde::base::Nanoseconds timeout) override {
+    std::optional<std::vector<std::byte>> bytes;
+    const auto take = [](void* taker, const void* from, std::size_t size) {
+      const auto* const first = static_cast<const std::byte*>(from);
+      static_cast<std::optional<std::vector<std::byte>>*>(taker)->emplace(first, first + size);
+    };
+    const Status got = status_of(
+        store_.get(store_.context, key.c_str(), timeout.count(), take, &bytes), "get", key);
+    RONDE_RETURN_IF_ERROR(got);
+    if (bytes) return std::move(*bytes);
+    return Status::error(Code::kInvalidArgument,
+                         "get of '" + key + "' returned RONDE_OK, but took no value");
+  }
+
+ private:
+  static Status status_of(ronde_status status, const char* what, const std::string& key) {
+    if (status == RONDE_OK) return {};
+    const bool known = status > RONDE_OK && status <= RONDE_INTERNAL;
+    return Status::error(known ? static_cast<Code>(status) : Code::kInvalidArgument,
+                         std::string(what) + " of '" + key + "' returned " +
+                             std::to_string(static_cast<int>(status)) + " (" +
+                             ronde_status_name(status) + ")");
+  }
+
+  const ronde_store store_;
+};
+
+// The job that the options put this process into; nothing if they leave it to what started it.
+using MaybeOwnJob = std::optional<ronde::runtime::OwnJob>;
+Result<MaybeOwnJob> own_job_of(const ronde_engine_options& options) {
+  const auto refused = [](const char* text) { return Status::error(Code::kInvalidArgument, text); };
+  if (options.size == 0) {
+    if (options.rank == 0 && options.meet == nullptr && options.store == nullptr) {
+      return MaybeOwnJob();
+    }
+    return refused(
+        "the options of the engine give a rank, a meeting point or a store: set size too");
+  }
+  if (options.local_job != nullptr || options.mpi_family != 0) {
+    return refused(
+        "the options of the engine give rank and size, and a communicator or a local job too: give "
+        "one of them");
+  }
+  ronde::runtime::OwnJob own;
+  own.rank = options.rank;
+  own.size = options.size;
+  if (options.meet != nullptr) own.meet = options.meet;
+  if (options.store == nullptr) return MaybeOwnJob(std::move(own));
+  const auto store = read_struct(options.store, "ronde_store");
+  RONDE_RETURN_IF_ERROR(store.status());
+  if (store->set == nullptr || store->get == nullptr)
+    return null_argument("set or get of the store");
+  own.store = std::make_shared<ProgramStore>(*store);
+  return MaybeOwnJob(std::move(own));
+}
+
 }  // namespace
 
 extern "C" {
@@ -108,6 +179,10 @@ void ronde_local_job_release(ronde_local_job* job) { delete job; }
 
 // ---- engines ----
 
+void ronde_store_init_sized(ronde_store* store, size_t struct_size) {
+  init_sized(store, struct_size);
+}
+
 void ronde_engine_options_init_sized(ronde_engine_options* options, size_t struct_size) {
   init_sized(options, struct_size);
 }
@@ -125,9 +200,12 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
     if (options.flags != 0) return Status::error(Code::kUnsupported, "unknown flags: use 0");
     const auto communicator = communicator_of(options);
     RONDE_RETURN_IF_ERROR(communicator.status());
+    const auto own = own_job_of(options);
+    RONDE_RETURN_IF_ERROR(own.status());
     // This keeps the job: the caller may release it while the engine opens.
     const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
+      if (own->has_value()) return ronde::runtime::open_own_job(**own, config, clock);
       return local != nullptr
                  ? local->join(options.local_job_rank, config, clock)
                  : ronde::runtime::open_process_job(

@@ -48,9 +48,9 @@ Address abstract_address(const std::string& name) {
 
 // Without pidfds the end of a connection is how a death is noticed, which a child's copy would
 // hide.
-Result<FileDescriptor> make_socket() {
+Result<FileDescriptor> make_socket(int type) {
   FileDescriptor fd = FileDescriptor::kept_from_children(
-      [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+      [type] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd.valid()) return Status::system("could not create a Unix socket", errno);
   return fd;
 }
@@ -95,8 +95,8 @@ int poll_timeout(const Clock& clock, Instant deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, kPollSliceMs));
 }
 
-Result<FileDescriptor> listen_abstract(const std::string& name) {
-  auto socket = make_socket();
+Result<FileDescriptor> listen_abstract(const std::string& name, int type) {
+  auto socket = make_socket(type);
   if (!socket.ok()) return socket.status();
   const Address at = abstract_address(name);
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0) {
@@ -109,13 +109,13 @@ Result<FileDescriptor> listen_abstract(const std::string& name) {
 }
 
 Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& clock,
-                                        Instant deadline) {
-  auto socket = make_socket();
+                                        Instant deadline, int type) {
+  auto socket = make_socket(type);
   if (!socket.ok()) return socket.status();
   const Address to = abstract_address(name);
   while (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
     if (errno != EAGAIN && errno != EINTR) {
-      return Status::system("could not connect to the leader's socket", errno);
+      return Status::system("could not connect to the Unix socket", errno);
     }
     if (clock.now() >= deadline) return past_deadline();
     pause_shortly();  // the queue is full, and no descriptor announces that it has room

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Unix socket that a board is handed over with: whole messages with descriptors, every wait
-// bounded. Only board/handover.cc uses it, and tests that play the other end.
+// bounded. board/handover.cc uses it, tests that play the other end, and, for its first functions,
+// the meeting of ranks on one host.
 //
 // Forked children keep no copy of a socket: its end must show as soon as the process has ended.
 //
 // Thread safety: a socket belongs to one thread at a time; same_user() and poll_timeout() are pure
 // reads.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -49,10 +52,11 @@ struct ReceivedMessage {
 };
 
 // Listens under the name in the abstract namespace (no file; the name goes with its last owner).
-base::Result<FileDescriptor> listen_abstract(const std::string& name);
+// `type`: SOCK_SEQPACKET for messages, SOCK_STREAM for a stream.
+base::Result<FileDescriptor> listen_abstract(const std::string& name, int type = SOCK_SEQPACKET);
 // Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
 base::Result<FileDescriptor> connect_abstract(const std::string& name, const base::Clock& clock,
-                                              base::Instant deadline);
+                                              base::Instant deadline, int type = SOCK_SEQPACKET);
 
 // Takes a connection that waits at the listener; not valid, with errno, if there is none.
 [[nodiscard]] FileDescriptor accept_member(const FileDescriptor& listener);

@@ -24,16 +24,10 @@ struct PluginPlace {
 [[nodiscard]] PluginPlace plugin_place(const std::string& wanted,
                                        const std::string& library_folder);
 
-// The folder of the library that this code is linked into; empty if that is unknown.
-[[nodiscard]] std::string own_library_folder();
-
-// A loaded plug-in whose table is complete and of this version. It stays in memory until the
-// process ends: a device's runtime does not survive being unloaded.
-// Thread safety: immutable.
+// A loaded plug-in whose table is complete and of this version. Thread safety: immutable.
 class PluginLibrary {
  public:
-  // kUnsupported: the file is no plug-in of this version; the text names it, its version and this
-  // one. kSystem: the loader failed, and its words are in the text.
+  // Errors: those of load_plugin_table().
   static base::Result<PluginLibrary> load(const std::string& path);
 
   [[nodiscard]] const ronde_plugin& table() const { return *table_; }

@@ -35,11 +35,25 @@ class Transport {
   virtual base::Result<bool> test(Request request) = 0;
 
   // Tells whether progress needs repeated test() calls (MPI), or an arrival rings a doorbell
-  // (memory).
+  // (memory), or makes a descriptor readable.
   [[nodiscard]] virtual bool needs_polling() const = 0;
+
+  // A descriptor on which a thread that waits for messages can sleep; -1 where there is none. It
+  // belongs to the transport.
+  [[nodiscard]] virtual int descriptor() const { return -1; }
+  // To be called by a thread that is about to sleep: from now on the next event makes the
+  // descriptor readable. False: something has been handled since the last call of arm(), or is
+  // there now. The thread must not sleep then, but call progress() and test its requests again.
+  virtual base::Result<bool> arm() { return true; }
+  // Handles what has arrived, also while nothing is outstanding (another rank connects).
+  virtual base::Status progress() { return {}; }
 
   // The number of requests that test() has not reported yet.
   [[nodiscard]] virtual int outstanding() const = 0;
+
+  // Gives up after a failure: peers may be dead, so that destroying this object waits for nobody.
+  // It is not used otherwise any more.
+  virtual void abandon() {}
 
   // Tells whether memory of outstanding requests may be written after this object was destroyed:
   // then that memory must stay until the process ends. MPI does so after a failure.

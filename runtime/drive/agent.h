@@ -44,6 +44,11 @@ class Agent {
   // must follow within a millisecond. Called by the holder.
   [[nodiscard]] virtual bool needs_polling() = 0;
 
+  // True while what is in flight here waits for something that makes a watched descriptor readable:
+  // messages of other hosts take their time, and the program needs the core meanwhile. Called by
+  // the holder.
+  [[nodiscard]] virtual bool awaits_descriptor() { return false; }
+
   // When the next timer is due (stall checks); base::kNever without one. Called by the holder.
   [[nodiscard]] virtual base::Instant next_deadline() = 0;
 

@@ -110,7 +110,9 @@ class Environment : private RoleWords {
     bool again(bool busy) {
       const bool wanted =
           who_ == Watcher::kBackground && env_.bystanders_.load(std::memory_order_relaxed) != 0;
-      return !wanted && idle_.again(busy || who_ != Watcher::kBackground);
+      const bool long_watch = (busy || who_ != Watcher::kBackground) &&
+                              !(who_ != Watcher::kBystander && env_.agent_.awaits_descriptor());
+      return !wanted && idle_.again(long_watch);
     }
 
    private:

@@ -8,6 +8,7 @@
 
 #include "base/host_name.h"
 #include "collectives/in_host/allreduce.h"
+#include "collectives/plugin/table.h"
 #include "runtime/engine/engine.h"
 #include "runtime/execute/device_start.h"
 #include "runtime/negotiate/stopped.h"
@@ -23,10 +24,8 @@ namespace {
 // How often an engine looks whether ranks have entered the board, for which no bell rings.
 constexpr auto kEnterPoll = std::chrono::microseconds(200);
 
-// On a single host operations need MPI only if an algorithm is forced.
 std::string why_caller_driven(const base::Config& config, const Job& job) {
-  const bool needs_transport = job.shape().hosts() > 1 || config.algorithm != "auto";
-  return needs_transport ? job.transport_bound_to_thread() : "";
+  return needs_transport(config, job.shape().hosts() > 1) ? job.transport_bound_to_thread() : "";
 }
 
 AgentRunner::Options runner_options(const base::Config& config, const Job& job) {
@@ -77,10 +76,15 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     engine->job_->abandon();
     return entered;
   }
+  engine->job_->started();
   engine->job_->at_exit([open = std::weak_ptr<Engine>(engine)] {
     if (const auto left = open.lock()) left->close_at_exit();
   });
-  if (engine->rank_ == 0) engine->log_.info(engine->job_->table());
+  if (engine->rank_ == 0) {
+    engine->log_.info(engine->job_->table());
+    const std::string note = engine->job_->transport_note();
+    if (!note.empty()) engine->log_.info(note);
+  }
   engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
                     std::to_string(engine->size_) + ": data moves over " +
                     engine->agent_.data_plane() + "; " + cores_text(*engine->job_));
@@ -236,7 +240,9 @@ Status Engine::watch_peers() {
   }
   const std::string note = job_->watch_note();
   if (local_rank_ == 0 && !note.empty()) log_.warning(note);
-  if (agent_.links_fd() >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(agent_.links_fd()));
+  for (const int fd : {agent_.links_fd(), agent_.transport_fd()}) {
+    if (fd >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(fd));
+  }
   return {};
 }
 

@@ -48,7 +48,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       links_(job.take_links()),
       control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
-      transport_(job.make_transport()),
+      transport_(job.take_transport()),
       executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
@@ -119,6 +119,10 @@ bool RankAgent::needs_polling() {
          transport_->outstanding() > 0;
 }
 
+bool RankAgent::awaits_descriptor() {
+  return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0;
+}
+
 Instant RankAgent::next_deadline() {
   if (failed()) return kNever;
   // Submitting does not wake a sleeping driver, so it looks for late tensors from time to time.
@@ -135,6 +139,10 @@ Instant RankAgent::next_deadline() {
 void RankAgent::on_event(int fd) {
   if (fd == links_fd()) {
     links_watched_.store(false, std::memory_order_release);
+    return;
+  }
+  if (fd == transport_fd()) {
+    transport_watched_.store(false, std::memory_order_release);
     return;
   }
   for (const auto& [pidfd, rank] : watched_) {
@@ -180,6 +188,7 @@ bool RankAgent::check_failure() {
   // end the process.
   executor_.abandon(why.message());
   job_.abandon();
+  if (transport_) transport_->abandon();
   {
     const MutexLock lock(failed_works_mutex_);
     failure_ = why;
@@ -206,14 +215,19 @@ Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(read.status());
   const auto executed = execute();
   RONDE_RETURN_IF_ERROR(executed.status());
+  work += *read + *executed;
+  transport_moves_ = false;
+  const auto arrived = arm_transport(work);
+  RONDE_RETURN_IF_ERROR(arrived.status());
+  work += *arrived;
   check_stalls();
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
   // that the coordinator held back until the last batch had finished.
   if (control_node_) control_node_->hold_devices_back(executor_.device_full());
-  work_left_ =
-      batch_can_go_on_ || (control_node_ && !executor_.busy() && control_node_->waits_for_idle());
-  return work + *read + *executed;
+  work_left_ = batch_can_go_on_ || transport_moves_ ||
+               (control_node_ && !executor_.busy() && control_node_->waits_for_idle());
+  return work;
 }
 
 Result<int> RankAgent::step_control_node() {

@@ -76,14 +76,23 @@ class RankAgent final : public Agent {
   [[nodiscard]] int do_work() override;
   [[nodiscard]] bool runnable() override { return more_.load(std::memory_order_seq_cst); }
   [[nodiscard]] bool busy() override { return executor_.busy(); }
-  void want_rings(bool wanted) override { executor_.want_rings(wanted); }
+  void want_rings(bool wanted) override {
+    rings_wanted_ = wanted;
+    executor_.want_rings(wanted);
+  }
   [[nodiscard]] bool needs_polling() override;
+  [[nodiscard]] bool awaits_descriptor() override;
   [[nodiscard]] base::Instant next_deadline() override;
   void on_event(int fd) override;
 
   // The descriptor that the runner must watch besides the peers' pidfds, on the leader in a job of
   // several hosts; otherwise -1.
   [[nodiscard]] int links_fd() const { return links_ == nullptr ? -1 : links_->fd(); }
+
+  // Another one to watch, where the transport has a descriptor to sleep on; otherwise -1.
+  [[nodiscard]] int transport_fd() const {
+    return transport_ == nullptr ? -1 : transport_->descriptor();
+  }
 
   // Registers which rank's process has ended when this descriptor becomes readable. Call it before
   // the runner watches the descriptor.
@@ -150,6 +159,7 @@ class RankAgent final : public Agent {
   base::Status on_decision(const Decision& decision);
   base::Status on_batch(const BatchDecision& decision);
   base::Result<int> execute();
+  base::Result<int> arm_transport(int work);
   base::Status failed_in(const ExecutableBatch& batch, const base::Status& why);
   void finish_works();
   void finish(const ExecutableBatch& batch);
@@ -207,12 +217,15 @@ class RankAgent final : public Agent {
   std::atomic<bool> drain_wanted_{false};
   std::atomic<bool> control_drained_{true};
   std::atomic<bool> links_watched_{true};
+  std::atomic<bool> transport_watched_{true};
+  bool rings_wanted_ = false;  // only the holder of the role uses it
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};
   // What the last step found: more_ before it is published, and whether the executor could have
   // gone on with its batch.
   bool work_left_ = false;
   bool batch_can_go_on_ = false;
+  bool transport_moves_ = false;              // the transport was not ready to sleep
   std::optional<base::Instant> batch_began_;  // the batch in progress
   // Tensors that this rank has reported as late, and when it does so again.
   std::vector<std::weak_ptr<LocalTensor>> late_;

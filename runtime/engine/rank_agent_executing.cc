@@ -19,6 +19,10 @@ namespace {
 // How many steps of a batch the agent takes before it looks at the control plane again.
 constexpr int kStepsPerLook = 64;
 
+// How often the agent looks at a transport that is never ready to sleep before it looks at
+// everything else.
+constexpr int kArmings = 16;
+
 // Writes into a string that is used again, because every batch needs one.
 void describe(const ExecutableBatch& batch, std::string& text) {
   const LocalTensor& first = *batch.tensors.front();
@@ -81,6 +85,33 @@ Result<int> RankAgent::execute() {
   }
   batch_can_go_on_ = executor_.busy();
   return work;
+}
+
+// The transport's part in going to sleep, in every step after which the holder may sleep or leave:
+// if no batch is in flight, or if one is and want_rings(true) was called. (After a step that did
+// something for a batch the holder steps again.) Then the transport is armed, so that whatever
+// happens next makes its descriptor readable, and the background thread watches that: in this
+// order, because a descriptor that is readable already ends its sleep at once. Without a batch it
+// is needed too: other ranks connect, and the last words of a batch may still have to leave.
+Result<int> RankAgent::arm_transport(int work) {
+  if (transport_fd() < 0) return 0;
+  int arrived = 0;
+  for (int i = 0; i < kArmings; ++i) {
+    if (executor_.busy() && (work + arrived > 0 || !rings_wanted_)) return arrived;
+    const auto armed = transport_->arm();
+    RONDE_RETURN_IF_ERROR(armed.status());
+    if (*armed) {
+      if (transport_watched_.exchange(true, std::memory_order_acq_rel)) return arrived;
+      RONDE_RETURN_IF_ERROR(hooks_.watch(transport_fd()));
+      return arrived;
+    }
+    RONDE_RETURN_IF_ERROR(transport_->progress());
+    const auto executed = execute();
+    RONDE_RETURN_IF_ERROR(executed.status());
+    arrived += *executed;
+  }
+  transport_moves_ = true;
+  return arrived;
 }
 
 Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {

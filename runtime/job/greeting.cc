@@ -2,6 +2,7 @@
 // The bytes of a greeting, and what can be read off the greetings of all ranks.
 #include "runtime/job/greeting.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <iterator>
@@ -28,7 +29,7 @@ auto fields_of(GreetingRef& greeting) {
   return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
                     &greeting.host_name, &greeting.socket_name, &greeting.addresses,
                     &greeting.secret,    &greeting.trouble,     &greeting.culprit,
-                    &greeting.pid};
+                    &greeting.pid,       &greeting.transport};
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
@@ -113,11 +114,11 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
 }
 
 std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
-                     std::int64_t slot_bytes) {
+                     std::int64_t slot_bytes, const std::string& transport) {
   std::ostringstream text;
   text << "job of " << shape.text() << "; inside a host tensors move over shared memory ("
        << collectives::kSlotBuffers << " slots of " << slot_bytes << " bytes for each rank)";
-  if (shape.hosts() > 1) text << ", between hosts over MPI, and control over TCP";
+  if (shape.hosts() > 1) text << ", between hosts over " << transport << ", and control over TCP";
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const auto ranks = shape.ranks_of(host);
     const Greeting& leader = greetings[narrow<std::size_t>(ranks.front())];
@@ -129,26 +130,35 @@ std::string table_of(std::span<const Greeting> greetings, const collectives::Job
   return text.str();
 }
 
-std::string hex_of(const JobSecret& secret) {
+std::string hex_of(std::span<const std::byte> bytes) {
   std::string text;
-  for (const std::byte byte : secret) {
+  for (const std::byte byte : bytes) {
     text += kHexDigits[std::to_integer<std::size_t>(byte >> 4)];
     text += kHexDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
   }
   return text;
 }
 
-Result<JobSecret> secret_of_hex(const std::string& text) {
-  JobSecret secret{};
-  bool good = text.size() == 2 * secret.size();
-  for (std::size_t i = 0; good && i < secret.size(); ++i) {
+std::optional<std::vector<std::byte>> bytes_of_hex(const std::string& text) {
+  std::vector<std::byte> bytes(text.size() / 2);
+  if (text.size() % 2 != 0) return std::nullopt;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
     std::uint8_t byte = 0;
     const char* const at = text.data() + 2 * i;
     const auto [stop, error] = std::from_chars(at, at + 2, byte, 16);
-    good = error == std::errc() && stop == at + 2;
-    secret[i] = std::byte{byte};
+    if (error != std::errc() || stop != at + 2) return std::nullopt;
+    bytes[i] = std::byte{byte};
   }
-  if (good) return secret;
+  return bytes;
+}
+
+Result<JobSecret> secret_of_hex(const std::string& text) {
+  JobSecret secret{};
+  const auto bytes = bytes_of_hex(text);
+  if (bytes && bytes->size() == secret.size()) {
+    std::copy(bytes->begin(), bytes->end(), secret.begin());
+    return secret;
+  }
   return Status::error(Code::kInternal,
                        "rank 0 sent no secret: use the same libronde.so on every "
                        "rank");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greeting that the ranks of a job exchange over MPI at the start: from it every rank learns
-// the shape of the job, and leaders find each other. Plain values and pure functions.
+// The greeting that the ranks of a job exchange at the start: from it every rank learns the shape
+// of the job, and leaders find each other. Plain values and pure functions.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct Greeting {
   std::string trouble;  // why this rank cannot go on
   std::string culprit;  // the rank that caused the trouble, if it is known
   std::string pid;
+  std::string transport;  // the address of its end of the transport, in hexadecimal digits
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
 };
@@ -52,12 +54,15 @@ base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings
                                     std::span<const int> ranks);
 
 // Which rank is where, as text for people: a line for the job, and one for each host. `slot_bytes`:
-// of one slot on the board.
+// of one slot on the board. `transport`: what carries tensors where memory is not shared, and why;
+// empty on a single host.
 [[nodiscard]] std::string table_of(std::span<const Greeting> greetings,
-                                   const collectives::JobShape& shape, std::int64_t slot_bytes);
+                                   const collectives::JobShape& shape, std::int64_t slot_bytes,
+                                   const std::string& transport);
 
-// The secret of the job as text, and back.
-[[nodiscard]] std::string hex_of(const JobSecret& secret);
+// Bytes as text, and back; nothing if the text is none.
+[[nodiscard]] std::string hex_of(std::span<const std::byte> bytes);
+[[nodiscard]] std::optional<std::vector<std::byte>> bytes_of_hex(const std::string& text);
 base::Result<JobSecret> secret_of_hex(const std::string& text);
 
 }  // namespace ronde::runtime

@@ -53,6 +53,10 @@ Status check_shared_settings(const std::vector<std::string>& texts) {
   return {};
 }
 
+bool needs_transport(const base::Config& config, bool several_hosts) {
+  return several_hosts || config.algorithm != "auto";
+}
+
 collectives::BoardGeometry board_geometry(std::int32_t ranks, const base::Config& config) {
   collectives::BoardGeometry geometry;
   geometry.ranks = ranks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job to which an engine belongs: its ranks, the board that they share, and the transport
-// between them. There are two kinds: processes started by mpirun (process_job.cc) and engines in
-// one process (local_job.h), which run the very same protocol.
+// between them. There are two kinds: processes (process_job.h) and engines in one process
+// (local_job.h), which run the very same protocol.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,12 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "collectives/board/file_descriptor.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
+#include "runtime/meet/store.h"
 
 namespace ronde::runtime {
 
@@ -63,7 +64,10 @@ class Job {
   // On the leader of a job of several hosts: the links to its neighbours; to be taken once.
   // Elsewhere nullptr.
   virtual std::unique_ptr<TcpLinks> take_links() = 0;
-  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> make_transport() = 0;
+  // To be taken once; nullptr in a job of processes that needs none (needs_transport()).
+  [[nodiscard]] virtual std::unique_ptr<collectives::Transport> take_transport() = 0;
+  // What a user should know about that transport; empty as a rule.
+  [[nodiscard]] virtual std::string transport_note() const { return ""; }
   // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
   // the job may, and this is the reason: "the program started MPI with MPI_THREAD_FUNNELED".
   [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
@@ -85,6 +89,9 @@ class Job {
       std::span<const std::byte> mine, const std::string& activity, const base::Clock& clock,
       base::Instant deadline) = 0;
 
+  // The start is over: every rank's engine is open, and allgather() is not called any more.
+  virtual void started() {}
+
   // Has `close` called when the process exits, where what Ronde started must be ended by then.
   virtual void at_exit(const std::function<void()>& /*close*/) {}
 
@@ -98,11 +105,27 @@ class Job {
 // Config::shared_text(). The error names the setting and groups the ranks by value.
 base::Status check_shared_settings(const std::vector<std::string>& texts);
 
-// Joins the MPI job of this process, or makes a job of one where there is none.
-// communicator: one of the program's; nullptr is MPI_COMM_WORLD.
+// Whether operations need messages between ranks: on a single host only if an algorithm is forced,
+// which then takes every rank for a host.
+[[nodiscard]] bool needs_transport(const base::Config& config, bool several_hosts);
+
+// Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
+// there is none.
+// communicator: one of the program's; nullptr: all ranks that the launcher has started.
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const base::Config& config,
     const base::Clock& clock);
+
+// The job that the program itself has put this process into, whatever started it.
+struct OwnJob {
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+  // Where the ranks meet: over the store, or at "host:port"; where neither is given, at RONDE_MEET.
+  std::shared_ptr<Store> store;
+  std::string meet;
+};
+base::Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
+                                                const base::Clock& clock);
 
 // The geometry of every board. Streams are large enough for the requests of a large model.
 [[nodiscard]] collectives::BoardGeometry board_geometry(std::int32_t ranks,

@@ -49,14 +49,13 @@ class Doorbells {
 class LocalMember final : public Job {
  public:
   LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const collectives::JobShape& shape,
-              std::shared_ptr<collectives::LocalHub> hub, collectives::Board board,
-              Doorbells doorbells, std::unique_ptr<TcpLinks> links)
+              std::unique_ptr<collectives::Transport> transport, collectives::Board board,
+              std::unique_ptr<TcpLinks> links)
       : job_(std::move(job)),
         rank_(rank),
         shape_(shape),
-        hub_(std::move(hub)),
+        transport_(std::move(transport)),
         board_(std::move(board)),
-        doorbells_(std::move(doorbells)),
         links_(std::move(links)),
         cores_(base::cores_of_masks({base::allowed_processors()})) {}
 
@@ -66,9 +65,8 @@ class LocalMember final : public Job {
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
-  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
-    return std::make_unique<collectives::LocalTransport>(
-        hub_, rank_, [doorbells = doorbells_](int to) { doorbells.ring(to); });
+  [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
+    return std::move(transport_);
   }
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }
   [[nodiscard]] bool probes() const override { return false; }
@@ -86,9 +84,8 @@ class LocalMember final : public Job {
   const std::int32_t rank_;
   std::uint64_t rounds_ = 0;
   const collectives::JobShape shape_;
-  std::shared_ptr<collectives::LocalHub> hub_;
+  std::unique_ptr<collectives::Transport> transport_;
   collectives::Board board_;
-  const Doorbells doorbells_;
   std::unique_ptr<TcpLinks> links_;
   const std::int64_t cores_;
 };
@@ -110,9 +107,10 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size) {
 
 Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
                                                    std::int32_t fan_in,
-                                                   std::shared_ptr<collectives::LocalHub> hub) {
+                                                   std::shared_ptr<collectives::LocalHub> hub,
+                                                   Transports transports) {
   base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
-  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape, fan_in));
+  auto job = std::shared_ptr<LocalJob>(new LocalJob(shape, fan_in, std::move(transports)));
   const MutexLock lock(job->mutex_);
   job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
   job->hub_ =
@@ -264,9 +262,13 @@ Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
     RONDE_RETURN_IF_ERROR(opened.status());
     links = std::move(*opened);
   }
-  return std::unique_ptr<Job>(std::make_unique<LocalMember>(shared_from_this(), rank, shape_, hub_,
-                                                            std::move(*board), std::move(doorbells),
-                                                            std::move(links)));
+  std::unique_ptr<collectives::Transport> transport =
+      transports_
+          ? transports_(rank)
+          : std::make_unique<collectives::LocalTransport>(
+                hub_, rank, [doorbells = std::move(doorbells)](int to) { doorbells.ring(to); });
+  return std::unique_ptr<Job>(std::make_unique<LocalMember>(
+      shared_from_this(), rank, shape_, std::move(transport), std::move(*board), std::move(links)));
 }
 
 }  // namespace ronde::runtime

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job whose ranks are engines in this process: memory instead of MPI, the same board protocol.
-// Tests of the whole runtime use it, and so does a process that was not started by mpirun.
+// A job whose ranks are engines in this process: memory instead of messages, the same board
+// protocol. Tests of the whole runtime use it, and so does a process that is alone.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,10 +37,12 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   static base::Result<std::shared_ptr<LocalJob>> create(std::int32_t size);
   // Each host of `shape` has a board of its own, and the leaders exchange messages over socket
   // pairs, as leaders of processes do over TCP. `fan_in` is that of the tree of the hosts; `hub`
-  // carries messages between the ranks (without one the job makes its own).
+  // carries messages between the ranks (without one the job makes its own), unless `transports`
+  // makes the transport of each rank, when the rank opens its engine.
+  using Transports = std::function<std::unique_ptr<collectives::Transport>(std::int32_t rank)>;
   static base::Result<std::shared_ptr<LocalJob>> create(
       const collectives::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
-      std::shared_ptr<collectives::LocalHub> hub = nullptr);
+      std::shared_ptr<collectives::LocalHub> hub = nullptr, Transports transports = {});
 
   [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
   [[nodiscard]] RankTable rank_table() const;
@@ -66,8 +70,8 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
     LinkEnds links;  // until the leader takes them
   };
 
-  LocalJob(const collectives::JobShape& shape, std::int32_t fan_in)
-      : shape_(shape), fan_in_(fan_in) {}
+  LocalJob(const collectives::JobShape& shape, std::int32_t fan_in, Transports transports)
+      : shape_(shape), fan_in_(fan_in), transports_(std::move(transports)) {}
   base::Status make_hosts() RONDE_REQUIRES(mutex_);
   base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
   base::Result<std::unique_ptr<Job>> make_member(std::int32_t rank) RONDE_REQUIRES(mutex_);
@@ -76,6 +80,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
 
   const collectives::JobShape shape_;
   const std::int32_t fan_in_;
+  const Transports transports_;
   base::Mutex mutex_;
   std::condition_variable_any joined_;
   std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);

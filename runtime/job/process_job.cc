@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of processes: ranks come from MPI, the board of a host is handed over by its leader, and
-// the leaders of several hosts connect to each other.
-#include <fcntl.h>
+// A job of processes: what the engine asks of it, and how it watches the ranks of its host.
+#include "runtime/job/process_job.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <chrono>
-#include <cstring>
-#include <optional>
+#include <functional>
 #include <span>
-#include <string>
+#include <utility>
 
-#include "base/cores.h"
 #include "base/host_name.h"
-#include "collectives/board/handover.h"
+#include "base/numbers.h"
 #include "collectives/board/shared_memory.h"
-#include "collectives/transport/mpi/session.h"
-#include "runtime/job/greeting.h"
-#include "runtime/job/job.h"
-#include "runtime/job/launch.h"
-#include "runtime/job/local_job.h"
-#include "runtime/links/meeting.h"
-#include "runtime/links/tcp_socket.h"
-#include "runtime/links/tree.h"
-#include "runtime/tensors/signature.h"
+#include "runtime/job/end_of_process.h"
 
 namespace ronde::runtime {
 
@@ -39,43 +25,48 @@ namespace {
 
 class ProcessJob final : public Job {
  public:
-  ProcessJob(std::unique_ptr<collectives::MpiCommunicator> communicator,
-             collectives::JobShape shape, collectives::Board board,
-             std::vector<collectives::FileDescriptor> connections, std::unique_ptr<TcpLinks> links,
-             std::string table, RankTable ranks, std::int64_t cores)
-      : communicator_(std::move(communicator)),
-        shape_(std::move(shape)),
-        board_(std::move(board)),
-        connections_(std::move(connections)),
-        links_(std::move(links)),
-        table_(std::move(table)),
-        ranks_(std::move(ranks)),
-        cores_(cores) {}
+  ProcessJob(std::unique_ptr<collectives::Meeting> meeting, ProcessJobParts parts)
+      : meeting_(std::move(meeting)),
+        shape_(std::move(parts.shape)),
+        board_(std::move(parts.board)),
+        connections_(std::move(parts.connections)),
+        links_(std::move(parts.links)),
+        transport_(std::move(parts.transport)),
+        table_(std::move(parts.table)),
+        note_(std::move(parts.transport_note)),
+        ranks_(std::move(parts.ranks)),
+        cores_(parts.cores) {}
+  ProcessJob(const ProcessJob&) = delete;
+  ProcessJob& operator=(const ProcessJob&) = delete;
+  ~ProcessJob() override { forget_at_end(this); }
 
-  [[nodiscard]] std::int32_t rank() const override { return communicator_->rank(); }
+  [[nodiscard]] std::int32_t rank() const override { return meeting_->rank(); }
   [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::string table() const override { return table_; }
+  [[nodiscard]] std::string transport_note() const override { return note_; }
   [[nodiscard]] RankTable rank_table() const override { return ranks_; }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<TcpLinks> take_links() override { return std::move(links_); }
-  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
-    return communicator_->transport();
+  [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
+    return std::move(transport_);
   }
   [[nodiscard]] std::string transport_bound_to_thread() const override {
-    if (communicator_->any_thread()) return "";
-    return "the program started MPI with " + communicator_->thread_level();
+    return meeting_->bound_to_thread();
   }
   [[nodiscard]] bool probes() const override { return true; }
   Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine,
                                                         const std::string& activity,
                                                         const base::Clock& clock,
                                                         base::Instant deadline) override {
-    return communicator_->allgather_bytes(mine, activity, {}, clock, deadline);
+    return meeting_->allgather(mine, activity, {}, clock, deadline);
   }
-  void at_exit(const std::function<void()>& close) override { communicator_->at_exit(close); }
-  void abandon() override { communicator_->abandon(); }
-  Status close() override { return communicator_->close(); }
+  void started() override { meeting_->started(); }
+  void at_exit(const std::function<void()>& close) override {
+    if (meeting_->ends_with_process()) call_at_end(this, close);
+  }
+  void abandon() override { meeting_->abandon(); }
+  Status close() override { return meeting_->close(); }
 
   Result<std::vector<PeerWatch>> watch_peers() override {
     std::vector<PeerWatch> watches;
@@ -139,240 +130,26 @@ class ProcessJob final : public Job {
         .with_rank(peer);
   }
 
-  std::unique_ptr<collectives::MpiCommunicator> communicator_;
+  std::unique_ptr<collectives::Meeting> meeting_;
   const collectives::JobShape shape_;
   collectives::Board board_;
   // The sockets of the handover, which stay open even where this rank watches pidfds, since another
   // rank may have none and would take the end of its connection for a death.
   std::vector<collectives::FileDescriptor> connections_;
   std::string watch_note_;
-  std::unique_ptr<TcpLinks> links_;  // until the agent takes them
+  std::unique_ptr<TcpLinks> links_;                    // until the agent takes them
+  std::unique_ptr<collectives::Transport> transport_;  // likewise
   const std::string table_;
+  const std::string note_;
   const RankTable ranks_;
   const std::int64_t cores_;
 };
 
-collectives::StartTrouble trouble_of(const Greeting& greeting, std::int32_t rank) {
-  collectives::StartTrouble trouble{rank, rank, greeting.trouble};
-  const std::string& culprit = greeting.culprit;
-  std::from_chars(culprit.data(), culprit.data() + culprit.size(), trouble.culprit);
-  return trouble;
-}
-
-void set_trouble(Greeting& greeting, const Status& status) {
-  if (status.ok()) return;
-  greeting.trouble = status.message();
-  if (const auto culprit = status.rank()) greeting.culprit = std::to_string(*culprit);
-}
-
-Result<std::vector<Greeting>> exchange(collectives::MpiCommunicator& communicator,
-                                       const std::string& activity, const Greeting& mine,
-                                       const base::Clock& clock, base::Instant deadline) {
-  auto all = communicator.allgather_bytes(encode(mine), activity,
-                                          trouble_of(mine, communicator.rank()), clock, deadline);
-  RONDE_RETURN_IF_ERROR(all.status());
-  std::vector<Greeting> greetings;
-  std::vector<std::string> settings;
-  std::vector<collectives::StartTrouble> troubles;
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    auto greeting = decode_greeting((*all)[rank], base::narrow<std::int32_t>(rank));
-    RONDE_RETURN_IF_ERROR(greeting.status());
-    troubles.push_back(trouble_of(*greeting, base::narrow<std::int32_t>(rank)));
-    settings.push_back(greeting->settings);
-    greetings.push_back(std::move(*greeting));
-  }
-  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
-  RONDE_RETURN_IF_ERROR(check_shared_settings(settings));
-  return greetings;
-}
-
-// How much of the start's time is kept for the exchange of verdicts after the meeting, but at most
-// half of what is left.
-constexpr base::Nanoseconds kVerdictTime = std::chrono::seconds(8);
-
-// The start of a rank, step by step. Owns what it has opened until job() hands it over.
-//
-// Thread safety: none; the thread that opens the engine uses it.
-class Opening {
- public:
-  Opening(collectives::MpiCommunicator& communicator, const base::Config& config,
-          const base::Clock& clock, base::Instant deadline)
-      : communicator_(communicator),
-        config_(config),
-        clock_(clock),
-        here_(communicator.ranks_on_this_host()),
-        meet_by_(deadline - std::min((deadline - clock.now()) / 2, kVerdictTime)),
-        geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)) {}
-
-  [[nodiscard]] bool several_hosts() const {
-    return here_.size() != base::narrow<std::size_t>(communicator_.size());
-  }
-  // Makes this rank's greeting; from here on a leader can be reached.
-  Greeting greet() {
-    Greeting mine;
-    mine.settings = config_.shared_text();
-    mine.processors = base::mask_text(base::allowed_processors());
-    mine.leader = std::to_string(here_.front());
-    mine.host_name = base::host_name();
-    mine.pid = std::to_string(::getpid());
-    if (!is_leader()) return mine;
-    Status trouble = make_board(mine);
-    if (trouble.ok() && several_hosts()) trouble = listen(mine);
-    set_trouble(mine, trouble);
-    return mine;
-  }
-  // Shares the board with the ranks of this host, and connects to the leaders of other hosts.
-  Status meet(const std::vector<Greeting>& greetings) {
-    RONDE_RETURN_IF_ERROR(share_board(greetings));
-    auto shape = shape_of(greetings);
-    RONDE_RETURN_IF_ERROR(shape.status());
-    shape_ = std::move(*shape);
-    return several_hosts() && is_leader() ? meet_leaders(greetings) : Status();
-  }
-  // After meet(): this leader's address on its links; empty for other ranks and on a single host.
-  [[nodiscard]] const std::string& address() const { return address_; }
-  Result<std::unique_ptr<Job>> job(std::unique_ptr<collectives::MpiCommunicator> communicator,
-                                   const std::vector<Greeting>& greetings,
-                                   const std::vector<Greeting>& verdicts) {
-    std::string table = table_of(greetings, *shape_, geometry_.slot_bytes);
-    RankTable ranks = ranks_of(greetings, verdicts, *shape_);
-    return std::unique_ptr<Job>(std::make_unique<ProcessJob>(
-        std::move(communicator), std::move(*shape_), std::move(*board_), std::move(connections_),
-        std::move(links_), std::move(table), std::move(ranks), cores_of(greetings, here_)));
-  }
-
- private:
-  [[nodiscard]] bool is_leader() const { return here_.front() == communicator_.rank(); }
-
-  Status make_board(Greeting& mine) {
-    auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_));
-    RONDE_RETURN_IF_ERROR(made.status());
-    memory_ = std::move(*made);
-    auto opened = collectives::HandoverListener::open();
-    RONDE_RETURN_IF_ERROR(opened.status());
-    handover_ = std::move(*opened);
-    mine.socket_name = handover_->name();
-    return collectives::Board::format(*memory_, geometry_);
-  }
-  Status listen(Greeting& mine) {
-    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name,
-                                         Keepalive::of(config_.link_timeout));
-    RONDE_RETURN_IF_ERROR(meeting.status());
-    meeting_ = std::move(*meeting);
-    for (const std::string& address : meeting_->addresses()) {
-      mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
-    }
-    if (communicator_.rank() != 0) return {};
-    const auto secret = make_job_secret();
-    RONDE_RETURN_IF_ERROR(secret.status());
-    mine.secret = hex_of(*secret);
-    return {};
-  }
-  Status share_board(const std::vector<Greeting>& greetings) {
-    const auto position = std::find(here_.begin(), here_.end(), communicator_.rank());
-    const auto index = base::narrow<std::size_t>(position - here_.begin());
-    const auto leader = base::narrow<std::size_t>(here_.front());
-    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
-                              : collectives::receive_board(greetings[leader].socket_name, index,
-                                                           here_, clock_, meet_by_);
-    RONDE_RETURN_IF_ERROR(handed.status());
-    auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
-                                            handed->event_fds);
-    RONDE_RETURN_IF_ERROR(board.status());
-    board_ = std::move(*board);
-    connections_ = std::move(handed->connections);
-    return {};
-  }
-  Status meet_leaders(const std::vector<Greeting>& greetings) {
-    const auto secret = secret_of_hex(greetings.front().secret);
-    RONDE_RETURN_IF_ERROR(secret.status());
-    auto met = meeting_->meet(HostTree(shape_->hosts()), shape_->host_of(communicator_.rank()),
-                              leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
-                              base::Log(config_.log_level, communicator_.rank()));
-    RONDE_RETURN_IF_ERROR(met.status());
-    const LinkEnd& first = met->parent ? *met->parent : met->children.front();
-    if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
-    auto links = TcpLinks::open(std::move(*met));
-    RONDE_RETURN_IF_ERROR(links.status());
-    links_ = std::move(*links);
-    return {};
-  }
-
-  collectives::MpiCommunicator& communicator_;
-  const base::Config& config_;
-  const base::Clock& clock_;
-  const std::vector<int> here_;
-  // Early enough that the ranks can still exchange which rank was not reached.
-  const base::Instant meet_by_;
-  const collectives::BoardGeometry geometry_;
-  std::shared_ptr<collectives::SharedMemory> memory_;
-  std::optional<collectives::HandoverListener> handover_;
-  std::optional<LeaderMeeting> meeting_;
-  std::optional<collectives::JobShape> shape_;
-  std::optional<collectives::Board> board_;
-  std::vector<collectives::FileDescriptor> connections_;
-  std::unique_ptr<TcpLinks> links_;
-  std::string address_;
-};
-
-Result<std::unique_ptr<Job>> open_job(std::unique_ptr<collectives::MpiCommunicator> communicator,
-                                      const base::Config& config, const base::Clock& clock,
-                                      base::Instant deadline) {
-  Opening opening(*communicator, config, clock, deadline);
-  const auto greetings =
-      exchange(*communicator, "exchanging addresses", opening.greet(), clock, deadline);
-  RONDE_RETURN_IF_ERROR(greetings.status());
-  const Status met = opening.meet(*greetings);
-  Result<std::vector<Greeting>> verdicts = std::vector<Greeting>(greetings->size());
-  if (communicator->size() > 1) {
-    // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
-    // and every rank returns the same error.
-    Greeting verdict;
-    verdict.addresses = opening.address();
-    set_trouble(verdict, met);
-    verdicts = exchange(*communicator, "meeting the other ranks", verdict, clock, deadline);
-    RONDE_RETURN_IF_ERROR(verdicts.status());
-  }
-  RONDE_RETURN_IF_ERROR(met);
-  return opening.job(std::move(communicator), *greetings, *verdicts);
-}
-
-Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
-  auto job = LocalJob::create(1);
-  RONDE_RETURN_IF_ERROR(job.status());
-  return (*job)->join(0, config, clock);
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Job>> open_process_job(const collectives::ProgramCommunicator* communicator,
-                                              const base::Config& config,
-                                              const base::Clock& clock) {
-  const bool world = communicator == nullptr;
-  if (config.mpi == "off") {
-    if (world) return job_of_one(config, clock);
-    return Status::error(Code::kInvalidArgument,
-                         "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
-                         "its own: unset RONDE_MPI, or give none");
-  }
-  const auto wanted = collectives::MpiSession::wanted();
-  RONDE_RETURN_IF_ERROR(wanted.status());
-  const auto check = [](std::int64_t ranks) {
-    return check_launch(base::Config::process_environment(), ranks,
-                        collectives::MpiSession::library());
-  };
-  if (!*wanted && world) {
-    RONDE_RETURN_IF_ERROR(check(1));
-    return job_of_one(config, clock);
-  }
-  const base::Instant deadline = clock.after(config.start_timeout);
-  auto opened = collectives::MpiSession::open(communicator, clock, deadline);
-  RONDE_RETURN_IF_ERROR(opened.status());
-  if (const Status launched = world ? check((*opened)->size()) : Status(); !launched.ok()) {
-    (*opened)->close().ignore();  // so that MPI is finalised at exit
-    return launched;
-  }
-  return open_job(std::move(*opened), config, clock, deadline);
+std::unique_ptr<Job> make_process_job(std::unique_ptr<collectives::Meeting> meeting,
+                                      ProcessJobParts parts) {
+  return std::make_unique<ProcessJob>(std::move(meeting), std::move(parts));
 }
 
 }  // namespace ronde::runtime

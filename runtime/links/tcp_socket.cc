@@ -111,6 +111,9 @@ Result<FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index) 
   if (endpoint.address.family == IpFamily::kV6) {
     set_option(*socket, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   }
+  // Connections of an earlier listener that have ended keep a chosen port busy for a minute
+  // otherwise.
+  set_option(*socket, SOL_SOCKET, SO_REUSEADDR, 1);
   const SocketAddress at = address_of(endpoint, index);
   if (::bind(socket->get(), at.get(), at.size) != 0 || ::listen(socket->get(), SOMAXCONN) != 0) {
     return Status::system("could not listen on " + text_of(endpoint), errno);

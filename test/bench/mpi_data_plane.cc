@@ -57,7 +57,7 @@ class DataPlane final : public Contender {
   DataPlane(ronde::runtime::Job& job, const ronde::base::Config& config, bool oversubscribed)
       : Contender("ronde"),
         workspace_(std::make_unique<ronde::collectives::Workspace>()),
-        transport_(job.make_transport()),
+        transport_(job.take_transport()),
         plane_(job.shape().hosts() == 1
                    ? ronde::collectives::make_in_host_plane(job.board(), job.probes())
                    : ronde::collectives::make_two_level_plane(
@@ -85,7 +85,7 @@ class DataPlane final : public Contender {
       if (*result == ronde::collectives::StepResult::kDone) return;
       if (*result == ronde::collectives::StepResult::kIdle) {
         // While messages are under way MPI has just given the core away itself, if it was told to.
-        if (transport_->outstanding() > 0) continue;
+        if (transport_ != nullptr && transport_->outstanding() > 0) continue;
         relax(oversubscribed_ || ++idle > kPatience);
       }
     }

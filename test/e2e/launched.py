@@ -26,13 +26,15 @@ def run(line, **variables):
 
 def main():
     mpirun, program = sys.argv[1:]
+    # The ranks of srun and torchrun meet by themselves (start/start.py), where these say how.
     for words, variables in (
-            (("MPICH", "PMI_SIZE=4"), {"PMI_RANK": "1", "PMI_SIZE": "4"}),
-            (("Slurm", "SLURM_STEP_NUM_TASKS=4"), {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}),
-            (("torchrun", "WORLD_SIZE=2"), {"RANK": "0", "WORLD_SIZE": "2"})):
+            (("MPICH", "PMI_SIZE=4", "Open MPI", "RONDE_MPI=off"), {"PMI_RANK": "1", "PMI_SIZE": "4"}),
+            (("Slurm", "SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST is not set"),
+             {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}),
+            (("torchrun", "WORLD_SIZE=2", "MASTER_ADDR is not set"), {"RANK": "0", "WORLD_SIZE": "2"})):
         done = run([program], **variables)
         expect(done.returncode != 0, done, "it trained alone")
-        expect(all(word in done.stderr for word in (*words, "Open MPI", "RONDE_MPI=off")), done, "the line says less")
+        expect(all(word in done.stderr for word in words), done, "the line says less")
         done = run([program], **variables, RONDE_MPI="off")
         expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "off makes no job of one")
 

@@ -65,7 +65,7 @@ class ForkedJob final : public runtime::Job {
   [[nodiscard]] collectives::Board& board() override { return board_; }
   [[nodiscard]] std::unique_ptr<runtime::TcpLinks> take_links() override { return nullptr; }
   // On one host nothing goes through it.
-  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
+  [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
     return std::make_unique<collectives::LocalTransport>(
         std::make_shared<collectives::LocalHub>(shape_.ranks()), rank_);
   }

@@ -5,9 +5,9 @@
     examples -> bindings -> runtime -> collectives -> fusion -> base        launcher -> base
 
 A layer is a top-level folder (or one of bindings/); a room is a folder of a layer, with the list of the rooms
-that it may include. Also: MPI headers only in files or folders named for MPI, CUDA and NCCL headers only below
-a cuda/ folder, and quoted includes are written from the root of the repository, so that the layer and the room
-of a file can be read off them.
+that it may include; nobody includes a plug-in's room. Also: MPI headers only in files or folders named for MPI,
+UCX headers only below a ucx/ folder, UCX's only below a ucx/ folder, CUDA's and NCCL's only below a cuda/ folder, and quoted includes are
+written from the root of the repository, so that the layer and the room of a file can be read off them.
 """
 
 import argparse
@@ -34,7 +34,9 @@ LAYERS = {
 ROOMS = {
     "collectives/kernels": [],
     "collectives/board": ["collectives/kernels"],
-    "collectives/transport": [],
+    "collectives/plugin": [],
+    "collectives/transport": ["collectives/plugin"],
+    "collectives/transport/ucx": ["collectives/transport"],
     "collectives/transport/mpi": ["collectives/transport", "collectives/board"],
     "collectives/messages": ["collectives/kernels", "collectives/transport"],
     "collectives/in_host": ["collectives/kernels", "collectives/board", "collectives/transport",
@@ -43,7 +45,7 @@ ROOMS = {
                               "collectives/in_host"],
     "collectives/plane": ["collectives/kernels", "collectives/board", "collectives/transport",
                           "collectives/messages", "collectives/in_host", "collectives/two_level"],
-    "collectives/device": [],
+    "collectives/device": ["collectives/plugin"],
     "collectives/cuda": ["collectives/device"],
     "runtime/drive": ["collectives/board"],
     "runtime/tensors": ["runtime/drive", "collectives/board", "collectives/device"],
@@ -51,10 +53,13 @@ ROOMS = {
     "runtime/links": ["runtime/negotiate", "collectives/board"],
     "runtime/execute": ["runtime/drive", "runtime/tensors", "collectives/kernels", "collectives/transport",
                         "collectives/plane", "collectives/device"],
-    "runtime/job": ["runtime/tensors", "runtime/links", "collectives/board", "collectives/transport",
-                    "collectives/transport/mpi", "collectives/two_level"],
+    "runtime/meet": ["runtime/tensors", "runtime/negotiate", "runtime/links", "collectives/board",
+                     "collectives/transport"],
+    "runtime/job": ["runtime/tensors", "runtime/links", "runtime/meet", "collectives/board", "collectives/transport",
+                    "collectives/two_level"],
     "runtime/engine": ["runtime/drive", "runtime/tensors", "runtime/negotiate", "runtime/links", "runtime/execute",
-                       "runtime/job", "collectives/kernels", "collectives/board", "collectives/transport",
+                       "runtime/job", "collectives/kernels", "collectives/board", "collectives/plugin",
+                       "collectives/transport",
                        "collectives/plane", "collectives/device", "collectives/in_host"],
     "bindings/trainer/tensor": [],
     "bindings/trainer/nn": ["bindings/trainer/tensor"],
@@ -76,7 +81,6 @@ ROOMS = {
     "examples/perf/report": ["examples/perf/options", "examples/perf/measure"],
 }
 LAYERS_WITH_ROOMS = ("collectives", "runtime", "bindings/trainer")
-MPI_ROOM = "collectives/transport/mpi"
 
 # How many source files a folder may hold, its sub-folders not counted.
 MOST_FILES = 26
@@ -93,6 +97,8 @@ TRAINER = "ronde/trainer.hpp"
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MPI_HEADER = re.compile(r"^(mpi|mpi-ext|mpio)\.h$")
+UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
+UCX_HEADER = re.compile(r"^(ucp|ucs|uct|ucm)/")
 GPU_HEADER = re.compile(r"^(cuda|cublas|nccl|nvml|cub/|thrust/|cooperative_groups)")
 
 
@@ -109,8 +115,6 @@ def layer_of(path):
 
 def room_of(path):
     """The room that a path relative to the root belongs to, or None."""
-    if path.startswith("collectives/transport/no_mpi"):
-        return MPI_ROOM  # its twin for a build without MPI, behind the same headers
     return longest_match(ROOMS, path)
 
 
@@ -127,6 +131,10 @@ def problem_with(root, path, quoted, target):
     layer = layer_of(path)
     if MPI_HEADER.match(target) and "mpi" not in pathlib.PurePosixPath(path).name and "/mpi/" not in path:
         return "MPI headers belong in files named for MPI (mpi_*) or in a folder mpi/"
+    if UCX_HEADER.match(target) and "/ucx/" not in path:
+        return "UCX headers belong below a ucx/ folder"
+    if UCX_HEADER.match(target) and "/ucx/" not in "/" + path:
+        return "UCX headers belong below a ucx/ folder"
     if GPU_HEADER.match(target) and "/cuda/" not in "/" + path:
         return "CUDA and NCCL headers belong below a cuda/ folder"
     if target.startswith(PUBLIC_PREFIX):

@@ -14,7 +14,7 @@ GOOD = {
     "collectives/transport/collective.h": '  #  include "base/status.h"\n',
     "collectives/transport/mpi/transport.cc": '#include <mpi.h>\n#include "fusion/batch.h"\n',
     "collectives/transport/mpi/session.h": "#pragma once\n",
-    "collectives/transport/no_mpi.cc": '#include "collectives/transport/mpi/session.h"\n',
+    "collectives/transport/ucx/end.h": "#include <ucp/api/ucp.h>\n",
     "collectives/messages/ring.h": '#include "collectives/transport/collective.h"\n',
     "collectives/cuda/nccl_api.cc": "#include <nccl.h>\n#include <cuda_runtime.h>\n",
     "runtime/job/job.h": '#include "base/status.h"\n',
@@ -40,7 +40,10 @@ BAD = [
     ("runtime/engine/bad.cc", '#include "bindings/c/include/ronde/ronde.h"'),
     ("runtime/engine/bad.cc", "#include <mpi.h>"),
     ("collectives/messages/bad.cc", "#include <nccl.h>"),
+    ("collectives/transport/bad.cc", "#include <ucp/api/ucp.h>"),
+    ("collectives/transport/bad.cc", '#include "collectives/transport/ucx/end.h"'),
     ("fusion/bad.cc", "#include <cuda_runtime.h>"),
+    ("collectives/transport/bad.cc", "#include <ucp/api/ucp.h>"),
     ("collectives/cuda/bad.cc", '#include "runtime/engine/engine.h"'),
     ("collectives/messages/bad.cc", '#include "ring.h"'),
     ("collectives/messages/bad.cc", '#include "../../base/status.h"'),
@@ -58,6 +61,7 @@ BAD = [
     ("collectives/transport/bad.cc", '#include "collectives/transport/mpi/session.h"'),
     ("collectives/cuda/bad.cc", '#include "collectives/messages/ring.h"'),
     ("runtime/job/bad.cc", '#include "runtime/engine/engine.h"'),
+    ("runtime/job/bad.cc", '#include "collectives/transport/mpi/session.h"'),
     ("runtime/drive/bad.cc", '#include "collectives/messages/ring.h"'),
 ]
 

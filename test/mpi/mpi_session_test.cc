@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining an MPI that the program has started and finalises: the tests run in the order in which
 // they are written here, from MPI_Init_thread to MPI_Finalize.
-#include "collectives/transport/mpi/session.h"
-
 #include <gtest/gtest.h>
 #include <mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
-#include "collectives/transport/mpi/handle.h"
+#include "test/mpi/mpi_plugin.h"
 
 namespace ronde::collectives {
 namespace {
 
 using base::Code;
+using testing::MpiPart;
 
-class MpiSessionTest : public testing::Test {
+// As <ronde/mpi.h> does it.
+ProgramCommunicator program_communicator(MPI_Comm communicator) {
+#if defined(OPEN_MPI)
+  ProgramCommunicator program{MpiFamily::kOpenMpi, 0};
+#else
+  ProgramCommunicator program{MpiFamily::kMpich, 0};
+#endif
+  std::memcpy(&program.handle, &communicator, sizeof communicator);
+  return program;
+}
+
+class MpiSessionTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     int provided = 0;
@@ -37,7 +48,8 @@ class MpiSessionTest : public testing::Test {
 };
 
 TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
-  EXPECT_TRUE(*MpiSession::wanted());
+  ASSERT_TRUE(process_mpi().has_value());
+  EXPECT_TRUE(process_mpi()->started);
   // Even and odd ranks apart, each group upside down.
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank_ % 2, -rank_, &half);
@@ -46,15 +58,16 @@ TEST_F(MpiSessionTest, JoinsACommunicatorOfTheProgram) {
   MPI_Comm_rank(half, &expected_rank);
   MPI_Comm_size(half, &expected_size);
   const auto program = program_communicator(half);
-  auto opened = MpiSession::open(&program, clock_, deadline());
+  auto opened = MpiPart::open(&program, clock_, deadline());
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   EXPECT_EQ((*opened)->rank(), expected_rank);
   EXPECT_EQ((*opened)->size(), expected_size);
-  EXPECT_EQ((*opened)->ranks_on_this_host().size(), static_cast<std::size_t>(expected_size));
+  EXPECT_EQ((*opened)->meeting().ranks_on_this_host().size(),
+            static_cast<std::size_t>(expected_size));
   // The program may free its own; Ronde has a duplicate.
   MPI_Comm_free(&half);
   const auto mine = std::vector<std::byte>(1, static_cast<std::byte>(rank_));
-  const auto all = (*opened)->allgather_bytes(mine, clock_, deadline());
+  const auto all = (*opened)->allgather(mine, clock_, deadline());
   ASSERT_TRUE(all.ok());
   for (const auto& part : *all) EXPECT_EQ(std::to_integer<int>(part[0]) % 2, rank_ % 2);
   EXPECT_TRUE((*opened)->close().ok());
@@ -69,7 +82,7 @@ TEST_F(MpiSessionTest, ALateRankIsWaitedForAndTheProgramsMessagesStayItsOwn) {
   MPI_Request sending = MPI_REQUEST_NULL;
   MPI_Isend(&rank_, 1, MPI_INT, next, kTag, MPI_COMM_WORLD, &sending);
   if (rank_ == 0) std::this_thread::sleep_for(milliseconds(2500));
-  auto opened = MpiSession::open(nullptr, clock_, clock_.after(milliseconds(4000)));
+  auto opened = MpiPart::open(nullptr, clock_, clock_.after(milliseconds(4000)));
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   int left = -1;
   MPI_Status status;
@@ -87,7 +100,7 @@ TEST_F(MpiSessionTest, ALateRankIsWaitedForAndTheProgramsMessagesStayItsOwn) {
 TEST_F(MpiSessionTest, RefusesNoCommunicator) {
   for (const auto& none : {program_communicator(MPI_COMM_NULL),
                            ProgramCommunicator{program_communicator(MPI_COMM_WORLD).family, 0}}) {
-    const auto opened = MpiSession::open(&none, clock_, deadline());
+    const auto opened = MpiPart::open(&none, clock_, deadline());
     EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
     EXPECT_NE(opened.status().message().find("MPI_COMM_NULL"), std::string::npos);
   }
@@ -97,7 +110,7 @@ TEST_F(MpiSessionTest, RefusesNoCommunicator) {
 TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
   auto other = program_communicator(MPI_COMM_WORLD);
   other.family = other.family == MpiFamily::kMpich ? MpiFamily::kOpenMpi : MpiFamily::kMpich;
-  const auto opened = MpiSession::open(&other, clock_, deadline());
+  const auto opened = MpiPart::open(&other, clock_, deadline());
   EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
   EXPECT_NE(opened.status().message().find("build both with the same MPI"), std::string::npos)
       << opened.status().message();
@@ -111,7 +124,7 @@ TEST_F(MpiSessionTest, RefusesAnInterCommunicator) {
   MPI_Comm_split(MPI_COMM_WORLD, rank_ % 2, rank_, &mine);
   MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, 1 - rank_ % 2, 0, &between);
   const auto program = program_communicator(between);
-  const auto opened = MpiSession::open(&program, clock_, deadline());
+  const auto opened = MpiPart::open(&program, clock_, deadline());
   EXPECT_EQ(opened.status().code(), Code::kInvalidArgument);
   EXPECT_NE(opened.status().message().find("inter-communicator"), std::string::npos);
   MPI_Comm_free(&between);
@@ -119,7 +132,7 @@ TEST_F(MpiSessionTest, RefusesAnInterCommunicator) {
 }
 
 TEST_F(MpiSessionTest, AbandonedMeansNoMoreCalls) {
-  auto opened = MpiSession::open(nullptr, clock_, deadline());
+  auto opened = MpiPart::open(nullptr, clock_, deadline());
   ASSERT_TRUE(opened.ok());
   const auto transport = (*opened)->transport();
   std::vector<std::byte> byte(1);
@@ -129,13 +142,13 @@ TEST_F(MpiSessionTest, AbandonedMeansNoMoreCalls) {
   EXPECT_EQ(transport->test(*request).status().code(), Code::kTransport);
   EXPECT_EQ(transport->send(rank_, 0, byte).status().code(), Code::kTransport);
   EXPECT_EQ(transport->receive(rank_, 0, byte).status().code(), Code::kTransport);
-  EXPECT_EQ((*opened)->allgather_bytes(byte, clock_, deadline()).status().code(), Code::kTransport);
+  EXPECT_EQ((*opened)->allgather(byte, clock_, deadline()).status().code(), Code::kTransport);
   EXPECT_EQ((*opened)->close().code(), Code::kTransport);
   EXPECT_EQ(transport->outstanding(), 1) << "its memory must stay";
 }
 
 TEST_F(MpiSessionTest, AForkedChildHasNoPart) {
-  auto opened = MpiSession::open(nullptr, clock_, deadline());
+  auto opened = MpiPart::open(nullptr, clock_, deadline());
   ASSERT_TRUE(opened.ok());
   const auto transport = (*opened)->transport();
   const pid_t child = ::fork();
@@ -144,10 +157,9 @@ TEST_F(MpiSessionTest, AForkedChildHasNoPart) {
     const std::vector<std::byte> byte(1);
     const bool inert =
         transport->send(0, 0, byte).status().code() == Code::kUnsupported &&
-        (*opened)->allgather_bytes(byte, clock_, deadline()).status().code() ==
-            Code::kUnsupported &&
+        (*opened)->allgather(byte, clock_, deadline()).status().code() == Code::kUnsupported &&
         (*opened)->close().code() == Code::kUnsupported &&
-        MpiSession::open(nullptr, clock_, deadline()).status().code() == Code::kUnsupported;
+        MpiPart::open(nullptr, clock_, deadline()).status().code() == Code::kUnsupported;
     ::_exit(inert ? 0 : 1);
   }
   int status = -1;
@@ -158,9 +170,9 @@ TEST_F(MpiSessionTest, AForkedChildHasNoPart) {
 
 TEST_F(MpiSessionTest, EnginesInThreadsShareTheSession) {
   // Collectives start in one order on all ranks: one after another. The traffic is concurrent.
-  std::vector<std::unique_ptr<MpiCommunicator>> communicators;
+  std::vector<std::unique_ptr<MpiPart>> communicators;
   for (int i = 0; i < 3; ++i) {
-    auto opened = MpiSession::open(nullptr, clock_, deadline());
+    auto opened = MpiPart::open(nullptr, clock_, deadline());
     ASSERT_TRUE(opened.ok());
     communicators.push_back(std::move(*opened));
   }
@@ -170,7 +182,7 @@ TEST_F(MpiSessionTest, EnginesInThreadsShareTheSession) {
       for (int round = 0; round < 200; ++round) {
         const std::vector<std::byte> mine(static_cast<std::size_t>(round % 7 + rank_),
                                           static_cast<std::byte>(rank_));
-        const auto all = communicator->allgather_bytes(mine, clock_, deadline());
+        const auto all = communicator->allgather(mine, clock_, deadline());
         ASSERT_TRUE(all.ok()) << all.status().to_string();
         for (std::size_t r = 0; r < all->size(); ++r) {
           ASSERT_EQ((*all)[r].size(), static_cast<std::size_t>(round % 7) + r);
@@ -186,19 +198,19 @@ TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
   if (size_ == 1) return;  // there is no other rank to wait for
   MPI_Comm world = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
-  auto gathering = MpiSession::open(nullptr, clock_, deadline());
+  auto gathering = MpiPart::open(nullptr, clock_, deadline());
   ASSERT_TRUE(gathering.ok());
   if (rank_ == 0) {
     const auto soon = clock_.after(std::chrono::milliseconds(100));
     const auto program = program_communicator(world);
-    const auto opened = MpiSession::open(&program, clock_, soon);
+    const auto opened = MpiPart::open(&program, clock_, soon);
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.status().code(), Code::kDeadline);
     EXPECT_NE(opened.status().message().find("RONDE_START_TIMEOUT_SECONDS"), std::string::npos);
-    const auto all = (*gathering)->allgather_bytes({}, clock_, soon);
+    const auto all = (*gathering)->allgather({}, clock_, soon);
     EXPECT_EQ(all.status().code(), Code::kDeadline);
     // Its request may still be written to, so there are no calls after it.
-    EXPECT_EQ((*gathering)->allgather_bytes({}, clock_, soon).status().code(), Code::kTransport);
+    EXPECT_EQ((*gathering)->allgather({}, clock_, soon).status().code(), Code::kTransport);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank_ != 0) {
@@ -207,7 +219,7 @@ TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Comm_idup(world, &duplicate, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    EXPECT_TRUE((*gathering)->allgather_bytes({}, clock_, deadline()).ok());
+    EXPECT_TRUE((*gathering)->allgather({}, clock_, deadline()).ok());
     (*gathering)->abandon();
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -215,10 +227,9 @@ TEST_F(MpiSessionTest, ARankThatDoesNotTakePartIsADeadline) {
 
 TEST_F(MpiSessionTest, NothingIsOpenedAfterFinalize) {
   MPI_Finalize();
-  const auto opened = MpiSession::open(nullptr, clock_, deadline());
+  const auto opened = MpiPart::open(nullptr, clock_, deadline());
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.status().message().find("finalised already"), std::string::npos);
-  EXPECT_FALSE(MpiSession::wanted().ok());
 }
 
 }  // namespace

@@ -10,18 +10,19 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/transport/mpi/session.h"
+#include "test/mpi/mpi_plugin.h"
 
 namespace ronde::collectives {
 namespace {
 
 using base::Code;
+using testing::MpiPart;
 using Message = std::vector<std::byte>;
 
-class MpiTransportTest : public testing::Test {
+class MpiTransportTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto opened = MpiSession::open(nullptr, clock_, deadline());
+    auto opened = MpiPart::open(nullptr, clock_, deadline());
     ASSERT_TRUE(opened.ok()) << opened.status().to_string();
     communicator_ = std::move(*opened);
     transport_ = communicator_->transport();
@@ -32,7 +33,7 @@ class MpiTransportTest : public testing::Test {
     if (communicator_ == nullptr) return;
     EXPECT_EQ(transport_->outstanding(), 0);
     // No rank frees MPI's objects while another one still tests.
-    EXPECT_TRUE(communicator_->allgather_bytes({}, clock_, deadline()).ok());
+    EXPECT_TRUE(communicator_->allgather({}, clock_, deadline()).ok());
     EXPECT_TRUE(communicator_->close().ok());
   }
 
@@ -77,7 +78,7 @@ class MpiTransportTest : public testing::Test {
   }
 
   base::SteadyClock clock_;
-  std::unique_ptr<MpiCommunicator> communicator_;
+  std::unique_ptr<MpiPart> communicator_;
   std::unique_ptr<Transport> transport_;
   int rank_ = 0;
   int size_ = 0;
@@ -211,8 +212,8 @@ TEST_F(MpiTransportTest, AllgatherBytesTakesPartsOfAnyLength) {
       {0, 0, 0, 0}, {1, 0, 3, 2}, {0, 5, 0, 0}, {100, 100, 100, 100}, {5000000, 3, 0, 2000000}};
   for (const auto& lengths : cases) {
     const auto length = [&](int rank) { return lengths[static_cast<std::size_t>(rank) % 4]; };
-    const auto all = communicator_->allgather_bytes(make_message(rank_, 0, 1, length(rank_)),
-                                                    clock_, deadline());
+    const auto all =
+        communicator_->allgather(make_message(rank_, 0, 1, length(rank_)), clock_, deadline());
     ASSERT_TRUE(all.ok()) << all.status().to_string();
     ASSERT_EQ(all->size(), static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) {
@@ -222,7 +223,7 @@ TEST_F(MpiTransportTest, AllgatherBytesTakesPartsOfAnyLength) {
 }
 
 TEST_F(MpiTransportTest, TwoCommunicatorsDoNotMixTheirMessages) {
-  auto opened = MpiSession::open(nullptr, clock_, deadline());
+  auto opened = MpiPart::open(nullptr, clock_, deadline());
   ASSERT_TRUE(opened.ok());
   auto other = (*opened)->transport();
   const Message first = make_message(rank_, 0, 1, 8);
@@ -253,9 +254,8 @@ TEST_F(MpiTransportTest, TwoCommunicatorsDoNotMixTheirMessages) {
 TEST_F(MpiTransportTest, AllRanksAreOnThisHost) {
   std::vector<int> everybody;
   for (int rank = 0; rank < size_; ++rank) everybody.push_back(rank);
-  EXPECT_EQ(communicator_->ranks_on_this_host(), everybody);
+  EXPECT_EQ(communicator_->meeting().ranks_on_this_host(), everybody);
   EXPECT_EQ(communicator_->rank(), rank_);
-  EXPECT_TRUE(*MpiSession::wanted());
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ class BoundJob final : public runtime::Job {
   [[nodiscard]] std::int64_t cores() const override { return job_->cores(); }
   [[nodiscard]] collectives::Board& board() override { return job_->board(); }
   std::unique_ptr<runtime::TcpLinks> take_links() override { return job_->take_links(); }
-  [[nodiscard]] std::unique_ptr<collectives::Transport> make_transport() override {
-    return job_->make_transport();
+  [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
+    return job_->take_transport();
   }
   [[nodiscard]] bool probes() const override { return job_->probes(); }
   base::Result<std::vector<runtime::PeerWatch>> watch_peers() override {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "runtime/engine/engine.h"
 #include "runtime/job/local_job.h"
+#include "test/support/ucx_ends.h"
 
 namespace ronde::testing {
 
@@ -63,12 +65,27 @@ inline std::int32_t fan_in_of_environment() {
   return wanted != nullptr && std::string(wanted) == "chain" ? 1 : runtime::HostTree::kFanIn;
 }
 
+// The transports that the environment names, so that the same tests run over UCX; without a name,
+// and where a test wants faults, the job makes its own.
+inline runtime::LocalJob::Transports transports_of_environment(
+    int ranks, const collectives::FaultPlan& faults) {
+  const char* wanted = std::getenv("RONDE_TEST_TRANSPORT");
+  const bool faulty = faults.max_delay > 0 || faults.synchronous_sends || !faults.cuts.empty() ||
+                      !faults.wrong_lengths.empty();
+  if (wanted == nullptr || faulty) return {};
+  EXPECT_EQ(std::string(wanted), "ucx");
+  const auto ends = std::make_shared<std::vector<std::unique_ptr<collectives::PluginTransport>>>(
+      collectives::ucx_ends(ranks, std::chrono::seconds(30)));
+  return [ends](std::int32_t rank) { return std::move((*ends)[static_cast<std::size_t>(rank)]); };
+}
+
 // Opens all engines of a job.
 inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
   const collectives::JobShape shape = options.shape ? *options.shape : shape_of_environment(ranks);
   const auto job = runtime::LocalJob::create(
       shape, fan_in_of_environment(),
-      std::make_shared<collectives::LocalHub>(shape.ranks(), options.faults));
+      std::make_shared<collectives::LocalHub>(shape.ranks(), options.faults),
+      transports_of_environment(shape.ranks(), options.faults));
   EXPECT_TRUE(job.ok()) << job.status().message();
   std::vector<EnginePtr> engines(static_cast<std::size_t>(ranks));
   on_ranks(ranks, [&](int rank) {

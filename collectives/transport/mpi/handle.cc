@@ -18,34 +18,10 @@ using base::Status;
 
 namespace {
 
-#if defined(OPEN_MPI)
-constexpr MpiFamily kMpiFamily = MpiFamily::kOpenMpi;
-#else
-constexpr MpiFamily kMpiFamily = MpiFamily::kMpich;
-#endif
-
 using HandleBits = std::array<std::byte, sizeof(MPI_Comm)>;
 static_assert(sizeof(MPI_Comm) <= sizeof(ProgramCommunicator::handle));
 
-std::string name_of(MpiFamily family) {
-  switch (family) {
-    case MpiFamily::kOpenMpi:
-      return "Open MPI";
-    case MpiFamily::kMpich:
-      return "MPICH";
-  }
-  return "an unknown MPI (" + std::to_string(static_cast<int>(family)) + ")";
-}
-
 }  // namespace
-
-Status check_family(const ProgramCommunicator* program) {
-  if (program == nullptr || program->family == kMpiFamily) return {};
-  return Status::error(Code::kInvalidArgument,
-                       "the program was compiled with the mpi.h of " + name_of(program->family) +
-                           ", and libronde.so with that of " + name_of(kMpiFamily) +
-                           ": they cannot share a communicator; build both with the same MPI");
-}
 
 Result<MPI_Comm> handle_of(const ProgramCommunicator* program) {
   if (program == nullptr) return MPI_Comm{MPI_COMM_WORLD};
@@ -64,13 +40,6 @@ Result<MPI_Comm> handle_of(const ProgramCommunicator* program) {
       Code::kInvalidArgument,
       "the communicator is an inter-communicator: its ranks are two groups; pass an "
       "intra-communicator, such as MPI_Intercomm_merge makes");
-}
-
-ProgramCommunicator program_communicator(MPI_Comm communicator) {
-  ProgramCommunicator program{kMpiFamily, 0};
-  const auto bits = std::bit_cast<HandleBits>(communicator);
-  std::memcpy(&program.handle, bits.data(), bits.size());
-  return program;
 }
 
 Result<bool> mpi_running() {

@@ -11,7 +11,7 @@
 #include "base/fork_mark.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -47,13 +47,16 @@ struct MpiHandle {
   [[nodiscard]] base::Status usable() const;
 };
 
-// Refuses a communicator of a program that was compiled with another MPI. nullptr is fine.
-base::Status check_family(const ProgramCommunicator* program);
-// The program's communicator, once its family is right and MPI runs; nullptr is MPI_COMM_WORLD.
-// Refuses MPI_COMM_NULL and inter-communicators. Asks no other rank.
+// Whose mpi.h this code is compiled with.
+#if defined(OPEN_MPI)
+inline constexpr MpiFamily kMpiFamily = MpiFamily::kOpenMpi;
+#else
+inline constexpr MpiFamily kMpiFamily = MpiFamily::kMpich;
+#endif
+
+// The program's communicator, once MPI runs; nullptr is MPI_COMM_WORLD. Its family has been
+// checked. Refuses MPI_COMM_NULL and inter-communicators. Asks no other rank.
 base::Result<MPI_Comm> handle_of(const ProgramCommunicator* program) RONDE_REQUIRES(mpi_lock());
-// Returns what stands for a communicator outside MPI.
-ProgramCommunicator program_communicator(MPI_Comm communicator);
 
 // The error of an MPI call, in MPI's own words. `activity` is what the caller did: "starting MPI".
 base::Status mpi_error(int code, const std::string& activity,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's MPI: its start and end, and the exchanges of a communicator while a job starts. Its
-// twin for builds without MPI is transport/no_mpi.cc.
+// The process's MPI: its start, and the exchanges of a communicator while a job starts.
 #include "collectives/transport/mpi/session.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/numbers.h"
 #include "base/watchdog.h"
 #include "collectives/board/host_identity.h"
 #include "collectives/transport/mpi/handle.h"
@@ -50,11 +51,21 @@ const char* level_name(int level) {
   }
 }
 
+// Open MPI loads components that look for the symbols of its libraries among those of the program.
+// Where a plug-in has brought MPI along, only the plug-in sees them, so they are made global, as if
+// the program were linked with MPI.
+void make_mpi_global() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &info) == 0) return;
+  ::dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
 // MPI_Init_thread waits for ever for a rank that ends, or goes on, without starting MPI. Only the
 // end of the process ends that wait, so a watchdog ends it.
 Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
   int provided = MPI_THREAD_SINGLE;
   int error = MPI_SUCCESS;
+  make_mpi_global();
   {
     const base::Watchdog watchdog(
         patience,
@@ -89,17 +100,13 @@ class Communicator final : public MpiCommunicator {
       : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
     session().open.fetch_add(1);
   }
-  // One that was not closed stays counted as open.
-  ~Communicator() override {
-    const MutexLock lock(session().exit_lock);
-    session().at_exit.erase(this);
-  }
+  // One that is destroyed without being closed stays counted as open.
 
   [[nodiscard]] int rank() const override { return handle_->rank; }
   [[nodiscard]] int size() const override { return handle_->size; }
+  [[nodiscard]] int largest_tag() const override { return handle_->largest_tag; }
   [[nodiscard]] std::vector<int> ranks_on_this_host() const override { return ranks_on_host_; }
 
-  using MpiCommunicator::allgather_bytes;
   Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
                                                               const std::string& activity,
                                                               const StartTrouble& trouble,
@@ -122,10 +129,8 @@ class Communicator final : public MpiCommunicator {
     if (!handle_->abandoned.exchange(true)) session().open.fetch_sub(1);
   }
 
-  void at_exit(std::function<void()> close) override {
-    if (!session().started.load()) return;
-    const MutexLock lock(session().exit_lock);
-    session().at_exit[this] = std::move(close);
+  [[nodiscard]] bool ends_with_process() const override {
+    return session().started.load() && handle_->owner.is_mine();
   }
 
   Status close() override;
@@ -285,28 +290,8 @@ Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
 
 base::Mutex& mpi_lock() { return session().lock; }
 
-Result<bool> MpiSession::wanted() {
-  auto started = mpi_running();
-  if (!started.ok() || *started) return started;
-  // These are set for every process by mpirun and prterun (Open MPI), by PMIx launchers and by PMI
-  // ones (MPICH, Intel MPI, srun).
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-    if (std::getenv(variable) != nullptr) return true;
-  }
-  return false;
-}
-
-std::string MpiSession::library() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int size = 0;
-  if (MPI_Get_library_version(text.data(), &size) != MPI_SUCCESS) return "MPI";
-  const std::string whole(text.data(), narrow<std::size_t>(size));
-  return whole.substr(0, whole.find_first_of(",\n"));  // the rest says how it was built
-}
-
 Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunicator* communicator,
                                                           const Clock& clock, Instant deadline) {
-  RONDE_RETURN_IF_ERROR(check_family(communicator));
   auto handle = std::make_unique<MpiHandle>();
   MPI_Comm source = MPI_COMM_NULL;
   std::optional<MpiRollCall> roll_call;

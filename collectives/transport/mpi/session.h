@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI as Ronde sees it: one process-wide, reference-counted session behind a lock (MPI itself is
+// The process's MPI: one process-wide, reference-counted session behind a lock (MPI itself is
 // process-wide, so this is the only state outside engines), and per engine a duplicate of the
-// program's communicator. The interface is free of MPI types: builds without MPI have it too
-// (transport/no_mpi.cc).
+// program's communicator.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/numbers.h"
 #include "base/status.h"
-#include "collectives/transport/mpi/program.h"
+#include "collectives/transport/program.h"
 #include "collectives/transport/roll.h"
 #include "collectives/transport/transport.h"
 
@@ -47,11 +44,9 @@ class MpiCommunicator {
   virtual base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(
       std::span<const std::byte> mine, const std::string& activity, const StartTrouble& trouble,
       const base::Clock& clock, base::Instant deadline) = 0;
-  base::Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
-                                                                    const base::Clock& clock,
-                                                                    base::Instant deadline) {
-    return allgather_bytes(mine, "exchanging bytes at start", {}, clock, deadline);
-  }
+
+  // The largest tag of a message; the smallest is 0.
+  [[nodiscard]] virtual int largest_tag() const = 0;
 
   // Tells whether any thread may use transports and close(), one at a time. Otherwise only the
   // thread that opened this object may: the program has started MPI below MPI_THREAD_SERIALIZED.
@@ -66,10 +61,9 @@ class MpiCommunicator {
   // again, and MPI is not finalised at exit.
   virtual void abandon() = 0;
 
-  // Where Ronde started MPI: has `close` called when the process exits, after the destructors of
-  // the program's static objects, unless this object is gone by then. `close` calls close() or
-  // abandon().
-  virtual void at_exit(std::function<void()> close) = 0;
+  // Whether Ronde started MPI, in this process, so that this object must be closed before the
+  // process has ended: MPI is finalised then.
+  [[nodiscard]] virtual bool ends_with_process() const = 0;
 
   // Frees the duplicate; nothing may be outstanding. All ranks close (the engines agree on it
   // first): the MPI standard calls this collective, and expects it not to wait. The last to close
@@ -80,16 +74,9 @@ class MpiCommunicator {
 // Thread safety: may be called from any thread.
 class MpiSession {
  public:
-  // Tells whether this process belongs to an MPI job: it was started by mpirun, srun or the like,
-  // or has initialised MPI by itself. Otherwise it is a job of one rank, which needs no MPI.
-  static base::Result<bool> wanted();
-
-  // Names the MPI that this build uses: "Open MPI v4.1.4", or "no MPI". MPI need not run.
-  static std::string library();
-
   // Duplicates a communicator; all of its ranks must take part before the deadline. `communicator`
-  // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL, an inter-communicator and a
-  // handle of another MPI are refused.
+  // stays the program's; nullptr means MPI_COMM_WORLD. MPI_COMM_NULL and an inter-communicator are
+  // refused.
   // If the program has not started MPI, this thread does, and MPI is finalised at exit. If MPI does
   // not start before the deadline, the process ends, since MPI cannot be interrupted.
   static base::Result<std::unique_ptr<MpiCommunicator>> open(

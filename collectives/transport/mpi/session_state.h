@@ -5,14 +5,10 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <functional>
-#include <map>
 
 #include "base/mutex.h"
 
 namespace ronde::collectives {
-
-class MpiCommunicator;
 
 // Thread safety: as its members say.
 struct Session {
@@ -28,9 +24,6 @@ struct Session {
   // The program has left main(): whoever closes the last communicator finalises MPI, once.
   std::atomic<bool> exiting{false};
   std::atomic<bool> finalized{false};
-  // What closes the communicators that the program leaves open.
-  base::Mutex exit_lock;
-  std::map<const MpiCommunicator*, std::function<void()>> at_exit RONDE_GUARDED_BY(exit_lock);
 };
 
 // Never destroyed: it is used after everything else has been.

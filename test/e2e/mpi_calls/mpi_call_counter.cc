@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that stands between libronde.so and MPI and counts the calls, through MPI's profiling
-// interface. A program links it before MPI, so its functions come first. It has every function that
-// libronde.so imports; mpi_calls.py compares the two lists.
+// A library that stands between the MPI plug-in and MPI and counts the calls, through MPI's
+// profiling interface. A program links it before MPI, so its functions come first. It has every
+// function that the plug-in imports; mpi_calls.py compares the two lists.
 #include "test/e2e/mpi_calls/mpi_call_counter.h"
 
 #include <mpi.h>
@@ -23,7 +23,6 @@
   X(Error_string, (int a, char* b, int* c), (a, b, c))                                          \
   X(Finalize, (void), ())                                                                       \
   X(Finalized, (int* a), (a))                                                                   \
-  X(Get_library_version, (char* a, int* b), (a, b))                                             \
   X(Get_count, (const MPI_Status* a, MPI_Datatype b, int* c), (a, b, c))                        \
   X(Iallgatherv,                                                                                \
     (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g, \

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the MPI calls of jobs on one host, by phase: none between the opening and the closing of the
 engines, whatever operations run. The ring, which moves its data over MPI, shows that calls are counted,
-and a look at libronde.so that none can pass by.
+and a look at the plug-in that none can pass by.
 
-usage: mpi_calls.py MPIRUN PROGRAM LIBRONDE COUNTER
+usage: mpi_calls.py MPIRUN PROGRAM PLUGIN COUNTER
 """
 import os
 import re
@@ -26,9 +26,9 @@ def check_lists(library, counter):
     if not wanted:
         sys.exit(f"{library} imports nothing of MPI: is this the right file?")
     if wanted != counted:
-        sys.exit("mpi_call_counter.cc does not have the MPI functions that libronde.so imports. "
+        sys.exit("mpi_call_counter.cc does not have the MPI functions that the plug-in imports. "
                  f"Missing: {sorted(wanted - counted)}; too many: {sorted(counted - wanted)}")
-    print(f"libronde.so imports {len(wanted)} MPI functions, all of them are counted")
+    print(f"the plug-in imports {len(wanted)} MPI functions, all of them are counted")
 
 
 def run(command, environment):

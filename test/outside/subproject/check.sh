@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # check.sh <cmake> <cc> <c++> <source folder> <libmpi.so> <work folder>: R19, a project that has Ronde as a part
-# of it needs neither Boost nor GoogleTest and gets no tests; installed, libronde.so finds an MPI that is
+# of it needs neither Boost nor GoogleTest and gets no tests; installed, libronde_mpi.so finds an MPI that is
 # outside the loader's path. Configures only: building it is what all the other tests do.
 set -eu
 cmake=$1 cc=$2 cxx=$3 source=$4 mpi=$5 work=$6
@@ -26,7 +26,7 @@ fi
 grep -q -- '-std=[a-z+]*20' "$work/build/build.ninja" || { echo "no C++20 for the facade"; exit 1; }
 install=$work/build/ronde/cmake_install.cmake
 if ! grep -q "NEW_RPATH \"$work/mpi\"" "$install"; then
-  echo "an installed libronde.so does not look for MPI in $work/mpi:"
+  echo "an installed libronde_mpi.so does not look for MPI in $work/mpi:"
   grep RPATH "$install" || true
   exit 1
 fi

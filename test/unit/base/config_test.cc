@@ -55,6 +55,8 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->shutdown_timeout, seconds(30));
   EXPECT_EQ(config->unwind_grace, seconds(2));
   EXPECT_EQ(config->mpi, "auto");
+  EXPECT_EQ(config->transport, "auto");
+  EXPECT_EQ(config->transport_path, "");
   EXPECT_EQ(config->interfaces, "");
   EXPECT_EQ(config->plugin_path, "");
   EXPECT_FALSE(config->check_memory);
@@ -78,6 +80,8 @@ TEST(Config, EverySettingReachesItsField) {
                             "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
                             "RONDE_UNWIND_GRACE_SECONDS=9",
                             "RONDE_MPI=off",
+                            "RONDE_TRANSPORT=ucx",
+                            "RONDE_TRANSPORT_PATH=/opt/my transports",
                             "RONDE_INTERFACE=eth0, fd00::/8",
                             "RONDE_PLUGIN_PATH=/opt/my plugins",
                             "RONDE_CHECK=memory"});
@@ -98,6 +102,8 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->stall_failure, seconds(7));
   EXPECT_EQ(config->link_timeout, seconds(15));
   EXPECT_EQ(config->shutdown_timeout, seconds(8));
+  EXPECT_EQ(config->transport, "ucx");
+  EXPECT_EQ(config->transport_path, "/opt/my transports");
   EXPECT_EQ(config->unwind_grace, seconds(9));
   EXPECT_EQ(config->mpi, "off");
   EXPECT_EQ(config->interfaces, "eth0, fd00::/8");
@@ -119,7 +125,7 @@ TEST(Config, EveryRowOfTheTableIsSound) {
     ASSERT_TRUE(said.ok()) << said.status().to_string();
     EXPECT_EQ(said->shared_text(), read({})->shared_text()) << row.name;
   }
-  EXPECT_EQ(names.size(), 20U) << "a new setting needs its line in Defaults and EverySetting...";
+  EXPECT_EQ(names.size(), 22U) << "a new setting needs its line in Defaults and EverySetting...";
 }
 
 // A value just outside, and text that is no value at all, for every row.

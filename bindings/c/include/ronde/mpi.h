@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ronde in a program that has a communicator of its own. Include it where MPI's mpi.h is found, and
- * build the program with the same MPI as libronde.so.
+ * Ronde in a program that has a communicator of its own. Link ronde::mpi, which brings mpi.h and
+ * the MPI of libronde_mpi.so; another MPI is refused when the engine opens.
  *
  *   ronde_engine_options options;
  *   ronde_engine_options_init(&options);

@@ -161,6 +161,26 @@ typedef enum ronde_mpi_family {
   RONDE_MPI_MPICH = 2 /* with Intel MPI, MVAPICH and others of the same binary interface */
 } ronde_mpi_family;
 
+/* Takes the bytes that a store has for a key. */
+typedef void (*ronde_store_take)(void* taker, const void* bytes, size_t size);
+
+/* A store of keys and values that the program brings (LibTorch's c10d::Store, etcd, Redis, a shared
+ * folder), over which ranks meet that nothing else introduces. One engine uses a store: another one
+ * needs another, or keys with another prefix. Keys are texts of at most 128 letters, digits, '/',
+ * '-' and '_'; values have at most some hundred bytes for each rank of the job, more where devices
+ * are used. Whoever can write to the store can take part in the job. Both functions are called by
+ * the thread that opens the engine, return a ronde_status, and throw nothing. */
+typedef struct ronde_store {
+  size_t struct_size;
+  void* context; /* their first argument */
+  /* Puts a value there, for every rank to get. */
+  ronde_status (*set)(void* context, const char* key, const void* bytes, size_t size);
+  /* Waits, for timeout_ns at most, until some rank has put a value there, calls take(taker, ...)
+   * with it once and returns RONDE_OK; RONDE_DEADLINE: there was none in that time. */
+  ronde_status (*get)(void* context, const char* key, int64_t timeout_ns, ronde_store_take take,
+                      void* taker);
+} ronde_store;
+
 typedef struct ronde_engine_options {
   size_t struct_size;
   /* The communicator whose ranks are the job's; both fields 0: MPI_COMM_WORLD. Only
@@ -181,6 +201,15 @@ typedef struct ronde_engine_options {
   int32_t local_job_rank;
   ronde_local_job* local_job;
   uint64_t flags; /* must be 0 */
+  /* Younger than the fields above; a program that was built without them has the defaults.
+   * The program itself says which rank of how many this is, whatever started it; size 0: it does
+   * not, and what started it says so. The ranks meet at `meet`, "host:port" of rank 0 (over hosts
+   * they need a secret, in RONDE_JOB_SECRET or RONDE_JOB_SECRET_FILE), or over a store; where both
+   * are NULL, at RONDE_MEET. No communicator and no local_job beside them. */
+  int32_t rank;
+  int32_t size;
+  const char* meet;
+  const ronde_store* store; /* used until ronde_engine_open returns */
 } ronde_engine_options;
 
 /* One tensor that is ready here. Operations ignore the fields that they do not use, but every enum
@@ -263,6 +292,12 @@ RONDE_API void ronde_local_job_release(ronde_local_job* job);
 
 /* ---- engines ---- */
 
+/* Sets every field but struct_size to 0; as ronde_engine_options_init_sized. Never fails. */
+RONDE_API void ronde_store_init_sized(ronde_store* store, size_t struct_size);
+/* The same for a struct of this program's size. */
+static inline void ronde_store_init(ronde_store* store) {
+  ronde_store_init_sized(store, sizeof *store);
+}
 /* Sets the first struct_size bytes of the struct to the defaults, with struct_size as its size, and
  * touches nothing behind them. NULL, and a struct_size below that of size_t, do nothing. Any
  * thread. Never fails. */
@@ -273,9 +308,12 @@ static inline void ronde_engine_options_init(ronde_engine_options* options) {
 }
 /* Joins the job, whose settings are read from the environment, and waits until every rank has
  * opened its engine, at most RONDE_START_TIMEOUT_SECONDS. `options` may be NULL: all defaults.
- * Release *engine with ronde_engine_close.
- * Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or differs between ranks, or
- * the communicator (of another MPI than the library's, null, or an inter-communicator),
+ * Which rank of which job this process is, the options say, or whatever has started it: MPI's
+ * mpirun; torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TF_CONFIG; Slurm's srun;
+ * RONDE_RANK, RONDE_SIZE and RONDE_MEET. Without any it is a job of one. Release *engine with
+ * ronde_engine_close. Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or
+ * differs between ranks, two launchers contradict each other, the ranks have different secrets or
+ * sizes, or the communicator (of another MPI than the library's, null, or an inter-communicator),
  * local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags,
  * no MPI in this build, an MPI without threads, or a child forked by a process of an MPI job;
  * RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or failed

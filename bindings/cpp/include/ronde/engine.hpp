@@ -11,6 +11,7 @@
 #include <ronde/local_job.hpp>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
+#include <ronde/store.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 #include <source_location>
@@ -48,9 +49,10 @@ struct EngineDeleter {
 // destructor are one thread's, while no other is inside.
 class Engine {
  public:
-  // Joins the MPI job (starting MPI if the program has not); alone it is a job of one. Blocks until
-  // every rank has opened its engine, at most RONDE_START_TIMEOUT_SECONDS. This and the other
-  // constructors throw Error: the codes of ronde_engine_open.
+  // Joins the job of whatever started this process (ronde_engine_open of ronde.h says which; over
+  // MPI it starts MPI if the program has not); alone it is a job of one. Blocks until every rank
+  // has opened its engine, at most RONDE_START_TIMEOUT_SECONDS. This and the other constructors
+  // throw Error: the codes of ronde_engine_open.
   Engine() {
     ronde_engine_options options;
     ronde_engine_options_init(&options);
@@ -58,6 +60,22 @@ class Engine {
   }
   // Joins the job that the options name. ronde::mpi::open() names a communicator in them.
   explicit Engine(const ronde_engine_options& options) { open(options); }
+  // Joins, as `rank` of `size`, the ranks that meet over a store of the program, whatever has
+  // started them. Throws what the store throws, too.
+  Engine(Store& store, int rank, int size) {
+    const detail::StoreFunctions functions(store);
+    ronde_engine_options options;
+    ronde_engine_options_init(&options);
+    options.store = functions.get();
+    options.rank = rank;
+    options.size = size;
+    try {
+      open(options);
+    } catch (const Error&) {
+      functions.rethrow();
+      throw;
+    }
+  }
   // Joins a job in this process as `rank`.
   Engine(const LocalJob& job, int rank) {
     ronde_engine_options options;

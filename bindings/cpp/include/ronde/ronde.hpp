@@ -34,6 +34,7 @@
 #include <ronde/local_job.hpp>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
+#include <ronde/store.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 

@@ -39,10 +39,6 @@ TEST(PluginPlace, IsBesideTheLibraryOrWhereTheSettingSays) {
   EXPECT_EQ(plugin_place("", ""), (PluginPlace{"", false})) << "the current folder is no place";
 }
 
-TEST(PluginPlace, KnowsWhereItsOwnCodeLies) {
-  EXPECT_TRUE(std::filesystem::is_directory(own_library_folder()));
-}
-
 TEST(PluginLibrary, RefusesWhatCannotBeLoaded) {
   EXPECT_THAT(refusal("/nowhere/libnothing.so"),
               AllOf(HasSubstr("/nowhere/libnothing.so"), HasSubstr("cannot be loaded"),

@@ -12,8 +12,17 @@ namespace ronde::runtime {
 namespace {
 
 Greeting sample() {
-  return {"RONDE_ALGORITHM=auto\n",       "0",    "2",         "node7", "4f",
-          "10.0.0.1:4000 [fd00::1]:4001", "00ff", "no memory", "3",     "4711"};
+  return {"RONDE_ALGORITHM=auto\n",
+          "0",
+          "2",
+          "node7",
+          "4f",
+          "10.0.0.1:4000 [fd00::1]:4001",
+          "00ff",
+          "no memory",
+          "3",
+          "4711",
+          "0a0b"};
 }
 
 TEST(Greeting, WhatIsSentArrives) {
@@ -46,9 +55,10 @@ TEST(Greeting, TheJobIsReadOffThem) {
   EXPECT_EQ(leaders[1].host_name, "node7");
   EXPECT_EQ(leaders[1].addresses, (std::vector<std::string>{"10.0.0.1:4000", "[fd00::1]:4001"}));
   EXPECT_EQ(
-      table_of(greetings, *shape, 4096),
+      table_of(greetings, *shape, 4096, "MPI (Open MPI v4.1.4; MPI started the job)"),
       "job of hosts of 2 + 1 ranks; inside a host tensors move over shared memory (3 slots of "
-      "4096 bytes for each rank), between hosts over MPI, and control over TCP\n"
+      "4096 bytes for each rank), between hosts over MPI (Open MPI v4.1.4; MPI started the job), "
+      "and control over TCP\n"
       "  host 0: node7, ranks 0, 2, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001\n"
       "  host 1: node7, rank 1, cores 1, leader at 10.0.0.1:4000 [fd00::1]:4001");
   greetings[2].leader = "no number";
@@ -116,6 +126,9 @@ TEST(RankTable, ALongListOfRanksIsANumber) {
 TEST(Greeting, TheSecretSurvivesItsText) {
   JobSecret secret{};
   for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i * 17);
+  EXPECT_EQ(bytes_of_hex(hex_of(std::vector<std::byte>())), std::vector<std::byte>());
+  EXPECT_FALSE(bytes_of_hex("0a0").has_value());
+  EXPECT_FALSE(bytes_of_hex("0g").has_value());
   const auto again = secret_of_hex(hex_of(secret));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, secret);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's communicator, free of MPI types: it passes through the C ABI and through builds
-// without MPI.
+// A program's communicator, free of MPI types: it passes through the C ABI to the MPI plug-in.
 #pragma once
 
 #include <cstdint>
 
 namespace ronde::collectives {
 
-// The MPI that a program, or this library, was compiled with. The values are part of the C ABI.
+// The MPI that a program, or a plug-in, was compiled with. The values are part of the C ABI.
 enum class MpiFamily : std::int32_t { kOpenMpi = 1, kMpich = 2 };
 
 // The bits of an MPI_Comm, which mean something to MPIs of that family alone. Thread safety: a

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's end of a job's transport over UCX: a worker of its own, an endpoint to each rank that
+// it exchanges messages with, and tagged messages.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/transport/ucx/library.h"
+
+namespace ronde::collectives::ucx {
+
+// Endpoints are made when a rank first sends to or receives from another one, however many ranks
+// the job has. Between hosts a rank exchanges messages with one rank of each other host, so
+// connecting all of them would make each host keep as many times more connections as it has ranks;
+// and a rank that cannot be reached is named by the first message just as well. A receive makes an
+// endpoint too: without one UCX could not report that the other rank has died.
+//
+// Errors of messages are kTransport; kPeerFailed with the rank where the connection is lost.
+//
+// Thread safety: one thread at a time, not always the same one.
+class End {
+ public:
+  using Request = std::uint64_t;
+
+  struct Options {
+    int rank = 0;
+    int size = 1;
+    std::string interfaces{};  // "eth0,eth1"; empty: UCX chooses. UCX_NET_DEVICES goes before it.
+    // How long a peer's host may be silent before its connection counts as lost.
+    base::Nanoseconds peer_timeout = std::chrono::seconds(60);
+  };
+
+  static base::Result<std::unique_ptr<End>> open(Options options);
+  // Cancels what is outstanding and drops the connections; waits for no other rank. The memory of
+  // requests is not touched afterwards, unless writes_after_destruction().
+  ~End();
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+  // The bytes by which other ranks reach this end.
+  [[nodiscard]] std::span<const std::byte> address() const { return address_; }
+  // Takes the addresses of all ranks, by rank, and copies them.
+  base::Status connect(std::span<const std::span<const std::byte>> addresses);
+
+  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data);
+  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data);
+  // As Transport::test().
+  base::Result<bool> test(Request request);
+  [[nodiscard]] int outstanding() const { return outstanding_; }
+
+  // Becomes readable when progress() has something to do, if arm() returned true before.
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // Handles what has arrived; false: nothing had.
+  bool progress();
+  // Asks for the descriptor to become readable at the next event. False: something has been handled
+  // since the last call, so that requests may have ended, or is there now.
+  base::Result<bool> arm();
+
+  // Before the destructor: waits until the ranks that this one is connected to have received what
+  // it has sent, or the deadline. A connection that is lost may take with it what has arrived on
+  // another one of the same rank, so every rank that closes says good-bye, and is answered by all
+  // that have an end: whoever has received the good-bye has received all before it.
+  void say_good_bye(const base::Clock& clock, base::Instant deadline);
+
+ private:
+  enum class Kind : std::uint8_t { kSend, kReceive };
+
+  struct Peer {
+    std::vector<std::byte> address;
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t failure = UCS_OK;
+    bool must_answer = false;  // this rank has said good-bye to it
+  };
+
+  // What ends tell each other beside messages.
+  enum class Word : std::int32_t { kGoodBye, kAnswer };
+  struct Spoken {
+    std::int32_t rank;
+    Word word;
+  };
+
+  // One request in flight. Slots are used again, so that a message allocates nothing here; the
+  // generation tells an old Request of the same slot from the present one.
+  struct Slot {
+    void* request = nullptr;  // UCX's; null once it has ended
+    Kind kind = Kind::kSend;
+    bool used = false;
+    int peer = 0;
+    int tag = 0;
+    std::size_t bytes = 0;
+    std::uint32_t generation = 1;
+    std::uint64_t tested_in = 0;  // the number of looks when test() was last called
+    base::Status result;          // valid once it has ended
+  };
+
+  End(const Library& library, Options options);
+  base::Status start();
+  base::Status configure(ucp_config_t* config) const;
+  [[nodiscard]] base::Status check_message(int peer, int tag) const;
+  base::Result<ucp_ep_h> endpoint_to(int peer);
+  static void on_lost(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static ucs_status_t on_word(void* end, const void* header, std::size_t header_bytes, void* data,
+                              std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  void say(Word word, int peer);
+  // Takes a slot for a message that UCX can be given now.
+  base::Result<std::size_t> begin(Kind kind, int peer, int tag, std::size_t bytes);
+  // Keeps what UCX returned for the message of a slot.
+  Request keep(std::size_t index, ucs_status_ptr_t request);
+  std::size_t take_slot();
+  void free_slot(std::size_t index);
+  void look(Slot& slot);
+  void cancel(Slot& slot);
+  [[nodiscard]] base::Status outcome(const Slot& slot, ucs_status_t status,
+                                     std::size_t length) const;
+  [[nodiscard]] base::Status failure(const std::string& activity, int peer,
+                                     ucs_status_t status) const;
+  [[nodiscard]] std::string describe(const Slot& slot) const;
+  void close_endpoints();
+
+  const Library& ucx_;
+  const Options options_;
+  // UCX may read what is said until it has left.
+  const Spoken good_bye_{options_.rank, Word::kGoodBye};
+  const Spoken answer_{options_.rank, Word::kAnswer};
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int descriptor_ = -1;
+  std::vector<std::byte> address_;
+  std::vector<Peer> peers_;  // by rank; its elements do not move, since UCX keeps their addresses
+  std::vector<Slot> slots_;
+  std::vector<std::size_t> free_;
+  int outstanding_ = 0;
+  std::vector<int> answers_owed_;  // ranks that have said good-bye
+  std::uint64_t looks_ = 1;
+  bool moved_ = false;  // something has been handled since the last arm()
+};
+
+}  // namespace ronde::collectives::ucx

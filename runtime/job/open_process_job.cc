@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of this process's job meet: over MPI where MPI started them, at a meeting point
+// where something else did, or not at all.
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "collectives/transport/plugin_meeting.h"
+#include "collectives/transport/process_mpi.h"
+#include "runtime/job/job.h"
+#include "runtime/job/local_job.h"
+#include "runtime/job/opening.h"
+#include "runtime/meet/identity.h"
+#include "runtime/meet/meet.h"
+#include "runtime/meet/point.h"
+#include "runtime/meet/secret.h"
+#include "runtime/meet/store.h"
+#include "runtime/meet/variables.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+using collectives::PluginMeeting;
+using collectives::ProgramCommunicator;
+using collectives::TransportLibrary;
+
+namespace {
+
+constexpr const char* kMpi = "mpi";
+
+Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
+  auto job = LocalJob::create(1);
+  RONDE_RETURN_IF_ERROR(job.status());
+  return (*job)->join(0, config, clock);
+}
+
+// The ranks meet at a meeting point.
+Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity,
+                                            std::span<const std::string> environment,
+                                            const base::Config& config, const base::Clock& clock) {
+  const base::Instant deadline = clock.after(config.start_timeout);
+  auto secret = MeetingSecret::of(environment);
+  RONDE_RETURN_IF_ERROR(secret.status());
+  MeetingPlan plan;
+  plan.rank = identity.rank;
+  plan.size = identity.size;
+  plan.point = identity.point;
+  plan.launcher = identity.launcher;
+  plan.secret = std::move(*secret);
+  plan.interfaces = config.interfaces;
+  plan.keepalive = Keepalive::of(config.link_timeout);
+  plan.log = base::Log(config.log_level, identity.rank);
+  auto met = meet(plan, clock, deadline);
+  RONDE_RETURN_IF_ERROR(met.status());
+  return open_job({std::move(*met), std::nullopt, nullptr}, config, clock, deadline);
+}
+
+// Joins the ranks of a communicator, or those that MPI's launcher started.
+Result<std::unique_ptr<Job>> job_over_mpi(const TransportLibrary& plugin,
+                                          const ProgramCommunicator* communicator,
+                                          const Identity& identity, const base::Config& config,
+                                          const base::Clock& clock) {
+  const base::Instant deadline = clock.after(config.start_timeout);
+  auto joined = PluginMeeting::join(plugin, communicator, clock, deadline);
+  RONDE_RETURN_IF_ERROR(joined.status());
+  if (communicator == nullptr) {
+    const Status launched = check_launch(identity, (*joined)->size(), plugin.library());
+    if (!launched.ok()) {
+      (*joined)->close().ignore();  // so that MPI is finalised at exit
+      return launched;
+    }
+  }
+  ronde_meeting_party* const party = (*joined)->party();
+  return open_job({std::move(*joined), plugin, party}, config, clock, deadline);
+}
+
+Status check_own(const OwnJob& own, const base::Config& config) {
+  const std::string given = "the options of the engine give rank " + std::to_string(own.rank) +
+                            " of " + std::to_string(own.size);
+  const auto refused = [](const std::string& text) {
+    return Status::error(Code::kInvalidArgument, text);
+  };
+  if (config.mpi == "off") {
+    return refused("RONDE_MPI=off makes a job of one, but " + given +
+                   ": unset RONDE_MPI, or give none");
+  }
+  if (own.size < 1 || own.rank < 0 || own.rank >= own.size) {
+    return refused(given + ": ranks count from 0 to size - 1");
+  }
+  if (own.store != nullptr && !own.meet.empty()) {
+    return refused(given + ", a store and a meeting point (" + own.meet + "): give one of them");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
+                                          const base::Clock& clock) {
+  RONDE_RETURN_IF_ERROR(check_own(own, config));
+  if (own.size == 1) return job_of_one(config, clock);
+  if (own.store != nullptr) {
+    const base::Instant deadline = clock.after(config.start_timeout);
+    auto met = meet_over(own.store, own.rank, own.size, clock, deadline);
+    RONDE_RETURN_IF_ERROR(met.status());
+    return open_job({std::move(*met), std::nullopt, nullptr}, config, clock, deadline);
+  }
+  const auto environment = base::Config::process_environment();
+  const bool chosen = own.meet.empty();
+  const auto text = chosen ? variable(environment, "RONDE_MEET") : own.meet;
+  if (!text) {
+    return Status::error(Code::kInvalidArgument,
+                         "the options of the engine give rank and size, but neither a store nor a "
+                         "meeting point, and RONDE_MEET is not set");
+  }
+  auto point = parse_meeting_point(chosen ? "RONDE_MEET" : "the option meet", *text);
+  RONDE_RETURN_IF_ERROR(point.status());
+  const Identity identity{
+      Identity::Introduced::kAtAMeeting, "the program", "", own.rank, own.size, std::move(*point)};
+  return job_of_meeting(identity, environment, config, clock);
+}
+
+Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communicator,
+                                              const base::Config& config,
+                                              const base::Clock& clock) {
+  if (config.mpi == "off") {
+    if (communicator == nullptr) return job_of_one(config, clock);
+    return Status::error(Code::kInvalidArgument,
+                         "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
+                         "its own: unset RONDE_MPI, or give none");
+  }
+  const auto environment = base::Config::process_environment();
+  auto identity = communicator == nullptr ? identity_of(environment) : Result(Identity());
+  RONDE_RETURN_IF_ERROR(identity.status());
+  if (identity->introduced == Identity::Introduced::kAtAMeeting) {
+    return job_of_meeting(*identity, environment, config, clock);
+  }
+  // Before the plug-in brings its own.
+  const auto loaded = collectives::process_mpi();
+  const bool launched = identity->introduced == Identity::Introduced::kByMpi;
+  const bool wanted = communicator != nullptr || launched || (loaded && loaded->started);
+  if (!wanted) return job_of_one(config, clock);
+  const auto plugin = TransportLibrary::load(kMpi, config.transport_path);
+  if (!plugin.ok()) {
+    // One that was started alone needs no others, and so no MPI.
+    if (launched && identity->size == 1) return job_of_one(config, clock);
+    return Status::error(plugin.status().code(),
+                         "this Ronde cannot join the other ranks of this job, which are joined "
+                         "over MPI: configure it with -DRONDE_WITH_MPI=ON, or start the program "
+                         "without mpirun",
+                         plugin.status());
+  }
+  RONDE_RETURN_IF_ERROR(check_mpi(*plugin, communicator, loaded));
+  return job_over_mpi(*plugin, communicator, *identity, config, clock);
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of a start: greetings, boards, the transport, the leaders' links, verdicts.
+#include "runtime/job/opening.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/cores.h"
+#include "base/host_name.h"
+#include "base/numbers.h"
+#include "collectives/board/handover.h"
+#include "collectives/board/shared_memory.h"
+#include "collectives/transport/plugin_transport.h"
+#include "runtime/job/greeting.h"
+#include "runtime/job/process_job.h"
+#include "runtime/job/transport_choice.h"
+#include "runtime/links/interfaces.h"
+#include "runtime/links/meeting.h"
+#include "runtime/links/tcp_socket.h"
+#include "runtime/links/tree.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+collectives::StartTrouble trouble_of(const Greeting& greeting, std::int32_t rank) {
+  collectives::StartTrouble trouble{rank, rank, greeting.trouble};
+  const std::string& culprit = greeting.culprit;
+  std::from_chars(culprit.data(), culprit.data() + culprit.size(), trouble.culprit);
+  return trouble;
+}
+
+void set_trouble(Greeting& greeting, const Status& status) {
+  if (status.ok()) return;
+  greeting.trouble = status.message();
+  if (const auto culprit = status.rank()) greeting.culprit = std::to_string(*culprit);
+}
+
+Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std::string& activity,
+                                       const Greeting& mine, const base::Clock& clock,
+                                       base::Instant deadline) {
+  auto all =
+      meeting.allgather(encode(mine), activity, trouble_of(mine, meeting.rank()), clock, deadline);
+  RONDE_RETURN_IF_ERROR(all.status());
+  std::vector<Greeting> greetings;
+  std::vector<std::string> settings;
+  std::vector<collectives::StartTrouble> troubles;
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    auto greeting = decode_greeting((*all)[rank], base::narrow<std::int32_t>(rank));
+    RONDE_RETURN_IF_ERROR(greeting.status());
+    troubles.push_back(trouble_of(*greeting, base::narrow<std::int32_t>(rank)));
+    settings.push_back(greeting->settings);
+    greetings.push_back(std::move(*greeting));
+  }
+  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
+  RONDE_RETURN_IF_ERROR(check_shared_settings(settings));
+  return greetings;
+}
+
+// The interfaces that the user has chosen for traffic between hosts, as "eth0,eth1"; empty: any.
+Result<std::string> chosen_interfaces(const base::Config& config, const std::string& host_name) {
+  const WantedInterfaces wanted =
+      wanted_interfaces(config.interfaces, base::Config::process_environment());
+  if (wanted.words.empty()) return std::string();
+  const auto all = list_interfaces();
+  RONDE_RETURN_IF_ERROR(all.status());
+  const auto chosen = choose_addresses(*all, wanted, host_name);
+  RONDE_RETURN_IF_ERROR(chosen.status());
+  std::set<std::string> names;
+  for (const InterfaceAddress& one : *chosen) names.insert(one.name);
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+// How much of the start's time is kept for the exchange of verdicts after the meeting, but at most
+// half of what is left.
+constexpr base::Nanoseconds kVerdictTime = std::chrono::seconds(8);
+
+// The start of a rank, step by step. Owns what it has opened until job() hands it over.
+//
+// Thread safety: none; the thread that opens the engine uses it.
+class Opening {
+ public:
+  Opening(const Met& met, const base::Config& config, const base::Clock& clock,
+          base::Instant deadline)
+      : met_(met),
+        meeting_(*met.meeting),
+        config_(config),
+        clock_(clock),
+        here_(meeting_.ranks_on_this_host()),
+        meet_by_(deadline - std::min((deadline - clock.now()) / 2, kVerdictTime)),
+        geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)),
+        choice_(choose_transport(config.transport, met.plugin ? met.plugin->name() : "")) {}
+
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+  // A start that failed leaves peers that may be gone.
+  ~Opening() {
+    if (transport_) transport_->abandon();
+  }
+
+  [[nodiscard]] bool several_hosts() const {
+    return here_.size() != base::narrow<std::size_t>(meeting_.size());
+  }
+  // Makes this rank's greeting; from here on a leader can be reached.
+  Greeting greet() {
+    Greeting mine;
+    mine.settings = config_.shared_text();
+    mine.processors = base::mask_text(base::allowed_processors());
+    mine.leader = std::to_string(here_.front());
+    mine.host_name = base::host_name();
+    mine.pid = std::to_string(::getpid());
+    Status trouble;
+    if (is_leader()) trouble = make_board(mine);
+    if (trouble.ok() && is_leader() && several_hosts()) trouble = listen(mine);
+    if (trouble.ok() && needs_transport(config_, several_hosts())) trouble = open_transport(mine);
+    set_trouble(mine, trouble);
+    return mine;
+  }
+  // Connects the transport, shares the board with the ranks of this host, and connects to the
+  // leaders of other hosts.
+  Status meet(const std::vector<Greeting>& greetings) {
+    if (transport_) RONDE_RETURN_IF_ERROR(connect_transport(greetings));
+    RONDE_RETURN_IF_ERROR(share_board(greetings));
+    auto shape = shape_of(greetings);
+    RONDE_RETURN_IF_ERROR(shape.status());
+    shape_ = std::move(*shape);
+    return several_hosts() && is_leader() ? meet_leaders(greetings) : Status();
+  }
+  // After meet(): this leader's address on its links; empty for other ranks and on a single host.
+  [[nodiscard]] const std::string& address() const { return address_; }
+  std::unique_ptr<Job> job(std::unique_ptr<collectives::Meeting> meeting,
+                           const std::vector<Greeting>& greetings,
+                           const std::vector<Greeting>& verdicts) {
+    ProcessJobParts parts{*shape_,
+                          std::move(*board_),
+                          std::move(connections_),
+                          std::move(links_),
+                          std::move(transport_),
+                          "",
+                          "",
+                          {},
+                          cores_of(greetings, here_)};
+    parts.table = table_of(greetings, *shape_, geometry_.slot_bytes, transport_text_);
+    parts.ranks = ranks_of(greetings, verdicts, *shape_);
+    if (!transport_title_.empty()) parts.ranks.transport = transport_title_;
+    parts.transport_note =
+        yielding_note(base::Config::process_environment(), choice_.name, shape_->hosts());
+    return make_process_job(std::move(meeting), std::move(parts));
+  }
+
+ private:
+  [[nodiscard]] bool is_leader() const { return here_.front() == meeting_.rank(); }
+
+  Status make_board(Greeting& mine) {
+    auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_));
+    RONDE_RETURN_IF_ERROR(made.status());
+    memory_ = std::move(*made);
+    auto opened = collectives::HandoverListener::open();
+    RONDE_RETURN_IF_ERROR(opened.status());
+    handover_ = std::move(*opened);
+    mine.socket_name = handover_->name();
+    return collectives::Board::format(*memory_, geometry_);
+  }
+  Status listen(Greeting& mine) {
+    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name,
+                                         Keepalive::of(config_.link_timeout));
+    RONDE_RETURN_IF_ERROR(meeting.status());
+    leaders_ = std::move(*meeting);
+    for (const std::string& address : leaders_->addresses()) {
+      mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
+    }
+    if (meeting_.rank() != 0) return {};
+    const auto secret = make_job_secret();
+    RONDE_RETURN_IF_ERROR(secret.status());
+    mine.secret = hex_of(*secret);
+    return {};
+  }
+  Status open_transport(Greeting& mine) {
+    const bool introduced = met_.plugin && met_.plugin->name() == choice_.name;
+    auto library = introduced
+                       ? Result<collectives::TransportLibrary>(*met_.plugin)
+                       : collectives::TransportLibrary::load(choice_.name, config_.transport_path);
+    if (!library.ok()) {
+      return Status::error(library.status().code(),
+                           "no transport '" + choice_.name + "' (" + choice_.reason + ")",
+                           library.status());
+    }
+    transport_title_ = library->title();
+    transport_text_ = transport_title_ + " (" + library->library() + "; " + choice_.reason + ")";
+    const auto interfaces = chosen_interfaces(config_, mine.host_name);
+    RONDE_RETURN_IF_ERROR(interfaces.status());
+    collectives::PluginTransport::Options options;
+    options.rank = meeting_.rank();
+    options.size = meeting_.size();
+    options.party = introduced ? met_.party : nullptr;
+    options.interfaces = *interfaces;
+    options.peer_timeout = config_.link_timeout;
+    options.close_patience = config_.shutdown_timeout;
+    options.log = [log = base::Log(config_.log_level, meeting_.rank())](
+                      base::LogLevel level, std::string_view text) { log.log(level, text); };
+    auto opened = collectives::PluginTransport::open(*library, std::move(options));
+    RONDE_RETURN_IF_ERROR(opened.status());
+    transport_ = std::move(*opened);
+    const auto address = transport_->address();
+    RONDE_RETURN_IF_ERROR(address.status());
+    mine.transport = hex_of(*address);
+    return {};
+  }
+  Status connect_transport(const std::vector<Greeting>& greetings) {
+    std::vector<std::vector<std::byte>> addresses;
+    for (std::size_t rank = 0; rank < greetings.size(); ++rank) {
+      auto address = bytes_of_hex(greetings[rank].transport);
+      if (!address) {
+        return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
+                                                  " sent no address of its transport: use the "
+                                                  "same libronde.so on every rank");
+      }
+      addresses.push_back(std::move(*address));
+    }
+    return transport_->connect(addresses);
+  }
+  Status share_board(const std::vector<Greeting>& greetings) {
+    const auto position = std::find(here_.begin(), here_.end(), meeting_.rank());
+    const auto index = base::narrow<std::size_t>(position - here_.begin());
+    const auto leader = base::narrow<std::size_t>(here_.front());
+    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
+                              : collectives::receive_board(greetings[leader].socket_name, index,
+                                                           here_, clock_, meet_by_);
+    RONDE_RETURN_IF_ERROR(handed.status());
+    auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
+                                            handed->event_fds);
+    RONDE_RETURN_IF_ERROR(board.status());
+    board_ = std::move(*board);
+    connections_ = std::move(handed->connections);
+    return {};
+  }
+  Status meet_leaders(const std::vector<Greeting>& greetings) {
+    const auto secret = secret_of_hex(greetings.front().secret);
+    RONDE_RETURN_IF_ERROR(secret.status());
+    auto met = leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
+                              leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
+                              base::Log(config_.log_level, meeting_.rank()));
+    RONDE_RETURN_IF_ERROR(met.status());
+    const LinkEnd& first = met->parent ? *met->parent : met->children.front();
+    if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
+    auto links = TcpLinks::open(std::move(*met));
+    RONDE_RETURN_IF_ERROR(links.status());
+    links_ = std::move(*links);
+    return {};
+  }
+
+  const Met& met_;
+  collectives::Meeting& meeting_;
+  const base::Config& config_;
+  const base::Clock& clock_;
+  const std::vector<int> here_;
+  // Early enough that the ranks can still exchange which rank was not reached.
+  const base::Instant meet_by_;
+  const collectives::BoardGeometry geometry_;
+  std::shared_ptr<collectives::SharedMemory> memory_;
+  std::optional<collectives::HandoverListener> handover_;
+  std::optional<LeaderMeeting> leaders_;
+  std::optional<collectives::JobShape> shape_;
+  std::optional<collectives::Board> board_;
+  std::vector<collectives::FileDescriptor> connections_;
+  std::unique_ptr<TcpLinks> links_;
+  std::string address_;
+  const TransportChoice choice_;
+  std::string transport_title_;  // "MPI"
+  std::string transport_text_;   // for the table of the job
+  std::unique_ptr<collectives::PluginTransport> transport_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Job>> open_job(Met met, const base::Config& config, const base::Clock& clock,
+                                      base::Instant deadline) {
+  collectives::Meeting& meeting = *met.meeting;
+  Opening opening(met, config, clock, deadline);
+  const auto greetings =
+      exchange(meeting, "exchanging addresses", opening.greet(), clock, deadline);
+  RONDE_RETURN_IF_ERROR(greetings.status());
+  const Status reached = opening.meet(*greetings);
+  Result<std::vector<Greeting>> verdicts = std::vector<Greeting>(greetings->size());
+  if (meeting.size() > 1) {
+    // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
+    // and every rank returns the same error.
+    Greeting verdict;
+    verdict.addresses = opening.address();
+    set_trouble(verdict, reached);
+    verdicts = exchange(meeting, "meeting the other ranks", verdict, clock, deadline);
+    RONDE_RETURN_IF_ERROR(verdicts.status());
+  }
+  RONDE_RETURN_IF_ERROR(reached);
+  return opening.job(std::move(met.meeting), *greetings, *verdicts);
+}
+
+}  // namespace ronde::runtime

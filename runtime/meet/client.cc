@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a meeting of every rank but 0: it reaches rank 0, sends its bytes of each round, and
+// gets everybody's.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "base/numbers.h"
+#include "collectives/transport/roll.h"
+#include "runtime/links/frame_socket.h"
+#include "runtime/meet/handshake.h"
+#include "runtime/meet/meet.h"
+#include "runtime/meet/place.h"
+
+namespace ronde::runtime {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::Nanoseconds;
+using base::narrow;
+using base::Result;
+using base::Status;
+using collectives::FileDescriptor;
+
+namespace {
+
+using Parts = std::vector<std::vector<std::byte>>;
+
+// How long one attempt may take: longer than a lost first packet takes to be sent again (1 s), and
+// than rank 0 is away from its door.
+constexpr Nanoseconds kTryTime = std::chrono::seconds(5);
+// The pause between two attempts; it grows, so that many ranks that wait for long cost little.
+constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(5);
+constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(250);
+
+// Returns false at the deadline.
+bool wait_for(const FileDescriptor& socket, short events, const Clock& clock, Instant deadline) {
+  while (clock.now() < deadline) {
+    pollfd entry{socket.get(), events, 0};
+    if (::poll(&entry, 1, poll_milliseconds(clock, deadline)) > 0) return true;
+  }
+  return false;
+}
+
+Status failed(const std::string& text) { return Status::error(Code::kTransport, text); }
+
+// Another attempt cannot mend this; `text` goes to the user as it is.
+Status hopeless(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
+
+Status read_exactly(const FileDescriptor& socket, std::span<std::byte> bytes, const Clock& clock,
+                    Instant deadline) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      bytes = bytes.subspan(narrow<std::size_t>(got));
+      continue;
+    }
+    if (got == 0) return failed("connected, but the other end closed");
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return failed(error_text(errno));
+    if (!wait_for(socket, POLLIN, clock, deadline)) {
+      return failed("connected, but there was no answer");
+    }
+  }
+  return {};
+}
+
+// A new connection has room for the few bytes of a handshake.
+Status send_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
+  const ssize_t sent =
+      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == std::ssize(bytes)) return {};
+  return failed("connected, but the other end closed");
+}
+
+class MeetingClient final : public collectives::Meeting {
+ public:
+  explicit MeetingClient(const MeetingPlan& plan) : plan_(plan), roll_(plan.size) {}
+  ~MeetingClient() override = default;
+
+  Status come(const Clock& clock, Instant deadline);
+
+  [[nodiscard]] int rank() const override { return plan_.rank; }
+  [[nodiscard]] int size() const override { return plan_.size; }
+  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
+    return ranks_on_host_of(hellos_, plan_.rank);
+  }
+  [[nodiscard]] std::string text() const override { return text_of(plan_); }
+  Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
+                          const collectives::StartTrouble& trouble, const Clock& clock,
+                          Instant deadline) override;
+  void started() override { socket_.reset(); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
+  void abandon() override { socket_.reset(); }
+  Status close() override {
+    socket_.reset();
+    return {};
+  }
+
+ private:
+  // One attempt to reach rank 0. kInvalidArgument ends them all; other errors are tried again.
+  Status reach(const Clock& clock, Instant deadline);
+  Result<FileDescriptor> connect(const Clock& clock, Instant deadline);
+  Status prove(const FileDescriptor& socket, const Clock& clock, Instant deadline);
+  // The bytes of all ranks, or the verdict.
+  Result<Parts> answer(const Clock& clock, Instant deadline);
+  [[nodiscard]] Status rank_0_gone(const std::string& how) const;
+
+  MeetingPlan plan_;
+  std::optional<FrameSocket> socket_;  // to rank 0, until the start is over
+  std::vector<MeetingHello> hellos_;   // by rank
+  collectives::Roll roll_;
+  std::uint32_t round_ = 0;
+  std::string activity_;
+};
+
+Status MeetingClient::rank_0_gone(const std::string& how) const {
+  const std::string host = hellos_.empty() ? "" : " (host " + hellos_.front().host_name + ")";
+  return Status::error(Code::kPeerFailed, "rank 0" + host + " " + how + " while the ranks were " +
+                                              activity_ + ": look at its output")
+      .with_rank(0);
+}
+
+Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadline) {
+  if (plan_.point.one_host) return connect_on_host(plan_.point, clock, deadline);
+  const auto addresses = addresses_of(plan_.point, clock, deadline);
+  RONDE_RETURN_IF_ERROR(addresses.status());
+  std::string tried;
+  const auto note = [&](const Endpoint& to, const std::string& what) {
+    tried += (tried.empty() ? "" : ", ") + text_of(to) + ": " + what;
+  };
+  for (const Endpoint& to : *addresses) {
+    auto socket = begin_connect(to, 0, plan_.keepalive);
+    if (!socket.ok()) {
+      note(to, socket.status().message());
+      continue;
+    }
+    if (!wait_for(*socket, POLLOUT, clock, std::min(deadline, clock.after(kTryTime)))) {
+      note(to, "timed out");
+      continue;
+    }
+    const int error = pending_error(*socket);
+    if (error == 0) return socket;
+    note(to, error_text(error));
+  }
+  return failed(tried.empty() ? "the name " + plan_.point.host + " has no address" : tried);
+}
+
+Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
+  const auto nonce = make_nonce();
+  RONDE_RETURN_IF_ERROR(nonce.status());
+  Handshake handshake(Handshake::Role::kRank, plan_.secret, *nonce);
+  RONDE_RETURN_IF_ERROR(send_all(socket, handshake.begin()));
+  for (;;) {
+    std::vector<std::byte> bytes(handshake.wants());
+    RONDE_RETURN_IF_ERROR(read_exactly(socket, bytes, clock, deadline));
+    std::vector<std::byte> answer;
+    const auto step = handshake.take(bytes, answer);
+    if (!answer.empty()) RONDE_RETURN_IF_ERROR(send_all(socket, answer));
+    switch (step) {
+      case Handshake::Step::kGoOn:
+        break;
+      case Handshake::Step::kProven:
+        return {};
+      case Handshake::Step::kGarbage:
+        return failed("what answers there is no rank 0 of this Ronde");
+      case Handshake::Step::kWrongSecret:
+        return hopeless("rank " + std::to_string(plan_.rank) + " and what answers as rank 0 at " +
+                        text_of(plan_.point) +
+                        " have different secrets: give every rank of the job the same "
+                        "RONDE_JOB_SECRET (or RONDE_JOB_SECRET_FILE)");
+    }
+  }
+}
+
+Status MeetingClient::reach(const Clock& clock, Instant deadline) {
+  auto socket = connect(clock, deadline);
+  RONDE_RETURN_IF_ERROR(socket.status());
+  RONDE_RETURN_IF_ERROR(prove(*socket, clock, std::min(deadline, clock.after(kTryTime))));
+  socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(*socket)});
+  MeetingHello hello = hello_of(plan_);
+  hello.patience = patience_of(deadline - clock.now());
+  return socket_->send(encode(hello));
+}
+
+Status MeetingClient::come(const Clock& clock, Instant deadline) {
+  activity_ = "meeting at " + text_of(plan_.point);
+  roll_.begin_round(activity_);
+  Nanoseconds pause = kFirstPause;
+  const Instant began = clock.now();
+  for (;;) {
+    const Status reached = reach(clock, deadline);
+    if (reached.ok()) break;
+    if (reached.code() == Code::kInvalidArgument) return reached;
+    if (clock.now() + pause >= deadline) {
+      const auto waited = std::chrono::round<std::chrono::seconds>(clock.now() - began).count();
+      return Status::error(Code::kDeadline,
+                           "rank " + std::to_string(plan_.rank) + " did not reach rank 0 at " +
+                               text_of(plan_) + " in " + std::to_string(waited) + " s (" +
+                               reached.message() +
+                               "): rank 0 was not started, has ended, or has begun without this "
+                               "rank; or a firewall is between them "
+                               "(RONDE_START_TIMEOUT_SECONDS raises the limit)")
+          .with_rank(0);
+    }
+    const Instant until = clock.now() + pause;
+    while (clock.now() < until) ::poll(nullptr, 0, poll_milliseconds(clock, until));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  const auto parts = answer(clock, deadline);
+  RONDE_RETURN_IF_ERROR(parts.status());
+  for (const auto& part : *parts) {
+    const auto message = decode_meeting_message(part);
+    RONDE_RETURN_IF_ERROR(message.status());
+    const auto* const hello = std::get_if<MeetingHello>(&*message);
+    if (hello == nullptr) return rank_0_gone("sent something unexpected");
+    hellos_.push_back(*hello);
+  }
+  return {};
+}
+
+Result<Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
+  for (;;) {
+    const auto frame = socket_->receive();
+    if (!frame.ok()) return rank_0_gone("sent what cannot be read");
+    if (!frame->has_value()) {
+      if (socket_->closed()) return rank_0_gone("ended");
+      if (clock.now() >= deadline) return roll_.absent({0});
+      pollfd entry{socket_->fd(), narrow<short>(socket_->backlogged() ? POLLIN | POLLOUT : POLLIN),
+                   0};
+      if (::poll(&entry, 1, poll_milliseconds(clock, deadline)) > 0 &&
+          (entry.revents & POLLOUT) != 0) {
+        RONDE_RETURN_IF_ERROR(socket_->flush().status());
+      }
+      continue;
+    }
+    auto message = decode_meeting_message(**frame);
+    RONDE_RETURN_IF_ERROR(message.status());
+    if (const auto* const verdict = std::get_if<MeetingVerdict>(&*message)) {
+      return verdict->status();
+    }
+    auto* const all = std::get_if<MeetingAll>(&*message);
+    if (all == nullptr || all->round != round_ || std::ssize(all->parts) != plan_.size) {
+      return rank_0_gone("sent something unexpected");
+    }
+    const auto& host = hellos_.empty() ? std::string() : hellos_.front().host_name;
+    roll_.record(0, host, 0, clock.now());
+    return std::move(all->parts);
+  }
+}
+
+Result<Parts> MeetingClient::allgather(std::span<const std::byte> mine, const std::string& activity,
+                                       const collectives::StartTrouble& trouble, const Clock& clock,
+                                       Instant deadline) {
+  if (!socket_) return Status::error(Code::kClosed, "the meeting of the ranks is over");
+  ++round_;
+  activity_ = activity;
+  roll_.begin_round(activity);
+  std::vector<std::string> hosts;
+  for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
+  roll_.set_hosts(hosts);
+  MeetingPart part{
+      round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
+  RONDE_RETURN_IF_ERROR(socket_->send(encode(std::move(part))));
+  auto parts = answer(clock, deadline);
+  if (!parts.ok()) socket_.reset();
+  return parts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<collectives::Meeting>> meet_rank_0(const MeetingPlan& plan,
+                                                          const Clock& clock, Instant deadline) {
+  auto client = std::make_unique<MeetingClient>(plan);
+  RONDE_RETURN_IF_ERROR(client->come(clock, deadline));
+  return std::unique_ptr<collectives::Meeting>(std::move(client));
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handshake: before anything else is read from a connection, each end proves to the other that
+// it knows the job's secret, without sending it. Pure: bytes in, bytes out.
+//
+//   rank                              rank 0
+//   magic, nonce              ->
+//                             <-      magic, nonce
+//   proof of the rank         ->
+//                             <-      proof of rank 0, or zeros: the rank has another secret
+//
+// A proof is HMAC-SHA-256 with the secret as the key over a word for the role, the magic and both
+// nonces, 32 random bytes each: so no proof of one connection, or of the other role, fits another.
+// The rank proves first, so that rank 0 gives nothing away to strangers. Ranks of one host that
+// were given no secret do the same with an empty one: there the socket's credentials keep others
+// out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "runtime/meet/secret.h"
+#include "runtime/meet/sha256.h"
+
+namespace ronde::runtime {
+
+using Nonce = std::array<std::byte, 32>;
+
+// From the kernel's random numbers.
+base::Result<Nonce> make_nonce();
+
+inline constexpr std::size_t kMagicBytes = 8;
+inline constexpr std::size_t kOpeningBytes = kMagicBytes + sizeof(Nonce);
+
+// Either end of a handshake. The caller reads exactly wants() bytes, hands them to take(), and
+// sends what that answers. `secret` must outlive it.
+//
+// Thread safety: none; one thread uses it.
+class Handshake {
+ public:
+  enum class Step : std::uint8_t {
+    kGoOn,
+    kProven,       // the other end knows the secret; what follows are frames
+    kGarbage,      // what came is not Ronde's
+    kWrongSecret,  // the other end has another secret
+  };
+
+  enum class Role : std::uint8_t { kRank, kRankZero };
+
+  Handshake(Role role, const MeetingSecret& secret, const Nonce& nonce)
+      : role_(role), secret_(&secret), mine_(nonce) {}
+
+  // What to send before anything is read: the opening of a rank; rank 0 sends nothing.
+  [[nodiscard]] std::vector<std::byte> begin() const;
+  // How many bytes take() needs next.
+  [[nodiscard]] std::size_t wants() const { return opened_ ? sizeof(Digest) : kOpeningBytes; }
+  // `answer`: what to send, after kWrongSecret too; empty: nothing.
+  Step take(std::span<const std::byte> bytes, std::vector<std::byte>& answer);
+
+ private:
+  Step open(std::span<const std::byte> bytes, std::vector<std::byte>& answer);
+  [[nodiscard]] Digest proof_of(Role role) const;
+  [[nodiscard]] std::vector<std::byte> opening() const;
+
+  Role role_;
+  const MeetingSecret* secret_;
+  Nonce mine_;
+  Nonce theirs_{};
+  bool opened_ = false;
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// The system calls of a meeting point: listening, accepting, connecting, and looking names up.
+#include "runtime/meet/place.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/config.h"
+#include "base/host_name.h"
+#include "collectives/board/handover_socket.h"
+
+namespace ronde::runtime {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::Result;
+using base::Status;
+using collectives::FileDescriptor;
+
+namespace {
+
+std::string socket_name(const MeetingPoint& point) {
+  return "meet-" + std::to_string(::geteuid()) + "-" + std::to_string(point.port);
+}
+
+Status cannot_listen(const MeetingPoint& point, const Status& why) {
+  return Status::error(
+             Code::kSystem,
+             "rank 0 cannot listen at the meeting point " + text_of(point) + ": " + why.message() +
+                 (why.code() == Code::kInvalidArgument
+                      ? ""
+                      : "; if another job or a second rank 0 is there, choose another port"))
+      .with_rank(0);
+}
+
+// An address of this host with its interface; a literal meeting point must be one.
+Result<InterfaceAddress> own_address(const IpAddress& address) {
+  const auto all = list_interfaces();
+  RONDE_RETURN_IF_ERROR(all.status());
+  for (const InterfaceAddress& one : *all) {
+    if (one.address == address) return one;
+  }
+  return Status::error(Code::kInvalidArgument,
+                       "this host (" + base::host_name() +
+                           ") has no such address: start rank 0 on the host that has it");
+}
+
+Result<std::vector<InterfaceAddress>> addresses_to_listen_on(const MeetingPoint& point,
+                                                             const std::string& interfaces) {
+  if (const auto literal = parse_address(point.host)) {
+    auto own = own_address(*literal);
+    RONDE_RETURN_IF_ERROR(own.status());
+    return std::vector<InterfaceAddress>{std::move(*own)};
+  }
+  if (!interfaces.empty()) {
+    const auto all = list_interfaces();
+    RONDE_RETURN_IF_ERROR(all.status());
+    return choose_addresses(*all, {interfaces, true}, base::host_name());
+  }
+  InterfaceAddress v6;
+  v6.address.family = IpFamily::kV6;
+  return std::vector<InterfaceAddress>{InterfaceAddress(), v6};  // any address
+}
+
+// What a thread that looks a name up shares with the one that waits for it. A lookup cannot be
+// interrupted, so the thread may be left behind, and whoever is last frees this.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable done_changed;
+  bool done = false;
+  int error = 0;
+  std::vector<Endpoint> endpoints;
+};
+
+void add(const addrinfo& found, std::uint16_t port, std::vector<Endpoint>& endpoints) {
+  Endpoint endpoint;
+  endpoint.port = port;
+  if (found.ai_family == AF_INET && found.ai_addrlen >= sizeof(sockaddr_in)) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, found.ai_addr, sizeof v4);
+    std::memcpy(endpoint.address.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
+  } else if (found.ai_family == AF_INET6 && found.ai_addrlen >= sizeof(sockaddr_in6)) {
+    sockaddr_in6 v6{};
+    std::memcpy(&v6, found.ai_addr, sizeof v6);
+    endpoint.address.family = IpFamily::kV6;
+    std::memcpy(endpoint.address.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+  } else {
+    return;
+  }
+  endpoints.push_back(endpoint);
+}
+
+void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  std::vector<Endpoint> endpoints;
+  for (const addrinfo* one = found; error == 0 && one != nullptr; one = one->ai_next) {
+    add(*one, port, endpoints);
+  }
+  if (error == 0) ::freeaddrinfo(found);
+  const std::lock_guard lock(lookup.mutex);
+  lookup.error = error;
+  lookup.endpoints = std::move(endpoints);
+  lookup.done = true;
+  lookup.done_changed.notify_all();
+}
+
+// A wait reads the clock at least this often, because a test may move its clock.
+constexpr auto kSlice = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
+                                              const std::string& interfaces,
+                                              const Keepalive& keepalive) {
+  MeetingListener listener;
+  listener.keepalive_ = keepalive;
+  listener.unix_ = point.one_host;
+  if (point.one_host) {
+    auto socket = collectives::listen_abstract(socket_name(point), SOCK_STREAM);
+    if (!socket.ok()) return cannot_listen(point, socket.status());
+    listener.sockets_.push_back(std::move(*socket));
+    return listener;
+  }
+  const auto chosen = addresses_to_listen_on(point, interfaces);
+  if (!chosen.ok()) return cannot_listen(point, chosen.status());
+  Status trouble;
+  for (const InterfaceAddress& one : *chosen) {
+    auto socket = listen_on({one.address, point.port}, one.index);
+    if (socket.ok()) {
+      listener.sockets_.push_back(std::move(*socket));
+    } else if (trouble.ok()) {
+      trouble = socket.status();
+    }
+  }
+  // IPv4 comes first. A host may lack IPv6, but what is taken in one family is taken.
+  if (listener.sockets_.empty() ||
+      (!trouble.ok() && chosen->front().address.family == IpFamily::kV4 &&
+       own_end(listener.sockets_.front())->address.family != IpFamily::kV4)) {
+    return cannot_listen(point, trouble);
+  }
+  return listener;
+}
+
+Accepted MeetingListener::accept(const FileDescriptor& socket) const {
+  Accepted accepted;
+  accepted.socket = unix_ ? collectives::accept_member(socket) : accept_next(socket, keepalive_);
+  if (!accepted.socket.valid()) return accepted;
+  if (!unix_) {
+    const auto from = other_end(accepted.socket);
+    accepted.from = from ? text_of(*from) : "a socket";
+    return accepted;
+  }
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  (void)::getsockopt(accepted.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  accepted.from = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
+  accepted.of_another_user = !collectives::same_user(accepted.socket);
+  return accepted;
+}
+
+Result<FileDescriptor> connect_on_host(const MeetingPoint& point, const Clock& clock,
+                                       Instant deadline) {
+  auto socket = collectives::connect_abstract(socket_name(point), clock, deadline, SOCK_STREAM);
+  RONDE_RETURN_IF_ERROR(socket.status());
+  if (!collectives::same_user(*socket)) {
+    return Status::error(Code::kSystem, "a process of another user listens there");
+  }
+  return socket;
+}
+
+Result<std::vector<Endpoint>> addresses_of(const MeetingPoint& point, const Clock& clock,
+                                           Instant deadline) {
+  if (const auto literal = parse_address(point.host)) {
+    return std::vector<Endpoint>{{*literal, point.port}};
+  }
+  const auto lookup = std::make_shared<Lookup>();
+  std::thread([lookup, host = point.host, port = point.port] {
+    look_up(host, port, *lookup);
+  }).detach();
+  std::unique_lock lock(lookup->mutex);
+  while (!lookup->done && clock.now() < deadline) {
+    lookup->done_changed.wait_for(lock, kSlice);
+  }
+  if (!lookup->done) {
+    return Status::error(Code::kDeadline, "the name " + point.host + " was not found in time");
+  }
+  if (lookup->error != 0) {
+    return Status::error(Code::kSystem, "the name " + point.host + " was not found (" +
+                                            ::gai_strerror(lookup->error) + ")");
+  }
+  return lookup->endpoints;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 0's end of a meeting: it lets the other ranks in, and then collects and hands out the bytes
+// of each round. One loop over poll() serves all of them.
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "base/numbers.h"
+#include "collectives/transport/roll.h"
+#include "runtime/meet/meet.h"
+#include "runtime/meet/reception.h"
+
+namespace ronde::runtime {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::Nanoseconds;
+using base::narrow;
+using base::Result;
+using base::Status;
+
+namespace {
+
+using Parts = std::vector<std::vector<std::byte>>;
+
+// How long rank 0 stays after a failure, to tell those that come a little later.
+constexpr Nanoseconds kLinger = std::chrono::seconds(2);
+
+class MeetingServer final : public collectives::Meeting {
+ public:
+  explicit MeetingServer(const MeetingPlan& plan)
+      : plan_(plan),
+        members_(narrow<std::size_t>(plan.size)),
+        hellos_(members_.size()),
+        roll_(plan.size) {}
+  ~MeetingServer() override = default;
+
+  Status gather(const Clock& clock, Instant deadline);
+
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return plan_.size; }
+  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
+    return ranks_on_host_of(hellos_, 0);
+  }
+  [[nodiscard]] std::string text() const override { return text_of(plan_); }
+  Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
+                          const collectives::StartTrouble& trouble, const Clock& clock,
+                          Instant deadline) override;
+  void started() override { leave(); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
+  void abandon() override { leave(); }
+  Status close() override {
+    leave();
+    return {};
+  }
+
+ private:
+  struct Member {
+    FrameSocket socket;
+    std::string text;  // "rank 3 (host node2, pid 4711)"
+    std::optional<MeetingPart> part;
+  };
+
+  void leave() {
+    members_.clear();
+    strays_.clear();
+    reception_.reset();
+  }
+  void begin_round(const std::string& activity);
+  [[nodiscard]] bool complete() const;
+  // One poll, and what it shows. An error fails the meeting.
+  Status step(const Clock& clock, Instant until);
+  Status let_in(Arrival arrival, const Clock& clock);
+  Status read(std::size_t rank, Instant now);
+  // Everybody gets this error; with kLatecomers also those that come within kLinger.
+  enum class Awaits : std::uint8_t { kNobody, kLatecomers };
+  Status fail(const Status& why, const Clock& clock, Awaits awaits = Awaits::kLatecomers);
+  // One poll after a failure; returns how many ranks have heard of it.
+  std::size_t tell(const Clock& clock, Instant until);
+  // Sends what the sockets did not take at once.
+  Status flush(const Clock& clock, Instant deadline);
+  [[nodiscard]] Status too_late() const;
+  void hand_out(const Parts& parts);
+  [[nodiscard]] static std::string text_of_rank(const MeetingHello& hello);
+
+  MeetingPlan plan_;
+  std::optional<Reception> reception_;          // until all ranks have come
+  std::vector<std::optional<Member>> members_;  // by rank; rank 0 is none
+  std::vector<FrameSocket> strays_;             // came too late, twice, or with another size
+  std::vector<MeetingHello> hellos_;            // by rank
+  collectives::Roll roll_;
+  std::uint32_t round_ = 0;
+  std::string activity_;
+  Instant answer_by_{};                              // when the most impatient rank wants an answer
+  std::vector<collectives::StartTrouble> troubles_;  // of this round
+  Status failed_;
+};
+
+std::string MeetingServer::text_of_rank(const MeetingHello& hello) {
+  return "rank " + std::to_string(hello.rank) + " (host " + hello.host_name + ", pid " +
+         std::to_string(hello.pid) + ")";
+}
+
+void MeetingServer::begin_round(const std::string& activity) {
+  activity_ = activity;
+  roll_.begin_round(activity);
+  troubles_.clear();
+  for (auto& member : members_) {
+    if (member) member->part.reset();
+  }
+}
+
+bool MeetingServer::complete() const {
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    if (!members_[rank] || (round_ > 0 && !members_[rank]->part)) return false;
+  }
+  return true;
+}
+
+// It reads nothing: a rank that has everything may have begun the next round.
+Status MeetingServer::flush(const Clock& clock, Instant deadline) {
+  for (;;) {
+    std::vector<pollfd> entries;
+    std::vector<FrameSocket*> sockets;
+    for (auto& member : members_) {
+      if (!member || !member->socket.backlogged()) continue;
+      entries.push_back({member->socket.fd(), POLLOUT, 0});
+      sockets.push_back(&member->socket);
+    }
+    if (sockets.empty()) return {};
+    if (clock.now() >= deadline) {
+      return fail(Status::error(Code::kDeadline,
+                                "the ranks did not take in time what rank 0 sent "
+                                "them while they were " +
+                                    activity_),
+                  clock, Awaits::kNobody);
+    }
+    if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, deadline)) < 0) continue;
+    for (FrameSocket* const socket : sockets) {
+      const auto flushed = socket->flush();
+      if (!flushed.ok()) return fail(flushed.status(), clock, Awaits::kNobody);
+    }
+  }
+}
+
+Status MeetingServer::step(const Clock& clock, Instant until) {
+  std::vector<pollfd> entries;
+  if (reception_) reception_->watch(entries);
+  const std::size_t doors = entries.size();
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    if (!members_[rank]) continue;
+    const FrameSocket& socket = members_[rank]->socket;
+    const int events = socket.backlogged() ? POLLIN | POLLOUT : POLLIN;
+    entries.push_back({socket.fd(), narrow<short>(events), 0});
+    ranks.push_back(rank);
+  }
+  if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, until)) < 0) {
+    return errno == EINTR ? Status()
+                          : Status::system("rank 0 could not wait for the other ranks", errno);
+  }
+  const Instant now = clock.now();
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const short events = entries[doors + i].revents;
+    if ((events & POLLOUT) != 0) {
+      RONDE_RETURN_IF_ERROR(members_[ranks[i]]->socket.flush().status());
+    }
+    if ((events & ~POLLOUT) != 0) RONDE_RETURN_IF_ERROR(read(ranks[i], now));
+  }
+  if (!reception_) return {};
+  std::vector<Arrival> arrivals;
+  RONDE_RETURN_IF_ERROR(
+      reception_->step(std::span<const pollfd>(entries).first(doors), now, arrivals));
+  Status trouble;
+  for (Arrival& arrival : arrivals) {
+    const Status one = let_in(std::move(arrival), clock);
+    if (trouble.ok()) trouble = one;
+  }
+  return trouble;
+}
+
+// The first error counts; afterwards ranks that come are only told.
+Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
+  const MeetingHello& hello = arrival.hello;
+  Status wrong = failed_;
+  const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
+  if (wrong.ok() && hello.size != plan_.size) {
+    wrong = Status::error(
+                Code::kInvalidArgument,
+                text_of_rank(hello) + " was told that the job has " + std::to_string(hello.size) +
+                    " ranks, and " + text_of_rank(hellos_[0]) + " that it has " +
+                    std::to_string(plan_.size) + ": start all with the same size (RONDE_SIZE)")
+                .with_rank(hello.rank);
+  } else if (wrong.ok() && (hello.rank < 0 || hello.rank >= plan_.size)) {
+    wrong = Status::error(Code::kInvalidArgument, text_of_rank(hello) + " is no rank of a job of " +
+                                                      std::to_string(plan_.size));
+  } else if (wrong.ok() && (rank == 0 || members_[rank])) {
+    wrong = Status::error(Code::kInvalidArgument,
+                          "two processes came as rank " + std::to_string(hello.rank) + ": " +
+                              text_of_rank(hellos_[rank]) + " and " + text_of_rank(hello) +
+                              ": give each a rank of its own (RONDE_RANK)")
+                .with_rank(hello.rank);
+  }
+  if (!wrong.ok()) {
+    strays_.push_back(std::move(arrival.socket));
+    if (!failed_.ok()) return strays_.back().send(encode(MeetingVerdict::of(failed_)));
+    return wrong;
+  }
+  const Instant now = clock.now();
+  answer_by_ = std::min(answer_by_, now + hello.patience);
+  roll_.record(hello.rank, hello.host_name, plan_.point.one_host ? plan_.size : 0, now);
+  hellos_[rank] = hello;
+  members_[rank].emplace(Member{std::move(arrival.socket), text_of_rank(hello), std::nullopt});
+  return {};
+}
+
+Status MeetingServer::read(std::size_t rank, Instant now) {
+  Member& member = *members_[rank];
+  const auto gone = [&](const std::string& how) {
+    return Status::error(Code::kPeerFailed, member.text + " " + how + " while the ranks were " +
+                                                activity_ + ": look at its output")
+        .with_rank(narrow<std::int32_t>(rank));
+  };
+  for (;;) {
+    const auto frame = member.socket.receive();
+    if (!frame.ok()) return gone("sent what cannot be read");
+    if (!frame->has_value()) return member.socket.closed() ? gone("ended") : Status();
+    auto message = decode_meeting_message(**frame);
+    RONDE_RETURN_IF_ERROR(message.status());
+    auto* const part = std::get_if<MeetingPart>(&*message);
+    if (part == nullptr || part->round != round_ || member.part) {
+      return gone("sent something unexpected");
+    }
+    answer_by_ = std::min(answer_by_, now + part->patience);
+    if (!part->trouble.text.empty()) troubles_.push_back(part->trouble);
+    roll_.record(narrow<std::int32_t>(rank), hellos_[rank].host_name, 0, now);
+    member.part = std::move(*part);
+  }
+}
+
+Status MeetingServer::too_late() const {
+  if (const auto* cause = collectives::root_cause(troubles_)) return cause->status();
+  std::vector<std::int32_t> missing = roll_.missing(Instant::min());
+  std::erase(missing, 0);
+  const Status absent = roll_.absent(missing);
+  const std::string strangers = reception_ ? reception_->turned_away() : "";
+  if (strangers.empty() || missing.empty()) return absent;
+  return Status::error(absent.code(), absent.message() + strangers).with_rank(missing.front());
+}
+
+Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits) {
+  failed_ = why;
+  for (auto& member : members_) {
+    if (member) strays_.push_back(std::move(member->socket));
+    member.reset();
+  }
+  const auto verdict = encode(MeetingVerdict::of(why));
+  for (FrameSocket& socket : strays_) socket.send(verdict).ignore();
+  const Instant until = clock.after(kLinger);
+  std::size_t told = 0;
+  const auto goes_on = [&] {
+    return !strays_.empty() ||
+           (awaits == Awaits::kLatecomers && reception_ && told + 1 < members_.size());
+  };
+  while (clock.now() < until && goes_on()) told += tell(clock, until);
+  if (reception_) reception_->report(plan_.log);
+  leave();
+  return why;
+}
+
+// Closing first could take the verdict from a rank that has sent something in the meantime, so rank
+// 0 waits until the others have closed.
+std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
+  std::vector<pollfd> entries;
+  for (const FrameSocket& socket : strays_) {
+    entries.push_back(
+        {socket.fd(), narrow<short>(socket.backlogged() ? POLLIN | POLLOUT : POLLIN), 0});
+  }
+  const std::size_t heard = entries.size();
+  if (reception_) reception_->watch(entries);
+  if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, until)) < 0) return 0;
+  const auto over = [](FrameSocket& socket) {
+    if (!socket.flush().ok()) return true;
+    for (;;) {
+      const auto frame = socket.receive();
+      if (!frame.ok() || !frame->has_value()) return !frame.ok() || socket.closed();
+    }
+  };
+  std::vector<FrameSocket> left;
+  for (std::size_t i = 0; i < heard; ++i) {
+    if (entries[i].revents == 0 || !over(strays_[i])) left.push_back(std::move(strays_[i]));
+  }
+  strays_ = std::move(left);
+  const std::size_t told = heard - strays_.size();
+  std::vector<Arrival> arrivals;
+  if (reception_) {
+    const auto doors = std::span<const pollfd>(entries).subspan(heard);
+    if (!reception_->step(doors, clock.now(), arrivals).ok()) reception_.reset();
+  }
+  for (Arrival& arrival : arrivals) let_in(std::move(arrival), clock).ignore();
+  return told;
+}
+
+void MeetingServer::hand_out(const Parts& parts) {
+  const auto bytes = encode(MeetingAll{round_, parts});
+  // A rank that has just died shows in the next round.
+  for (auto& member : members_) {
+    if (member) member->socket.send(bytes).ignore();
+  }
+}
+
+Status MeetingServer::gather(const Clock& clock, Instant deadline) {
+  hellos_[0] = hello_of(plan_);
+  auto listener = MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive);
+  RONDE_RETURN_IF_ERROR(listener.status());
+  reception_.emplace(std::move(*listener), plan_.secret, plan_.size);
+  begin_round("meeting at " + text_of(plan_.point));
+  answer_by_ = clock.now() + patience_of(deadline - clock.now());
+  roll_.record(0, hellos_[0].host_name, plan_.point.one_host ? plan_.size : 0, clock.now());
+  while (!complete()) {
+    if (clock.now() >= answer_by_) return fail(too_late(), clock, Awaits::kNobody);
+    const Status stepped = step(clock, answer_by_);
+    if (!stepped.ok()) return fail(stepped, clock);
+  }
+  reception_->report(plan_.log);
+  reception_.reset();
+  Parts parts;
+  parts.reserve(hellos_.size());
+  for (const MeetingHello& hello : hellos_) parts.push_back(encode(hello));
+  hand_out(parts);
+  return flush(clock, deadline);
+}
+
+Result<Parts> MeetingServer::allgather(std::span<const std::byte> mine, const std::string& activity,
+                                       const collectives::StartTrouble& trouble, const Clock& clock,
+                                       Instant deadline) {
+  if (!failed_.ok()) return failed_;
+  if (members_.empty()) {
+    return Status::error(Code::kClosed, "the meeting of the ranks is over");
+  }
+  ++round_;
+  begin_round(activity);
+  if (!trouble.text.empty()) troubles_.push_back(trouble);
+  answer_by_ = clock.now() + patience_of(deadline - clock.now());
+  roll_.record(0, hellos_[0].host_name, 0, clock.now());
+  while (!complete()) {
+    if (clock.now() >= answer_by_) return fail(too_late(), clock, Awaits::kNobody);
+    const Status stepped = step(clock, answer_by_);
+    if (!stepped.ok()) return fail(stepped, clock);
+  }
+  Parts parts;
+  parts.reserve(members_.size());
+  parts.emplace_back(mine.begin(), mine.end());
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    parts.push_back(std::move(members_[rank]->part->bytes));
+    members_[rank]->part.reset();
+  }
+  hand_out(parts);
+  RONDE_RETURN_IF_ERROR(flush(clock, deadline));
+  return parts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<collectives::Meeting>> meet_as_rank_0(const MeetingPlan& plan,
+                                                             const Clock& clock, Instant deadline) {
+  auto server = std::make_unique<MeetingServer>(plan);
+  RONDE_RETURN_IF_ERROR(server->gather(clock, deadline));
+  return std::unique_ptr<collectives::Meeting>(std::move(server));
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// The meeting over a store: what is under which key, and how rank 0 finds out who is missing.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/numbers.h"
+#include "collectives/transport/roll.h"
+#include "runtime/meet/handshake.h"
+#include "runtime/meet/meet.h"
+#include "runtime/meet/messages.h"
+#include "runtime/meet/store.h"
+
+namespace ronde::runtime {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::Nanoseconds;
+using base::narrow;
+using base::Result;
+using base::Status;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Parts = std::vector<Bytes>;
+
+// How long rank 0 waits for one rank before it looks for the next one that is missing: so one that
+// is late does not hide another one that is impatient, or in trouble.
+constexpr Nanoseconds kLook = std::chrono::milliseconds(20);
+
+constexpr const char* kActivity = "meeting over the store of the program";
+
+class StoreMeeting final : public collectives::Meeting {
+ public:
+  StoreMeeting(std::shared_ptr<Store> store, std::int32_t rank, std::int32_t size)
+      : store_(std::move(store)), roll_(size) {
+    plan_.rank = rank;
+    plan_.size = size;
+  }
+  ~StoreMeeting() override = default;
+
+  // The first round, in which the ranks tell each other where they run.
+  Status begin(const Clock& clock, Instant deadline);
+
+  [[nodiscard]] int rank() const override { return plan_.rank; }
+  [[nodiscard]] int size() const override { return plan_.size; }
+  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
+    return ranks_on_host_of(hellos_, plan_.rank);
+  }
+  [[nodiscard]] std::string text() const override { return "a store of the program"; }
+  Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
+                          const collectives::StartTrouble& trouble, const Clock& clock,
+                          Instant deadline) override;
+  void started() override { store_.reset(); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
+  void abandon() override { store_.reset(); }
+  Status close() override {
+    store_.reset();
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::string key(const std::string& what) const {
+    return "ronde/" + job_ + std::to_string(round_) + "/" + what;
+  }
+  Result<Parts> collect(MeetingPart mine, const Clock& clock);
+  // Rank 0's look for the part of one rank.
+  Result<std::optional<MeetingPart>> look(std::int32_t rank, Nanoseconds patience);
+  // The error of those that are missing; rank 0 has told the others.
+  Status give_up(const std::vector<std::optional<MeetingPart>>& parts);
+  Result<Parts> send_and_receive(const MeetingPart& mine, const Clock& clock, Instant deadline);
+
+  std::shared_ptr<Store> store_;
+  MeetingPlan plan_;
+  std::vector<MeetingHello> hellos_;  // by rank
+  collectives::Roll roll_;
+  std::uint32_t round_ = 0;
+  std::string
+      job_;  // from round 1 on: a word of rank 0, so that no older key can be taken for ours
+};
+
+// What rank 0 puts there for the others. The bytes of the ranks go with a verdict, too: by its own
+// a rank sees that the answer is one to it, and not an older engine's.
+struct Answer {
+  MeetingAll all;
+  Status verdict;
+};
+
+void append(Bytes& to, const void* from, std::size_t size) {
+  to.resize(to.size() + size);
+  std::memcpy(to.data() + to.size() - size, from, size);
+}
+
+Bytes encode_answer(const MeetingAll& all, const Status& verdict) {
+  const Bytes first = encode(all);
+  const auto size = narrow<std::uint64_t>(first.size());
+  Bytes bytes;
+  append(bytes, &size, sizeof size);
+  append(bytes, first.data(), first.size());
+  if (verdict.ok()) return bytes;
+  const Bytes second = encode(MeetingVerdict::of(verdict));
+  append(bytes, second.data(), second.size());
+  return bytes;
+}
+
+Result<Answer> decode_answer(std::span<const std::byte> bytes) {
+  const Status damaged =
+      Status::error(Code::kInternal,
+                    "what rank 0 has put into the store of the program cannot be read: use the "
+                    "same libronde.so on every rank, and a store that changes nothing");
+  std::uint64_t size = 0;
+  if (bytes.size() < sizeof size) return damaged;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  bytes = bytes.subspan(sizeof size);
+  if (size > bytes.size()) return damaged;
+  auto first = decode_meeting_message(bytes.first(size));
+  auto* const all = first.ok() ? std::get_if<MeetingAll>(&*first) : nullptr;
+  if (all == nullptr) return damaged;
+  Answer answer{std::move(*all), {}};
+  if (bytes.size() == size) return answer;
+  const auto second = decode_meeting_message(bytes.subspan(size));
+  const auto* const verdict = second.ok() ? std::get_if<MeetingVerdict>(&*second) : nullptr;
+  if (verdict == nullptr) return damaged;
+  answer.verdict = verdict->status();
+  return answer;
+}
+
+Status failed_store(const Status& why) {
+  return Status::error(Code::kTransport, "the store of the program failed", why);
+}
+
+Result<std::optional<MeetingPart>> StoreMeeting::look(std::int32_t rank, Nanoseconds patience) {
+  const auto bytes = store_->get(key(std::to_string(rank)), patience);
+  if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return std::optional<MeetingPart>();
+  if (!bytes.ok()) return failed_store(bytes.status());
+  auto message = decode_meeting_message(*bytes);
+  RONDE_RETURN_IF_ERROR(message.status());
+  auto* const part = std::get_if<MeetingPart>(&*message);
+  if (part == nullptr || part->round != round_) {
+    return Status::error(Code::kInvalidArgument, "the store has something else under the key " +
+                                                     key(std::to_string(rank)) +
+                                                     ": give each engine a store, or a prefix, of "
+                                                     "its own");
+  }
+  return std::optional(std::move(*part));
+}
+
+Status StoreMeeting::give_up(const std::vector<std::optional<MeetingPart>>& parts) {
+  std::vector<collectives::StartTrouble> troubles;
+  for (const auto& part : parts) {
+    if (part && !part->trouble.text.empty()) troubles.push_back(part->trouble);
+  }
+  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
+  return roll_.absent(roll_.missing(Instant::min()));
+}
+
+Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
+  std::vector<std::optional<MeetingPart>> parts(narrow<std::size_t>(plan_.size));
+  const auto host_of = [&](std::int32_t rank) {
+    return hellos_.empty() ? std::string() : hellos_[narrow<std::size_t>(rank)].host_name;
+  };
+  Instant answer_by = clock.now() + mine.patience;
+  parts.front() = std::move(mine);
+  roll_.record(0, host_of(0), 0, clock.now());
+  std::int32_t missing = plan_.size - 1;
+  Status trouble;
+  while (missing > 0 && trouble.ok()) {
+    if (clock.now() >= answer_by) trouble = give_up(parts);
+    for (std::int32_t rank = 1; rank < plan_.size && trouble.ok(); ++rank) {
+      auto& part = parts[narrow<std::size_t>(rank)];
+      if (part) continue;
+      const Instant now = clock.now();
+      auto found = look(rank, std::clamp(answer_by - now, Nanoseconds(0), kLook));
+      if (!found.ok()) {
+        trouble = found.status();
+      } else if (*found) {
+        part = std::move(**found);
+        --missing;
+        answer_by = std::min(answer_by, now + part->patience);
+        roll_.record(rank, host_of(rank), 0, now);
+      }
+    }
+  }
+  MeetingAll all{round_, {}};
+  all.parts.reserve(parts.size());
+  for (auto& part : parts) all.parts.push_back(part ? std::move(part->bytes) : Bytes());
+  const Status set = store_->set(key("all"), encode_answer(all, trouble));
+  RONDE_RETURN_IF_ERROR(trouble);
+  if (!set.ok()) return failed_store(set);
+  return std::move(all.parts);
+}
+
+Result<Parts> StoreMeeting::send_and_receive(const MeetingPart& mine, const Clock& clock,
+                                             Instant deadline) {
+  const Status set = store_->set(key(std::to_string(plan_.rank)), encode(mine));
+  if (!set.ok()) return failed_store(set);
+  const auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), Nanoseconds(0)));
+  if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return roll_.absent({0});
+  if (!bytes.ok()) return failed_store(bytes.status());
+  auto answer = decode_answer(*bytes);
+  RONDE_RETURN_IF_ERROR(answer.status());
+  MeetingAll& all = answer->all;
+  const std::string apart =
+      ": give all ranks the same size, and each engine a store, or a prefix, of its own";
+  if (std::ssize(all.parts) != plan_.size) {
+    return Status::error(Code::kInvalidArgument, "rank " + std::to_string(plan_.rank) +
+                                                     " was told that the job has " +
+                                                     std::to_string(plan_.size) +
+                                                     " ranks, and rank 0, or an older engine "
+                                                     "over this store, that it has " +
+                                                     std::to_string(all.parts.size()) + apart);
+  }
+  if (all.round != round_ || all.parts[narrow<std::size_t>(plan_.rank)] != mine.bytes) {
+    const std::string gave_up =
+        answer->verdict.ok() ? "" : " (or rank 0 gave up: " + answer->verdict.message() + ")";
+    return Status::error(Code::kInvalidArgument,
+                         "the store holds what another engine has left there" + gave_up + apart);
+  }
+  RONDE_RETURN_IF_ERROR(answer->verdict);
+  roll_.record(0, "", 0, clock.now());
+  return std::move(all.parts);
+}
+
+Result<Parts> StoreMeeting::allgather(std::span<const std::byte> mine, const std::string& activity,
+                                      const collectives::StartTrouble& trouble, const Clock& clock,
+                                      Instant deadline) {
+  if (store_ == nullptr) return Status::error(Code::kClosed, "the meeting of the ranks is over");
+  roll_.begin_round(activity);
+  std::vector<std::string> hosts;
+  for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
+  roll_.set_hosts(hosts);
+  MeetingPart part{
+      round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
+  auto all =
+      plan_.rank == 0 ? collect(std::move(part), clock) : send_and_receive(part, clock, deadline);
+  if (!all.ok()) store_.reset();
+  ++round_;
+  return all;
+}
+
+Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
+  const auto nonce = make_nonce();
+  RONDE_RETURN_IF_ERROR(nonce.status());
+  // A hello and random bytes behind it.
+  Bytes mine = encode(hello_of(plan_));
+  const std::size_t size_of_nonce = nonce->size();
+  append(mine, nonce->data(), size_of_nonce);
+  const auto all = allgather(mine, kActivity, {}, clock, deadline);
+  RONDE_RETURN_IF_ERROR(all.status());
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    const Bytes& bytes = (*all)[rank];
+    const auto message = decode_meeting_message(
+        std::span(bytes).first(bytes.size() - std::min(bytes.size(), size_of_nonce)));
+    RONDE_RETURN_IF_ERROR(message.status());
+    const auto* const hello = std::get_if<MeetingHello>(&*message);
+    if (hello == nullptr || hello->size != plan_.size ||
+        hello->rank != narrow<std::int32_t>(rank)) {
+      return Status::error(Code::kInvalidArgument,
+                           "rank " + std::to_string(rank) + " was told that the job has " +
+                               std::to_string(hello == nullptr ? 0 : hello->size) +
+                               " ranks, and rank " + std::to_string(plan_.rank) + " that it has " +
+                               std::to_string(plan_.size) + ": give all the same size")
+          .with_rank(narrow<std::int32_t>(rank));
+    }
+    hellos_.push_back(*hello);
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto word = std::span(all->front()).last(size_of_nonce);
+  for (const std::byte byte : word) {
+    job_ += kDigits[std::to_integer<std::size_t>(byte >> 4)];
+    job_ += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  job_ += '/';
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<collectives::Meeting>> meet_over(std::shared_ptr<Store> store,
+                                                        std::int32_t rank, std::int32_t size,
+                                                        const Clock& clock, Instant deadline) {
+  auto meeting = std::make_unique<StoreMeeting>(std::move(store), rank, size);
+  RONDE_RETURN_IF_ERROR(meeting->begin(clock, deadline));
+  return std::unique_ptr<collectives::Meeting>(std::move(meeting));
+}
+
+}  // namespace ronde::runtime

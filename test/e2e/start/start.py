@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that nobody's mpirun has started: by hand, with torchrun's variables, TF_CONFIG and Slurm's.
+
+    start.py CHECK FOLDER MPIRUN
+
+FOLDER has the example programs. The ranks are processes of this host.
+"""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from programs import expect  # noqa: E402
+
+LIMIT = 120  # seconds
+MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_", "MASTER_", "TORCHELASTIC_", "TF_CONFIG", "RONDE_")
+# A few steps of the default training; the same under every launcher.
+TRAIN = ("train_fashion_mnist", "--steps=30", "--test-images=100")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def clean(**variables):
+    """This environment without what a launcher says, and with these variables."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(MARKS)}
+    return {**environment, **{name: str(value) for name, value in variables.items()}}
+
+
+class Job:
+    """Ranks that are started one by one, each with variables of its own."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.ranks = []
+
+    def start(self, line, **variables):
+        rank = subprocess.Popen([str(self.folder / line[0]), *line[1:]], env=clean(**variables), text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.ranks.append(rank)
+        return rank
+
+    def end(self):
+        """Waits for all ranks; what each has said, as subprocess.run returns it."""
+        done = []
+        for rank in self.ranks:
+            try:
+                out, err = rank.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                for one in self.ranks:
+                    one.kill()
+                raise AssertionError(f"no end after {LIMIT} s: {rank.args}") from None
+            done.append(subprocess.CompletedProcess(rank.args, rank.returncode, out, err))
+        self.ranks = []
+        return done
+
+    def run(self, line, environments):
+        for variables in environments:
+            self.start(line, **variables)
+        return self.end()
+
+
+def values(done):
+    """The key=value pairs of rank 0's last line; every rank ended well and said nothing else."""
+    for one in done:
+        expect(one.returncode == 0 and not one.stderr, one, "a rank failed or complained")
+    return dict(pair.split("=", 1) for pair in done[0].stdout.splitlines()[-1].split())
+
+
+def by_hand(ranks, **more):
+    meet = f"localhost:{free_port()}"
+    return [{"RONDE_RANK": rank, "RONDE_SIZE": ranks, "RONDE_MEET": meet, **more} for rank in range(ranks)]
+
+
+def torchrun(ranks):
+    port = free_port()
+    return [{"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks,
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} for rank in range(ranks)]
+
+
+def tf_config(ranks):
+    addresses = [f"localhost:{free_port()}" for _ in range(ranks)]
+    cluster = {"chief": addresses[:1], "worker": addresses[1:]}
+    tasks = [{"type": "chief", "index": 0}] + [{"type": "worker", "index": i} for i in range(ranks - 1)]
+    return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks]
+
+
+def slurm(ranks):
+    return [{"SLURM_PROCID": rank, "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_NODELIST": socket.gethostname(),
+             "SLURM_STEP_NUM_NODES": 1, "SLURM_JOB_ID": os.getpid(), "SLURM_STEP_ID": 0} for rank in range(ranks)]
+
+
+def under_mpirun(folder, mpirun, ranks, line):
+    done = subprocess.run([mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks),
+                           str(pathlib.Path(folder) / line[0]), *line[1:]], stdin=subprocess.DEVNULL, text=True,
+                          env=clean(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1),
+                          capture_output=True, timeout=LIMIT, check=False)
+    return values([done])
+
+
+def check_same_bits(folder, mpirun):
+    """Whatever starts the ranks, they train to the same bits."""
+    for ranks in (2, 3):
+        expected = under_mpirun(folder, mpirun, ranks, TRAIN)
+        assert expected["ranks"] == str(ranks), expected
+        for launcher in (by_hand, torchrun, tf_config, slurm):
+            found = values(Job(folder).run(TRAIN, launcher(ranks)))
+            for key in ("ranks", "param_hash", "train_loss", "steps"):
+                assert found[key] == expected[key], f"{launcher.__name__}: {key}: {found} instead of {expected}"
+        print(f"{ranks} ranks: param_hash={expected['param_hash']} by hand, torchrun, TF_CONFIG, Slurm and mpirun")
+
+
+def expect_line(done, *parts):
+    """A failure in one line of standard error with all of these parts."""
+    expect(done.returncode not in (0, -signal.SIGABRT, -signal.SIGSEGV), done, "expected an orderly failure")
+    lines = [line for line in done.stderr.splitlines() if "terminate" not in line]
+    expect(len(lines) == 1, done, "expected one line")
+    expect(all(part in lines[0] for part in parts), done, f"expected {parts}")
+
+
+def check_wrong(folder, _):
+    """What is wrong at the start is one line on each rank."""
+    line = ("linear_regression",)
+    # A rank that was told another size, and one that is there twice.
+    environments = by_hand(3)
+    environments[2]["RONDE_SIZE"] = 4
+    for done in Job(folder).run(line, environments):
+        expect_line(done, "rank 2 (host ", "was told that the job has 4 ranks", "RONDE_SIZE")
+    environments = by_hand(3)
+    environments[2]["RONDE_RANK"] = 1
+    for done in Job(folder).run(line, environments):
+        expect_line(done, "two processes came as rank 1", "RONDE_RANK")
+    # A second rank 0: the first one waits for the others in vain.
+    environments = by_hand(2, RONDE_START_TIMEOUT_SECONDS=8)
+    environments[1]["RONDE_RANK"] = 0
+    texts = sorted(done.stderr for done in Job(folder).run(line, environments))
+    assert "rank 0 cannot listen at the meeting point localhost:" in texts[0], texts
+    assert "rank 1 (host " in texts[1] and "took no part in meeting at localhost:" in texts[1], texts
+    # A rank that is missing is named at the deadline, and so is rank 0.
+    began = time.monotonic()
+    environments = by_hand(3, RONDE_START_TIMEOUT_SECONDS=4)
+    for done in Job(folder).run(line, [environments[0], environments[2]]):
+        expect_line(done, f"rank 1 (host {socket.gethostname()})", "took no part in meeting at localhost:")
+    for done in Job(folder).run(line, environments[1:]):
+        expect_line(done, "did not reach rank 0 at localhost:", "Connection refused")
+    assert time.monotonic() - began < 40, "the deadlines were 4 s"
+    # What cannot be: each says so at once.
+    for variables, parts in (
+            ({"RONDE_RANK": 0, "RONDE_SIZE": 2}, ("RONDE_MEET is not set",)),
+            ({"RONDE_RANK": 2, "RONDE_SIZE": 2, "RONDE_MEET": "localhost:1"}, ("RONDE_RANK=2 is no rank",)),
+            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "node1:29500"},
+             ("without a secret", "export RONDE_JOB_SECRET=$(head")),
+            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "192.0.2.7:29500", "RONDE_JOB_SECRET": "x" * 20},
+             ("has no such address", "start rank 0 on the host that has it")),
+            ({"RANK": 0, "WORLD_SIZE": 2, "RONDE_RANK": 0, "RONDE_SIZE": 3},
+             ("two launchers contradict each other", "RANK=0 WORLD_SIZE=2", "RONDE_RANK=0 RONDE_SIZE=3")),
+            ({"TF_CONFIG": "{"}, ("TF_CONFIG is no JSON object",)),
+            ({"TF_CONFIG": tf_config(2)[0]["TF_CONFIG"].replace('"type": "chief"', '"type": "ps"')},
+             ("TF_CONFIG makes this process ps 0", "RONDE_MPI=off")),
+            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "localhost:1", "RONDE_JOB_SECRET": "short"},
+             ("RONDE_JOB_SECRET holds a secret of 5 bytes",))):
+        done, = Job(folder).run(line, [variables])
+        expect_line(done, *parts)
+        expect("short" not in done.stderr, done, "the secret was printed")
+    # Off makes a job of one, whatever the variables say.
+    done, = Job(folder).run(line, [{**torchrun(2)[1], "RONDE_MPI": "off"}])
+    expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "off makes no job of one")
+
+
+def check_secret(folder, _):
+    """Over TCP, as over hosts: with the secret in a file or in the environment, and with a wrong one."""
+    line = ("linear_regression",)
+    port = free_port()
+    with tempfile.TemporaryDirectory() as place:
+        secret = pathlib.Path(place) / "job.secret"
+        secret.write_text("d41d8cd98f00b204e9800998ecf8427e\n", encoding="ascii")
+        secret.chmod(0o600)
+        # A name or an address of this host that is no loopback address makes the ranks meet over TCP.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))
+                here = probe.getsockname()[0]
+            except OSError:
+                here = socket.gethostname()
+        def environments(**of_rank_1):
+            both = [{"RONDE_RANK": rank, "RONDE_SIZE": 2, "RONDE_MEET": f"{here}:{port}",
+                     "RONDE_START_TIMEOUT_SECONDS": 10} for rank in range(2)]
+            both[0]["RONDE_JOB_SECRET_FILE"] = secret
+            both[1].update(of_rank_1)
+            return both
+        same = secret.read_text(encoding="ascii")
+        assert values(Job(folder).run(line, environments(RONDE_JOB_SECRET=same)))["ranks"] == "2"
+        rank_0, rank_1 = Job(folder).run(line, environments(RONDE_JOB_SECRET="another secret of this job"))
+        expect_line(rank_1, "have different secrets", "RONDE_JOB_SECRET")
+        expect("rank 1 (host unknown) took no part" in rank_0.stderr and
+               "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's" in rank_0.stderr,
+               rank_0, "rank 0 does not say why")
+        for one in (rank_0, rank_1):
+            expect("d41d8" not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
+        secret.chmod(0o640)
+        rank_0 = Job(folder).run(line, environments()[:1])[0]
+        expect_line(rank_0, "has mode 0640", "chmod 600")
+
+
+def check_death(folder, _):
+    """By hand nobody ends the survivors of a death: they name the dead rank and end by themselves."""
+    for victim in (0, 1):
+        job = Job(folder)
+        for variables in by_hand(3):
+            job.start(("train_fashion_mnist", "--epochs=100", "--log-every=1"), **variables)
+        out = job.ranks[0].stdout
+        while "step" not in (text := out.readline()):
+            assert text, "the training did not begin"
+        job.ranks[victim].kill()
+        began = time.monotonic()
+        done = job.end()
+        took = time.monotonic() - began
+        for rank, one in enumerate(done):
+            if rank == victim:
+                continue
+            expect(one.returncode not in (0, -signal.SIGABRT), one, "expected a failure")
+            expect(f"rank {victim} " in one.stderr and "died" in one.stderr, one, "the dead rank is not named")
+        assert took < 30, f"the survivors took {took:.1f} s"
+        print(f"rank {victim} killed: the others were over in {took:.1f} s")
+
+
+def check_late_chief(folder, _):
+    """Workers wait for a chief that comes 10 s later."""
+    job = Job(folder)
+    chief, *workers = tf_config(3)
+    for variables in workers:
+        job.start(("linear_regression",), **variables)
+    time.sleep(10)
+    job.start(("linear_regression",), **chief)
+    done = job.end()
+    assert values(done[-1:] + done[:-1])["ranks"] == "3"
+
+
+def check_store(folder, _):
+    """Ranks that meet over a folder: together, with one missing, and in one that was used before."""
+    with tempfile.TemporaryDirectory() as place:
+        def run(where, ranks, size, **variables):
+            job = Job(folder)
+            for rank in ranks:
+                job.start(("shared_folder", f"{place}/{where}", str(rank), str(size)), **variables)
+            return job.end()
+        done = run("a", (0, 1, 2), 3)
+        assert values(done) == {"ranks": "3", "average": "1"}, done
+        # What started the processes does not matter: the program knows better.
+        assert values(run("b", (0, 1), 2, RANK=7, WORLD_SIZE=9))["ranks"] == "2"
+        for one in run("c", (0, 2), 3, RONDE_START_TIMEOUT_SECONDS=3):
+            expect_line(one, "rank 1 (host unknown) took no part in meeting over the store")
+        again, = run("a", (1,), 3)
+        expect_line(again, "the store holds what another engine has left there")
+        full, = run("/dev/null", (0,), 2)
+        expect(full.returncode == 1 and "shared_folder:" in full.stderr, full, "an exception of the store is lost")
+
+
+def main():
+    check, folder, mpirun = sys.argv[1:]
+    globals()[f"check_{check}"](folder, mpirun)
+
+
+if __name__ == "__main__":
+    main()

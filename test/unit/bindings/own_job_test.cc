@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines whose options say which rank of how many they are: over stores, several jobs side by side
+// in one process, and options that make no sense.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <ronde/ronde.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using testing::HasSubstr;
+
+// What the ranks of one job share in this process.
+class MemoryStore final : public ronde::Store {
+ public:
+  void set(const std::string& key, std::span<const std::byte> value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key].assign(value.begin(), value.end());
+    changed_.notify_all();
+  }
+  std::optional<std::vector<std::byte>> get(const std::string& key,
+                                            std::chrono::nanoseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) {
+      return values_[key];
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::vector<std::byte>> values_;
+};
+
+class BrokenStore final : public ronde::Store {
+ public:
+  void set(const std::string&, std::span<const std::byte>) override {
+    throw std::runtime_error("the disk is gone");
+  }
+  std::optional<std::vector<std::byte>> get(const std::string&, std::chrono::nanoseconds) override {
+    return std::nullopt;
+  }
+};
+
+float sum_over(ronde::Engine& engine, const std::string& name, float mine) {
+  std::vector<float> values(100, mine);
+  engine.allreduce_blocking(name, values, ronde::sum);
+  return values[99];
+}
+
+void in_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
+  for (auto& thread : threads) thread.join();
+}
+
+// The error of opening an engine; "opened" if there is none.
+std::string opened(const std::function<void(ronde_engine_options&)>& change) {
+  ronde_engine_options options;
+  ronde_engine_options_init(&options);
+  change(options);
+  try {
+    const ronde::Engine engine(options);
+    return "opened";
+  } catch (const ronde::Error& error) {
+    EXPECT_EQ(error.status(), RONDE_INVALID_ARGUMENT);
+    return error.what();
+  }
+}
+
+TEST(OwnJob, OverAStore) {
+  MemoryStore store;
+  in_threads(3, [&](int rank) {
+    ronde::Engine engine(store, rank, 3);
+    EXPECT_EQ(engine.rank(), rank);
+    EXPECT_EQ(engine.size(), 3);
+    EXPECT_EQ(engine.local_size(), 3);
+    EXPECT_EQ(sum_over(engine, "x", static_cast<float>(rank + 1)), 6.0F);
+    engine.close();
+  });
+}
+
+TEST(OwnJob, AtAMeetingPoint) {
+  const std::string meet = "localhost:" + std::to_string(1 + ::getpid() % 65535);
+  in_threads(2, [&](int rank) {
+    ronde_engine_options options;
+    ronde_engine_options_init(&options);
+    options.rank = rank;
+    options.size = 2;
+    options.meet = meet.c_str();
+    ronde::Engine engine(options);
+    EXPECT_EQ(sum_over(engine, "x", static_cast<float>(rank + 1)), 3.0F);
+    engine.close();
+  });
+}
+
+// Jobs of different members, opened, used and closed in different orders on different ranks.
+TEST(OwnJob, SeveralSideBySide) {
+  MemoryStore all;
+  MemoryStore pair;
+  MemoryStore other_pair;
+  in_threads(3, [&](int rank) {
+    ronde::Engine world(all, rank, 3);
+    std::optional<ronde::Engine> first;
+    std::optional<ronde::Engine> second;
+    if (rank < 2) first.emplace(pair, rank, 2);             // world's ranks 0 and 1
+    if (rank > 0) second.emplace(other_pair, 2 - rank, 2);  // its ranks 2 and 1, in this order
+    for (int step = 0; step < 20; ++step) {
+      const std::string name = "step " + std::to_string(step);
+      const float mine = static_cast<float>(rank);
+      EXPECT_TRUE(rank != 2 || sum_over(*second, name, mine) == 3.0F);
+      EXPECT_TRUE(rank == 2 || sum_over(*first, name, mine) == 1.0F);
+      EXPECT_TRUE(rank != 1 || sum_over(*second, name, mine) == 3.0F);
+      EXPECT_EQ(sum_over(world, name, static_cast<float>(rank)), 3.0F);
+    }
+    if (rank == 1) second->close();
+    if (first) first->close();
+    if (rank == 2) second->close();
+    EXPECT_EQ(sum_over(world, "last", 1.0F), 3.0F) << "the others are closed";
+    world.close();
+  });
+}
+
+TEST(OwnJob, OfOne) {
+  MemoryStore store;
+  ronde::Engine engine(store, 0, 1);
+  EXPECT_EQ(sum_over(engine, "x", 2.0F), 2.0F);
+  EXPECT_EQ(opened([](auto& options) { options.size = 1; }), "opened");
+}
+
+TEST(OwnJob, WhatAStoreThrows) {
+  BrokenStore store;
+  try {
+    const ronde::Engine engine(store, 0, 2);
+    FAIL() << "it opened";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "the disk is gone");
+  }
+}
+
+TEST(OwnJob, OptionsThatMakeNoSense) {
+  ronde_store store;
+  ronde_store_init(&store);
+  EXPECT_THAT(opened([](auto& options) { options.rank = 1; }), HasSubstr("set size too"));
+  EXPECT_THAT(opened([](auto& options) { options.meet = "a:1"; }), HasSubstr("set size too"));
+  EXPECT_THAT(opened([&](auto& options) { options.store = &store; }), HasSubstr("set size too"));
+  EXPECT_THAT(opened([](auto& options) { options.size = -2; }), HasSubstr("give rank 0 of -2"));
+  EXPECT_THAT(opened([](auto& options) {
+                options.size = 2;
+                options.rank = 2;
+              }),
+              HasSubstr("give rank 2 of 2: ranks count from 0"));
+  EXPECT_THAT(opened([](auto& options) { options.size = 2; }), HasSubstr("RONDE_MEET is not set"));
+  EXPECT_THAT(opened([](auto& options) {
+                options.size = 2;
+                options.meet = "nowhere";
+              }),
+              HasSubstr("the option meet=nowhere is not valid: expected host:port"));
+  EXPECT_THAT(opened([&](auto& options) {
+                options.size = 2;
+                options.store = &store;
+              }),
+              HasSubstr("set or get of the store"));
+  const ronde::LocalJob local(2);
+  EXPECT_THAT(opened([&](auto& options) {
+                options.size = 2;
+                options.local_job = local.get();
+              }),
+              HasSubstr("give one of them"));
+  store.set = [](void*, const char*, const void*, std::size_t) { return RONDE_OK; };
+  store.get = [](void*, const char*, std::int64_t, ronde_store_take, void*) { return RONDE_OK; };
+  EXPECT_THAT(opened([&](auto& options) {
+                options.size = 2;
+                options.store = &store;
+                options.meet = "a:1";
+              }),
+              HasSubstr("give one of them"));
+  store.struct_size = 0;
+  EXPECT_THAT(opened([&](auto& options) {
+                options.size = 2;
+                options.store = &store;
+              }),
+              HasSubstr("struct_size is not set"));
+}
+
+}  // namespace

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose word counts, what every launcher says in its own variables, and every way to say nonsense.
+#include "runtime/meet/identity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/meet/words.h"
+
+namespace ronde::runtime {
+namespace {
+
+using testing::HasSubstr;
+using Variables = std::vector<std::string>;
+
+// "rank 1 of 4 at node1:29500 of one host", "rank 1 of 4 over MPI", "alone", or the error.
+std::string said(const Variables& variables) {
+  const auto identity = identity_of(variables);
+  if (!identity.ok()) {
+    EXPECT_EQ(identity.status().code(), base::Code::kInvalidArgument);
+    EXPECT_EQ(identity.status().message().find('\n'), std::string::npos);
+    return identity.status().message();
+  }
+  const std::string ranks =
+      "rank " + std::to_string(identity->rank) + " of " + std::to_string(identity->size);
+  switch (identity->introduced) {
+    case Identity::Introduced::kByNobody:
+      EXPECT_EQ(ranks, "rank 0 of 1");
+      return "alone";
+    case Identity::Introduced::kByMpi:
+      return ranks + " over MPI";
+    case Identity::Introduced::kAtAMeeting:
+      return ranks + " at " + text_of(identity->point) +
+             (identity->point.one_host ? " on one host" : "");
+  }
+  return "";
+}
+
+Variables with(Variables variables, const Variables& more) {
+  variables.insert(variables.end(), more.begin(), more.end());
+  return variables;
+}
+
+const Variables kTorchrun{"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1", "MASTER_ADDR=node1",
+                          "MASTER_PORT=29500"};
+const Variables kSlurm{"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST=n[07-09]",
+                       "SLURM_JOB_ID=1000", "SLURM_STEP_ID=2"};
+const Variables kByHand{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=localhost:4000"};
+
+std::string tf_config(const std::string& task, const std::string& cluster) {
+  return R"(TF_CONFIG={"cluster": )" + cluster + R"(, "task": )" + task + "}";
+}
+const std::string kCluster = R"({"chief": ["a:1"], "worker": ["b:2", "[fd00::3]:3"]})";
+
+TEST(Identity, NobodySaysAnything) {
+  EXPECT_EQ(said({}), "alone");
+  EXPECT_EQ(said({"WORLD_SIZE=3"}), "alone") << "anybody may use that name";
+  EXPECT_EQ(said({"RANK=3"}), "alone");
+  EXPECT_EQ(said({"SLURM_NTASKS=4", "SLURM_JOB_ID=7", "SLURM_PROCID=0"}), "alone")
+      << "a shell in an allocation";
+  EXPECT_EQ(said({"RONDE_RANK=", "RONDE_SIZE=", "RONDE_MEET=", "PMI_SIZE=", "TF_CONFIG="}),
+            "alone");
+  EXPECT_EQ(said({"PMI_SIZE_OF=2"}), "alone");
+  EXPECT_EQ(said({"SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0"}), "alone");
+  EXPECT_EQ(said({"RANK=0", "WORLD_SIZE=1"}), "alone");
+  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=1"}), "alone");
+}
+
+TEST(Identity, ByHand) {
+  EXPECT_EQ(said(kByHand), "rank 1 of 2 at localhost:4000 on one host");
+  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=node1:4000"}),
+            "rank 0 of 2 at node1:4000");
+  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[fd00::1]:4000"}),
+            "rank 0 of 2 at [fd00::1]:4000");
+  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=127.0.0.1:65535"}),
+            "rank 0 of 2 at 127.0.0.1:65535 on one host");
+  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[::1]:1"}),
+            "rank 0 of 2 at [::1]:1 on one host");
+}
+
+TEST(Identity, ByHandWithNonsense) {
+  EXPECT_THAT(said({"RONDE_RANK=1"}), HasSubstr("RONDE_RANK is set, but RONDE_SIZE is not"));
+  EXPECT_THAT(said({"RONDE_SIZE=2"}), HasSubstr("RONDE_SIZE is set, but RONDE_RANK is not"));
+  EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=2"}), HasSubstr("RONDE_MEET is not set"));
+  EXPECT_THAT(said({"RONDE_MEET=a:1"}), HasSubstr("set RONDE_RANK and RONDE_SIZE"));
+  for (const std::string rank : {"x", "-1", "1.5", " 1", "99999999999999999999"}) {
+    EXPECT_THAT(said({"RONDE_RANK=" + rank, "RONDE_SIZE=2"}),
+                HasSubstr("RONDE_RANK=" + rank + " is not valid: expected a whole number from 0"));
+  }
+  for (const std::string size : {"x", "0", "-2", "1048577"}) {
+    EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=" + size}),
+                HasSubstr("RONDE_SIZE=" + size + " is not valid: expected a whole number from 1"));
+  }
+  EXPECT_THAT(
+      said({"RONDE_RANK=2", "RONDE_SIZE=2"}),
+      HasSubstr("RONDE_RANK=2 is no rank of a job of RONDE_SIZE=2: ranks count from 0 to 1"));
+  for (const std::string meet :
+       {"node1", "node1:", ":4000", "node1:0", "node1:65536", "node1:x", "fd00::1:4000",
+        "[node1]:4", "[fd00::1]", "[]:4", "no de:4", "tcp://a:4", "a:4:", "[127.0.0.1]:4"}) {
+    EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=" + meet}),
+                HasSubstr("RONDE_MEET=" + meet + " is not valid: expected host:port"))
+        << meet;
+  }
+  EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=" + std::string(256, 'a') + ":1"}),
+              HasSubstr("is not valid"));
+}
+
+TEST(Identity, Mpi) {
+  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
+  EXPECT_EQ(said({"PMI_SIZE=4", "PMI_RANK=2"}), "rank 2 of 4 over MPI");
+  EXPECT_EQ(said({"PMIX_RANK=2"}), "rank 2 of -1 over MPI");
+  EXPECT_EQ(said({"PMI_RANK=2"}), "rank 2 of -1 over MPI");
+  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank -1 of 1 over MPI")
+      << "the innermost";
+  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"})), "rank -1 of 1 over MPI");
+  EXPECT_EQ(said(with(kSlurm, {"PMIX_RANK=1"})), "rank 1 of -1 over MPI");
+  EXPECT_EQ(said(with({"PMI_SIZE=many"}, kSlurm)), "rank 1 of 4 at n07:21002")
+      << "no launcher writes this";
+}
+
+TEST(Identity, Torchrun) {
+  EXPECT_EQ(said(kTorchrun), "rank 3 of 8 at node1:29500");
+  EXPECT_EQ(said(with(kTorchrun, {"TORCHELASTIC_USE_AGENT_STORE=True"})),
+            "rank 3 of 8 at node1:29501")
+      << "its agent listens at MASTER_PORT";
+  EXPECT_EQ(said({"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a",
+                  "MASTER_PORT=65535"}),
+            "rank 0 of 2 at a:65534");
+  EXPECT_EQ(said(with(kTorchrun, {"LOCAL_WORLD_SIZE=8"})),
+            "rank 3 of 8 at node1:29500 on one host");
+  EXPECT_EQ(said(with(kTorchrun, {"LOCAL_WORLD_SIZE=4"})), "rank 3 of 8 at node1:29500");
+  EXPECT_EQ(said(with(kTorchrun, {"RONDE_MEET=node2:7"})), "rank 3 of 8 at node2:7");
+  EXPECT_EQ(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=fd00::1", "MASTER_PORT=5"}),
+            "rank 0 of 2 at [fd00::1]:5");
+}
+
+TEST(Identity, TorchrunWithNonsense) {
+  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2"}), HasSubstr("MASTER_ADDR is not set"));
+  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"}),
+              HasSubstr("MASTER_PORT is not set"));
+  EXPECT_THAT(said({"RANK=a", "WORLD_SIZE=2"}), HasSubstr("RANK=a is not valid"));
+  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=two"}), HasSubstr("WORLD_SIZE=two is not valid"));
+  EXPECT_THAT(said({"RANK=2", "WORLD_SIZE=2"}),
+              HasSubstr("RANK=2 is no rank of a job of WORLD_SIZE=2"));
+  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=x"}),
+              HasSubstr("MASTER_PORT=x is not valid: expected a whole number from 1 to 65535"));
+}
+
+TEST(Identity, Slurm) {
+  EXPECT_EQ(said(kSlurm), "rank 1 of 4 at n07:21002");
+  EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_NUM_NODES=1"})), "rank 1 of 4 at n07:21002 on one host");
+  EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_RESV_PORTS=12000-12003"})), "rank 1 of 4 at n07:12000");
+  EXPECT_EQ(said(with(kSlurm, {"RONDE_MEET=node2:7"})), "rank 1 of 4 at node2:7");
+  EXPECT_EQ(said(with(kSlurm, kTorchrun)), "rank 3 of 8 at node1:29500") << "started by srun";
+  EXPECT_EQ(said(with(kSlurm, kByHand)), "rank 1 of 2 at localhost:4000 on one host");
+  EXPECT_EQ(said(with(kSlurm, {tf_config(R"({"type": "worker", "index": 0})", kCluster)})),
+            "rank 1 of 3 at a:1");
+}
+
+TEST(Identity, SlurmWithNonsense) {
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4"}), HasSubstr("SLURM_PROCID is not"));
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=4"}),
+              HasSubstr("SLURM_PROCID=4 is no rank"));
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1"}),
+              HasSubstr("SLURM_STEP_NODELIST is not set"));
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1"}),
+              HasSubstr("SLURM_STEP_NODELIST=n[1 is not valid"));
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1"}),
+              HasSubstr("SLURM_JOB_ID is not set"));
+  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1",
+                    "SLURM_JOB_ID=x"}),
+              HasSubstr("SLURM_JOB_ID=x is not valid"));
+  EXPECT_THAT(said(with(kSlurm, {"SLURM_STEP_RESV_PORTS=a-b"})),
+              HasSubstr("SLURM_STEP_RESV_PORTS=a-b is no list of ports"));
+  // What runs inside does not depend on it.
+  EXPECT_EQ(said(with(kByHand, {"SLURM_STEP_NUM_TASKS=four"})),
+            "rank 1 of 2 at localhost:4000 on one host");
+}
+
+TEST(Identity, FirstHostOfAList) {
+  EXPECT_EQ(first_host("node1"), "node1");
+  EXPECT_EQ(first_host("node1,node2"), "node1");
+  EXPECT_EQ(first_host("node[07-09,12],login"), "node07");
+  EXPECT_EQ(first_host("node[12]"), "node12");
+  EXPECT_EQ(first_host("r[1-2]n[003,7]-ib,x"), "r1n003-ib");
+  EXPECT_EQ(first_host("a.b-c_d"), "a.b-c_d");
+  for (const std::string bad : {"", ",a", "n[", "n[]", "n[-2]", "n[a-b]", "n]1", "n[1-2", "a b"}) {
+    EXPECT_EQ(first_host(bad), std::nullopt) << bad;
+  }
+}
+
+TEST(Identity, TfConfig) {
+  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", kCluster)}), "rank 0 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", kCluster)}), "rank 1 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": "1"})", kCluster)}),
+            "rank 2 of 3 at a:1")
+      << "some write the index as a text";
+  const std::string no_chief = R"({"worker": ["localhost:1", "localhost:2"]})";
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})", no_chief)}),
+            "rank 1 of 2 at localhost:1 on one host");
+  const std::string same = R"({"chief": ["n:1"], "worker": ["n:2"]})";
+  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", same)}),
+            "rank 0 of 2 at n:1 on one host");
+  const std::string master = R"({"master": ["m:1"], "worker": ["n:2"], "ps": ["p:3"]})";
+  EXPECT_EQ(said({tf_config(R"({"type": "master", "index": 0})", master)}), "rank 0 of 2 at m:1");
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", R"({"worker": ["a:1"]})")}),
+            "alone");
+  EXPECT_EQ(said({"TF_CONFIG={}"}), "alone");
+  EXPECT_EQ(said({R"(TF_CONFIG={"cluster": {}, "task": {}})"}), "alone");
+}
+
+TEST(Identity, TfConfigOfOthersThanRanks) {
+  const std::string cluster = R"({"chief": ["a:1"], "worker": ["b:2"], "ps": ["c:3"]})";
+  for (const std::string type : {"ps", "evaluator"}) {
+    const std::string task = R"({"type": ")" + type + R"(", "index": 0})";
+    EXPECT_THAT(said({tf_config(task, cluster)}),
+                HasSubstr("TF_CONFIG makes this process " + type + " 0, which is no rank"));
+    EXPECT_EQ(said({tf_config(task, cluster), "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=3"}),
+              "rank 3 of 4 over MPI")
+        << "servers under mpirun";
+  }
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", cluster), "OMPI_COMM_WORLD_SIZE=4",
+                  "OMPI_COMM_WORLD_RANK=3"}),
+            "rank 3 of 4 over MPI")
+      << "a worker beside servers under mpirun";
+}
+
+TEST(Identity, TfConfigWithNonsense) {
+  const std::string worker = R"({"type": "worker", "index": 0})";
+  const std::pair<std::string, std::string> cases[] = {
+      {"TF_CONFIG=nonsense", "is no JSON object"},
+      {"TF_CONFIG=[1]", "is no JSON object"},
+      {"TF_CONFIG={\"cluster\": ", "is no JSON object"},
+      {R"(TF_CONFIG={"cluster": 7, "task": {}})", "a cluster that is no JSON object"},
+      {R"(TF_CONFIG={"cluster": {"worker": ["a:1"]}})", "names a cluster, but not this process"},
+      {tf_config("{}", kCluster), "a task without a type"},
+      {tf_config(R"({"type": 7})", kCluster), "a task without a type"},
+      {tf_config("3", kCluster), "a task without a type"},
+      {tf_config(R"({"type": "worker"})", kCluster), "task.index=nothing is not valid"},
+      {tf_config(R"({"type": "worker", "index": -1})", kCluster), "task.index=-1 is not valid"},
+      {tf_config(R"({"type": "worker", "index": 1.5})", kCluster), "task.index=1.5 is not valid"},
+      {tf_config(R"({"type": "worker", "index": "x"})", kCluster), "task.index=x is not valid"},
+      {tf_config(R"({"type": "worker", "index": 2})", kCluster),
+       "worker 2, but its cluster has 2 of them"},
+      {tf_config(R"({"type": "chief", "index": 0})", R"({"worker": ["a:1"]})"),
+       "chief 0, but its cluster has 0 of them"},
+      {tf_config(worker, R"({"worker": "a:1"})"), "whose 'worker' is no list of addresses"},
+      {tf_config(worker, R"({"worker": [1]})"),
+       "whose 'worker' holds something else than addresses"},
+      {tf_config(worker, R"({"worker": ["a:1", "b"]})"),
+       "address=b is not valid: expected host:port"},
+      {tf_config(worker, R"({"chief": ["a:1", "b:1"], "worker": ["a:1"]})"), "more than one chief"},
+      {tf_config(worker, R"({"chief": ["a:1"], "master": ["b:1"], "worker": ["a:1"]})"),
+       "more than one chief"},
+      {tf_config(worker, R"({"ps": {}, "worker": ["a:1"]})"), "whose 'ps' is no list"},
+  };
+  for (const auto& [variable, expected] : cases) {
+    EXPECT_THAT(said({variable}), HasSubstr(expected)) << variable;
+    EXPECT_THAT(said({variable}), HasSubstr("TF_CONFIG")) << variable;
+  }
+}
+
+TEST(Identity, TwoThatAgree) {
+  const Variables mpi{"OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=3"};
+  EXPECT_EQ(said(with(kTorchrun, mpi)), "rank 3 of 8 over MPI");
+  EXPECT_EQ(said(with(kTorchrun, {"RONDE_RANK=3", "RONDE_SIZE=8"})), "rank 3 of 8 at node1:29500")
+      << "by hand, without a meeting point of its own";
+  EXPECT_EQ(said(with(mpi, {"RONDE_RANK=3", "RONDE_SIZE=8", "RONDE_MEET=a:1"})),
+            "rank 3 of 8 at a:1");
+}
+
+TEST(Identity, TwoThatContradictEachOther) {
+  const auto both = [](const std::string& text, const std::string& one, const std::string& other) {
+    EXPECT_THAT(text, HasSubstr("two launchers contradict each other"));
+    EXPECT_THAT(text, HasSubstr(one));
+    EXPECT_THAT(text, HasSubstr(other));
+  };
+  const Variables mpi{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=3"};
+  both(said(with(kTorchrun, mpi)),
+       "Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3)",
+       "torchrun or one like it (RANK=3 WORLD_SIZE=8)");
+  both(said(with(kByHand, mpi)), "you (RONDE_RANK=1 RONDE_SIZE=2)", "Open MPI's mpirun");
+  both(said(with(kByHand, kTorchrun)), "you (", "torchrun");
+  const std::string tf = tf_config(R"({"type": "worker", "index": 0})", kCluster);
+  both(said(with(kTorchrun, {tf})), "torchrun", "TF_CONFIG: worker 0 of 3 ranks");
+  both(said(with({"PMIX_RANK=2"}, {tf})), "PMIX_RANK=2", "TF_CONFIG");
+  both(said({tf, "RONDE_RANK=2", "RONDE_SIZE=3"}), "you", "TF_CONFIG");
+  EXPECT_THAT(said(with(mpi, {"RONDE_MEET=a:1"})), HasSubstr("introduces the ranks itself"));
+}
+
+TEST(Launch, AJobOfOneIsRefusedWhereTheLauncherStartedMore) {
+  const auto identity = identity_of(Variables{"PMI_RANK=1", "PMI_SIZE=4"});
+  ASSERT_TRUE(identity.ok());
+  const auto refused = check_launch(*identity, 1, "Open MPI v4.1.4");
+  EXPECT_EQ(refused.code(), base::Code::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("4 processes were started by the mpirun of MPICH"));
+  EXPECT_THAT(refused.message(), HasSubstr("PMI_SIZE=4"));
+  EXPECT_THAT(refused.message(), HasSubstr("Open MPI v4.1.4"));
+  EXPECT_THAT(refused.message(), HasSubstr("RONDE_MPI=off"));
+}
+
+TEST(Launch, OtherJobsAreNot) {
+  const auto check = [](const Variables& variables, std::int64_t ranks) {
+    const auto identity = identity_of(variables);
+    return identity.ok() && check_launch(*identity, ranks, "MPI").ok();
+  };
+  EXPECT_TRUE(check({}, 1));
+  EXPECT_TRUE(check({"PMI_SIZE=1"}, 1));
+  EXPECT_TRUE(check({"PMI_SIZE=4"}, 4));
+  EXPECT_TRUE(check({"PMI_SIZE=4"}, 2)) << "a job may be split";
+  EXPECT_TRUE(check({"SLURM_STEP_NUM_TASKS=4", "OMPI_COMM_WORLD_SIZE=1"}, 1));
+}
+
+}  // namespace
+}  // namespace ronde::runtime

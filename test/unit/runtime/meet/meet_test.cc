@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that meet, and what each of them says where they cannot.
+#include "runtime/meet/meet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/links/interfaces.h"
+#include "runtime/meet/reception.h"
+#include "test/unit/runtime/meet/meeting_ranks.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using base::Status;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+void expect_all_well(MeetingRanks& job, int rounds) {
+  std::vector<int> everybody(static_cast<std::size_t>(job.size));
+  for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) {
+    EXPECT_EQ(meeting.rank(), rank);
+    EXPECT_EQ(meeting.size(), job.size);
+    EXPECT_EQ(meeting.ranks_on_this_host(), everybody);
+    EXPECT_EQ(meeting.text(), text_of(job.plan.point) + " (a test)");
+    return exchange_and_check(rank, meeting, rounds, job.clock);
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
+  EXPECT_EQ(job.warnings.text(), "");
+}
+
+// Every rank got an error in one line, with all of these words.
+void expect_all_say(const std::vector<Status>& results, Code code,
+                    const std::vector<std::string>& words) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    EXPECT_EQ(results[rank].code(), code) << rank << ": " << results[rank].to_string();
+    for (const std::string& word : words) {
+      EXPECT_THAT(results[rank].message(), HasSubstr(word)) << "rank " << rank;
+    }
+    EXPECT_EQ(results[rank].message().find('\n'), std::string::npos);
+  }
+}
+
+TEST(Meet, OnOneHost) {
+  for (const std::int32_t ranks : {2, 3, 16}) {
+    MeetingRanks job(ranks, point_on_host());
+    expect_all_well(job, 4);
+  }
+}
+
+TEST(Meet, OverTcp) {
+  for (const std::int32_t ranks : {2, 5}) {
+    MeetingRanks job(ranks, point_over_tcp());
+    expect_all_well(job, 4);
+  }
+}
+
+TEST(Meet, OverIpv6) {
+  const auto all = list_interfaces();
+  ASSERT_TRUE(all.ok());
+  const bool has = std::any_of(all->begin(), all->end(), [](const InterfaceAddress& one) {
+    return one.address == *parse_address("::1");
+  });
+  if (!has) return;  // nothing to connect over
+  MeetingRanks job(3, {"::1", free_port(), false});
+  expect_all_well(job, 2);
+}
+
+TEST(Meet, AtAName) {
+  MeetingRanks job(3, {"localhost", free_port(), false});
+  expect_all_well(job, 2);
+}
+
+// All in one process, so the clients' threads share its cores with rank 0.
+TEST(Meet, ManyRanks) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(256, tcp ? point_over_tcp() : point_on_host());
+    const auto began = job.clock.now();
+    expect_all_well(job, 1);
+    const auto took = std::chrono::duration_cast<milliseconds>(job.clock.now() - began).count();
+    std::printf("256 ranks met over %s in %lld ms\n", tcp ? "TCP" : "a Unix socket",
+                static_cast<long long>(took));
+  }
+}
+
+TEST(Meet, TheSamePlaceAgainAndAgain) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(3, tcp ? point_over_tcp() : point_on_host());
+    for (int i = 0; i < 5; ++i) expect_all_well(job, 1);
+  }
+}
+
+TEST(Meet, LargeParts) {
+  MeetingRanks job(4, point_over_tcp());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+    const std::vector<std::byte> mine(3'000'000, static_cast<std::byte>(rank + 1));
+    const auto all =
+        meeting.allgather(mine, "exchanging much", {}, job.clock, job.clock.after(seconds(60)));
+    RONDE_RETURN_IF_ERROR(all.status());
+    for (std::size_t other = 0; other < all->size(); ++other) {
+      EXPECT_EQ((*all)[other],
+                std::vector<std::byte>(3'000'000, static_cast<std::byte>(other + 1)));
+    }
+    return exchange_and_check(rank, meeting, 2, job.clock);
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
+}
+
+TEST(Meet, RankZeroComesLast) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(3, tcp ? point_over_tcp() : point_on_host());
+    const auto results = job.run({}, [](std::int32_t rank, MeetingPlan& /*mine*/) {
+      if (rank == 0) std::this_thread::sleep_for(milliseconds(700));
+    });
+    for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
+  }
+}
+
+TEST(Meet, NothingListensAfterwards) {
+  MeetingRanks job(2, point_over_tcp());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) {
+    // A second exchange: rank 0 has let everybody in by now.
+    const Status exchanged = exchange_and_check(rank, meeting, 1, job.clock);
+    const auto again = listen_on({*parse_address("127.0.0.1"), job.plan.point.port}, 0);
+    EXPECT_TRUE(rank == 0 || again.ok()) << again.status().to_string();
+    return exchanged;
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
+}
+
+TEST(Meet, ARankThatDoesNotCome) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(4, tcp ? point_over_tcp() : point_on_host());
+    job.limit = seconds(3);
+    std::vector<Status> results(3);
+    std::vector<std::thread> threads;
+    const std::int32_t come[] = {0, 1, 3};
+    for (std::size_t i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] { results[i] = job.meet_one(job.plan_of(come[i])).status(); });
+    }
+    for (auto& thread : threads) thread.join();
+    expect_all_say(results, Code::kDeadline,
+                   {"rank 2 (host ", ") took no part in meeting at " + text_of(job.plan.point)});
+    for (const Status& result : results) EXPECT_EQ(result.rank(), 2);
+  }
+}
+
+TEST(Meet, TheMostImpatientRankGetsItsAnswerInTime) {
+  MeetingRanks job(3, point_on_host());
+  Status impatient;
+  Status patient;
+  std::thread rank_0([&] { patient = job.meet_one(job.plan_of(0)).status(); });
+  impatient = meet(job.plan_of(1), job.clock, job.clock.after(seconds(2))).status();
+  rank_0.join();
+  expect_all_say({impatient, patient}, Code::kDeadline,
+                 {"rank 2 (host ", "took no part in meeting"});
+}
+
+TEST(Meet, WithoutRankZero) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(2, tcp ? point_over_tcp() : point_on_host());
+    job.limit = seconds(1);
+    const Status alone = job.meet_one(job.plan_of(1)).status();
+    expect_all_say({alone}, Code::kDeadline,
+                   {"rank 1 did not reach rank 0 at " + text_of(job.plan.point),
+                    "Connection refused", "was not started"});
+    EXPECT_EQ(alone.rank(), 0);
+  }
+}
+
+TEST(Meet, AtANameThatNobodyKnows) {
+  MeetingRanks job(2, {"no-such-host.invalid", 4711, false});
+  job.limit = seconds(1);
+  expect_all_say({job.meet_one(job.plan_of(1)).status()}, Code::kDeadline,
+                 {"rank 1 did not reach rank 0 at no-such-host.invalid:4711", "was not found"});
+}
+
+TEST(Meet, RankZeroOnAnotherHostThanItsAddress) {
+  MeetingRanks job(2, {"192.0.2.1", 4711, false});
+  expect_all_say({job.meet_one(job.plan_of(0)).status()}, Code::kSystem,
+                 {"rank 0 cannot listen at the meeting point 192.0.2.1:4711", "has no such address",
+                  "start rank 0 on the host that has it"});
+}
+
+TEST(Meet, APlaceThatIsTaken) {
+  for (const bool tcp : {false, true}) {
+    MeetingRanks job(2, tcp ? point_over_tcp() : point_on_host());
+    const auto taken = MeetingListener::open(job.plan.point, "", {});
+    ASSERT_TRUE(taken.ok());
+    expect_all_say({job.meet_one(job.plan_of(0)).status()}, Code::kSystem,
+                   {"rank 0 cannot listen at the meeting point " + text_of(job.plan.point),
+                    "Address already in use", "choose another port"});
+  }
+}
+
+TEST(Meet, RanksOfDifferentSizes) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run({}, [](std::int32_t rank, MeetingPlan& mine) {
+    if (rank == 2) mine.size = 4;
+  });
+  expect_all_say(results, Code::kInvalidArgument,
+                 {"rank 2 (host ", "was told that the job has 4 ranks, and rank 0 (host ",
+                  "that it has 3", "RONDE_SIZE"});
+}
+
+TEST(Meet, ARankThatComesTwice) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run({}, [](std::int32_t rank, MeetingPlan& mine) {
+    if (rank == 2) mine.rank = 1;
+  });
+  expect_all_say(results, Code::kInvalidArgument,
+                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK"});
+}
+
+TEST(Meet, OverHostsWithoutASecret) {
+  MeetingRanks job(2, point_over_tcp());
+  job.plan.secret = MeetingSecret();
+  expect_all_say(job.run(), Code::kInvalidArgument,
+                 {"without a secret", "export RONDE_JOB_SECRET=$(head", "RONDE_MEET=localhost:"});
+}
+
+TEST(Meet, ARankThatEndsMeanwhile) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+    if (rank == 2) {
+      meeting.abandon();
+      return {};
+    }
+    return exchange_and_check(rank, meeting, 1, job.clock);
+  });
+  EXPECT_TRUE(results[2].ok());
+  expect_all_say({results[0], results[1]}, Code::kPeerFailed,
+                 {"rank 2 (host ", ") ended while the ranks were exchanging numbers"});
+  EXPECT_EQ(results[1].rank(), 2);
+}
+
+TEST(Meet, RankZeroEndsMeanwhile) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+    if (rank == 0) {
+      meeting.abandon();
+      return {};
+    }
+    return exchange_and_check(rank, meeting, 1, job.clock);
+  });
+  expect_all_say({results[1], results[2]}, Code::kPeerFailed,
+                 {"rank 0 (host ", ") ended while the ranks were exchanging numbers"});
+}
+
+TEST(Meet, RankZeroEndsBeforeAllHaveCome) {
+  MeetingRanks job(3, point_on_host());
+  Status early;
+  std::thread rank_1([&] { early = job.meet_one(job.plan_of(1)).status(); });
+  // Rank 0 lets rank 1 in, and vanishes as if it was killed: without a word.
+  {
+    auto listener = MeetingListener::open(job.plan.point, "", {});
+    ASSERT_TRUE(listener.ok());
+    Reception door(std::move(*listener), {}, 3);
+    std::vector<Arrival> arrivals;
+    while (arrivals.empty()) {
+      std::vector<pollfd> entries;
+      door.watch(entries);
+      ASSERT_GE(::poll(entries.data(), entries.size(), 10'000), 1);
+      ASSERT_TRUE(door.step(entries, job.clock.now(), arrivals).ok());
+    }
+  }
+  rank_1.join();
+  expect_all_say({early}, Code::kPeerFailed, {"rank 0 ended while the ranks were meeting at"});
+}
+
+TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+    RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
+    if (rank == 2) {
+      std::this_thread::sleep_for(seconds(3));
+      return {};
+    }
+    return meeting.allgather({}, "doing more", {}, job.clock, job.clock.after(seconds(2))).status();
+  });
+  expect_all_say(
+      {results[0], results[1]}, Code::kDeadline,
+      {"rank 2 (host ", "took no part in doing more", "its last step was exchanging numbers"});
+}
+
+TEST(Meet, TheTroubleOfOneIsTheErrorOfAllWhoWait) {
+  MeetingRanks job(3, point_on_host());
+  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+    if (rank == 2) {
+      std::this_thread::sleep_for(seconds(3));
+      return {};
+    }
+    collectives::StartTrouble trouble;
+    if (rank == 1) trouble = {1, 1, "its disk is full"};
+    return meeting.allgather({}, "doing more", trouble, job.clock, job.clock.after(seconds(2)))
+        .status();
+  });
+  expect_all_say({results[0], results[1]}, Code::kPeerFailed,
+                 {"rank 1 cannot start: its disk is full"});
+}
+
+TEST(Meet, AfterItsEnd) {
+  MeetingRanks job(2, point_on_host());
+  const auto results = job.run([&](std::int32_t, collectives::Meeting& meeting) {
+    EXPECT_TRUE(meeting.close().ok());
+    return meeting.allgather({}, "doing more", {}, job.clock, job.clock.after(seconds(2))).status();
+  });
+  expect_all_say(results, Code::kClosed, {"the meeting of the ranks is over"});
+}
+
+}  // namespace
+}  // namespace ronde::runtime
