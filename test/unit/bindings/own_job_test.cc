@@ -145,7 +145,7 @@ TEST(OwnJob, OfOne) {
 TEST(OwnJob, WhatAStoreThrows) {
   BrokenStore store;
   try {
-    const ronde::Engine engine(store, 0, 2);
+    const ronde::Engine engine(store, 1, 2);
     FAIL() << "it opened";
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "the disk is gone");
