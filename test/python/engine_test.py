@@ -136,6 +136,19 @@ class Errors(unittest.TestCase):
             engines[0].allreduce("late", numpy.ones(1))
         engines[0].close()  # a second time it does nothing
 
+    def test_a_name_twice_in_a_row_is_refused_whatever_the_timing(self):
+        def body(engine):
+            first = engine.allreduce("twice", numpy.ones(1))
+            flight = first._flights[0]  # poll() of the Work would count as an answer
+            while not flight.poll():
+                pass
+            with self.assertRaisesRegex(ValueError, "in flight already"):
+                engine.allreduce("twice", numpy.ones(1))
+            first.wait()
+            engine.allreduce("twice", numpy.ones(1)).wait()
+
+        run_ranks(1, body)
+
     def test_waits_say_it_again(self):
         def body(engine):
             work = engine.allreduce("weight", numpy.ones(3 + engine.rank))

@@ -173,7 +173,10 @@ class Work:
 
     def poll(self) -> bool:
         """Whether the operation is done, successfully or not. Never blocks."""
-        return self._finish is None or all(flight.poll() for flight in self._flights)
+        if self._finish is not None and not all(flight.poll() for flight in self._flights):
+            return False
+        self._engine._names_since_a_wait.clear()
+        return True
 
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits until the operation is done and returns its result.
@@ -232,6 +235,7 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.Lock()  # submissions against close()
         self._in_flight: set[_Flight] = set()
+        self._names_since_a_wait: set[str] = set()
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         if job is not None:
@@ -356,6 +360,11 @@ class Engine:
             if not memory.shape:
                 request.shape = None
         self._release_dropped()
+        twice = self._names_since_a_wait.intersection(names)
+        if twice:  # the library would refuse it, too, unless the first happens to be over already
+            name = min(twice)
+            raise InvalidArgument(f"'{name}' is in flight already: wait for it before it is submitted again",
+                                  Status.DUPLICATE_NAME, tensor=name)
         work = ctypes.c_void_p()
         count = [len(names)] if operation in GROUPED_OPERATIONS else []
         with self._lock:
@@ -363,9 +372,11 @@ class Engine:
                  tensor=names[0])
             flight = _Flight(self, work, names[0], alive)
             self._in_flight.add(flight)
+            self._names_since_a_wait.update(names)
         return flight
 
     def _landed(self, flights: Sequence[_Flight]) -> None:
+        self._names_since_a_wait.clear()
         for flight in flights:
             self._in_flight.discard(flight)
             flight.keep = []
