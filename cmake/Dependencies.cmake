@@ -25,3 +25,8 @@ if(RONDE_BUILD_EXAMPLES)
   find_package(nlohmann_json 3.11 REQUIRED)
   find_package(Protobuf 3.21 REQUIRED)
 endif()
+
+# For the tests and the example of ronde/torch.hpp, which are left out without it.
+if(RONDE_BUILD_TESTS AND NOT RONDE_SANITIZE)
+  find_package(Torch QUIET)
+endif()
