@@ -43,3 +43,8 @@ if(RONDE_BUILD_EXAMPLES)
   endif()
   find_package(Protobuf 3.21 REQUIRED)
 endif()
+
+# For the tests and the example of ronde/torch.hpp, which are left out without it.
+if(RONDE_BUILD_TESTS AND NOT RONDE_SANITIZE)
+  find_package(Torch QUIET)
+endif()

@@ -18,7 +18,7 @@ if(TARGET ronde)
   set(RONDE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ronde)
 
   install(TARGETS ronde EXPORT rondeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY bindings/c/include/ bindings/cpp/include/
+  install(DIRECTORY bindings/c/include/ bindings/cpp/include/ bindings/torch/include/
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
   # Plug-ins that are written out of tree need one of these headers alone.

@@ -73,7 +73,6 @@ test_presets() {
   if [[ ${1:-} == full ]]; then
     flags=()
     shift
-    need_packages python3-venv  # for the libraries that read what Ronde writes
   fi
   if (($# > 0)); then check_preset "$1"; fi
   need_test_packages "${TORCH_PACKAGES[@]}"

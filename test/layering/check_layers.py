@@ -24,6 +24,7 @@ LAYERS = {
     "runtime": ["collectives", "fusion", "base"],
     "bindings/c": ["public", "runtime", "collectives", "fusion", "base"],
     "bindings/cpp": ["public"],
+    "bindings/torch": ["public"],
     "bindings/trainer": ["public"],
     "launcher": ["base"],
     "examples": ["public", "bindings/trainer"],
@@ -90,6 +91,7 @@ PUBLIC_PREFIX = "ronde/"
 # Programs that are written as an outsider would write them see the C++ facade, and no other header of ours.
 FACADE_ONLY = {"bindings/trainer", "examples"}
 FACADE = "ronde/ronde.hpp"
+TORCH = "ronde/torch.hpp"  # the facade of programs with LibTorch
 C_ABI = "ronde/ronde.h"
 # All of the training core, for its users.
 TRAINER = "ronde/trainer.hpp"
@@ -143,7 +145,7 @@ def problem_with(root, path, quoted, target):
         outside = C_ABI if path.endswith(".c") else FACADE
         if layer == "examples" and target == TRAINER:
             return None
-        if layer in FACADE_ONLY and target != outside:
+        if layer in FACADE_ONLY and target not in (outside, TORCH):
             return f"{layer} is written as an outsider would: include <{outside}>"
         return None
     target_layer = layer_of(target)
