@@ -207,8 +207,13 @@ void Supervisor::share_state() {
 
 void Supervisor::step_done(const Metrics& mine) {
   const bool asked = signals_ && signals_->take_save_asked();
-  std::array<double, 5> numbers{stop_wanted() ? 1.0 : 0.0, asked ? 1.0 : 0.0, mine.loss_sum,
-                                mine.correct, mine.samples};
+  const bool due = checkpoints_ && (save_asked_ || is_time_to_save());
+  std::array<double, 6> numbers{stop_wanted() ? 1.0 : 0.0,
+                                asked ? 1.0 : 0.0,
+                                mine.loss_sum,
+                                mine.correct,
+                                mine.samples,
+                                due ? 1.0 : 0.0};
   try {
     replica_.allreduce("supervisor/step", numbers, Reduction::kSum);
   } catch (const Error&) {
@@ -221,7 +226,14 @@ void Supervisor::step_done(const Metrics& mine) {
   state_.epoch_sums = {numbers[2], numbers[3], numbers[4]};
   state_.epoch_sums.add(sums_before_);
   // A stop is saved at the end of the session.
-  if (!stopping_ && (save_asked_ || is_time_to_save())) save({}, {});
+  if (stopping_ || (numbers[1] == 0.0 && numbers[5] == 0.0)) return;
+  require_same_replicas();
+  save({}, {});
+}
+
+// What is saved is the state of all ranks.
+void Supervisor::require_same_replicas() {
+  if (distributed_ != nullptr && saves_) distributed_->require_same_replicas();
 }
 
 void Supervisor::count_step() {
@@ -243,14 +255,17 @@ void Supervisor::look() {
   stopping_ = stop[0] != 0.0;
 }
 
+// After the step that is being counted.
 bool Supervisor::is_time_to_save() const {
-  const bool by_steps = options_.save_steps != 0 && state_.global_step % options_.save_steps == 0;
+  const bool by_steps =
+      options_.save_steps != 0 && (state_.global_step + 1) % options_.save_steps == 0;
   const bool by_time =
       options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
   return by_steps || by_time;
 }
 
 void Supervisor::epoch_done(std::optional<double> metric) {
+  require_same_replicas();
   ++state_.epoch;
   state_.step_in_epoch = 0;
   sums_before_ = state_.epoch_sums = {};
@@ -300,6 +315,7 @@ void Supervisor::save_for_the_dead(const Error& error) {
 }
 
 void Supervisor::end() {
+  require_same_replicas();
   succeed_on_all(replica_, [this] {
     require_saved();
     if (!checkpoints_ || stopped() || !result_) return;

@@ -35,8 +35,9 @@ Tensor BatchNorm::operator()(const Tensor& input) {
 }
 
 std::vector<StateTensor> BatchNorm::statistics() {
-  return {{name_ + "/mean", {mean_.size()}, mean_},
-          {name_ + "/variance", {variance_.size()}, variance_}};
+  const bool of_all = static_cast<bool>(sum_);
+  return {{name_ + "/mean", {mean_.size()}, mean_, of_all},
+          {name_ + "/variance", {variance_.size()}, variance_, of_all}};
 }
 
 void BatchNorm::follow(const BatchNormalized& batch) {

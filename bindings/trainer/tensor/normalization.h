@@ -13,8 +13,9 @@
 namespace ronde::trainer {
 
 // Adds up these numbers over all ranks, in place. Every rank calls it at the same points with as
-// many numbers. In double precision, so that the statistics, once they are rounded, hardly ever
-// depend on how the samples are spread over the ranks.
+// many numbers: it runs every forward and backward pass, also without samples. In double precision,
+// so that the statistics, once they are rounded, hardly ever depend on how the samples are spread
+// over the ranks.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
 struct BatchNormalized {

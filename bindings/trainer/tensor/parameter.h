@@ -100,6 +100,7 @@ struct StateTensor {
   std::string name;
   Shape shape;
   std::span<float> values;
+  bool of_all_ranks = false;  // statistics: the same on every rank after each pass
 };
 
 // Called by a backward pass as soon as a gradient has its final value in this pass.

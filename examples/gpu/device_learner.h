@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learner on a device: a multilayer perceptron with one hidden layer whose parameters, gradients
-// and momenta live there. Ronde sums the gradients where they are, behind the stream that computes
-// them, and the stream waits for the sums; the host only puts work in.
+// A learner of the training core on a device: a multilayer perceptron with one hidden layer whose
+// parameters, gradients and momenta live there. Ronde sums the gradients where they are, behind the
+// stream that computes them, and the stream waits for the sums; the host only puts work in.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "bindings/trainer/data/images.h"
-#include "bindings/trainer/loop/device_math.h"
 #include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/nn/model.h"
+#include "examples/gpu/device_math.h"
 
 namespace ronde::trainer {
 

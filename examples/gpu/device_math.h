@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a multilayer perceptron asks of a device, as an interface: the training core has no CUDA in
-// it, and its logic (device_learner.h) is tested on a machine without a GPU.
+// What a multilayer perceptron asks of a device, as an interface: no CUDA is in it, and what uses
+// it (device_learner.h) is tested on a machine without a GPU.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of a multilayer perceptron on a device.
-#include "bindings/trainer/loop/device_learner.h"
+#include "examples/gpu/device_learner.h"
 
 #include <algorithm>
 #include <exception>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/trainer/loop/progress.h"
+#include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -203,6 +203,7 @@ void DeviceLearner::step(const StepBatch& batch, std::uint64_t /*epoch*/) {
   if (batch.parts.size() != 1) {
     throw TrainerError("a device learns one micro-batch a step: leave accumulation out");
   }
+  if (!batch.failure.empty()) throw TrainerError(batch.failure);
   const std::span<const std::uint32_t> samples = batch.parts[0].samples;
   const std::size_t global_size = batch.global_size;
   samples_ += samples.size();
@@ -270,6 +271,7 @@ std::string DeviceLearner::parameter_hash() {
   for (std::size_t i = 0; i < twins_.size(); ++i) {
     const std::span<float> values = model_.parameters()[i]->value();
     math_.read(values.data(), twins_[i].value.data(), values.size_bytes());
+    model_.parameters()[i]->changed();
   }
   return model_.parameter_hash();
 }

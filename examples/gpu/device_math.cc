@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products as libraries with column-major matrices see them.
-#include "bindings/trainer/loop/device_math.h"
+#include "examples/gpu/device_math.h"
 
 namespace ronde::trainer {
 
