@@ -138,6 +138,7 @@ DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter
     throw TrainerError("the optimiser updates " + parameter->name() +
                        ", whose gradient is not summed over the ranks: give it here too");
   }
+  keep_statistics();
 }
 
 DistributedOptimizer::~DistributedOptimizer() = default;
@@ -160,6 +161,22 @@ void DistributedOptimizer::broadcast_state(int root) {
 
 void DistributedOptimizer::broadcast_statistics(int root) {
   broadcast(engine_, "statistic", statistics_, root);
+  keep_statistics();
+}
+
+void DistributedOptimizer::keep_statistics() {
+  kept_statistics_.clear();
+  for (const StateTensor& one : statistics_) {
+    kept_statistics_.insert(kept_statistics_.end(), one.values.begin(), one.values.end());
+  }
+}
+
+void DistributedOptimizer::put_statistics_back() {
+  auto from = kept_statistics_.cbegin();
+  for (const StateTensor& one : statistics_) {
+    std::copy_n(from, one.values.size(), one.values.begin());
+    from += static_cast<std::ptrdiff_t>(one.values.size());
+  }
 }
 
 void DistributedOptimizer::begin_pass() {
@@ -253,12 +270,18 @@ StepResult DistributedOptimizer::step() {
   averager_.wait();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
-  result.norm = norm_of_gradients();
+  try {
+    result.norm = norm_of_gradients();
+  } catch (const NotFinite&) {
+    put_statistics_back();
+    throw;
+  }
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
     scale_gradients(static_cast<float>(options_.clip_norm / (result.norm + 1e-6)));
   }
   result.learning_rate = rate_factor_ * learning_rate(options_.schedule, global_step_);
   optimizer_.step(result.learning_rate);
+  keep_statistics();
   ++global_step_;
   update_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

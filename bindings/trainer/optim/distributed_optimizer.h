@@ -23,7 +23,9 @@
 namespace ronde::trainer {
 
 // A sum of gradients over the ranks is NaN or infinite. All ranks have the same sums, so all of
-// them throw this in the same step, with the same text; no parameter has been updated.
+// them throw this in the same step, with the same text; no parameter has been updated, and the
+// running statistics are those after the step before, also on a rank whose own batch was good: a
+// step counts whole or not at all.
 class NotFinite : public AgreedError {
  public:
   NotFinite(const std::string& message, std::string parameter)
@@ -169,10 +171,13 @@ class DistributedOptimizer {
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
   void scale_gradients(float factor);
+  void keep_statistics();
+  void put_statistics_back();
 
   Engine& engine_;
   const std::vector<Parameter*> parameters_;
   const std::vector<StateTensor> statistics_;
+  std::vector<float> kept_statistics_;  // as they were after the last step, or were broadcast
   const bool sums_statistics_;
   Optimizer& optimizer_;
   const DistributedOptions options_;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -211,6 +214,36 @@ TEST(Optimizer, AParameterThatSomePassesLeaveOutIsNotSteppedByOldGradients) {
     EXPECT_THAT(always.value(), testing::Each(-4.0F));
     EXPECT_THAT(once.value(), testing::Each(-1.0F));
     EXPECT_THAT(others.value(), testing::Each(-2.0F));
+  });
+}
+
+TEST(Optimizer, AStepThatIsRefusedLeavesTheStatisticsOfAllRanks) {
+  run_ranks(2, [](const LocalJob& job, int rank) {
+    Engine engine(job, rank);
+    BatchNorm norm("norm", 2);
+    Sgd sgd(norm.parameters());
+    DistributedOptimizer optimizer(engine, norm.parameters(), norm.statistics(), sgd);
+    optimizer.broadcast_state();
+    Tape tape;
+    // What a step with this number among the samples of rank 1 leaves.
+    const auto step = [&](float number) {
+      tape.begin();
+      const Tensor x = tape.constant({2, 2}, std::array{1.F, 2.F, 3.F, rank == 1 ? number : 5.F});
+      optimizer.backward(tape, mean_squared_error(norm(x), std::array{1.F, 0.F, 0.F, 1.F}, 4));
+      try {
+        optimizer.step();
+      } catch (const NotFinite&) {
+      }
+      std::vector<float> all;
+      for (const StateTensor& one : norm.statistics()) {
+        all.insert(all.end(), one.values.begin(), one.values.end());
+      }
+      return all;
+    };
+    const std::vector<float> good = step(4.0F);
+    EXPECT_NE(good, (std::vector<float>{0, 0, 1, 1}));
+    EXPECT_EQ(step(std::numeric_limits<float>::quiet_NaN()), good) << "rank " << rank;
+    EXPECT_NE(step(4.0F), good);
   });
 }
 
