@@ -45,20 +45,20 @@ class Convolution final : public Layer {
 };
 
 // Layers that only call an operation.
-template <Tensor (*operation)(const Tensor&)>
+template <Tensor (*Operation)(const Tensor&)>
 class Applied final : public Layer {
  public:
-  Tensor operator()(const Tensor& input) override { return operation(input); }
+  Tensor operator()(const Tensor& input) override { return Operation(input); }
 };
 using Relu = Applied<relu>;
 using Sigmoid = Applied<sigmoid>;
 using Flatten = Applied<flatten>;
 
-template <Tensor (*operation)(const Tensor&, const Window&)>
+template <Tensor (*Operation)(const Tensor&, const Window&)>
 class Pool final : public Layer {
  public:
   explicit Pool(const Window& window) : window_(window) {}
-  Tensor operator()(const Tensor& input) override { return operation(input, window_); }
+  Tensor operator()(const Tensor& input) override { return Operation(input, window_); }
 
  private:
   Window window_;

@@ -208,9 +208,9 @@ dnnl::algorithm algorithm_of(Pooling pooling) {
 
 // Whether any is NaN, in a loop that compilers vectorise.
 bool has_nan(std::span<const float> values) {
-  bool found = false;
-  for (const float value : values) found |= value != value;
-  return found;
+  std::uint32_t found = 0;
+  for (const float value : values) found |= static_cast<std::uint32_t>(value != value);
+  return found != 0;
 }
 
 }  // namespace
@@ -240,7 +240,7 @@ Pooled Kernels::pool(const Values& input, const Window& window, Pooling pooling,
   }
   the.run(primitive, {&input, &pooled.output, &pooled.places});
   const std::span<const float> numbers(input.data(), floats_of(input));
-  if (pooling == Pooling::kMean || !has_nan(numbers)) return pooled;
+  if (pooling == Pooling::kMean || input.is_free_of_nan || !has_nan(numbers)) return pooled;
   // oneDNN's comparison passes a NaN over, and its mean does not.
   const Values marks = the.in_layout(input.shape, input.layout);
   std::ranges::transform(numbers, marks.data(),
@@ -274,9 +274,13 @@ Values Kernels::relu(const Values& input) {
   Values output = primitives_->in_layout(input.shape, input.layout);
   const float* const from = input.data();
   float* const to = output.data();
+  std::uint32_t nans = 0;  // found on the way, for a pool that comes next
   for (std::size_t i = 0, count = floats_of(input); i < count; ++i) {
-    to[i] = from[i] < 0.0F ? 0.0F : from[i];
+    const float value = from[i];
+    to[i] = value < 0.0F ? 0.0F : value;
+    nans |= static_cast<std::uint32_t>(value != value);
   }
+  output.is_free_of_nan = nans == 0;
   return output;
 }
 

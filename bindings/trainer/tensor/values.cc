@@ -2,6 +2,8 @@
 // Memory by size, and the handles on it.
 #include "bindings/trainer/tensor/values.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -20,6 +22,23 @@ namespace ronde::trainer {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+// From here on memory is mapped, so that what is freed goes back to the system at once.
+constexpr std::size_t kMapped = std::size_t{128} << 10;
+
+float* allocate(std::size_t floats) {
+  const std::size_t bytes = floats * sizeof(float);
+  if (bytes < kMapped) return static_cast<float*>(::operator new(bytes, kAlignment));
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<float*>(memory);
+}
+
+void release(std::size_t floats, float* memory) noexcept {
+  const std::size_t bytes = floats * sizeof(float);
+  if (bytes < kMapped) return ::operator delete(memory, kAlignment);
+  ::munmap(memory, bytes);
+}
 
 // What is held of this many floats: sizes that a few batches more or less ask for fall together.
 std::size_t class_of(std::size_t floats) {
@@ -49,7 +68,7 @@ class MemoryPool::Shelf {
         return memory;
       }
     }
-    return static_cast<float*>(::operator new(floats * sizeof(float), kAlignment));
+    return allocate(floats);
   }
 
   void give(std::size_t floats, float* memory) noexcept {
@@ -57,7 +76,7 @@ class MemoryPool::Shelf {
       const std::lock_guard lock(mutex_);
       free_[floats].push_back({memory, pass_});
     } catch (...) {
-      ::operator delete(memory, kAlignment);
+      release(floats, memory);
     }
   }
 
@@ -82,8 +101,8 @@ class MemoryPool::Shelf {
 
   void free_before(std::uint64_t pass) {
     for (auto& [floats, free] : free_) {
-      std::erase_if(free, [pass](const Free& one) {
-        if (one.pass < pass) ::operator delete(one.memory, kAlignment);
+      std::erase_if(free, [&](const Free& one) {
+        if (one.pass < pass) release(floats, one.memory);
         return one.pass < pass;
       });
     }

@@ -40,7 +40,8 @@ class MemoryPool {
 struct Values {
   Shape shape;
   std::shared_ptr<float> memory;
-  LayoutPointer layout;  // null: row-major
+  LayoutPointer layout;         // null: row-major
+  bool is_free_of_nan = false;  // it is known that none is NaN
 
   // Row-major numbers in fresh memory.
   [[nodiscard]] static Values make(MemoryPool& pool, Shape shape);

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <string>
@@ -146,6 +147,25 @@ TEST(Replicas, ThatCountTheirStepsDifferentlyAreFound) {
   const Check check("replicas");
   EXPECT_THAT(run_job(1, [](Job& job) { job.adam.set_steps(job.rank == 0 ? 7 : 8); }),
               Each(HasSubstr("the number of steps is ")));
+}
+
+TEST(Replicas, ThatAreToBeComparedInOtherStepsAreFound) {
+  std::mutex mutex;
+  const auto errors = errors_of(2, [&](const LocalJob& job, int rank) {
+    Toy toy;
+    Sgd sgd(toy.parameters());
+    Engine engine(job, rank);
+    std::unique_ptr<DistributedOptimizer> optimizer;
+    {
+      const std::lock_guard lock(mutex);
+      const Check check(rank == 0 ? "replicas" : "off");
+      optimizer = std::make_unique<DistributedOptimizer>(engine, toy.parameters(),
+                                                         std::vector<StateTensor>{}, sgd);
+    }
+    optimizer->step();
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("every 1 steps on rank 0 and 500 steps on rank 1"),
+                                 HasSubstr("give RONDE_CHECK to all ranks"))));
 }
 
 std::vector<std::string> run_shares(const std::function<Samples(int)>& share, std::size_t global) {

@@ -273,8 +273,9 @@ std::size_t held_after(std::size_t first, std::size_t last) {
   for (std::size_t samples = first; samples <= last; ++samples) {
     tape.begin();
     const Tensor images = tape.constant({samples, 1, 8, 8}, numbers({samples, 1, 8, 8}, 1));
-    const Tensor deep = convolution(images, tape.use(weights), tape.use(bias), {{3, 3}});
-    tape.backward(sum(sigmoid(max_pool(relu(deep), {{2, 2}, {2, 2}}))));
+    const Tensor deep =
+        convolution(images, tape.use(weights), tape.use(bias), {{3, 3}, {1, 1}, {1, 1}});
+    tape.backward(sum(sigmoid(max_pool(relu(deep), {{2, 2}, {2, 2}, {0, 0}}))));
   }
   tape.begin();
   return tape.pool().held();
