@@ -70,8 +70,10 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
       // The others wait for gradients: they learn of it as of a loss that is no number. Where they
       // wait in the forward pass, too, only the end of this rank can tell them.
       if (optimizer_.sums_statistics()) throw;
-      bad = error.what();
-      exit_code = error.exit_code();
+      if (bad.empty()) {
+        bad = error.what();
+        exit_code = error.exit_code();
+      }
     }
     if (bad.empty() && !std::isfinite(loss.sum)) {
       bad = "the loss is not a finite number, first after " + tape_.first_not_finite() +

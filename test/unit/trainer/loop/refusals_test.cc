@@ -179,6 +179,14 @@ class SumsStatistics final : public Plain {
                   }};
 };
 
+class NeedsSamples final : public Plain {
+ public:
+  Tensor operator()(const Tensor& input) override {
+    if (input.side(0) == 0) throw TrainerError("nothing to normalise by");
+    return last_(input);
+  }
+};
+
 TEST(Failures, ASampleThatOneRankCannotHaveIsSaidOnAllOfThem) {
   for (const std::size_t ahead : {0U, 1U}) {
     const auto lost = [ahead](std::size_t rank) {
@@ -194,6 +202,7 @@ TEST(Failures, ASampleThatOneRankCannotHaveIsSaidOnAllOfThem) {
     };
     constexpr const char* kText = "step 2 of epoch 1: rank 1: picture 10 is lost";
     EXPECT_THAT(refusals(lost), Each(kText));
+    EXPECT_THAT(refusals<NeedsSamples>(lost), Each(kText));
     EXPECT_THAT(refusals<SumsStatistics>(lost), Each(kText)) << "which waits in forward, too";
   }
   EXPECT_THAT(refusals<SumsStatistics>(right_share), Each("none"));
