@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/chief/safetensors.h"
+#include "bindings/trainer/logs/logs.h"
 
 namespace {
 
