@@ -13,7 +13,7 @@ static int fail(ronde_error* error) {
 }
 
 int main(void) {
-  ronde_engine* engine = NULL; /* joins the MPI job; alone: a job of one */
+  ronde_engine* engine = NULL; /* joins the job; alone: a job of one */
   ronde_error* error = NULL;
   float gradient[1000];
 

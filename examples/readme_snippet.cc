@@ -6,7 +6,7 @@
 int main() try {
   std::vector<float> weight(1000), bias(10);      // what your trainer learns ...
   std::vector<float> d_weight(1000), d_bias(10);  // ... and its gradients
-  ronde::Engine engine;                           // joins the MPI job; alone: a job of one
+  ronde::Engine engine;                           // joins the job; alone: a job of one
 
   engine.broadcast("weight", std::span(weight)).wait();  // all ranks start from rank 0's values
   engine.broadcast("bias", std::span(bias)).wait();

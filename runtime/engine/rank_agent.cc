@@ -131,6 +131,7 @@ Instant RankAgent::next_deadline() {
   Instant next = patience >= kNever - now ? kNever : now + patience;
   next = std::min(next, next_stall());
   if (executor_.awaits_device()) next = std::min(next, now + kDevicePoll);
+  if (held_back_) next = std::min(next, held_back_->until);
   if (control_node_) next = std::min(next, control_node_->next_deadline());
   return next;
 }

@@ -160,6 +160,7 @@ class RankAgent final : public Agent {
   base::Status on_batch(const BatchDecision& decision);
   base::Result<int> execute();
   base::Result<int> arm_transport(int work);
+  base::Result<int> lost_in(const ExecutableBatch& batch, const base::Status& why);
   base::Status failed_in(const ExecutableBatch& batch, const base::Status& why);
   void finish_works();
   void finish(const ExecutableBatch& batch);
@@ -218,6 +219,12 @@ class RankAgent final : public Agent {
   std::atomic<bool> control_drained_{true};
   std::atomic<bool> links_watched_{true};
   std::atomic<bool> transport_watched_{true};
+  // The loss of a connection that lost_in() holds back.
+  struct HeldBack {
+    base::Status why;
+    base::Instant until;
+  };
+  std::optional<HeldBack> held_back_;
   bool rings_wanted_ = false;  // only the holder of the role uses it
   std::atomic<bool> failed_{false};
   std::atomic<bool> more_{false};

@@ -2,6 +2,7 @@
 // How a rank's agent executes batches: claims their tensors, steps the executor, finishes their
 // works.
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,9 @@ using base::Result;
 using base::Status;
 
 namespace {
+
+// How long the loss of a connection is held back: a death is noticed within milliseconds.
+constexpr base::Nanoseconds kLossGrace = std::chrono::seconds(1);
 
 // How many steps of a batch the agent takes before it looks at the control plane again.
 constexpr int kStepsPerLook = 64;
@@ -66,6 +70,10 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
 Result<int> RankAgent::execute() {
   int work = 0;
   batch_can_go_on_ = false;
+  if (held_back_) {
+    if (clock_.now() >= held_back_->until) return held_back_->why;
+    return 0;
+  }
   const auto polled = executor_.poll_device(finished_);
   // Batches that finished did so before the failure, so their works succeed.
   finish_works();
@@ -79,7 +87,7 @@ Result<int> RankAgent::execute() {
     const auto progress = executor_.step(finished_);
     ended = !finished_.empty();
     finish_works();
-    if (!progress.ok()) return failed_in(executor_.batch(), progress.status());
+    if (!progress.ok()) return lost_in(executor_.batch(), progress.status());
     if (!*progress) return work;
     ++work;
   }
@@ -112,6 +120,15 @@ Result<int> RankAgent::arm_transport(int work) {
   }
   transport_moves_ = true;
   return arrived;
+}
+
+// A transport notices at once that a connection is lost, but not why. Whoever watches the process
+// of that rank, or the link to its host, knows better, and gets the time to say it.
+Result<int> RankAgent::lost_in(const ExecutableBatch& batch, const Status& why) {
+  Status failure = failed_in(batch, why);
+  if (why.code() != Code::kPeerFailed) return failure;
+  held_back_ = HeldBack{std::move(failure), clock_.after(kLossGrace)};
+  return 0;
 }
 
 Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {

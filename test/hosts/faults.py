@@ -4,10 +4,10 @@
 is cut. Every other rank, but those of a host that is cut off, must report the same culprit within the
 deadline and end by itself, whatever the moment of the fault.
 
-usage: faults.py WORKER KIND:HOSTS:RANKS:VICTIM:MOMENT...
+usage: faults.py WORKER KIND:HOSTS:RANKS:VICTIM:MOMENT[:CARRIER]...
 KIND is kill, stop or cut; RANKS is what test/hosts/run takes; VICTIM is a rank; MOMENT is ring (in the middle
 of a large allreduce), small (in a stream of small ones, mostly between submitting and agreeing), or one of
-STARTS, with start_worker as WORKER.
+STARTS, with start_worker as WORKER. CARRIER is mpi, ucx, or hand: started by hand, and so over UCX.
 """
 import os
 import pathlib
@@ -38,7 +38,8 @@ KEEP_CODE = ('"$@"; code=$?; echo $code >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.cod
 
 class Fault:
     def __init__(self, worker, text):
-        self.kind, hosts, self.ranks, victim, self.moment = text.split(":")
+        self.kind, hosts, self.ranks, victim, self.moment, *carrier = text.split(":")
+        self.carrier = carrier[0] if carrier else "mpi"
         self.hosts, self.victim = int(hosts), int(victim)
         counts = [int(count) for count in self.ranks.split(",")]
         counts = counts * self.hosts if len(counts) == 1 else counts
@@ -49,6 +50,8 @@ class Fault:
     def start(self, worker):
         names = {"FOLDER": str(self.folder), "RONDE_STALL_FAILURE_SECONDS": str(STALL_SECONDS[self.kind]),
                  "RONDE_STALL_WARNING_SECONDS": "1", "RONDE_LINK_TIMEOUT_SECONDS": str(LINK_SECONDS)}
+        if self.carrier != "hand":
+            names["RONDE_TRANSPORT"] = self.carrier
         if self.moment in STARTS:
             names["RONDE_START_TIMEOUT_SECONDS"] = str(START_TIMEOUT)
         command = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--mpirun=--enable-recovery"]
@@ -57,7 +60,8 @@ class Fault:
         if self.kind == "cut":
             command += ["--cut", f"{self.host_of[self.victim] + 1}:{self.folder}/struck"]
         words = {"ring": ("bytes=16777216", "at=4", "after=0.05"), "small": ("bytes=8", "at=300", "after=0")}
-        command += ["--", "sh", "-c", KEEP_CODE, "sh", worker, f"folder={self.folder}", f"victim={self.victim}",
+        by_hand = [str(RUN.with_name("by_hand.py"))] if self.carrier == "hand" else []
+        command += ["--", "sh", "-c", KEEP_CODE, "sh", *by_hand, worker, f"folder={self.folder}", f"victim={self.victim}",
                     f"signal={SIGNALS[self.kind]}", *words.get(self.moment, [f"after={STARTS.get(self.moment)}"])]
         self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")
         return subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
@@ -118,8 +122,8 @@ class Fault:
                 self.fail(f"rank {rank} names no rank and host: {verdict['text']}")
             slowest = max(slowest, int(verdict["failed_ns"]) / 1e9 - struck)
             self.last = verdict["text"]
-        print(f"{self.kind} of rank {self.victim} on {self.hosts} hosts of {self.ranks} ({self.moment}): the last of "
-              f"{len(others)} knew after {slowest:.2f} s: {self.last}", flush=True)
+        print(f"{self.kind} of rank {self.victim} on {self.hosts} hosts of {self.ranks} ({self.moment}, {self.carrier}): "
+              f"the last of {len(others)} knew after {slowest:.2f} s: {self.last}", flush=True)
         # mpirun itself stays, with --enable-recovery, when other hosts are in the job.
         self.job.kill()
         self.job.wait()

@@ -3,8 +3,9 @@
 """Every operation over several hosts, all at once and in another order on each rank, against a serial
 oracle for the job's shape: so every algorithm between the hosts gives the same bytes.
 
-usage: operations.py WORKER JOB ALGORITHM [NAME=VALUE...]      (JOB: see hosts_job.py; settings of Ronde)
+usage: operations.py WORKER JOB ALGORITHM [by_hand] [NAME=VALUE...]      (JOB: see hosts_job.py; settings of Ronde)
 """
+import pathlib
 import re
 import sys
 
@@ -18,12 +19,25 @@ def shape_text(job):
     return f"hosts of {' + '.join(str(count) for count in job.counts)} ranks"
 
 
+def expect_transport(done, setting, by_hand):
+    """The table of the job says what carries tensors between hosts and why, and a user whose Open MPI yields (as that
+    of ./run does) is told that UCX would not."""
+    mpi = setting == "mpi" or (setting == "auto" and not by_hand)
+    reason = (f"RONDE_TRANSPORT={setting}" if setting != "auto" else
+              "MPI did not start the job" if by_hand else "MPI started the job")
+    pattern = rf"between hosts over {'MPI [(]Open MPI' if mpi else 'UCX [(]UCX'} .*; {reason}[)], and control over TCP"
+    hosts_job.expect(re.search(pattern, done.stderr), done, f"expected {pattern}")
+    told = "RONDE_TRANSPORT=ucx loses nothing" in done.stderr
+    hosts_job.expect(told == mpi, done, "the note on yielding is there exactly where MPI carries tensors")
+
+
 def main():
     worker, job, algorithm = sys.argv[1], hosts_job.Job(sys.argv[2]), sys.argv[3]
     settings = {"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"}
-    settings.update(word.split("=", 1) for word in sys.argv[4:])
+    settings.update(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
     leaders = ",".join(str(leader) for leader in job.leaders)
-    done = job.run(worker, f"leaders={leaders}", settings=settings)
+    start = [pathlib.Path(__file__).with_name("by_hand.py")] if "by_hand" in sys.argv else []
+    done = job.run(*start, worker, f"leaders={leaders}", settings=settings)
     right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
     hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
     # The data must move by the algorithm that was asked for, and by no other.
@@ -33,6 +47,8 @@ def main():
     for line in lines:
         hosts_job.expect(job.hosts == 1 or (named in line and shape_text(job) in line), done,
                          f"expected {named!r} and {shape_text(job)!r} in: {line}")
+    if job.hosts > 1:
+        expect_transport(done, settings.get("RONDE_TRANSPORT", "auto"), bool(start))
     # The table of ranks has the address that a host uses towards the others, and its leader's links.
     rows = re.findall(r"^ *\d+  \S+-(\d+) +(\S+) +\d+  (.*)$", done.stdout, re.MULTILINE)
     places = [(str(host + 1), f"10.213.0.{host + 1}" if job.hosts > 1 else "-", job.hosts > 1 and leader == rank)

@@ -26,9 +26,11 @@ while :; do sleep 0.05; done
 """
 
 
-def example(language):
+def example(language, word=""):
+    """The one example in this language that has this word."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1, language
+    blocks = [block for block in blocks if word in block]
+    assert len(blocks) == 1, (language, word)
     return blocks[0]
 
 
@@ -82,9 +84,28 @@ class Others(unittest.TestCase):
         return {int(code) for row in rows if row[2] == meaning for code in row[0].split(",") if "143" not in row[0]}
 
     def test_kubernetes(self):
-        rules = re.findall(r"action: (\w+)\n +onExitCodes:\n.*\n +operator: In\n +values: \[(.*)\]", example("yaml"))
+        rules = re.findall(r"action: (\w+)\n +onExitCodes:\n.*\n +operator: In\n +values: \[(.*)\]",
+                           example("yaml", "podFailurePolicy"))
         self.assertEqual({action: {int(code) for code in codes.split(",")} for action, codes in rules},
                          {"FailJob": self.codes("ends") - {0}, "Ignore": {75}})
+
+    def test_indexed_job(self):
+        """Its command makes a rank of a pod, and its meeting point is the name that the service gives pod 0."""
+        job = example("yaml", "Indexed")
+        command = re.search(r'command: \[sh, -c, "(.*)"\]', job)[1]
+        variables = dict(re.findall(r"- name: (RONDE_\w+)\n +value: \"?([^\"\n]+)", job))
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "train_fashion_mnist"
+            program.write_text("#!/bin/sh\nenv | grep ^RONDE_\n")
+            program.chmod(0o755)
+            said = subprocess.run(["sh", "-c", command], text=True, capture_output=True, check=True, env=environment(
+                PATH=f"{folder}:{os.environ['PATH']}", JOB_COMPLETION_INDEX="3", **variables)).stdout.split()
+        service, name = re.findall(r"^  name: (\w+)$", job, re.MULTILINE)
+        self.assertIn("RONDE_RANK=3", said)
+        self.assertIn(f"RONDE_SIZE={re.search(r'completions: (.*)', job)[1]}", said)
+        self.assertIn(f"RONDE_MEET={name}-0.{service}:29500", said)
+        self.assertEqual(re.search(r"subdomain: (.*)", job)[1], service)
+        self.assertEqual(re.search(r"parallelism: (.*)", job)[1], re.search(r"completions: (.*)", job)[1])
 
     def test_systemd(self):
         unit = configparser.ConfigParser(interpolation=None)

@@ -266,6 +266,16 @@ def check_store(folder, _):
         expect(full.returncode == 1 and "shared_folder:" in full.stderr, full, "an exception of the store is lost")
 
 
+def check_left_open(folder, _):
+    """An engine that the program leaves open is closed when its process exits: no rank takes that for a death."""
+    for how, said in (("global", "x: 2"), ("never", "in a destructor: ok 2")):
+        for done in Job(folder).run(("test/exit_worker", how), by_hand(2)):
+            expect(done.returncode == 0 and said in done.stdout and not done.stderr, done, how)
+    first, second = Job(folder).run(("test/exit_worker", "exit"), by_hand(2))
+    for one, code in ((first, 4), (second, 3)):
+        expect(one.returncode == code and "rank 1 ended its process, by exit()" in one.stderr, one, "exit")
+
+
 def main():
     check, folder, mpirun = sys.argv[1:]
     globals()[f"check_{check}"](folder, mpirun)

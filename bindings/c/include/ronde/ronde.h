@@ -323,9 +323,9 @@ RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ro
 /* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the
  * rest, and releases the engine whatever it returns. Works and buffers stay valid until they are
  * released. NULL is fine. Call it before MPI_Finalize. On a thread that may not drive a
- * caller-driven engine it fails the job. Where Ronde started MPI, an engine that is never closed is
- * closed when the process exits, after the destructors of the program's static objects; if a work
- * is in flight then, the job fails.
+ * caller-driven engine it fails the job. Where Ronde started MPI, or the ranks met without it, an
+ * engine that is never closed is closed when the process exits, after the destructors of the
+ * program's static objects; if a work is in flight then, the job fails.
  * Returns: RONDE_OK when no work failed while it closed, or before without anybody waiting for it,
  * also for NULL and in a forked child; the code of the first work that did; the job's failure,
  * RONDE_DEADLINE when a batch did not end or the coordinator did not answer; RONDE_UNSUPPORTED on a

@@ -26,6 +26,7 @@ namespace ronde {
 // calls it.
 class Store {
  public:
+  // A base for the program's class; the engine keeps a pointer, so a store cannot be copied.
   Store() = default;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport that loses a connection: the job fails with its text only if no rank knows better.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "test/support/engines.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using base::Status;
+using testing::allreduce_of;
+using testing::on_ranks;
+
+constexpr auto kGrace = std::chrono::seconds(1);
+
+// A transport between two ranks over which nothing arrives. After a while every request fails.
+class Broken final : public collectives::Transport {
+ public:
+  Broken(int rank, Status failure, base::Nanoseconds after)
+      : rank_(rank), failure_(std::move(failure)), from_(clock_.after(after)) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return 2; }
+  base::Result<Request> send(int, int, std::span<const std::byte>) override { return ++last_; }
+  base::Result<Request> receive(int, int, std::span<std::byte>) override { return ++last_; }
+  base::Result<bool> test(Request) override {
+    if (clock_.now() < from_) return false;
+    return failure_;
+  }
+  [[nodiscard]] bool needs_polling() const override { return true; }
+  [[nodiscard]] int outstanding() const override { return 1; }
+
+ private:
+  base::SteadyClock clock_;
+  int rank_;
+  Status failure_;
+  base::Instant from_;
+  Request last_ = 0;
+};
+
+struct Ending {
+  Status status;
+  base::Nanoseconds time{};
+};
+
+// Runs an allreduce over two hosts of one rank, over these transports, and returns with what each
+// rank's work ended, and after how long.
+std::vector<Ending> endings(const LocalJob::Transports& transports) {
+  const std::vector<std::int32_t> leaders{0, 1};
+  const auto shape = collectives::JobShape::of_leaders(leaders);
+  const auto job = LocalJob::create(*shape, HostTree::kFanIn, nullptr, transports);
+  EXPECT_TRUE(job.ok());
+  std::vector<Ending> result(2);
+  on_ranks(2, [&](int rank) {
+    const auto open = [&](const base::Config& config, const base::Clock& clock) {
+      return (*job)->join(rank, config, clock);
+    };
+    const auto engine = Engine::open(open, {}, std::make_shared<base::SteadyClock>());
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    std::vector<float> data(100, 1.0F);
+    const base::SteadyClock clock;
+    const base::Instant begin = clock.now();
+    const auto work = (*engine)->submit(allreduce_of("t", data));
+    ASSERT_TRUE(work.ok());
+    const Status status = (*engine)->wait(**work);
+    result[static_cast<std::size_t>(rank)] = {status, clock.now() - begin};
+    (*engine)->close().ignore();
+  });
+  return result;
+}
+
+Status lost() { return Status::error(Code::kPeerFailed, "the connection is lost").with_rank(1); }
+
+TEST(LostConnectionTest, WhereNoRankKnowsBetterTheTransportIsBelieved) {
+  const auto ends = endings([](std::int32_t rank) {
+    const auto after = rank == 0 ? std::chrono::seconds(0) : std::chrono::seconds(3600);
+    return std::make_unique<Broken>(rank, lost(), after);
+  });
+  for (const Ending& end : ends) {
+    EXPECT_NE(end.status.message().find("the connection is lost"), std::string::npos)
+        << end.status.to_string();
+    EXPECT_EQ(end.status.rank(), 1);
+    EXPECT_GE(end.time, kGrace) << "another rank had no time to say more";
+  }
+}
+
+TEST(LostConnectionTest, ARankThatKnowsBetterIsHeard) {
+  const auto ends = endings([](std::int32_t rank) {
+    if (rank == 0) return std::make_unique<Broken>(rank, lost(), std::chrono::seconds(0));
+    const Status reason = Status::error(Code::kTransport, "the reason").with_rank(1);
+    return std::make_unique<Broken>(rank, reason, std::chrono::milliseconds(200));
+  });
+  for (const Ending& end : ends) {
+    EXPECT_NE(end.status.message().find("the reason"), std::string::npos) << end.status.to_string();
+  }
+}
+
+}  // namespace
+}  // namespace ronde::runtime
