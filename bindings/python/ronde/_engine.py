@@ -64,7 +64,6 @@ class _Flight:
         self.keep = keep
         self.pid = engine._pid
         self.lock = threading.Lock()  # a work belongs to one thread at a time
-        self.dropped = False  # nobody will ask for its result
         self.owned = False  # an Output releases it
 
     def poll(self) -> bool:
@@ -211,8 +210,7 @@ class Work:
 
     def __del__(self) -> None:
         if getattr(self, "_finish", None) is not None:
-            for flight in self._flights:
-                flight.dropped = True
+            self._engine._dropped.extend(self._flights)
 
 
 class LocalJob:
@@ -235,6 +233,7 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.Lock()  # submissions against close()
         self._in_flight: set[_Flight] = set()
+        self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
         self._names_since_a_wait: set[str] = set()
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
@@ -359,7 +358,8 @@ class Engine:
                 request.split_count = len(splits)
             if not memory.shape:
                 request.shape = None
-        self._release_dropped()
+        if self._dropped:
+            self._release_dropped()
         twice = self._names_since_a_wait.intersection(names)
         if twice:  # the library would refuse it, too, unless the first happens to be over already
             name = min(twice)
@@ -385,10 +385,13 @@ class Engine:
 
     def _release_dropped(self) -> None:
         """Lets go of the memory of works that nobody waits for, once they are done."""
-        for flight in [one for one in list(self._in_flight) if one.dropped]:
+        dropped, self._dropped = self._dropped, []
+        for flight in dropped:
             if flight.pid != os.getpid() or flight.poll():
                 self._in_flight.discard(flight)
                 flight.release()
+            else:
+                self._dropped.append(flight)
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
