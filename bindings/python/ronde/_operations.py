@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from ._compression import Compression, Compressor
-from ._engine import Memory, Output, Reduction, Work, _Flight, supported
+from ._engine import Memory, Reduction, supported
 from ._job import current_engine, name_of
 from ._library import InvalidArgument, Op
 from ._missing import ProcessSet, global_process_set, require_everybody
+from ._works import Output, Work, _Flight
 
 Array = TypeVar("Array")
 _F16, _F32 = 8, 10  # of ronde_dtype; integers are below
