@@ -7,7 +7,6 @@ import ctypes
 import os
 import sys
 import threading
-import weakref
 from typing import Any, NamedTuple, Optional, Sequence
 
 from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, InvalidArgument, Op, Request, Statistics, Status,
@@ -66,7 +65,8 @@ class LocalJob:
 
 
 class Engine:
-    """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those."""
+    """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
+    closed nor used any more stays open until the program ends."""
 
     def __init__(self, job: Optional[LocalJob] = None, rank: int = 0) -> None:
         self._pointer: Optional[ctypes.c_void_p] = None
@@ -143,6 +143,7 @@ class Engine:
             call(LIBRARY.ronde_engine_close, pointer)
         finally:
             self._release_dropped()
+            _stuck.extend(flight for flight in self._in_flight if not flight.poll())
 
     def abandon(self) -> None:
         """close() for a program that an exception ends: what other ranks may never join is given up after
@@ -234,7 +235,8 @@ class Engine:
                 self._dropped.append(flight)
 
 
-_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_engines: set[Engine] = set()  # that are open: an engine that is dropped may still work on its arrays
+_stuck: list[_Flight] = []  # of closed engines, should a transport not let go of their memory
 
 
 def _close_all() -> None:
