@@ -189,6 +189,22 @@ class Lifetimes(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_an_engine_that_is_dropped_stays_open(self):
+        job, kept = ronde.LocalJob(2), []
+
+        def leave():
+            array = numpy.full(1000, 5.0)
+            kept.append(weakref.ref(array))
+            ronde.Engine(job, 0).allreduce("left", array, ronde.Sum)
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        with ronde.Engine(job, 1) as engine:
+            leaving.join()
+            gc.collect()
+            self.assertIsNotNone(kept[0](), "the engine reads it")
+            self.assertTrue((engine.allreduce("left", numpy.ones(1000), ronde.Sum).wait() == 6).all())
+
     def test_a_signal_reaches_a_waiting_main_thread(self):
         job = ronde.LocalJob(2)
         engines = [None, None]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's names on NumPy arrays: run on each rank of a job, under mpirun or alone."""
+import gc
 import unittest
+import weakref
 
 import numpy
 import ronde
@@ -86,6 +88,17 @@ class Names(unittest.TestCase):
         self.assertEqual([one.shape for one in gathered], [(sum(range(self.size)), 2), (self.size,)])
         scattered = ronde.grouped_reducescatter([numpy.ones((self.size, 2)), numpy.ones(self.size)], op=ronde.Sum)
         self.assertEqual([one.tolist() for one in scattered], [[[self.size] * 2], [self.size]])
+
+    def test_a_group_that_is_refused_in_part_goes_on_without_its_handle(self):
+        array = numpy.ones(3)
+        kept = weakref.ref(array)
+        with self.assertRaises(ValueError):
+            ronde.grouped_allgather([array, numpy.ones(1, numpy.complex64)], name="half")
+        del array
+        ronde.barrier()
+        ronde.barrier()  # a submission lets go of what is done
+        gc.collect()
+        self.assertIsNone(kept())
 
     def test_moves(self):
         rows = numpy.full((self.rank + 1, 2), self.rank, numpy.int16)

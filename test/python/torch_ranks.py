@@ -236,6 +236,17 @@ class Training(Ranks):
             self.assertEqual(sparse.weight.grad.to_dense()[1].tolist(), [3 / self.size] * 3)
             self.assertTrue(torch.allclose(sparse.weight, dense.weight))
 
+    def test_a_model_may_get_another_optimiser(self):
+        model = torch.nn.Linear(1, 1)
+        for _ in range(2):
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                                 named_parameters=model.named_parameters())
+            model(torch.full((1, 1), float(self.rank))).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            del optimizer  # and it is gone, before anything is collected
+        model(torch.ones(1, 1)).sum().backward()  # averages nothing, and so needs no step
+
     def test_parameters_may_come_later(self):
         first, later = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(first.parameters(), lr=0.1))

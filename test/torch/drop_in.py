@@ -3,7 +3,8 @@
 """The trainers of examples/drop_in: what their page says, and what they learn.
 
 usage: drop_in.py page FOLDER                    compares README.md with the files
-       drop_in.py mnist CMAKE BUILD MPIEXEC      builds, and trains on one rank and on two
+       drop_in.py mnist FOLDER CMAKE CXX PREFIX MPIEXEC
+                                                 builds with what is installed, and trains on one rank and on two
 """
 import difflib
 import gzip
@@ -44,14 +45,30 @@ def accuracies(output):
     return [float(found) for found in re.findall(r"accuracy=([0-9.]+)", output)]
 
 
-def mnist(cmake, build, mpiexec):
-    run(cmake, "--build", build, "--target", "mnist", "mnist_ronde")
-    programs = pathlib.Path(build) / "bin"
-    with tempfile.TemporaryDirectory() as folder:
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(stranger LANGUAGES CXX)
+find_package(ronde REQUIRED COMPONENTS torch)
+add_executable(mnist {folder}/mnist.cc)
+target_link_libraries(mnist PRIVATE ${{TORCH_LIBRARIES}})
+target_include_directories(mnist SYSTEM PRIVATE ${{TORCH_INCLUDE_DIRS}})
+add_executable(mnist_ronde {folder}/mnist_ronde.cc)
+target_link_libraries(mnist_ronde PRIVATE ronde::torch)
+"""
+
+
+def mnist(folder, cmake, compiler, prefix, mpiexec):
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        (work / "CMakeLists.txt").write_text(PROJECT.format(folder=folder), encoding="utf-8")
+        run(cmake, "-S", work, "-B", work / "build", f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_PREFIX_PATH={prefix}",
+            "-DCMAKE_CXX_STANDARD=17")
+        run(cmake, "--build", work / "build", "--parallel", "2")
+        data = work / "data"
+        data.mkdir()
         for path in DATA.glob("*.gz"):
-            (pathlib.Path(folder) / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-        alone = accuracies(run(programs / "mnist", folder, "1"))
-        two = accuracies(run(mpiexec, "--bind-to", "none", "-np", "2", programs / "mnist_ronde", folder, "1"))
+            (data / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        alone = accuracies(run(work / "build/mnist", data, "1"))
+        two = accuracies(run(mpiexec, "--bind-to", "none", "-np", "2", work / "build/mnist_ronde", data, "1"))
     print("one process:", alone, "two ranks:", two)
     # Two ranks take half as many steps of twice the batch: they learn less in the first epoch.
     assert alone[0] > 0.65 and len(two) == 2 and two[0] > 0.6, (alone, two)

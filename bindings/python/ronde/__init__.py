@@ -9,7 +9,7 @@ ronde.torch has the same for PyTorch. ronde.Engine is the interface underneath. 
 `ronderun -np N python3 train.py` or mpirun; alone it is a job of one.
 """
 from ._compression import Compression, Compressor
-from ._engine import LocalJob, Work
+from ._engine import LocalJob
 from ._job import (cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank,
                    shutdown, size)
 from ._library import VERSION as __version__
@@ -21,6 +21,7 @@ from ._missing import (ProcessSet, add_process_set, ccl_built, cuda_built, ddl_b
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object
 from ._operations import Operations
+from ._works import Work
 
 Average, Sum, Min, Max, Product = Op.AVERAGE, Op.SUM, Op.MIN, Op.MAX, Op.PRODUCT
 BAnd, BOr, BXor, Adasum = Op.BAND, Op.BOR, Op.BXOR, Op.ADASUM

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines and works over the C ABI, for memory of any framework: what is submitted, and who keeps it alive."""
+"""Engines over the C ABI, for memory of any framework: what is submitted, and how a job ends."""
 from __future__ import annotations
 
 import atexit
@@ -7,16 +7,13 @@ import ctypes
 import os
 import sys
 import threading
-import time
-import weakref
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
-from ._library import (GRACE_UNWIND, GROUPED_OPERATIONS, LIBRARY, EngineOptions, InvalidArgument, Op, Request,
-                       Statistics, Status, call)
+from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, InvalidArgument, Op, Request, Statistics, Status,
+                       call)
+from ._works import _Flight
 
 _WILL_WAIT = 1
-_SLICE_SECONDS = 0.1  # how soon a waiting main thread sees a signal
-_LONGEST_SLICED_WAIT_SECONDS = 1800.0  # then the library waits by itself, up to its own deadline
 
 
 class Memory(NamedTuple):
@@ -55,166 +52,6 @@ def _place() -> tuple[Optional[bytes], int]:
     return None, 0
 
 
-class _Flight:
-    """One work of the C ABI, and the memory that it reads and writes until it is done."""
-
-    def __init__(self, engine: "Engine", pointer: ctypes.c_void_p, name: str, keep: list) -> None:
-        self.pointer = pointer
-        self.name = name
-        self.keep = keep
-        self.pid = engine._pid
-        self.lock = threading.Lock()  # a work belongs to one thread at a time
-        self.dropped = False  # nobody will ask for its result
-        self.owned = False  # an Output releases it
-
-    def poll(self) -> bool:
-        if not self.lock.acquire(blocking=False):
-            return False  # another thread waits for it
-        try:
-            return not self.pointer or LIBRARY.ronde_work_poll(self.pointer) == 1
-        finally:
-            self.lock.release()
-
-    def wait(self, until: Optional[float]) -> bool:
-        """Waits until it is done (True) or the time `until`; raises what became of it."""
-        left = -1.0 if until is None else max(0.0, until - time.monotonic())
-        if not self.lock.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
-            return False
-        try:
-            return self._wait(until)
-        finally:
-            self.lock.release()
-
-    def _wait(self, until: Optional[float]) -> bool:
-        if not self.pointer:
-            raise InvalidArgument(f"'{self.name}' was given up when its engine was closed", tensor=self.name)
-        # Signals are handled between calls, and in the main thread only.
-        sliced = threading.current_thread() is threading.main_thread()
-        patience = time.monotonic() + _LONGEST_SLICED_WAIT_SECONDS
-        done = ctypes.c_int32()
-        while True:
-            now = time.monotonic()
-            if until is None and (not sliced or now > patience):
-                call(LIBRARY.ronde_work_wait, self.pointer, tensor=self.name)
-                return True
-            left = _SLICE_SECONDS if until is None else max(0.0, until - now)
-            call(LIBRARY.ronde_work_wait_for, self.pointer, int(min(left, _SLICE_SECONDS if sliced else left) * 1e9),
-                 ctypes.byref(done), tensor=self.name)
-            if done.value:
-                return True
-            if until is not None and left <= _SLICE_SECONDS:
-                return False
-
-    def release(self) -> None:
-        """Gives up the handle of a work that is done; a second time it does nothing."""
-        with self.lock:
-            pointer, self.pointer = self.pointer, None
-        if pointer:
-            LIBRARY.ronde_work_release(pointer)
-        self.keep = []
-
-    def settle(self) -> None:
-        """Waits a moment, fails the job on all ranks if that is not enough, and releases: an exception unwinds."""
-        if not self.lock.acquire(blocking=False):
-            return  # a thread waits for it, and hears what becomes of it
-        try:
-            pointer, self.pointer = self.pointer, None
-            if pointer:
-                LIBRARY.ronde_work_settle(pointer, GRACE_UNWIND)
-        finally:
-            self.lock.release()
-        self.keep = []
-
-
-class Output:
-    """The result of an allgather or an all-to-all, in memory that the work owns."""
-
-    def __init__(self, flight: _Flight) -> None:
-        self.flight = flight
-        address, shape = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_int64)()
-        dimensions, dtype = ctypes.c_int32(), ctypes.c_int32()
-        call(LIBRARY.ronde_work_output, flight.pointer, ctypes.byref(address), ctypes.byref(shape),
-             ctypes.byref(dimensions), ctypes.byref(dtype), tensor=flight.name)
-        self.address: int = address.value or 0
-        self.shape = tuple(shape[: dimensions.value])
-        self.dtype: int = dtype.value
-        flight.owned = True
-
-    def received_splits(self) -> list[int]:
-        """The rows that an all-to-all received from each rank."""
-        splits, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_int32()
-        call(LIBRARY.ronde_work_received_splits, self.flight.pointer, ctypes.byref(splits), ctypes.byref(count),
-             tensor=self.flight.name)
-        return splits[: count.value]
-
-    def __del__(self) -> None:
-        if self.flight.owned:
-            self.flight.release()
-
-
-class Work:
-    """An operation in flight. Its arrays are kept alive until it is done, also where the Work is dropped.
-
-    poll() and wait() may be called from several threads.
-    """
-
-    def __init__(self, engine: "Engine", flights: list[_Flight], finish: Callable[[list[_Flight]], Any]) -> None:
-        self._engine = engine
-        self._flights = flights
-        self._finish: Optional[Callable[[list[_Flight]], Any]] = finish
-        self._result: Any = None
-        self._error: Optional[BaseException] = None
-        self._end = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The name of the operation; of a group, that of its first tensor."""
-        return self._flights[0].name if self._flights else ""
-
-    def poll(self) -> bool:
-        """Whether the operation is done, successfully or not. Never blocks."""
-        if self._finish is not None and not all(flight.poll() for flight in self._flights):
-            return False
-        self._engine._names_since_a_wait.clear()
-        return True
-
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits until the operation is done and returns its result.
-
-        timeout: seconds; without it the wait ends at RONDE_STALL_FAILURE_SECONDS at the latest.
-        Raises Error with what became of the operation, and TimeoutError after the timeout. May be called again.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        failed: Optional[BaseException] = None
-        for flight in self._flights if self._finish is not None else []:
-            try:
-                if not flight.wait(until):
-                    raise TimeoutError(f"'{flight.name}' is not done after {timeout} s")
-            except RuntimeError as error:  # the others are waited for: their memory is in use
-                failed = failed or error
-        with self._end:
-            if self._finish is not None:
-                self._end_with(failed)
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def _end_with(self, failed: Optional[BaseException]) -> None:
-        finish, self._finish = self._finish, None
-        try:
-            if failed is None:
-                self._result = finish(self._flights)
-        except RuntimeError as error:
-            failed = error
-        self._error = failed
-        self._engine._landed(self._flights)
-
-    def __del__(self) -> None:
-        if getattr(self, "_finish", None) is not None:
-            for flight in self._flights:
-                flight.dropped = True
-
-
 class LocalJob:
     """A job of `size` ranks whose engines all live in this process, for tests: each is opened in a thread of its own
     with Engine(job, rank)."""
@@ -228,13 +65,15 @@ class LocalJob:
 
 
 class Engine:
-    """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those."""
+    """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
+    closed nor used any more stays open until the program ends."""
 
     def __init__(self, job: Optional[LocalJob] = None, rank: int = 0) -> None:
         self._pointer: Optional[ctypes.c_void_p] = None
         self._pid = os.getpid()
         self._lock = threading.Lock()  # submissions against close()
         self._in_flight: set[_Flight] = set()
+        self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
         self._names_since_a_wait: set[str] = set()
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
@@ -304,6 +143,7 @@ class Engine:
             call(LIBRARY.ronde_engine_close, pointer)
         finally:
             self._release_dropped()
+            _stuck.extend(flight for flight in self._in_flight if not flight.poll())
 
     def abandon(self) -> None:
         """close() for a program that an exception ends: what other ranks may never join is given up after
@@ -359,7 +199,8 @@ class Engine:
                 request.split_count = len(splits)
             if not memory.shape:
                 request.shape = None
-        self._release_dropped()
+        if self._dropped:
+            self._release_dropped()
         twice = self._names_since_a_wait.intersection(names)
         if twice:  # the library would refuse it, too, unless the first happens to be over already
             name = min(twice)
@@ -385,13 +226,17 @@ class Engine:
 
     def _release_dropped(self) -> None:
         """Lets go of the memory of works that nobody waits for, once they are done."""
-        for flight in [one for one in list(self._in_flight) if one.dropped]:
+        dropped, self._dropped = self._dropped, []
+        for flight in dropped:
             if flight.pid != os.getpid() or flight.poll():
                 self._in_flight.discard(flight)
                 flight.release()
+            else:
+                self._dropped.append(flight)
 
 
-_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_engines: set[Engine] = set()  # that are open: an engine that is dropped may still work on its arrays
+_stuck: list[_Flight] = []  # of closed engines, should a transport not let go of their memory
 
 
 def _close_all() -> None:

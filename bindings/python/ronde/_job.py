@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Optional
 
 import numpy
 
-from ._engine import Engine, InvalidArgument, Memory, Reduction, Work
-from ._library import Op
+from ._engine import Engine, Memory, Reduction
+from ._library import InvalidArgument, Op
+from ._works import Work
 
 
 _I64 = 7  # of ronde_dtype

@@ -10,9 +10,10 @@ import numpy
 
 from . import _engine
 from ._compression import Compression, Compressor
-from ._engine import Memory, Output, Reduction, Work, supported
+from ._engine import Memory, Reduction, supported
 from ._library import LIBRARY, InvalidArgument, Op, call
 from ._operations import Arrays
+from ._works import Output, Work, _Flight
 
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
           "float64", "bool")  # in the order of ronde_dtype
@@ -183,7 +184,7 @@ class Engine(_engine.Engine):
         (rows from rank 0, then from rank 1, and so on; how many came from each rank)."""
         flight = self._submit("all_to_all", [name], [_arrays.memory(_arrays.contiguous(array))], [None], splits=splits)
 
-        def finish(done: list[_engine._Flight]) -> tuple[numpy.ndarray, list[int]]:
+        def finish(done: list[_Flight]) -> tuple[numpy.ndarray, list[int]]:
             output = Output(done[0])
             return _arrays.output(output), output.received_splits()
 

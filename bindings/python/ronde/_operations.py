@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
 
 from ._compression import Compression, Compressor
-from ._engine import Memory, Output, Reduction, Work, _Flight, supported
+from ._engine import Memory, Reduction, supported
 from ._job import current_engine, name_of
 from ._library import InvalidArgument, Op
 from ._missing import ProcessSet, global_process_set, require_everybody
+from ._works import Output, Work, _Flight
 
 Array = TypeVar("Array")
 _F16, _F32 = 8, 10  # of ronde_dtype; integers are below
@@ -71,32 +72,35 @@ class _Lane(Generic[Array]):
                  in_place: bool, rows: Optional[int] = None) -> None:
         self.arrays = arrays
         source = arrays.contiguous(tensor)
+        memory = arrays.memory(source)
         if in_place:
             arrays.require_writable(tensor)
         where_it_is = in_place and source is tensor
         # In the runtime, where it can: that is cheaper, and rounds less often.
-        self.on_wire = compression.wire if arrays.memory(source).dtype == _F32 else 0
+        self.on_wire = compression.wire if memory.dtype == _F32 else 0
         self.decompress: Optional[Callable[[Array], Array]] = None
         if not self.on_wire and compression is not Compression.none:
             packed, context = compression.compress(source)
             where_it_is = where_it_is and packed is source
             source = arrays.contiguous(packed)
+            memory = arrays.memory(source)
             self.decompress = lambda result: compression.decompress(result, context)
-        self.integers = arrays.memory(source).dtype < _F16
+        self.dtype = memory.dtype
+        self.integers = self.dtype < _F16
         if self.integers and how.prescale != 1:
             source = arrays.scaled(source, how.prescale)
+            memory = arrays.memory(source)
         self.postscale = how.postscale if self.integers else 1
-        self.source: Array = source
         self.tensor: Optional[Array] = tensor if in_place else None
         self.target: Array = tensor if where_it_is else arrays.empty(source, rows)
+        in_the_target = self.target is source
+        self.input: Optional[Memory] = None if in_the_target else memory
+        self.output: Memory = memory if in_the_target else arrays.memory(self.target)
 
     def how(self, how: Reduction) -> Reduction:
         """The reduction as the runtime does it."""
         factors = (1.0, 1.0) if self.integers else (float(how.prescale), float(how.postscale))
         return Reduction(how.op, *factors, self.on_wire)
-
-    def input(self) -> Optional[Memory]:
-        return None if self.source is self.target else self.arrays.memory(self.source)
 
     def result(self) -> Array:
         result = self.target
@@ -126,15 +130,16 @@ class Operations(Generic[Array]):
         engine = current_engine()
         units: dict[Any, list[int]] = {}
         for i, lane in enumerate(lanes):
-            key = i if operation == "reduce_scatter" else (self._arrays.memory(lane.source).dtype, lane.how(how))
+            key = i if operation == "reduce_scatter" else (lane.dtype, lane.how(how))
             units.setdefault(key, []).append(i)
         flights: list[_Flight] = []
-        for unit in units.values():
+        work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        for unit in units.values():  # where one is refused, the work is dropped with those before
             call = f"grouped_{operation}" if len(lanes) > 1 and operation == "allreduce" else operation
-            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input() for i in unit],
-                                          [self._arrays.memory(lanes[i].target) for i in unit],
+            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
+                                          [lanes[i].output for i in unit],
                                           lanes[unit[0]].how(how), blocking=blocking))
-        return Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        return work
 
     def _allreduce(self, tensors: Sequence[Array], in_place: bool, grouped: bool, average: Optional[bool],
                    name: Optional[str], op: Optional[Op], prescale: float, postscale: float, process_set: ProcessSet,
@@ -267,10 +272,13 @@ class Operations(Generic[Array]):
         engine = current_engine()
         base = name_of("grouped_allgather" if grouped else "allgather", name)
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
-        flights = [engine._submit("allgather", [one], [self._arrays.memory(self._arrays.contiguous(tensor))], [None],
-                                  blocking=blocking) for one, tensor in zip(names, tensors)]
         pick = list if grouped else _only
-        return Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight)) for flight in done]))
+        flights: list[_Flight] = []
+        work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight)) for flight in done]))
+        for one, tensor in zip(names, tensors):
+            flights.append(engine._submit("allgather", [one], [self._arrays.memory(self._arrays.contiguous(tensor))],
+                                          [None], blocking=blocking))
+        return work
 
     def allgather_async(self, tensor: Array, name: Optional[str] = None,
                         process_set: ProcessSet = global_process_set) -> Work:
@@ -302,12 +310,14 @@ class Operations(Generic[Array]):
         lanes = [_Lane(self._arrays, tensor, Reduction(), Compression.none, in_place) for tensor in tensors]
         units: dict[int, list[int]] = {}
         for i, lane in enumerate(lanes):
-            units.setdefault(self._arrays.memory(lane.source).dtype, []).append(i)
+            units.setdefault(lane.dtype, []).append(i)
         call = "grouped_broadcast" if len(lanes) > 1 else "broadcast"
-        flights = [engine._submit(call, [names[i] for i in unit], [lanes[i].input() for i in unit],
-                                  [self._arrays.memory(lanes[i].target) for i in unit], root=int(root_rank),
-                                  blocking=blocking) for unit in units.values()]
-        return Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        flights: list[_Flight] = []
+        work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        for unit in units.values():
+            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
+                                          [lanes[i].output for i in unit], root=int(root_rank), blocking=blocking))
+        return work
 
     def _broadcast_one(self, tensor: Array, in_place: bool, root_rank: int, name: Optional[str],
                        process_set: ProcessSet, blocking: bool = False) -> Work:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 import torch
@@ -42,7 +43,7 @@ class _Averager:
             self.units[parameter] = unit
             self.left[parameter] = self.passes
             node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # that accumulates its gradient
-            node.register_hook(lambda *_, parameter=parameter: self._accumulated(parameter))
+            node.register_hook(_hook(weakref.ref(self), parameter))
             self.nodes.append(node)
 
     def reset(self) -> None:
@@ -119,6 +120,16 @@ class _Averager:
             self.reset()
         if failed is not None:
             raise failed
+
+
+def _hook(averager: "weakref.ref[_Averager]", parameter: torch.Tensor) -> Callable[..., None]:
+    """Does nothing once the averager is gone: the model may get another optimiser."""
+    def accumulated(*_: Any) -> None:
+        alive = averager()
+        if alive is not None:
+            alive._accumulated(parameter)
+
+    return accumulated
 
 
 def _sparse_rows(dense: torch.Tensor) -> torch.Tensor:

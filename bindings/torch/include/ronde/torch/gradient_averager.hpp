@@ -73,8 +73,12 @@ struct AveragedParameter {
     const at::NoGradGuard no_graph;
     at::Tensor& gradient = parameter.mutable_grad();
     if (gradient.is_same(home)) return;
-    home.zero_();
-    if (gradient.defined()) home.add_(gradient);  // sparse ones too
+    if (gradient.defined() && gradient.layout() == at::kStrided) {
+      home.copy_(gradient);
+    } else {
+      home.zero_();
+      if (gradient.defined()) home.add_(gradient);  // sparse
+    }
     gradient = home;
   }
 
