@@ -8,7 +8,7 @@ namespace ronde::runtime {
 
 namespace {
 
-constexpr std::string_view kMpi = "mpi";
+constexpr std::string_view kMpiPlugin = "mpi";
 
 std::string_view value_of(std::span<const std::string> environment, std::string_view name) {
   for (const std::string& line : environment) {
@@ -23,13 +23,13 @@ std::string_view value_of(std::span<const std::string> environment, std::string_
 
 TransportChoice choose_transport(const std::string& setting, const std::string& introduced_by) {
   if (setting != "auto") return {setting, "RONDE_TRANSPORT=" + setting};
-  if (introduced_by == kMpi) return {std::string(kMpi), "MPI started the job"};
+  if (introduced_by == kMpiPlugin) return {std::string(kMpiPlugin), "MPI started the job"};
   return {"ucx", "MPI did not start the job"};
 }
 
 std::string yielding_note(std::span<const std::string> environment, const std::string& transport,
                           std::int32_t hosts) {
-  if (transport != kMpi || hosts < 2) return "";
+  if (transport != kMpiPlugin || hosts < 2) return "";
   // Unless it is told, Open MPI yields where mpirun has more ranks than cores on a host.
   const std::string_view told = value_of(environment, "OMPI_MCA_mpi_yield_when_idle");
   const bool crowded = value_of(environment, "OMPI_MCA_mpi_oversubscribe") == "1";

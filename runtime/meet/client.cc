@@ -33,7 +33,7 @@ using Parts = std::vector<std::vector<std::byte>>;
 
 // How long one attempt may take: longer than a lost first packet takes to be sent again (1 s), and
 // than rank 0 is away from its door.
-constexpr Nanoseconds kTryTime = std::chrono::seconds(5);
+constexpr Nanoseconds kReachTime = std::chrono::seconds(5);
 // The pause between two attempts; it grows, so that many ranks that wait for long cost little.
 constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(250);
@@ -140,7 +140,7 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
       note(to, socket.status().message());
       continue;
     }
-    if (!wait_for(*socket, POLLOUT, clock, std::min(deadline, clock.after(kTryTime)))) {
+    if (!wait_for(*socket, POLLOUT, clock, std::min(deadline, clock.after(kReachTime)))) {
       note(to, "timed out");
       continue;
     }
@@ -181,7 +181,7 @@ Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, In
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {
   auto socket = connect(clock, deadline);
   RONDE_RETURN_IF_ERROR(socket.status());
-  RONDE_RETURN_IF_ERROR(prove(*socket, clock, std::min(deadline, clock.after(kTryTime))));
+  RONDE_RETURN_IF_ERROR(prove(*socket, clock, std::min(deadline, clock.after(kReachTime))));
   socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(*socket)});
   MeetingHello hello = hello_of(plan_);
   hello.patience = patience_of(deadline - clock.now());

@@ -19,7 +19,7 @@ namespace {
 
 // Its last two characters are the version of the handshake.
 constexpr std::string_view kMagic = "RondeM01";
-static_assert(kMagic.size() == kMagicBytes);
+static_assert(kMagic.size() == kHandshakeMagicBytes);
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -58,7 +58,7 @@ std::vector<std::byte> Handshake::begin() const {
 Handshake::Step Handshake::open(std::span<const std::byte> bytes, std::vector<std::byte>& answer) {
   const auto magic = bytes_of(kMagic);
   if (!std::equal(magic.begin(), magic.end(), bytes.begin())) return Step::kGarbage;
-  std::copy(bytes.begin() + kMagicBytes, bytes.end(), theirs_.begin());
+  std::copy(bytes.begin() + kHandshakeMagicBytes, bytes.end(), theirs_.begin());
   opened_ = true;
   if (role_ == Role::kRankZero) {
     answer = opening();

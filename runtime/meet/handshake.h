@@ -32,8 +32,8 @@ using Nonce = std::array<std::byte, 32>;
 // From the kernel's random numbers.
 base::Result<Nonce> make_nonce();
 
-inline constexpr std::size_t kMagicBytes = 8;
-inline constexpr std::size_t kOpeningBytes = kMagicBytes + sizeof(Nonce);
+inline constexpr std::size_t kHandshakeMagicBytes = 8;
+inline constexpr std::size_t kOpeningBytes = kHandshakeMagicBytes + sizeof(Nonce);
 
 // Either end of a handshake. The caller reads exactly wants() bytes, hands them to take(), and
 // sends what that answers. `secret` must outlive it.
