@@ -2,6 +2,8 @@
 // The layout in bytes of a meeting's messages, kind by kind.
 #include "runtime/meet/messages.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/numbers.h"
@@ -60,10 +62,12 @@ struct EncodeMeeting {
   }
 };
 
+// Not longer than what can be added to any time.
 base::Nanoseconds patience(Decoder& in) {
+  constexpr base::Nanoseconds kMost = std::chrono::hours(24 * 365);
   const auto value = in.number<std::int64_t>();
   if (value < 0) in.fail("a negative patience");
-  return base::Nanoseconds(value);
+  return std::min(base::Nanoseconds(value), kMost);
 }
 
 std::vector<std::byte> bytes_of(Decoder& in) {

@@ -16,4 +16,4 @@ if [ -n "$others" ]; then
   printf '%s\n' "$others"
   exit 1
 fi
-echo "$1 needs" $found
+echo "$1 needs $(printf '%s' "$found" | tr '\n' ' ')"

@@ -13,7 +13,7 @@ import sys
 
 from hosts_job import Job, expect
 
-BY_HAND = pathlib.Path(__file__).resolve().parent / "by_hand"
+BY_HAND = pathlib.Path(__file__).resolve().parent / "by_hand.py"
 TRAINING = ("train_fashion_mnist", "--steps=10", "--test-images=100")
 
 

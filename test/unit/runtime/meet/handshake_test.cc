@@ -115,6 +115,8 @@ TEST(MeetingMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(sent(part).trouble.rank, 1);
   EXPECT_EQ(sent(part).trouble.culprit, 2);
   EXPECT_EQ(sent(part).bytes, part.bytes);
+  const MeetingPart endless{7, base::Nanoseconds::max(), {}, {}};
+  EXPECT_LE(sent(endless).patience, std::chrono::hours(24 * 366)) << "it is added to a time";
   const MeetingAll all{4, {Bytes(), Bytes(3, std::byte{1}), Bytes(1, std::byte{2})}};
   EXPECT_EQ(sent(all).round, 4U);
   EXPECT_EQ(sent(all).parts, all.parts);
