@@ -208,7 +208,7 @@ void End::close_endpoints() {
   std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (peer.endpoint == nullptr) continue;
-    const ucs_status_ptr_t request = ucx_.ep_close_nbx(peer.endpoint, &force);
+    void* const request = ucx_.ep_close_nbx(peer.endpoint, &force);
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
     peer.endpoint = nullptr;
   }
@@ -254,7 +254,7 @@ void End::say(Word word, int peer) {
   parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   const Spoken& spoken = word == Word::kGoodBye ? good_bye_ : answer_;
-  const ucs_status_ptr_t request =
+  void* const request =
       ucx_.am_send_nbx(*endpoint, kWords, &spoken, sizeof spoken, nullptr, 0, &parameters);
   if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);
 }

@@ -149,9 +149,9 @@ Result<Library> load() {
 }  // namespace
 
 Result<const Library*> library() {
-  static const Result<Library> loaded = load();
-  RONDE_RETURN_IF_ERROR(loaded.status());
-  return &*loaded;
+  static const Result<Library> kLoaded = load();
+  RONDE_RETURN_IF_ERROR(kLoaded.status());
+  return &*kLoaded;
 }
 
 }  // namespace ronde::collectives::ucx

@@ -39,7 +39,11 @@ Status usable(const ronde_transport_end& handle) {
   return {};
 }
 
-ronde_transport_status answer_of(const Result<bool>& done, ronde_transport_error* error) {
+ronde_transport_status answer(const Status& status, ronde_transport_error* error) {
+  return answer_of(status, error);
+}
+
+ronde_transport_status answer(const Result<bool>& done, ronde_transport_error* error) {
   if (!done.ok()) return answer_of(done.status(), error);
   return *done ? RONDE_TRANSPORT_OK : RONDE_TRANSPORT_PENDING;
 }
@@ -50,7 +54,7 @@ ronde_transport_status on_end(ronde_transport_end* handle, ronde_transport_error
                               Call&& call) noexcept {
   return guarded(error, [&] {
     const Status may = usable(*handle);
-    return may.ok() ? answer_of(call(*handle->end), error) : answer_of(may, error);
+    return may.ok() ? answer(call(*handle->end), error) : answer_of(may, error);
   });
 }
 
