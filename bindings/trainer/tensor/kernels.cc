@@ -300,17 +300,18 @@ Values Kernels::relu_backward(const Values& output, const Values& gradient) {
 
 namespace {
 
-const auto kScaleAndShift =
-    dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+dnnl::normalization_flags flags_of(bool as_given) {
+  using Flags = dnnl::normalization_flags;
+  const Flags flags = Flags::use_scale | Flags::use_shift;
+  return as_given ? flags | Flags::use_global_stats : flags;
+}
 
 dnnl::batch_normalization_forward::primitive_desc normalize_desc(const dnnl::engine& engine,
                                                                  const memory::desc& data,
                                                                  float epsilon, bool as_given) {
-  const auto flags =
-      as_given ? kScaleAndShift | dnnl::normalization_flags::use_global_stats : kScaleAndShift;
   const auto kind =
       as_given ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
-  return {{kind, data, epsilon, flags}, engine};
+  return {{kind, data, epsilon, flags_of(as_given)}, engine};
 }
 
 std::uint64_t bits_of(float number) { return std::bit_cast<std::uint32_t>(number); }
@@ -349,7 +350,7 @@ Values Kernels::normalize_backward(const Values& input, const Values& gradient,
   Primitive& normalization = the.prepared(key, {&input}, [&] {
     const memory::desc data = desc_of(input);
     const dnnl::batch_normalization_backward::primitive_desc made(
-        {dnnl::prop_kind::backward, data, data, epsilon, kScaleAndShift}, the.engine(),
+        {dnnl::prop_kind::backward, data, data, epsilon, flags_of(false)}, the.engine(),
         normalize_desc(the.engine(), data, epsilon, false));
     return the.with(
         made, {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,

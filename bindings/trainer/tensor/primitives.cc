@@ -80,6 +80,7 @@ void Primitives::begin_pass() {
   ++pass_;
   if (prepared_.size() <= kKept) return;
   std::vector<std::uint64_t> passes;
+  passes.reserve(prepared_.size());
   for (const auto& [key, one] : prepared_) passes.push_back(one.pass);
   const auto newest = passes.end() - kKept;
   std::ranges::nth_element(passes, newest);

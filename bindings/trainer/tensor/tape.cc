@@ -121,6 +121,7 @@ void Tape::use_statistics(const StateTensor& statistics) {
 
 std::vector<Parameter*> Tape::used_parameters() const {
   std::vector<Parameter*> parameters;
+  parameters.reserve(used_.size());
   for (const Used& used : used_) parameters.push_back(used.parameter);
   return parameters;
 }
