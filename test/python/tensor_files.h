@@ -46,10 +46,10 @@ class Files {
     out_.emplace_back(name, std::move(shape), std::vector<float>(values.begin(), values.end()));
   }
   void say(const std::string& name, const std::string& text) { metadata_[name] = text; }
-  void write(const std::string& path) const {
-    std::vector<TensorView> views;
-    for (const auto& [name, shape, values] : out_) views.push_back({name, shape, values});
-    const std::string bytes = to_safetensors(views, metadata_);
+  void write(const std::string& path) {
+    std::vector<StateTensor> tensors;
+    for (auto& [name, shape, values] : out_) tensors.push_back({name, shape, values});
+    const std::string bytes = to_safetensors(tensors, metadata_);
     std::ofstream file(path, std::ios::binary);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (!file.flush()) throw std::runtime_error(path + " cannot be written");
