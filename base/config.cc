@@ -67,9 +67,9 @@ constexpr std::array<Setting, 22> kSettings{{
     {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
-    {"RONDE_CHECK", SettingKind::kChoice, "off", "off memory", 0, 0, false,
-     "memory refuses a tensor that overlaps one in flight, if either is written; it takes time for "
-     "each tensor in flight"},
+    {"RONDE_CHECK", SettingKind::kChoice, "off", "off memory replicas", 0, 0, false,
+     "memory refuses tensors in flight that overlap, if one is written; it takes time for each "
+     "tensor in flight; replicas makes the training core compare the ranks after each step"},
     {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 }};

@@ -35,9 +35,16 @@ endif()
 
 if(RONDE_BUILD_EXAMPLES)
   find_package(ZLIB REQUIRED)
-  # oneDNN brings no CMake package in Debian.
   find_path(RONDE_DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
-  find_library(RONDE_DNNL_LIBRARY dnnl REQUIRED)
-  mark_as_advanced(RONDE_DNNL_INCLUDE_DIR RONDE_DNNL_LIBRARY)
+  mark_as_advanced(RONDE_DNNL_INCLUDE_DIR)
+  include(${CMAKE_CURRENT_LIST_DIR}/rondeDnnl.cmake)
+  if(NOT TARGET ronde::dnnl)
+    message(FATAL_ERROR "oneDNN's library (libdnnl.so) is not found: install Debian's libdnnl-dev")
+  endif()
   find_package(Protobuf 3.21 REQUIRED)
+endif()
+
+# For the tests and the example of ronde/torch.hpp, which are left out without it.
+if(RONDE_BUILD_TESTS AND NOT RONDE_SANITIZE)
+  find_package(Torch QUIET)
 endif()

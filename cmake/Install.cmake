@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What an outsider gets: libronde.so with its headers, ronderun, and both ways to find them
-# (find_package(ronde) and pkg-config). Layers are not installed.
+# (find_package(ronde) and pkg-config); the training core, for find_package(ronde COMPONENTS trainer). Layers are not
+# installed.
 if(TARGET ronderun)
   install(TARGETS ronderun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -17,7 +18,7 @@ if(TARGET ronde)
   set(RONDE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ronde)
 
   install(TARGETS ronde EXPORT rondeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY bindings/c/include/ bindings/cpp/include/
+  install(DIRECTORY bindings/c/include/ bindings/cpp/include/ bindings/torch/include/
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
   # Plug-ins that are written out of tree need one of these headers alone.
@@ -32,6 +33,17 @@ if(TARGET ronde)
                                    COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/rondeConfig.cmake ${PROJECT_BINARY_DIR}/rondeConfigVersion.cmake
           DESTINATION ${RONDE_CMAKE_DIR})
+
+  # The training core is static, since neither its interface nor its ABI is promised.
+  if(TARGET ronde_trainer)
+    install(TARGETS ronde_trainer ronde_event_messages EXPORT rondeTrainerTargets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT rondeTrainerTargets NAMESPACE ronde:: DESTINATION ${RONDE_CMAKE_DIR})
+    install(FILES cmake/rondeDnnl.cmake DESTINATION ${RONDE_CMAKE_DIR})
+    install(CODE "set(source \"${PROJECT_SOURCE_DIR}/bindings/trainer\")
+      set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")")
+    install(SCRIPT cmake/InstallTrainerHeaders.cmake)
+  endif()
 
   # The paths in ronde.pc are relative to the file itself, so that an installed tree can be moved.
   set(RONDE_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -18,6 +18,7 @@
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/host_learner.h"
+#include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
 #include "examples/support/chief_callbacks.h"
@@ -188,7 +189,6 @@ int train(ronde::Engine& engine, const Settings& settings, trainer::Sequential& 
   trainer::Progress progress(
       speaks ? &std::cout : nullptr,
       speaks && ronde::examples::stderr_is_terminal() ? &std::cerr : nullptr);
-  trainer::ShowProgress show(progress);
   trainer::LogSteps log(replica, learner, settings.chief.log_every, speaks ? &std::cout : nullptr);
   trainer::SupervisorOptions duties = settings.chief.supervisor;
   duties.flags = {{"--classes",
@@ -201,7 +201,7 @@ int train(ronde::Engine& engine, const Settings& settings, trainer::Sequential& 
   supervisor.managed_session([&] {
     ronde::examples::ChiefCallbacks chief(engine, replica, learner, supervisor, settings.chief,
                                           how.schedule);
-    std::vector<trainer::Callback*> callbacks{&show, &log};
+    std::vector<trainer::Callback*> callbacks{&progress, &log};
     chief.add_to(callbacks, options);
     const trainer::FitResult fit = trainer::fit(replica, learner, training, options, callbacks,
                                                 settings.chief.patience == 0 ? nullptr : &test);

@@ -96,7 +96,7 @@ int export_parameters(const std::string& path, const std::string& file) {
   const Checkpoint checkpoint = trainer::read_checkpoint(disk(), from);
   const auto& moments = checkpoint.state.moments;
   std::vector<std::vector<float>> values;  // aligned, unlike a file's bytes
-  std::vector<trainer::TensorView> tensors;
+  std::vector<trainer::StateTensor> tensors;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (std::ranges::find(moments, name) != moments.end()) continue;
     values.emplace_back(tensor.bytes.size() / sizeof(float));

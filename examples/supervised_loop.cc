@@ -3,13 +3,7 @@
 // on. Usage: supervised_loop LOGDIR [epochs]
 #include <cstdio>
 #include <cstdlib>
-
-#include "bindings/trainer/chief/supervisor.h"
-#include "bindings/trainer/data/dataset.h"
-#include "bindings/trainer/data/fashion_mnist.h"
-#include "bindings/trainer/nn/models.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/tensor/errors.h"
+#include <ronde/trainer.hpp>
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 

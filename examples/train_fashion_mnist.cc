@@ -14,11 +14,12 @@
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/data/fashion_mnist.h"
 #include "bindings/trainer/loop/agreement.h"
-#include "bindings/trainer/loop/device_learner.h"
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/host_learner.h"
+#include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/nn/models.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "examples/gpu/device_learner.h"
 #include "examples/gpu/no_device.h"
 #include "examples/gpu/trainer_math.h"
 #include "examples/support/chief_callbacks.h"
@@ -147,10 +148,9 @@ trainer::FitResult fit_from_there(const Training& all, std::vector<double>& loss
   std::ostream* const lines = replica.is_chief() ? &std::cout : nullptr;
   trainer::Progress progress(
       lines, lines != nullptr && ronde::examples::stderr_is_terminal() ? &std::cerr : nullptr);
-  trainer::ShowProgress show(progress);
   trainer::LossHistory history;
   trainer::LogSteps log_lines(replica, learner, chief.log_every, lines);
-  std::vector<trainer::Callback*> callbacks{&show, &history, &log_lines};
+  std::vector<trainer::Callback*> callbacks{&progress, &history, &log_lines};
   trainer::FitOptions options;
   options.epochs = all.settings.training.epochs;
   options.most_steps = all.settings.steps;

@@ -14,14 +14,15 @@ presets_to_test() {
   fi
 }
 
+# need_test_packages [package]...: those named, too.
 need_test_packages() {
-  need_packages "${BUILD_PACKAGES[@]}" "${CACHE_PACKAGES[@]}" "${DATA_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  need_packages "${BUILD_PACKAGES[@]}" "${CACHE_PACKAGES[@]}" "${DATA_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "$@"
 }
 
 # test_build [preset]: what ./dev test builds for it, or for the first of those that it tests.
 test_build() {
   local preset=${1:-}
-  need_test_packages
+  need_test_packages "${TORCH_PACKAGES[@]}"
   if [[ -z $preset ]]; then read -r preset _ < <(presets_to_test); fi
   use_compiler_cache
   build_for_tests "$preset"
@@ -72,10 +73,9 @@ test_presets() {
   if [[ ${1:-} == full ]]; then
     flags=()
     shift
-    need_packages python3-venv  # for the libraries that read what Ronde writes
   fi
   if (($# > 0)); then check_preset "$1"; fi
-  need_test_packages
+  need_test_packages "${TORCH_PACKAGES[@]}"
   # Where several sources are compiled as one, a source may lack what another has.
   if ((${#flags[@]} == 0)); then timed test_build debug; fi
   if (($# > 0)); then

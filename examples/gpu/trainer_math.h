@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "bindings/trainer/loop/device_math.h"
+#include "examples/gpu/device_math.h"
 
 namespace ronde::examples {
 

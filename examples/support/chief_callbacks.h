@@ -27,6 +27,8 @@ class ChiefCallbacks {
 
  private:
   trainer::Supervisor& supervisor_;
+  trainer::Say say_;  // empty but on the chief
+  int threads_;
   std::optional<trainer::LogMetrics> log_;
   std::optional<trainer::EarlyStopping> stopping_;
   trainer::SaveCheckpoints saving_;

@@ -79,6 +79,7 @@ ChiefSettings read_chief_flags(const CommandLine& line) {
   const std::uint64_t patience = line.integer("patience", 1, 100'000);
   settings.patience = stop_early ? patience : 0;
   settings.log_every = line.integer("log-every", 0, 1'000'000'000);
+  settings.threads = static_cast<int>(line.integer("threads", 1, 256));
   settings.verbose = line.choice("verbose", {"off", "on"}) == "on";
   return settings;
 }

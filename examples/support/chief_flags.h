@@ -15,6 +15,7 @@ struct ChiefSettings {
   trainer::Flags all_flags;
   std::uint64_t patience = 0;   // 0: no early stopping
   std::uint64_t log_every = 0;  // 0: nothing is printed by steps
+  int threads = 1;              // of a rank's computing, which decide its rounding
   bool verbose = false;
 
   // How often a step is written into the logs.

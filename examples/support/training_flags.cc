@@ -118,7 +118,7 @@ TrainingSettings read_training_flags(const CommandLine& line, const TrainingDefa
 void finish_schedule(TrainingSettings& settings, std::size_t steps_per_epoch) {
   trainer::ScheduleOptions& schedule = settings.distributed.schedule;
   schedule.total = steps_per_epoch * settings.epochs;
-  schedule.every = std::max<std::uint64_t>(1, schedule.total / 3);
+  schedule.every = (schedule.total + 2) / 3;  // three levels, whatever the rest
   if (schedule.warmup >= schedule.total) {
     throw trainer::AgreedError("--warmup " + std::to_string(schedule.warmup) +
                                    " is not less than the " + std::to_string(schedule.total) +

@@ -14,7 +14,7 @@ import re
 import sys
 
 C_HEADER = "bindings/c/include/ronde/ronde.h"
-FACADE = "bindings/cpp/include/ronde"
+FACADES = ("bindings/cpp/include/ronde", "bindings/torch/include/ronde/torch")
 FUNCTION = re.compile(r"^RONDE_API\s+([^;(]*?)(\w+)\(", re.M)
 CLASS = re.compile(r"^(?:template\s*<[^\n]*>\n)?(?:class|struct)\s+(\w+)[^;\n]*\{", re.M)
 # What opens a member function: a return type or a modifier, and a name with a parenthesis, but no statement.
@@ -92,9 +92,9 @@ def facade_findings(text):
 def main():
     root = pathlib.Path(sys.argv[1])
     findings = [f"{C_HEADER}: {what}" for what in c_findings((root / C_HEADER).read_text())]
-    headers = sorted((root / FACADE).glob("*.hpp"))
+    headers = sorted(header for facade in FACADES for header in (root / facade).glob("*.hpp"))
     if not any(CLASS.search(without_detail(header.read_text())) for header in headers):
-        findings.append(f"{FACADE}: no class was found")
+        findings.append(f"{FACADES[0]}: no class was found")
     for header in headers:
         name = header.relative_to(root)
         findings += [f"{name}: {what}" for what in facade_findings(header.read_text())]

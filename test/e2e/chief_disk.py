@@ -5,6 +5,7 @@ that is not on the disk ends well.
 
 usage: chief_disk.py CHECK FOLDER_OF_PROGRAMS MPIRUN RONDERUN FAULTY_DISK
 """
+import json
 import signal
 
 from chief_trainings import (CONFIGURATION, FAILED, STEPS, expect_rest, final, mlp, resize, result_values, resumed_at,
@@ -146,6 +147,50 @@ def check_hanging(chief):
     expect("of step 100 is still being written: that of step 200 is passed over" in done.stdout, done, "not said")
     chief.file("training.json").unlink()
     expect_rest(chief, flags, steps, whole, steps)
+
+
+def check_tool(chief):
+    """ronde-checkpoint: what is there, whether it is whole, and the parameters without the moments."""
+    def tool(code, *words):
+        done = chief.run("ronde-checkpoint", *words)
+        expect(done.returncode == code, done, f"expected exit code {code}")
+        return done
+
+    final(chief, [*mlp(60), chief.fresh(), "--save-seconds=0", "--save-steps=20", "--keep=9"], ranks=1)
+    steps = chief.saved()
+    assert len(steps) > 1, steps
+    done = tool(0, "list", chief.logdir)
+    lines = done.stdout.splitlines()
+    expect([line.split("\t")[0] for line in lines[:-1]] == [str(chief.file(f"step-{step}")) for step in steps]
+           and f"step {steps[0]} of it" in lines[0] and lines[-1].startswith("finished at step 60: "), done, "a list")
+    done = tool(0, "verify", chief.logdir)
+    expect(done.stdout.count(" is whole: ") == len(steps), done, "all are whole")
+    exported = chief.file("exported.safetensors")
+    for path in (chief.logdir, str(chief.file("step-60"))):
+        tool(0, "export", path, str(exported))
+        names = tensors_of(exported)
+        whole = tensors_of(chief.file("step-60") / "tensors.safetensors")
+        assert names.pop("__metadata__") == {"step": "60"}, names
+        left_out = set(whole) - set(names)
+        assert set(names) < set(whole) and left_out and all(name.startswith("moment") for name in left_out), (names, left_out)
+        assert all(whole[name]["shape"] == tensor["shape"] for name, tensor in names.items()), names
+        exported.unlink()
+    # One of them is damaged.
+    file = chief.file(f"step-{steps[0]}") / "tensors.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    done = tool(1, "verify", chief.logdir)
+    expect(f"{file}: its checksum is" in done.stdout and done.stdout.count(" is whole: ") == len(steps) - 1, done, "one")
+    tool(0, "verify", str(chief.file("step-60")))
+    tool(1, "export", str(file.parent), str(exported))
+    assert not exported.exists()
+    expect("there is no checkpoint" in tool(1, "verify", chief.home).stderr, done, "none")
+    tool(2, "verify")
+
+
+def tensors_of(file):
+    """The header of a safetensors file."""
+    data = file.read_bytes()
+    return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
 
 
 if __name__ == "__main__":

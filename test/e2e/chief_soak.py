@@ -162,7 +162,7 @@ class Soak:  # pylint: disable=too-many-instance-attributes
         none_whole = bool(before) and not self.never and all(self.inode(step) in self.damaged for step in before)
         running = self.begin(starter, flags, environment)
         try:
-            self.strike(running, starter, stroke)
+            stroke = self.strike(running, starter, stroke)
             running.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             raise Wrong(f"it does not end\n{running.output()}") from None
@@ -180,18 +180,21 @@ class Soak:  # pylint: disable=too-many-instance-attributes
             print(what)
 
     def strike(self, running, starter, stroke):
+        """Returns what it was: before there is a rank the launcher is meant."""
         if stroke in ("nothing", "unreadable file", "damaged file"):
-            return
+            return stroke
         before, until = self.chief.saved(), time.monotonic() + 10
         in_training = self.draw.random() < 0.7  # otherwise in the beginning
         while in_training and self.chief.saved() == before and running.runs() and time.monotonic() < until:
             time.sleep(0.005)
         time.sleep(self.draw.uniform(0.0, 0.4) * self.seconds[starter])
         if not running.runs():
-            return
+            return stroke
         rank = running.process.pid
         if starter != "alone":
-            rank = running.find_rank(self.draw.randrange(2), TRAIN) or rank
+            rank = running.find_rank(self.draw.randrange(2), TRAIN)
+            if not rank and stroke in ("kill of a rank", "stop"):
+                stroke = {"kill of a rank": "kill of all", "stop": "stop of the launcher"}[stroke]
         if stroke == "kill of a rank":
             kill_if_there(rank, signal.SIGKILL)
         elif stroke == "kill of all":
@@ -203,6 +206,7 @@ class Soak:  # pylint: disable=too-many-instance-attributes
         elif stroke == "full disk":
             self.fill(self.draw.randrange(500_000))
             time.sleep(self.draw.uniform(0.1, 1.0) * self.seconds[starter])
+        return stroke
 
     def fill(self, leave):
         """All but so many bytes of the disk."""

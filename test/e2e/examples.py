@@ -265,6 +265,7 @@ CHECKS = {
     "cnn": trainings.check_cnn,
     "cnn_accuracy": trainings.check_cnn_accuracy,
     "bad_training": trainings.check_bad_training,
+    "restart": trainings.check_restart,
     "submission_order": trainings.check_submission_order,
     "linear_regression": check_linear_regression,
     "custom_loop": check_custom_loop,

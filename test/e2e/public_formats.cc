@@ -16,13 +16,12 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
 #include "bindings/trainer/chief/safetensors.h"
+#include "bindings/trainer/logs/logs.h"
 
 namespace {
 
-using ronde::trainer::TensorView;
+using ronde::trainer::StateTensor;
 
 // Steps of 10, whose loss tells the run.
 void write_run(const std::string& directory, int run, std::uint64_t first, std::uint64_t last) {
@@ -39,14 +38,14 @@ void write_run(const std::string& directory, int run, std::uint64_t first, std::
 
 void write_tensors(const std::string& directory) {
   using Limits = std::numeric_limits<float>;
-  const std::vector<float> weights = {0.5F, -1.25F, 2.0F, 3.0F, -4.0F, 1e30F};
-  const std::vector<float> scalar = {3.5F};
-  const std::vector<float> special = {-0.0F,         Limits::infinity(), -Limits::infinity(),
-                                      Limits::max(), Limits::lowest(),   Limits::denorm_min(),
-                                      Limits::min(), Limits::epsilon(),  Limits::quiet_NaN()};
-  const std::vector<TensorView> tensors = {{"fc1/weight", {2, 3}, weights},
-                                           {"scalar", {}, scalar},
-                                           {"größe \"1\"/m", {1, 9, 1}, special}};
+  std::vector<float> weights = {0.5F, -1.25F, 2.0F, 3.0F, -4.0F, 1e30F};
+  std::vector<float> scalar = {3.5F};
+  std::vector<float> special = {-0.0F,         Limits::infinity(), -Limits::infinity(),
+                                Limits::max(), Limits::lowest(),   Limits::denorm_min(),
+                                Limits::min(), Limits::epsilon(),  Limits::quiet_NaN()};
+  const std::vector<StateTensor> tensors = {{"fc1/weight", {2, 3}, weights},
+                                            {"scalar", {}, scalar},
+                                            {"größe \"1\"/m", {1, 9, 1}, special}};
   ronde::trainer::CheckpointState state;
   state.global_step = 60;
   ronde::trainer::write_checkpoint(ronde::trainer::disk(), directory + "/step-60", state,

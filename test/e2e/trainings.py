@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What train_fashion_mnist must show: it learns, and the ranks change nothing but rounding."""
 
+import json
 import pathlib
 import tempfile
 
@@ -130,6 +131,23 @@ def check_bad_training(programs):
         result(programs.run(TRAIN, "--epochs=2", f"--plot={picture}", ranks=2))
         text = picture.read_text(encoding="utf-8")
         assert text.startswith("<svg") and text.count("<circle") == 2, text
+
+
+def check_restart(programs):
+    """A restart with other threads says so; the learning rate has three levels, whatever the number of steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--global-batch=12000", "--epochs=1", "--schedule=step", "--learning-rate=0.1", "--log-every=1",
+                 "--test-images=500", f"--logdir={folder}"]
+        first = programs.run(TRAIN, "--steps=2", *flags, seconds=60)
+        result(first)
+        rest = programs.run(TRAIN, "--threads=2", *flags, seconds=60)
+        result(rest)
+        line = "each rank computes with --threads 2 from here on, and did with 1: results agree to rounding"
+        expect(line in rest.stdout and "--threads" not in first.stdout, rest, f"expected: {line}")
+        lines = (pathlib.Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        rates = [values["train/learning_rate"] for values in map(json.loads, lines) if "train/learning_rate" in values]
+        expected = [0.1, 0.1, 0.01, 0.01, 0.001]
+        assert len(rates) == 5 and all(abs(a - b) < 1e-9 for a, b in zip(rates, expected)), f"rates {rates}"
 
 
 def check_submission_order(programs):

@@ -48,7 +48,7 @@ HEADER_OF_C = re.compile(r"^\s*#\s*include\s*<((?:assert|complex|ctype|errno|fen
                          r"uchar|wchar|wctype)\.h)>", re.MULTILINE)
 TAKEN_OVER = re.compile(r"^\s*(?:using\s+(?:\w*::)+(\w+);|namespace\s+(\w+)\s*=)", re.MULTILINE)
 INLINE = re.compile(r"^(?:constexpr|inline)\s[^=;{}()]*?\b(\w+)\(", re.MULTILINE)
-PUBLIC = ("bindings/c/include", "bindings/cpp/include")
+PUBLIC = ("bindings/c/include", "bindings/cpp/include", "bindings/torch/include", "bindings/trainer/include")
 PRODUCT = ("base", "fusion", "collectives", "runtime", "bindings", "launcher", "examples")
 
 

@@ -24,6 +24,7 @@ LAYERS = {
     "runtime": ["collectives", "fusion", "base"],
     "bindings/c": ["public", "runtime", "collectives", "fusion", "base"],
     "bindings/cpp": ["public"],
+    "bindings/torch": ["public"],
     "bindings/trainer": ["public"],
     "launcher": ["base"],
     "examples": ["public", "bindings/trainer"],
@@ -68,8 +69,13 @@ ROOMS = {
     "bindings/trainer/loop": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                               "bindings/trainer/data"],
     "bindings/trainer/disk": ["bindings/trainer/tensor"],
+    "bindings/trainer/logs": ["bindings/trainer/tensor", "bindings/trainer/disk"],
     "bindings/trainer/chief": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
-                               "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk"],
+                               "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk",
+                               "bindings/trainer/logs"],
+    "bindings/trainer/include": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
+                                 "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk",
+                                 "bindings/trainer/logs", "bindings/trainer/chief"],
     "examples/perf/options": [],
     "examples/perf/contenders": ["examples/perf/options"],
     "examples/perf/measure": ["examples/perf/options", "examples/perf/contenders"],
@@ -85,7 +91,10 @@ PUBLIC_PREFIX = "ronde/"
 # Programs that are written as an outsider would write them see the C++ facade, and no other header of ours.
 FACADE_ONLY = {"bindings/trainer", "examples"}
 FACADE = "ronde/ronde.hpp"
+TORCH = "ronde/torch.hpp"  # the facade of programs with LibTorch
 C_ABI = "ronde/ronde.h"
+# All of the training core, for its users.
+TRAINER = "ronde/trainer.hpp"
 
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -134,7 +143,9 @@ def problem_with(root, path, quoted, target):
         if "public" not in LAYERS[layer]:
             return f"{layer} may not include the public API"
         outside = C_ABI if path.endswith(".c") else FACADE
-        if layer in FACADE_ONLY and target != outside:
+        if layer == "examples" and target == TRAINER:
+            return None
+        if layer in FACADE_ONLY and target not in (outside, TORCH):
             return f"{layer} is written as an outsider would: include <{outside}>"
         return None
     target_layer = layer_of(target)

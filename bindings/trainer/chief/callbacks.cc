@@ -48,13 +48,14 @@ void SaveCheckpoints::on_epoch(TrainingState& state) {
 }
 
 void LogMetrics::on_start(TrainingState& state) {
+  const auto every = gather_texts(replica_, "log/every", std::to_string(options_.every));
+  options_.every = std::stoull(every.front());
   // Whoever begins wants to know at once; a training that goes on does without its logs.
   succeed_on_all(replica_, [&] {
     try {
       if (replica_.is_chief()) open(state.global_step);
     } catch (const DataError& error) {
       if (state.global_step == 0) throw;
-      log_.reset();
       if (options_.say) options_.say(std::string("no logs: ") + error.what());
     }
   });
@@ -64,14 +65,12 @@ void LogMetrics::on_start(TrainingState& state) {
 }
 
 void LogMetrics::open(std::uint64_t step) {
-  const std::string lines = options_.directory + "/metrics.jsonl";
-  events_ = std::make_unique<EventWriter>(options_.directory, step + 1);
-  log_ = std::make_unique<MetricLog>(lines, step + 1, step == 0);
+  const auto logs = std::make_shared<TrainingLogs>(options_.directory, step + 1, step == 0);
   std::string table = "| flag | value |\n|---|---|\n";
   for (const auto& [name, value] : options_.flags) table += "| " + name + " | " + value + " |\n";
-  events_->text("flags", step, table);
-  if (!options_.ranks.empty()) events_->text("ranks", step, "```\n" + options_.ranks + "\n```");
-  events_->flush();
+  logs->text("flags", step, table);
+  if (!options_.ranks.empty()) logs->text("ranks", step, "```\n" + options_.ranks + "\n```");
+  logs_ = logs;
 }
 
 void LogMetrics::on_step(TrainingState& state) {
@@ -120,11 +119,12 @@ void LogMetrics::on_epoch(TrainingState& state) {
 }
 
 void LogMetrics::write(std::uint64_t step, const Values& values) {
-  if (!log_) return;
-  for (const auto& [tag, value] : values) events_->scalar(tag, step, value);
-  events_->flush();
-  log_->write(step, values);
-  const bool failed = events_->failed() || log_->failed();
+  if (!logs_) return;
+  bool failed = !writer_.wait({});  // a disk that hangs is waited for once
+  if (!failed) {
+    writer_.start([logs = logs_, step, values] { logs->write(step, values); });
+    failed = !writer_.wait(options_.patience) || logs_->failed();
+  }
   if (std::exchange(failing_, failed) == failed || !options_.say) return;
   options_.say(failed ? "logs cannot be written: is the disk of " + options_.directory +
                             " full? Training goes on, and what belongs there is dropped"

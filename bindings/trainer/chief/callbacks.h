@@ -2,15 +2,16 @@
 // What the chief does in fit(): checkpoints and logs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
 #include "bindings/trainer/chief/supervisor.h"
+#include "bindings/trainer/chief/worker.h"
+#include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/loop/callbacks.h"
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/learner.h"
@@ -57,11 +58,12 @@ class LogMetrics final : public Callback {
  public:
   struct Options {
     std::string directory;     // of the chief
-    std::uint64_t every = 50;  // steps
+    std::uint64_t every = 50;  // steps; the chief's counts
     Flags flags{};             // shown as text
     std::string ranks{};       // likewise: the table of ranks
     std::function<double(std::uint64_t step)> learning_rate{};
     Say say{};
+    Worker::Span patience = std::chrono::seconds(10);  // with a disk that hangs
   };
   // Both must outlive this object.
   LogMetrics(Replica& replica, const Learner& learner, Options options)
@@ -84,8 +86,8 @@ class LogMetrics final : public Callback {
   Replica& replica_;
   const Learner& learner_;
   Options options_;
-  std::unique_ptr<EventWriter> events_;
-  std::unique_ptr<MetricLog> log_;
+  std::shared_ptr<TrainingLogs> logs_;  // on the chief
+  Worker writer_;
   double began_ = 0.0;       // of this interval
   double waited_ = 0.0;      // when it began
   std::size_t samples_ = 0;  // in this interval, by all ranks

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a checkpoint: a folder with tensors.safetensors and state.json. How such folders come
-// and go is in checkpoint_directory.h.
+// What is in a checkpoint, a folder with tensors.safetensors and state.json, and in training.json.
+// How such folders come and go is in checkpoint_directory.h.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,6 +62,26 @@ inline constexpr const char* kInsteadOfGoingOn =
 // or shapes differ: which. `where` names the checkpoint.
 void copy_tensors(const TensorsInBytes& from, const std::vector<StateTensor>& to,
                   const std::string& where);
+
+// training.json: which training a directory's checkpoints must be of to count, and how it ended.
+struct TrainingRecord {
+  std::string training;  // its name, drawn by chance; that of the first in a directory is empty
+  std::string job;       // which began it (RONDE_RESTART_JOB)
+  // Once it is over: at which step, what it was to reach, and the program's last line.
+  std::optional<std::uint64_t> finished_step;
+  std::string goal;
+  std::string result;
+};
+
+// Throws FileError; where there is none, it is that of the first training in a directory. Damaged
+// where it is no longer what was written.
+[[nodiscard]] TrainingRecord read_training_record(FileSystem& files, const std::string& directory);
+// By one rename. Throws FileError.
+void write_training_record(FileSystem& files, const std::string& directory,
+                           const TrainingRecord& record);
+
+// "crc32:" and the 8 hexadecimal digits of CRC-32, as of gzip and Python's zlib.crc32().
+[[nodiscard]] std::string checksum_text(std::string_view bytes);
 
 // state.json as text and back; `tensors_checksum` is that of the other file. Pure. Numbers come
 // back bit for bit. from_state_json throws Damaged that begins with `file`, and DataError for a

@@ -40,6 +40,14 @@ std::optional<Name> parse(const std::string& name) {
   return Name{step, std::move(ending)};
 }
 
+std::vector<Name> ours_in(FileSystem& files, const std::string& directory) {
+  std::vector<Name> ours;
+  for (const std::string& name : names_in(files, directory)) {
+    if (auto parsed = parse(name)) ours.push_back(std::move(*parsed));
+  }
+  return ours;
+}
+
 }  // namespace
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t step) {
@@ -57,42 +65,34 @@ CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& d
     say_(directory + " is on a file system without locks: owner-" + std::to_string(owner_.term()) +
          " keeps other trainings out");
   }
-  tidy_up();
   record_ = read_training_record(files_, directory_);
-  look();
+  take_stock();
 }
 
-// What a killed owner has left: a checkpoint that was being replaced comes back.
-void CheckpointDirectory::tidy_up() {
-  const std::vector<std::string> names = names_in(files_, directory_);
+// Tidies up what a killed owner has left, where a checkpoint that was being replaced comes back,
+// and looks at the others.
+void CheckpointDirectory::take_stock() {
+  const std::vector<Name> names = ours_in(files_, directory_);
   std::set<std::uint64_t> whole;
-  for (const std::string& name : names) {
-    const auto parsed = parse(name);
-    if (parsed && parsed->ending.empty()) whole.insert(parsed->step);
+  for (const auto& [step, ending] : names) {
+    if (ending.empty()) whole.insert(step);
+    if (ending == kDamaged) damaged_.insert(step);
   }
-  for (const std::string& name : names) {
-    const auto parsed = parse(name);
-    if (!parsed || !parsed->ending.ends_with(kUnfinished)) continue;
-    if (parsed->ending.ends_with(kReplaced) && whole.insert(parsed->step).second) {
-      rename_path(files_, directory_ + '/' + name, folder(parsed->step));
+  for (const auto& [step, ending] : names) {
+    if (!ending.ends_with(kUnfinished)) continue;
+    if (ending.ends_with(kReplaced) && whole.insert(step).second) {
+      rename_path(files_, folder(step) + ending, folder(step));
     } else {
-      remove_folder(directory_ + '/' + name, parsed->step);
+      remove_folder(folder(step) + ending, step);
     }
   }
-}
-
-void CheckpointDirectory::look() {
-  for (const std::string& name : names_in(files_, directory_)) {
-    const auto parsed = parse(name);
-    if (!parsed) continue;
-    if (parsed->ending == kDamaged) damaged_.insert(parsed->step);
-    if (!parsed->ending.empty()) continue;
-    Found& found = found_[parsed->step];
+  for (const std::uint64_t step : whole) {
+    Found& found = found_[step];
     try {
-      found.state = read_checkpoint_state(files_, folder(parsed->step));
-      if (found.state.global_step == parsed->step) continue;
-      throw Damaged(folder(parsed->step) + ": it is of step " +
-                    std::to_string(found.state.global_step) + ": the directory was renamed");
+      found.state = read_checkpoint_state(files_, folder(step));
+      if (found.state.global_step == step) continue;
+      throw Damaged(folder(step) + ": it is of step " + std::to_string(found.state.global_step) +
+                    ": the directory was renamed");
     } catch (const DataError&) {
       found.trouble = std::current_exception();
     }
@@ -130,28 +130,19 @@ std::optional<CheckpointState> CheckpointDirectory::newest(
   std::vector<std::uint64_t> passed;
   for (auto one = found_.rbegin(); one != found_.rend(); ++one) {
     const auto& [step, found] = *one;
+    if (!found.trouble && !counts(found)) continue;
     try {
-      if (found.trouble) std::rethrow_exception(found.trouble);
-      if (!counts(found)) continue;
-      adopt(read_checkpoint(files_, folder(step)), folder(step), options, tensors);
+      CheckpointState state = go_on_from(step, options, tensors);
+      for (const std::uint64_t damaged : passed) {
+        if (files_.rename(folder(damaged), folder(damaged) + std::string(kDamaged)) < 0) continue;
+        found_.erase(damaged);
+        damaged_.insert(damaged);
+      }
+      return state;
     } catch (const Damaged& error) {
       say_(of_step(step) + " is skipped: " + error.what());
       passed.push_back(step);
-      continue;
     }
-    CheckpointState state = found.state;
-    newest_ = step;
-    const auto metric = state.numbers.extract(kMetricOfBest);
-    const auto best = state.numbers.extract(kBestStep);
-    if (!metric.empty() && !best.empty()) {
-      best_ = Best{metric.mapped(), static_cast<std::uint64_t>(best.mapped())};
-    }
-    for (const std::uint64_t damaged : passed) {
-      if (files_.rename(folder(damaged), folder(damaged) + std::string(kDamaged)) < 0) continue;
-      found_.erase(damaged);
-      damaged_.insert(damaged);
-    }
-    return state;
   }
   if (passed.empty()) return std::nullopt;
   throw TrainerError("no checkpoint in " + directory_ +
@@ -165,11 +156,13 @@ CheckpointState CheckpointDirectory::chosen(const RestoreOptions& options,
   std::optional<std::uint64_t> step;
   std::string path = options.how;
   if (const auto name = parse(options.how); name && name->ending.empty()) step = name->step;
-  for (auto one = found_.rbegin(); options.how == "best" && one != found_.rend(); ++one) {
-    const auto& numbers = one->second.state.numbers;
-    if (!counts(one->second) || !numbers.contains(kBestStep)) continue;
-    step = static_cast<std::uint64_t>(numbers.at(kBestStep));
-    break;
+  const auto newest = std::find_if(found_.rbegin(), found_.rend(),
+                                   [this](const auto& one) { return counts(one.second); });
+  if (options.how == "best" && newest != found_.rend()) {
+    const auto& numbers = newest->second.state.numbers;
+    if (const auto best = numbers.find(kBestStep); best != numbers.end()) {
+      step = static_cast<std::uint64_t>(best->second);
+    }
   }
   if (step) path = folder(*step);
   if (step ? !found_.contains(*step) : path.find('/') == std::string::npos) {
@@ -179,23 +172,28 @@ CheckpointState CheckpointDirectory::chosen(const RestoreOptions& options,
                            directory_ + (there.empty() ? ", nor any other" : "; there are" + there),
                        kExitConfiguration);
   }
-  if (step && step == newest_that_counts()) {
-    if (auto state = newest(options, tensors); state && state->global_step == *step) return *state;
+  if (step && newest != found_.rend() && *step == newest->first) {
+    return go_on_from(*step, options, tensors);
   }
-  const Checkpoint checkpoint = read_checkpoint(files_, path);
-  adopt(checkpoint, path, options, tensors);
+  CheckpointState state = adopt(path, options, tensors);
   begin_training(options.job);
-  CheckpointState state = checkpoint.state;
-  state.numbers.erase(kMetricOfBest);
-  state.numbers.erase(kBestStep);
   return state;
 }
 
-// Copies the tensors, if the training is the same.
-void CheckpointDirectory::adopt(const Checkpoint& checkpoint, const std::string& folder,
-                                const RestoreOptions& options,
-                                const std::vector<StateTensor>& tensors) {
-  const std::string differing = flags_that_differ(checkpoint.state, options.flags);
+CheckpointState CheckpointDirectory::go_on_from(std::uint64_t step, const RestoreOptions& options,
+                                                const std::vector<StateTensor>& tensors) {
+  if (const auto& trouble = found_.at(step).trouble) std::rethrow_exception(trouble);
+  CheckpointState state = adopt(folder(step), options, tensors);
+  newest_ = step;
+  return state;
+}
+
+// Reads a checkpoint, and copies its tensors if the training is the same.
+CheckpointState CheckpointDirectory::adopt(const std::string& folder, const RestoreOptions& options,
+                                           const std::vector<StateTensor>& tensors) {
+  Checkpoint checkpoint = read_checkpoint(files_, folder);
+  CheckpointState& state = checkpoint.state;
+  const std::string differing = flags_that_differ(state, options.flags);
   if (!differing.empty() && !options.accept_changes) {
     throw TrainerError(folder + " is of a training with other flags: " + differing +
                            kInsteadOfGoingOn + ", or --accept-changes on, which goes on",
@@ -203,6 +201,12 @@ void CheckpointDirectory::adopt(const Checkpoint& checkpoint, const std::string&
   }
   copy_tensors(checkpoint.tensors, tensors, folder);
   if (!differing.empty()) say_("this is another training from here on: " + differing);
+  const auto metric = state.numbers.extract(kMetricOfBest);
+  const auto step = state.numbers.extract(kBestStep);
+  if (!metric.empty() && !step.empty()) {
+    best_ = Best{metric.mapped(), static_cast<std::uint64_t>(step.mapped())};
+  }
+  return std::move(state);
 }
 
 // Rule 3: none of those that are there counts any more.
@@ -230,9 +234,8 @@ std::vector<std::uint64_t> CheckpointDirectory::steps(FileSystem& files,
                                                       const std::string& directory) {
   std::vector<std::uint64_t> steps;
   try {
-    for (const std::string& name : names_in(files, directory)) {
-      const auto parsed = parse(name);
-      if (parsed && parsed->ending.empty()) steps.push_back(parsed->step);
+    for (const auto& [step, ending] : ours_in(files, directory)) {
+      if (ending.empty()) steps.push_back(step);
     }
   } catch (const FileError& error) {
     if (error.number() != ENOENT) throw;
@@ -353,19 +356,14 @@ bool CheckpointDirectory::make_room(std::uint64_t for_step) {
 // stays.
 void CheckpointDirectory::remove_old() {
   try {
-    std::vector<std::uint64_t> ours;
-    std::vector<std::uint64_t> superfluous;
-    for (const auto& [step, found] : found_) {
-      if (found.trouble) continue;
-      (counts(found) ? ours : superfluous).push_back(step);
+    auto ours = static_cast<std::size_t>(
+        std::ranges::count_if(found_, [this](const auto& one) { return counts(one.second); }));
+    for (auto one = found_.begin(); one != found_.end();) {
+      const auto& [step, found] = *one++;
+      if (found.trouble || (counts(found) && ours-- <= keep_) || stays(step)) continue;
+      remove(step);
     }
-    const std::size_t too_many = ours.size() - std::min(keep_, ours.size());
-    superfluous.insert(superfluous.end(), ours.begin(),
-                       ours.begin() + static_cast<std::ptrdiff_t>(too_many));
-    for (const std::uint64_t step : superfluous) {
-      if (!stays(step)) remove(step);
-    }
-    remove_damaged(ours[too_many]);
+    remove_damaged(*newest_);
   } catch (const DataError& error) {
     say_(std::string("an old checkpoint could not be removed: ") + error.what());
   }
@@ -396,12 +394,6 @@ void CheckpointDirectory::remove_damaged(std::uint64_t below) {
 
 bool CheckpointDirectory::counts(const Found& found) const {
   return !found.trouble && found.state.training == record_.training;
-}
-
-std::optional<std::uint64_t> CheckpointDirectory::newest_that_counts() const {
-  const auto one = std::find_if(found_.rbegin(), found_.rend(),
-                                [this](const auto& found) { return counts(found.second); });
-  return one == found_.rend() ? std::nullopt : std::optional(one->first);
 }
 
 bool CheckpointDirectory::stays(std::uint64_t step) const {

@@ -39,7 +39,6 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/chief/training_record.h"
 #include "bindings/trainer/disk/owner.h"
 #include "bindings/trainer/loop/callbacks.h"
 
@@ -94,13 +93,14 @@ class CheckpointDirectory {
     std::exception_ptr trouble{};  // why the state cannot be read
   };
 
-  void tidy_up();
-  void look();
+  void take_stock();
   std::optional<CheckpointState> newest(const RestoreOptions& options,
                                         const std::vector<StateTensor>& tensors);
   CheckpointState chosen(const RestoreOptions& options, const std::vector<StateTensor>& tensors);
-  void adopt(const Checkpoint& checkpoint, const std::string& folder, const RestoreOptions& options,
-             const std::vector<StateTensor>& tensors);
+  CheckpointState go_on_from(std::uint64_t step, const RestoreOptions& options,
+                             const std::vector<StateTensor>& tensors);
+  CheckpointState adopt(const std::string& folder, const RestoreOptions& options,
+                        const std::vector<StateTensor>& tensors);
   void begin_training(const std::string& job);
   void put(const Snapshot& snapshot);
   void put_in_place(const std::string& unfinished, const std::string& folder);
@@ -110,7 +110,6 @@ class CheckpointDirectory {
   void remove_folder(const std::string& path, std::uint64_t step);
   void remove_damaged(std::uint64_t below);
   [[nodiscard]] bool counts(const Found& found) const;
-  [[nodiscard]] std::optional<std::uint64_t> newest_that_counts() const;
   [[nodiscard]] bool stays(std::uint64_t step) const;
   [[nodiscard]] std::string folder(std::uint64_t step) const;
   [[nodiscard]] std::string working_name(std::uint64_t step) const;

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <exception>
 #include <limits>
 #include <new>
 #include <thread>
@@ -89,18 +88,21 @@ Checkpoints::Checkpoints(CheckpointOptions options, Say say, FileSystem& files,
                          const OwnerPatience& patience)
     : options_(std::move(options)),
       patience_(options_.after_save.empty() ? options_.timeout : 2 * options_.timeout),
-      shared_(std::make_shared<Shared>(options_, std::move(say), files, patience)),
-      beats_(
-          [shared = shared_] {
-            try {
-              shared->directory.beat();
-            } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): the next write says so
-            }
-          },
-          Owner::kBetweenBeats) {}
+      shared_(std::make_shared<Shared>(options_, std::move(say), files, patience)) {
+  beats_.start([shared = shared_, ended = ended_.get_future().share()] {
+    while (ended.wait_for(Owner::kBetweenBeats) == std::future_status::timeout) {
+      try {
+        shared->directory.beat();
+      } catch (const DataError&) {  // NOLINT(bugprone-empty-catch): the next write says so
+      }
+    }
+  });
+}
 
 Checkpoints::~Checkpoints() {
   if (!shared_->left_alone && !writer_.wait(patience_)) shared_->left_alone = true;
+  ended_.set_value();
+  beats_.wait(std::chrono::seconds(1));  // so that the directory is free where its disk answers
 }
 
 std::optional<CheckpointState> Checkpoints::restore(const RestoreOptions& options,
@@ -115,15 +117,10 @@ bool Checkpoints::save(const CheckpointState& state, const std::vector<StateTens
   if (!writer_.wait(patience)) return false;
   best_ = shared_->directory.best();
   if (metric && is_best(*metric)) best_ = metric;
-  std::vector<TensorView> views;
-  views.reserve(tensors.size());
-  for (const StateTensor& tensor : tensors) {
-    views.push_back({tensor.name, tensor.shape, tensor.values});
-  }
   shared_->acknowledged = false;
   try {
     Snapshot& snapshot = shared_->snapshot;
-    snapshot = {state, to_safetensors(views, {}, std::move(snapshot.tensors)), metric};
+    snapshot = {state, to_safetensors(tensors, {}, std::move(snapshot.tensors)), metric};
   } catch (const std::bad_alloc&) {
     shared_->say("there is no memory for a copy of step " + std::to_string(state.global_step) +
                  ", which is not saved");
@@ -158,23 +155,18 @@ const TrainingRecord& Checkpoints::record() { return shared_->directory.record()
 
 void Checkpoints::set_finished(std::optional<std::uint64_t> step, const std::string& goal,
                                const std::string& result) {
-  const auto trouble = std::make_shared<std::exception_ptr>();
-  bool done = writer_.wait(options_.timeout);
-  if (done) {
-    writer_.start([shared = shared_, trouble, step, goal, result] {
-      try {
-        shared->directory.set_finished(step, goal, result);
-      } catch (...) {
-        *trouble = std::current_exception();
-      }
+  bool in_time = writer_.wait(options_.timeout);
+  if (in_time) {
+    writer_.start([shared = shared_, step, goal, result] {
+      shared->directory.set_finished(step, goal, result);
     });
-    done = writer_.wait(options_.timeout);
+    in_time = writer_.wait(options_.timeout);
   }
-  if (!done) {
+  if (!in_time) {
     leave_alone();
     throw DataError("whether " + options_.directory + " says that it has finished is not known");
   }
-  if (*trouble) std::rethrow_exception(*trouble);
+  writer_.rethrow();
 }
 
 }  // namespace ronde::trainer

@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +48,8 @@ class Checkpoints {
   bool flush();
   // Says that the disk hangs. Nothing waits for it from then on.
   void leave_alone();
+  // How long a wait for what is being written may take.
+  [[nodiscard]] Worker::Span patience() const noexcept { return patience_; }
   // Whether no checkpoint that is there or on its way has a smaller metric.
   [[nodiscard]] bool is_best(double metric);
 
@@ -63,6 +65,7 @@ class Checkpoints {
   const Worker::Span patience_;  // with a disk, and with a command after it
   std::shared_ptr<Shared> shared_;
   std::optional<double> best_;  // that is there or on its way
+  std::promise<void> ended_;
   Worker beats_;
   Worker writer_;
 };

@@ -4,14 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
-#include "bindings/trainer/chief/event_writer.h"
-#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -33,6 +31,24 @@ class Evaluator {
     for (const StateTensor& one : tensors) names_.insert(one.name);
   }
 
+  // How many it has scored.
+  std::size_t run() {
+    for (std::chrono::duration<double> idle{}; idle.count() < options_.idle_seconds;
+         idle += kBetweenLooks) {
+      const bool lives = shows_life();  // before the look, so that the last step is seen
+      if (look() || lives) idle = {};
+      if (!trains_ && record_.finished_step && seen_ && *seen_ >= *record_.finished_step) {
+        say("the training has finished");
+        return scored_;
+      }
+      files_.pause(kBetweenLooks);
+    }
+    say("neither a new checkpoint nor another sign of a training in " + options_.directory +
+        " for " + std::to_string(static_cast<int>(options_.idle_seconds)) + " s");
+    return scored_;
+  }
+
+ private:
   // Scores what is new; whether anything was.
   bool look() {
     owner_.beat();
@@ -61,7 +77,7 @@ class Evaluator {
   }
 
   // Whether a training is at work there, as far as that has shown since the last call.
-  bool lives() {
+  bool shows_life() {
     std::string sign;
     try {
       sign = Owner::sign_of_life(files_, options_.directory);
@@ -70,15 +86,10 @@ class Evaluator {
     trains_ = !sign.empty();
     return std::exchange(sign_, sign) != sign && trains_;
   }
-  [[nodiscard]] bool is_final() const {
-    return !trains_ && record_.finished_step && seen_ && *seen_ >= *record_.finished_step;
-  }
-  [[nodiscard]] std::size_t scored() const noexcept { return scored_; }
   void say(const std::string& line) const {
     if (options_.say) options_.say(line);
   }
 
- private:
   // Goes on where an earlier evaluator of the same training has ended.
   void follow(const std::string& training) {
     if (training_ == training) return;
@@ -91,7 +102,7 @@ class Evaluator {
     seen_ = anew_ ? std::nullopt : MetricLog::last_step(logs_ + "/metrics.jsonl");
     replace_file(files_, file, training);
     training_ = training;
-    events_.reset();
+    log_.reset();
   }
 
   // False: it is of another training.
@@ -105,15 +116,9 @@ class Evaluator {
   }
 
   void write(std::uint64_t step, const Metrics& metrics) {
-    if (!events_) {
-      events_.emplace(logs_, step);
-      log_.emplace(logs_ + "/metrics.jsonl", step, std::exchange(anew_, false));
-    }
-    const std::map<std::string, double> values{{"evaluation/loss", metrics.loss()},
-                                               {"evaluation/accuracy", metrics.accuracy()}};
-    for (const auto& [tag, value] : values) events_->scalar(tag, step, value);
-    events_->flush();
-    log_->write(step, values);
+    if (!log_) log_.emplace(logs_, step, std::exchange(anew_, false));
+    log_->write(step,
+                {{"evaluation/loss", metrics.loss()}, {"evaluation/accuracy", metrics.accuracy()}});
     say("step " + std::to_string(step) + ": loss " + std::to_string(metrics.loss()) +
         ", accuracy " + std::to_string(metrics.accuracy()));
   }
@@ -125,8 +130,7 @@ class Evaluator {
   const std::string logs_;
   Owner owner_;
   std::set<std::string> names_;
-  std::optional<EventWriter> events_;
-  std::optional<MetricLog> log_;
+  std::optional<TrainingLogs> log_;
   TrainingRecord record_;
   std::optional<std::string> training_;
   bool anew_ = false;                    // it is not the one that an earlier evaluator has seen
@@ -142,20 +146,7 @@ class Evaluator {
 std::size_t evaluate_checkpoints(const EvaluatorOptions& options,
                                  const std::vector<StateTensor>& tensors,
                                  const std::function<Metrics()>& score) {
-  Evaluator evaluator(options, tensors, score);
-  for (std::chrono::duration<double> idle{}; idle.count() < options.idle_seconds;
-       idle += kBetweenLooks) {
-    const bool lives = evaluator.lives();  // before the look, so that the last step is seen
-    if (evaluator.look() || lives) idle = {};
-    if (evaluator.is_final()) {
-      evaluator.say("the training has finished");
-      return evaluator.scored();
-    }
-    options.files->pause(kBetweenLooks);
-  }
-  evaluator.say("neither a new checkpoint nor another sign of a training in " + options.directory +
-                " for " + std::to_string(static_cast<int>(options.idle_seconds)) + " s");
-  return evaluator.scored();
+  return Evaluator(options, tensors, score).run();
 }
 
 }  // namespace ronde::trainer

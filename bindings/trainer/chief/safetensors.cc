@@ -39,12 +39,12 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(shown).dump(-1, ' ', false, OnBadUtf8::replace);
 }
 
-std::string header_of(std::span<const TensorView> tensors,
+std::string header_of(std::span<const StateTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
   auto header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::size_t begin = 0;
-  for (const TensorView& tensor : tensors) {
+  for (const StateTensor& tensor : tensors) {
     if (elements_of(tensor.shape) != tensor.values.size()) {
       throw TrainerError("tensor " + tensor.name + " has " + std::to_string(tensor.values.size()) +
                          " elements, but its shape is " + text_of(tensor.shape));
@@ -77,21 +77,8 @@ class TensorsReader {
     data_ = bytes.substr(kLengthBytes + length);
   }
 
+  // Together they cover the data.
   TensorsInBytes read() const {
-    TensorsInBytes tensors;
-    for (const Place& place : places()) {
-      tensors[place.name] = {place.shape, data_.substr(place.begin, place.end - place.begin)};
-    }
-    return tensors;
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& message) const {
-    throw Damaged(file_ + ": " + message);
-  }
-
-  // In the order of the data, which they cover.
-  std::vector<Place> places() const {
     // A header has three levels. One of a million would take gigabytes, and is refused on the way.
     const auto refuse_depth = [this](int depth, auto, const auto&) {
       constexpr int kMostLevels = 8;
@@ -100,13 +87,15 @@ class TensorsReader {
     };
     const auto header = nlohmann::json::parse(header_, refuse_depth, /*allow_exceptions=*/false);
     if (!header.is_object()) fail("the header is no JSON object: the file is damaged");
+    TensorsInBytes tensors;
     std::vector<Place> places;
     for (const auto& [name, entry] : header.items()) {
-      if (name != kMetadata) places.push_back(place_of(name, entry));
+      if (name == kMetadata) continue;
+      Place place = place_of(name, entry);
+      tensors[name] = {std::move(place.shape), data_.substr(place.begin, place.end - place.begin)};
+      places.push_back(std::move(place));
     }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-    });
+    std::ranges::sort(places, {}, [](const Place& one) { return std::tie(one.begin, one.end); });
     std::size_t end = 0;
     for (const Place& place : places) {
       if (place.begin != end) {
@@ -120,7 +109,12 @@ class TensorsReader {
       fail("the tensors have " + std::to_string(end) + " bytes, but " +
            std::to_string(data_.size()) + " follow the header: the file is damaged");
     }
-    return places;
+    return tensors;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Damaged(file_ + ": " + message);
   }
 
   Place place_of(const std::string& name, const nlohmann::json& entry) const {
@@ -170,7 +164,7 @@ class TensorsReader {
 
 }  // namespace
 
-std::string to_safetensors(std::span<const TensorView> tensors,
+std::string to_safetensors(std::span<const StateTensor> tensors,
                            const std::map<std::string, std::string>& metadata, std::string memory) {
   std::string header;
   try {
@@ -179,13 +173,13 @@ std::string to_safetensors(std::span<const TensorView> tensors,
     throw TrainerError(std::string("a name of a tensor is no text in UTF-8: ") + error.what());
   }
   std::size_t size = kLengthBytes + header.size();
-  for (const TensorView& tensor : tensors) size += tensor.values.size_bytes();
+  for (const StateTensor& tensor : tensors) size += tensor.values.size_bytes();
   std::string bytes = std::move(memory);
   bytes.clear();
   bytes.reserve(size);
   const std::uint64_t length = header.size();
   bytes.append(reinterpret_cast<const char*>(&length), kLengthBytes).append(header);
-  for (const TensorView& tensor : tensors) {
+  for (const StateTensor& tensor : tensors) {
     bytes.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size_bytes());
   }
   return bytes;

@@ -12,16 +12,10 @@
 #include <vector>
 
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/parameter.h"
 #include "bindings/trainer/tensor/shape.h"
 
 namespace ronde::trainer {
-
-// A named tensor of f32 somewhere in memory.
-struct TensorView {
-  std::string name;
-  Shape shape;
-  std::span<const float> values;
-};
 
 // Bytes that are provably not what was written.
 class Damaged : public DataError {
@@ -40,7 +34,7 @@ using TensorsInBytes = std::map<std::string, TensorInBytes>;
 // The bytes of a file with these tensors, in their order, and with `metadata` (safetensors'
 // "__metadata__"). They lie in `memory` where that is large enough: fresh memory costs more than
 // the copy. Throws TrainerError where two have the same name or a shape does not fit.
-[[nodiscard]] std::string to_safetensors(std::span<const TensorView> tensors,
+[[nodiscard]] std::string to_safetensors(std::span<const StateTensor> tensors,
                                          const std::map<std::string, std::string>& metadata = {},
                                          std::string memory = {});
 

@@ -44,14 +44,8 @@ std::int64_t now_ns() noexcept {
 
 // What the signal does where nobody handles it.
 void do_default(int number) noexcept {
-  struct sigaction by_default {};
-  by_default.sa_handler = SIG_DFL;
-  sigaction(number, &by_default, nullptr);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, number);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  kill(getpid(), number);
+  static_cast<void>(std::signal(number, SIG_DFL));
+  static_cast<void>(std::raise(number));
 }
 
 extern "C" void ronde_trainer_note_signal(int number) {
@@ -79,7 +73,7 @@ class Handlers {
     for (std::size_t i = 0; i < kSignals.size(); ++i) {
       struct sigaction action {};
       action.sa_handler = ronde_trainer_note_signal;
-      action.sa_flags = SA_RESTART;
+      action.sa_flags = SA_RESTART | SA_NODEFER;  // do_default() raises it once more
       sigemptyset(&action.sa_mask);
       sigaction(kSignals[i], &action, &before_[i]);
     }

@@ -45,11 +45,12 @@ std::string goal_with_flags(std::string goal, const Flags& flags) {
 // good while before Slurm ends its job. Empty: there is no such time.
 std::optional<double> seconds_to_stop(double max_seconds, bool saves) {
   if (max_seconds > 0.0) return max_seconds;
-  const char* const end = std::getenv("SLURM_JOB_END_TIME");
-  if (end == nullptr || !saves) return std::nullopt;
+  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  const double end = text == nullptr ? 0.0 : std::strtod(text, nullptr);
+  if (end <= 0.0 || !saves) return std::nullopt;
   constexpr double kLongest = 120.0;
   constexpr double kShare = 0.1;
-  const double left = std::strtod(end, nullptr) - static_cast<double>(std::time(nullptr));
+  const double left = end - static_cast<double>(std::time(nullptr));
   return left - std::min(kLongest, kShare * left);
 }
 
@@ -138,8 +139,10 @@ void Supervisor::restore_on_chief() {
   flags.emplace_back("optimizer", optimizer_.settings());
   if (distributed_ != nullptr) flags.emplace_back("steps", distributed_->settings());
   if (!options_.logdir.empty()) {
+    const auto timeout = std::chrono::duration_cast<Worker::Span>(
+        std::chrono::duration<double>(options_.save_timeout));
     checkpoints_ = std::make_unique<Checkpoints>(
-        CheckpointOptions{options_.logdir, options_.keep, options_.after_save, timeout()},
+        CheckpointOptions{options_.logdir, options_.keep, options_.after_save, timeout},
         [this](const std::string& line) { say(line); }, *options_.files);
     found = checkpoints_->restore({.how = options_.restore,
                                    .job = job_of_restarts(),
@@ -186,8 +189,7 @@ void Supervisor::share_state() {
   std::string mine;
   if (is_chief()) {
     mine = nlohmann::json{{"restored", restored_.has_value()},
-                          {"finished", result_.has_value()},
-                          {"result", result_.value_or("")},
+                          {"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
                           {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
                .dump();
@@ -200,15 +202,20 @@ void Supervisor::share_state() {
   state_ = from_state_json(shared.at("state"), "the chief's state").first;
   saves_ = shared.at("saves");
   if (shared.at("restored")) restored_ = state_.global_step;
-  if (shared.at("finished")) result_ = shared.at("result");
+  if (shared.at("result").is_string()) result_ = shared.at("result");
   optimizer_.set_steps(state_.optimizer_steps);
   if (distributed_ != nullptr) distributed_->set_global_step(state_.global_step);
 }
 
 void Supervisor::step_done(const Metrics& mine) {
   const bool asked = signals_ && signals_->take_save_asked();
-  std::array<double, 5> numbers{stop_wanted() ? 1.0 : 0.0, asked ? 1.0 : 0.0, mine.loss_sum,
-                                mine.correct, mine.samples};
+  const bool due = checkpoints_ && (save_asked_ || is_time_to_save());
+  std::array<double, 6> numbers{stop_wanted() ? 1.0 : 0.0,
+                                asked ? 1.0 : 0.0,
+                                mine.loss_sum,
+                                mine.correct,
+                                mine.samples,
+                                due ? 1.0 : 0.0};
   try {
     replica_.allreduce("supervisor/step", numbers, Reduction::kSum);
   } catch (const Error&) {
@@ -221,7 +228,14 @@ void Supervisor::step_done(const Metrics& mine) {
   state_.epoch_sums = {numbers[2], numbers[3], numbers[4]};
   state_.epoch_sums.add(sums_before_);
   // A stop is saved at the end of the session.
-  if (!stopping_ && (save_asked_ || is_time_to_save())) save({}, {});
+  if (stopping_ || (numbers[1] == 0.0 && numbers[5] == 0.0)) return;
+  require_same_replicas();
+  save({}, {});
+}
+
+// What is saved is the state of all ranks.
+void Supervisor::require_same_replicas() {
+  if (distributed_ != nullptr && saves_) distributed_->require_same_replicas();
 }
 
 void Supervisor::count_step() {
@@ -243,24 +257,27 @@ void Supervisor::look() {
   stopping_ = stop[0] != 0.0;
 }
 
+// After the step that is being counted.
 bool Supervisor::is_time_to_save() const {
-  const bool by_steps = options_.save_steps != 0 && state_.global_step % options_.save_steps == 0;
+  const bool by_steps =
+      options_.save_steps != 0 && (state_.global_step + 1) % options_.save_steps == 0;
   const bool by_time =
       options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
   return by_steps || by_time;
 }
 
 void Supervisor::epoch_done(std::optional<double> metric) {
+  require_same_replicas();
   ++state_.epoch;
   state_.step_in_epoch = 0;
   sums_before_ = state_.epoch_sums = {};
   if (!checkpoints_ || !metric || !checkpoints_->is_best(*metric)) return;
   // A disk that hangs is waited for once, not in each epoch.
-  save(metric, waited_for_ == saved_step_ ? Worker::Span{} : patience());
+  save(metric, waited_for_ == saved_step_ ? Worker::Span{} : checkpoints_->patience());
 }
 
 void Supervisor::save() {
-  if (saved_step_ != state_.global_step) save({}, patience());
+  if (checkpoints_ && saved_step_ != state_.global_step) save({}, checkpoints_->patience());
 }
 
 bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
@@ -300,6 +317,7 @@ void Supervisor::save_for_the_dead(const Error& error) {
 }
 
 void Supervisor::end() {
+  require_same_replicas();
   succeed_on_all(replica_, [this] {
     require_saved();
     if (!checkpoints_ || stopped() || !result_) return;
@@ -322,23 +340,13 @@ void Supervisor::require_saved() {
   for (int i = 0; i <= kTries; ++i) {
     if (saved_step_ == state_.global_step && checkpoints_->flush()) return;
     if (i == kTries) break;
-    if (save({}, patience())) continue;
+    if (save({}, checkpoints_->patience())) continue;
     checkpoints_->leave_alone();
     break;
   }
   throw TrainerError("step " + std::to_string(state_.global_step) +
                      ", the last one, is not saved in " + options_.logdir +
                      ": see what was said about it, and start again");
-}
-
-Worker::Span Supervisor::timeout() const {
-  return std::chrono::duration_cast<Worker::Span>(
-      std::chrono::duration<double>(options_.save_timeout));
-}
-
-// With the one that is being written, whose command has its own time.
-Worker::Span Supervisor::patience() const {
-  return options_.after_save.empty() ? timeout() : 2 * timeout();
 }
 
 }  // namespace ronde::trainer

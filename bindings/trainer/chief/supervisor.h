@@ -63,11 +63,12 @@ struct SupervisorOptions {
 //   });
 //   return supervisor.exit_code();
 //
-// The ranks agree in every step on whether to stop, by an allreduce of five numbers. The chief
+// The ranks agree in every step on whether to stop, by an allreduce of six numbers. The chief
 // alone decides when to save, and reads and writes files; the others need not see its disk. A
 // checkpoint that cannot be written is a line, and training goes on; but there is no end without
 // an error before the last state is on the disk. A checkpoint that is due while the one before is
-// still being written is passed over, with a line.
+// still being written is passed over, with a line. Before each checkpoint, and after each epoch,
+// the ranks' states are compared (DistributedOptimizer::require_same_replicas()).
 //
 // Thread safety: belongs to the thread of its model.
 class Supervisor {
@@ -116,8 +117,8 @@ class Supervisor {
   // Collective, after each step; `mine` are this rank's sums of the epoch in this session. Saves
   // where it is time to.
   void step_done(const Metrics& mine = {});
-  // After each epoch. The chief's metric counts: where it is the smallest so far a checkpoint is
-  // saved, and kept until there is a smaller one.
+  // Collective, after each epoch. The chief's metric counts: where it is the smallest so far a
+  // checkpoint is saved, and kept until there is a smaller one.
   void epoch_done(std::optional<double> metric = {});
   // Collective: looks for a wish to stop, between things that take long and are no steps.
   void look();
@@ -144,6 +145,7 @@ class Supervisor {
   void share_state();
   void keep_statistics();
   void count_step();
+  void require_same_replicas();
   [[nodiscard]] bool stop_wanted();
   [[nodiscard]] bool is_time_to_save() const;
   bool save(std::optional<double> best, Worker::Span patience);
@@ -151,8 +153,6 @@ class Supervisor {
   void end();
   void require_saved();
   void say(const std::string& line) const;
-  [[nodiscard]] Worker::Span timeout() const;
-  [[nodiscard]] Worker::Span patience() const;
 
   Replica& replica_;
   Optimizer& optimizer_;

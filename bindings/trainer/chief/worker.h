@@ -4,79 +4,46 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <memory>
-#include <mutex>
+#include <future>
 #include <thread>
 #include <utility>
 
 namespace ronde::trainer {
 
-// Does one job at a time, and `idly` each `period` in between. What jobs refer to must live as long
-// as they do: share it with them.
+// Does one job at a time. What jobs refer to must live as long as they do: share it with them.
 //
 // Thread safety: belongs to one thread.
 class Worker {
  public:
   using Span = std::chrono::steady_clock::duration;
 
-  explicit Worker(const std::function<void()>& idly = {}, Span period = std::chrono::hours(1))
-      : shared_(std::make_shared<Shared>()),
-        thread_([shared = shared_, idly, period] { run(*shared, idly, period); }) {}
+  Worker() = default;
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() {
-    bool left_alone = false;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->ended = true;
-      left_alone = shared_->busy;
-    }
-    shared_->changed.notify_all();
-    left_alone ? thread_.detach() : thread_.join();
+    if (thread_.joinable()) wait({}) ? thread_.join() : thread_.detach();
   }
 
   // Waits until nothing is being done, at most so long; whether it is so.
-  bool wait(Span patience) {
-    std::unique_lock lock(shared_->mutex);
-    return shared_->changed.wait_for(lock, patience, [this] { return !shared_->busy; });
+  bool wait(Span patience) const {
+    return !done_.valid() || done_.wait_for(patience) == std::future_status::ready;
   }
   // The last one must be done.
   void start(std::function<void()> job) {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->job = std::move(job);
-    shared_->busy = true;
-    shared_->changed.notify_all();
+    if (thread_.joinable()) thread_.join();
+    std::packaged_task<void()> task(std::move(job));
+    done_ = task.get_future();
+    thread_ = std::thread(std::move(task));
+  }
+  // Throws what the last one has thrown, which must be done.
+  void rethrow() {
+    if (done_.valid()) done_.get();
   }
 
  private:
-  struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::function<void()> job;
-    bool busy = false;
-    bool ended = false;
-  };
-
-  static void run(Shared& shared, const std::function<void()>& idly, Span period) {
-    std::unique_lock lock(shared.mutex);
-    while (!shared.ended || shared.busy) {
-      const bool called =
-          shared.changed.wait_for(lock, period, [&shared] { return shared.busy || shared.ended; });
-      if (called && !shared.busy) return;
-      const std::function<void()> job = called ? std::exchange(shared.job, {}) : idly;
-      shared.busy = true;
-      lock.unlock();
-      if (job) job();
-      lock.lock();
-      shared.busy = static_cast<bool>(shared.job);  // one may have come beside `idly`
-      shared.changed.notify_all();
-    }
-  }
-
-  std::shared_ptr<Shared> shared_;
   std::thread thread_;
+  std::future<void> done_;
 };
 
 }  // namespace ronde::trainer

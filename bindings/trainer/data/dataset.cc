@@ -2,7 +2,7 @@
 // Putting a pipeline together; what its epochs do is in gatherer.cc and prefetcher.cc.
 #include "bindings/trainer/data/dataset.h"
 
-#include <exception>
+#include <algorithm>
 #include <utility>
 
 #include "bindings/trainer/data/prefetcher.h"
@@ -10,56 +10,13 @@
 
 namespace ronde::trainer {
 
-namespace {
-
-// Gathers a batch when it is asked for.
-class Direct {
- public:
-  Direct(Pipeline pipeline, std::uint64_t epoch, std::size_t first_step)
-      : gatherer_(std::move(pipeline), epoch, first_step) {}
-
-  const StepBatch* next() {
-    if (error_ != nullptr) std::rethrow_exception(error_);
-    try {
-      return gatherer_.gather(batch_, {}) ? &batch_ : nullptr;
-    } catch (...) {
-      error_ = std::current_exception();
-      throw;
-    }
-  }
-
- private:
-  Gatherer gatherer_;
-  StepBatch batch_;
-  std::exception_ptr error_;
-};
-
-}  // namespace
-
-class Epoch::Implementation {
- public:
-  Implementation(const Pipeline& pipeline, std::uint64_t epoch, std::size_t first_step) {
-    if (pipeline.prefetch == 0) {
-      direct_ = std::make_unique<Direct>(pipeline, epoch, first_step);
-    } else {
-      prefetcher_ = std::make_unique<Prefetcher>(pipeline, epoch, first_step);
-    }
-  }
-
-  const StepBatch* next() { return direct_ != nullptr ? direct_->next() : prefetcher_->next(); }
-
- private:
-  std::unique_ptr<Direct> direct_;
-  std::unique_ptr<Prefetcher> prefetcher_;
-};
-
 Epoch::Epoch(const Pipeline& pipeline, std::uint64_t epoch, std::size_t first_step)
-    : implementation_(std::make_unique<Implementation>(pipeline, epoch, first_step)) {}
+    : batches_(std::make_unique<Prefetcher>(pipeline, epoch, first_step)) {}
 Epoch::Epoch(Epoch&& other) noexcept = default;
 Epoch& Epoch::operator=(Epoch&& other) noexcept = default;
 Epoch::~Epoch() = default;
 
-const StepBatch* Epoch::next() { return implementation_->next(); }
+const StepBatch* Epoch::next() { return batches_->next(); }
 
 Dataset::Dataset(std::shared_ptr<const Source> source) { pipeline_.source = std::move(source); }
 
@@ -103,7 +60,8 @@ Dataset Dataset::with(const char* call, Stage stage) const {
   }
   Dataset changed = *this;
   changed.pipeline_.stages.push_back(stage);
-  (void)changed.samples();  // throws where there are too many
+  (void)changed.samples();                    // throws where there are too many
+  (void)passes_of(changed.pipeline_.stages);  // likewise
   return changed;
 }
 
@@ -194,6 +152,18 @@ std::optional<std::size_t> Dataset::steps() const {
   if (!samples) return samples;
   const std::size_t whole = *samples / pipeline_.global_batch;
   return whole + (*samples % pipeline_.global_batch == 0 ? 0 : 1);
+}
+
+Share Dataset::share() const noexcept {
+  return {pipeline_.rank, std::max<std::size_t>(pipeline_.ranks, 1)};
+}
+
+StepBatch Dataset::no_samples() const {
+  StepBatch batch;
+  batch.global_size = 1;  // a loss is divided by it
+  batch.parts.resize(pipeline_.parts);
+  for (Batch& part : batch.parts) resize(part, *pipeline_.source, 0);
+  return batch;
 }
 
 std::string Dataset::settings() const {

@@ -16,6 +16,8 @@
 
 namespace ronde::trainer {
 
+class Prefetcher;
+
 // The batches of one epoch, for one rank. While it prefetches, a thread of its own reads the source
 // and calls the generator; it ends with this object, after the sample that it is writing.
 //
@@ -32,8 +34,15 @@ class Epoch {
   const StepBatch* next();
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<Prefetcher> batches_;
+};
+
+// Which part of every batch a data set is.
+struct Share {
+  std::size_t rank = 0;
+  std::size_t ranks = 1;
+
+  friend bool operator==(const Share&, const Share&) = default;
 };
 
 // A value: each function gives a new data set, and leaves this one as it is. Copies share the
@@ -64,15 +73,16 @@ class Dataset {
   // The same with `each` numbers to predict for each sample.
   static Dataset from_arrays(Shape sample, std::vector<float> inputs, std::vector<float> targets,
                              std::size_t each = 1);
-  // Samples that a function makes. With a number of samples each rank asks for its own alone, in
-  // any order. Without, every rank asks for all of them, in order from 0, until the function
-  // returns false: on all ranks at the same one.
+  // Samples that a function makes; it writes all of each. With a number of samples each rank asks
+  // for its own alone, in any order. Without, every rank asks for all of them, in order from 0,
+  // until the function returns false: on all ranks at the same one.
   static Dataset from_generator(SampleFormat format, SampleGenerator generator,
                                 std::optional<std::size_t> samples = {});
 
   // Puts the samples into an order of their own in every epoch (and every repetition of it).
   [[nodiscard]] Dataset shuffle(std::uint64_t seed) const;
-  // The samples so many times, one time after the other; at least once.
+  // The samples so many times, one time after the other; at least once. A pass without samples is
+  // the last.
   [[nodiscard]] Dataset repeat(std::size_t times) const;
   // The first ones. After shuffle() these are others in every epoch.
   [[nodiscard]] Dataset take(std::size_t samples) const;
@@ -85,7 +95,7 @@ class Dataset {
   [[nodiscard]] Dataset prefetch(std::size_t batches) const;
 
   // The batches of an epoch, from `first_step` on: exactly the rest of it. It needs batch(), and
-  // without shard() it is that of the only rank.
+  // without shard() it is that of the only rank, which fit() and evaluate() refuse on several.
   [[nodiscard]] Epoch epoch(std::uint64_t epoch, std::size_t first_step = 0) const;
 
   // What a sample is, without the side of the samples.
@@ -96,6 +106,10 @@ class Dataset {
   [[nodiscard]] std::optional<std::size_t> steps() const;
   // The samples of a step, all ranks together; 0 before batch().
   [[nodiscard]] std::size_t global_batch() const noexcept { return pipeline_.global_batch; }
+  // What shard() has said.
+  [[nodiscard]] Share share() const noexcept;
+  // A batch of this rank without any samples.
+  [[nodiscard]] StepBatch no_samples() const;
   // How many samples come in which order and batches, in words: what a training must have in common
   // with an earlier one whose place in an epoch it takes up.
   [[nodiscard]] std::string settings() const;

@@ -13,7 +13,10 @@
 namespace ronde::trainer {
 
 Gatherer::Gatherer(Pipeline pipeline, std::uint64_t epoch, std::size_t first_step)
-    : pipeline_(std::move(pipeline)), epoch_(epoch), first_step_(first_step) {}
+    : pipeline_(std::move(pipeline)),
+      epoch_(epoch),
+      first_pass_(epoch * passes_of(pipeline_.stages)),
+      first_step_(first_step) {}
 
 bool Gatherer::gather(StepBatch& batch, const std::stop_token& stop) {
   const Source& source = *pipeline_.source;
@@ -29,7 +32,7 @@ bool Gatherer::gather(StepBatch& batch, const std::stop_token& stop) {
     const Range range = part_of({0, positions_.size()}, pipeline_.rank * pipeline_.parts + j,
                                 std::max<std::size_t>(pipeline_.ranks, 1) * pipeline_.parts);
     Batch& part = batch.parts[j];
-    resize(part, range.size());
+    resize(part, source, range.size());
     for (std::size_t i = 0; i < range.size(); ++i) {
       if (stop.stop_requested()) return false;
       if (source.size()) {
@@ -51,7 +54,8 @@ bool Gatherer::draw(const std::stop_token& stop) {
   while (positions_.size() < pipeline_.global_batch && order_->next(position)) {
     if (stop.stop_requested()) return false;
     if (unknown) {
-      if (whole_.size() <= positions_.size()) resize(whole_, positions_.size() + 1);
+      if (whole_.size() <= positions_.size())
+        resize(whole_, *pipeline_.source, positions_.size() + 1);
       if (!write(whole_, positions_.size(), position)) {
         order_->end_pass();
         continue;
@@ -62,15 +66,16 @@ bool Gatherer::draw(const std::stop_token& stop) {
   return !positions_.empty();
 }
 
-void Gatherer::resize(Batch& batch, std::size_t samples) const {
-  const SampleFormat& format = pipeline_.source->format();
+void resize(Batch& batch, const Source& source, std::size_t samples) {
+  const SampleFormat& format = source.format();
   batch.shape.resize(format.shape.size() + 1);
   batch.shape[0] = samples;
   std::ranges::copy(format.shape, batch.shape.begin() + 1);
-  batch.inputs.resize(samples * pipeline_.source->features());
+  batch.inputs.resize(samples * source.features());
   batch.labels.resize(format.classes == 0 ? 0 : samples);
   batch.targets.resize(samples * format.targets);
   batch.samples.resize(samples);
+  batch.repetitions.resize(samples);
 }
 
 bool Gatherer::write(Batch& batch, std::size_t at, const Position& position) const {
@@ -82,6 +87,7 @@ bool Gatherer::write(Batch& batch, std::size_t at, const Position& position) con
   const std::size_t features = pipeline_.source->features();
   const std::size_t targets = pipeline_.source->format().targets;
   batch.samples[at] = static_cast<std::uint32_t>(position.index);
+  batch.repetitions[at] = static_cast<std::uint32_t>(position.pass - first_pass_);
   return pipeline_.source->write(
       position.pass, position.index,
       {.input = std::span(batch.inputs).subspan(at * features, features),
@@ -99,6 +105,7 @@ void Gatherer::copy(std::size_t from, Batch& batch, std::size_t at) const {
   take(whole_.labels, batch.labels, format.classes == 0 ? 0 : 1);
   take(whole_.targets, batch.targets, format.targets);
   take(whole_.samples, batch.samples, 1);
+  take(whole_.repetitions, batch.repetitions, 1);
 }
 
 }  // namespace ronde::trainer

@@ -25,6 +25,9 @@ struct Pipeline {
   std::size_t prefetch = 0;
 };
 
+// Gives a batch room for so many samples, whose memory is used again.
+void resize(Batch& batch, const Source& source, std::size_t samples);
+
 // Thread safety: belongs to one thread at a time.
 class Gatherer {
  public:
@@ -39,12 +42,12 @@ class Gatherer {
 
  private:
   bool draw(const std::stop_token& stop);
-  void resize(Batch& batch, std::size_t samples) const;
   bool write(Batch& batch, std::size_t at, const Position& position) const;
   void copy(std::size_t from, Batch& batch, std::size_t at) const;
 
   Pipeline pipeline_;
   std::uint64_t epoch_;
+  std::uint64_t first_pass_;  // of the epoch
   std::size_t first_step_;
   std::size_t step_ = 0;
   std::unique_ptr<Order> order_;     // made on the thread that gathers, since a shuffle takes time

@@ -168,6 +168,11 @@ std::vector<std::uint8_t> read_elements(Reader& reader, std::size_t header, std:
 
 }  // namespace
 
+std::string labels_text(std::size_t classes) {
+  if (classes == 0) return "none, since there are 0 classes";
+  return "0 to " + std::to_string(classes - 1);
+}
+
 IdxImages read_idx_images(const std::string& file) {
   constexpr std::size_t kHeader = 16;
   constexpr std::size_t kMostPixels = 1 << 14;
@@ -197,8 +202,8 @@ std::vector<std::uint8_t> read_idx_labels(const std::string& file, std::size_t c
                                   [classes](std::uint8_t label) { return label >= classes; });
   if (wrong != labels.end()) {
     reader.fail_at(kHeader + static_cast<std::size_t>(wrong - labels.begin()),
-                   "label " + std::to_string(*wrong) + ", expected 0 to " +
-                       std::to_string(classes - 1) + ": the file is damaged, replace it");
+                   "label " + std::to_string(*wrong) + ", expected " + labels_text(classes) +
+                       ": the file is damaged, replace it");
   }
   return labels;
 }

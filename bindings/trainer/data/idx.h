@@ -23,4 +23,7 @@ IdxImages read_idx_images(const std::string& file);
 // Every label is below `classes`.
 std::vector<std::uint8_t> read_idx_labels(const std::string& file, std::size_t classes);
 
+// The labels that so many classes have, in words: "0 to 9".
+[[nodiscard]] std::string labels_text(std::size_t classes);
+
 }  // namespace ronde::trainer

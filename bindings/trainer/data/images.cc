@@ -29,8 +29,8 @@ Images read_images(const std::string& images_file, const std::string& labels_fil
 Images select_classes(const Images& images, const std::array<std::size_t, 2>& classes) {
   for (const std::size_t label : classes) {
     if (label >= images.classes) {
-      throw TrainerError("the images have no class " + std::to_string(label) + ": use 0 to " +
-                         std::to_string(images.classes - 1));
+      throw TrainerError("the images have no class " + std::to_string(label) + ": use " +
+                         labels_text(images.classes));
     }
   }
   if (classes[0] == classes[1]) {

@@ -3,6 +3,7 @@
 #include "bindings/trainer/data/order.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -78,21 +79,24 @@ class Repeat final : public Order {
 
   bool next(Position& position) override {
     while (!from_->next(position)) {
-      if (++pass_ == end_) {
-        --pass_;
-        return false;
-      }
-      from_ = order_of(samples_, stages_, pass_);
+      // After a pass that had no samples no other one has any.
+      if (std::exchange(given_, 0) == 0 || pass_ + 1 == end_) return false;
+      from_ = order_of(samples_, stages_, ++pass_);
     }
+    ++given_;
     return true;
   }
-  void end_pass() override { from_->end_pass(); }
+  void end_pass() override {
+    --given_;
+    from_->end_pass();
+  }
 
  private:
   std::optional<std::size_t> samples_;
   std::span<const Stage> stages_;
   std::uint64_t pass_;
   std::uint64_t end_;
+  std::uint64_t given_ = 0;  // in this pass
   std::unique_ptr<Order> from_;
 };
 
@@ -109,6 +113,18 @@ std::unique_ptr<Order> order_of(std::optional<std::size_t> samples, std::span<co
   std::unique_ptr<Order> from = order_of(samples, before, epoch);
   if (last.kind == Stage::Kind::kTake) return std::make_unique<Take>(std::move(from), last.value);
   return std::make_unique<Shuffle>(std::move(from), last.value, epoch);
+}
+
+std::uint32_t passes_of(std::span<const Stage> stages) {
+  std::uint32_t passes = 1;
+  for (const Stage& stage : stages) {
+    if (stage.kind != Stage::Kind::kRepeat) continue;
+    if (!__builtin_mul_overflow(passes, stage.value, &passes)) continue;
+    throw TrainerError("repeat(" + std::to_string(stage.value) +
+                       ") makes more passes than 32 bits can count: repeat less often, in several "
+                       "epochs");
+  }
+  return passes;
 }
 
 std::optional<std::size_t> count_of(std::optional<std::size_t> samples,

@@ -18,7 +18,8 @@ struct Stage {
 };
 
 // A sample: its number in the source, in a pass over it. Every repetition is a pass, so that it
-// has an order, and generated samples, of its own.
+// has an order, generated samples and a dropout of its own. Epoch e begins with pass e times the
+// passes_of() its stages.
 struct Position {
   std::uint64_t pass = 0;
   std::size_t index = 0;
@@ -43,6 +44,9 @@ class Order {
 // `samples` is empty for a source of unknown size, which cannot be shuffled.
 [[nodiscard]] std::unique_ptr<Order> order_of(std::optional<std::size_t> samples,
                                               std::span<const Stage> stages, std::uint64_t epoch);
+
+// How many passes over the source an epoch makes. Throws TrainerError if 32 bits cannot count them.
+[[nodiscard]] std::uint32_t passes_of(std::span<const Stage> stages);
 
 // How many samples come out of the stages; empty if this is unknown. Throws TrainerError if the
 // number overflows.

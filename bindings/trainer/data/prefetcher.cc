@@ -2,14 +2,18 @@
 // The thread that gathers, and the ring between it and the consumer.
 #include "bindings/trainer/data/prefetcher.h"
 
-#include <utility>
-
 namespace ronde::trainer {
 
 Prefetcher::Prefetcher(const Pipeline& pipeline, std::uint64_t epoch, std::size_t first_step)
-    : gatherer_(pipeline, epoch, first_step),
-      ring_(pipeline.prefetch + 1),  // one is lent
-      thread_([this](const std::stop_token& stop) { run(stop); }) {}
+    : gatherer_(pipeline, epoch, first_step), ring_(pipeline.prefetch + 1) {  // one is lent
+  if (pipeline.prefetch == 0) return;
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!ended_ && changed_.wait(lock, stop, [this] { return full_ < ring_.size(); })) {
+      gather(lock, stop);
+    }
+  });
+}
 
 const StepBatch* Prefetcher::next() {
   std::unique_lock lock(mutex_);
@@ -19,6 +23,7 @@ const StepBatch* Prefetcher::next() {
     --full_;
     changed_.notify_all();
   }
+  if (ring_.size() == 1 && !ended_) gather(lock, {});
   changed_.wait(lock, [this] { return full_ > 0 || ended_; });
   if (full_ > 0) {
     lent_ = true;
@@ -28,25 +33,21 @@ const StepBatch* Prefetcher::next() {
   return nullptr;
 }
 
-void Prefetcher::run(const std::stop_token& stop) {
-  for (bool more = true; more;) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait(lock, stop, [this] { return full_ < ring_.size(); })) return;
-    StepBatch& batch = ring_[(first_ + full_) % ring_.size()];
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      more = gatherer_.gather(batch, stop);
-    } catch (...) {
-      error = std::current_exception();
-      more = false;
-    }
-    lock.lock();
-    if (more) ++full_;
-    ended_ = !more;
-    error_ = error;
-    changed_.notify_all();
+void Prefetcher::gather(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {
+  StepBatch& batch = ring_[(first_ + full_) % ring_.size()];
+  lock.unlock();
+  bool more = false;
+  std::exception_ptr error;
+  try {
+    more = gatherer_.gather(batch, stop);
+  } catch (...) {
+    error = std::current_exception();
   }
+  lock.lock();
+  if (more) ++full_;
+  ended_ = !more;
+  error_ = error;
+  changed_.notify_all();
 }
 
 }  // namespace ronde::trainer

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers the next batches on a thread while this one is computed.
+// Gathers batches: the next ones on a thread while this one is computed, or each when it is wanted.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <stop_token>
@@ -15,10 +16,11 @@
 
 namespace ronde::trainer {
 
-// Keeps at most `batches` of them ready, in memory that goes round. No wait has a deadline: each is
-// for the other thread of this object, which works as long as the source does.
+// Keeps at most `prefetch` of them ready, in memory that goes round. No wait has a deadline: each
+// is for the other thread of this object, which works as long as the source does.
 //
-// Thread safety: belongs to one thread at a time; the source is used by the thread of this object.
+// Thread safety: belongs to one thread at a time; the source is used by the thread of this object,
+// which there is where it prefetches.
 class Prefetcher {
  public:
   Prefetcher(const Pipeline& pipeline, std::uint64_t epoch, std::size_t first_step);
@@ -32,9 +34,9 @@ class Prefetcher {
   const StepBatch* next();
 
  private:
-  void run(const std::stop_token& stop);
+  void gather(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
 
-  Gatherer gatherer_;  // the thread's
+  Gatherer gatherer_;  // the thread's, where there is one
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<StepBatch> ring_;

@@ -2,6 +2,7 @@
 // In which order samples come, and which rank has which of them. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +21,12 @@ struct Range {
 
 // The contiguous part of `whole` that `rank` has. Sizes differ by at most 1; with more ranks than
 // elements some parts are empty.
-[[nodiscard]] Range part_of(Range whole, std::size_t rank, std::size_t ranks);
+[[nodiscard]] inline Range part_of(Range whole, std::size_t rank, std::size_t ranks) {
+  const std::size_t each = whole.size() / ranks;
+  const std::size_t longer = whole.size() % ranks;  // so many ranks, the first ones, have one more
+  const std::size_t first = whole.first + rank * each + std::min(rank, longer);
+  return {first, first + each + (rank < longer ? 1 : 0)};
+}
 
 // Puts the items into an order that depends on seed, epoch and their number alone.
 template <typename Item>

@@ -3,10 +3,12 @@
 #include "bindings/trainer/data/source.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "bindings/trainer/data/idx.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -18,8 +20,19 @@ constexpr std::size_t kMostClasses = std::numeric_limits<std::uint8_t>::max() + 
 void check_label(std::size_t index, std::size_t label, std::size_t classes) {
   if (label < classes) return;
   throw DataError("sample " + std::to_string(index) + " has the label " + std::to_string(label) +
-                  ", expected 0 to " + std::to_string(classes - 1) +
-                  ": correct it, or give more classes");
+                  ", expected " + labels_text(classes) + ": correct it, or give more classes");
+}
+
+// What a sample's room holds until the generator has written it: a NaN that no arithmetic makes.
+constexpr std::uint32_t kUnwritten = 0x7FD1CE55;
+constexpr std::uint8_t kNoLabel = 255;
+
+void require_written(const char* what, std::span<const float> values, std::size_t index) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(values[i]) != kUnwritten) continue;
+    throw DataError("the generator has not written number " + std::to_string(i) + " of the " +
+                    what + " of sample " + std::to_string(index) + ": write all of each sample");
+  }
 }
 
 class ImageSource final : public Source {
@@ -88,13 +101,22 @@ class GeneratorSource final : public Source {
   }
 
   bool write(std::uint64_t epoch, std::size_t index, const SampleRoom& room) const override {
+    std::ranges::fill(room.input, std::bit_cast<float>(kUnwritten));
+    std::ranges::fill(room.targets, std::bit_cast<float>(kUnwritten));
+    if (room.label != nullptr) *room.label = kNoLabel;
     if (!generator_(epoch, index, room)) {
       if (!size()) return false;
       throw DataError("the generator has no sample " + std::to_string(index) + " of the " +
                       std::to_string(*size()) +
                       " that were announced: announce as many as it has, or none");
     }
+    if (room.label != nullptr && *room.label == kNoLabel && format().classes <= kNoLabel) {
+      throw DataError("the generator has not written the label of sample " + std::to_string(index) +
+                      ": write all of each sample, and labels below its classes");
+    }
     if (room.label != nullptr) check_label(index, *room.label, format().classes);
+    require_written("input", room.input, index);
+    require_written("targets", room.targets, index);
     return true;
   }
 

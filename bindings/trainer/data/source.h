@@ -29,7 +29,8 @@ struct SampleRoom {
   std::span<float> targets;
 };
 
-// Writes sample number `index` of an epoch, and returns whether there is one.
+// Writes all of sample number `index` of an epoch, and returns whether there is one. What it leaves
+// alone of one is refused (but a label that may be 255, the last of 256 classes).
 using SampleGenerator =
     std::function<bool(std::uint64_t epoch, std::size_t index, const SampleRoom& room)>;
 

@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -219,7 +221,13 @@ void replace_file(FileSystem& files, const std::string& path, std::string_view b
 }
 
 std::string read_file(FileSystem& files, const std::string& path) {
-  return File(files, path, O_RDONLY).read();
+  try {
+    return File(files, path, O_RDONLY).read();
+  } catch (const std::bad_alloc&) {
+    throw FileError(path, ENOMEM);
+  } catch (const std::length_error&) {
+    throw FileError(path, EFBIG);
+  }
 }
 
 bool sync_directory(FileSystem& files, const std::string& path) {

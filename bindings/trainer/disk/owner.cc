@@ -40,7 +40,18 @@ std::string owner_path(const std::string& directory, std::uint64_t term) {
   return directory + '/' + std::string(kPrefix) + std::to_string(term);
 }
 
-// "<how it begins> <beats> <process>". A file that a newer owner has removed is free.
+// What stands in a record: "<how it begins> <beats> <process>".
+struct Record {
+  explicit Record(const std::string& text) {
+    std::istringstream words(text);
+    std::string beats;
+    std::getline(words >> begin >> beats >> std::ws, process);
+  }
+  std::string begin;
+  std::string process;
+};
+
+// A file that a newer owner has removed is free.
 std::string record_of(FileSystem& files, const std::string& path) {
   try {
     return read_file(files, path);
@@ -101,13 +112,17 @@ void Owner::take_lock(const OwnerPatience& patience) {
   const std::string path = directory_ + "/lock";
   lock_ = files_.open(path, O_RDWR | O_CREAT);
   if (lock_ < 0) throw FileError(path, -lock_);
+  const std::string first = sign_of_life(files_, directory_);
   for (auto waited = std::chrono::milliseconds(0);; waited += patience.look) {
     const int result = files_.lock(lock_);
     locked_ = result == 0;
     if (result != -EAGAIN && result != -EACCES) return;  // or this file system has no locks
-    if (waited >= patience.ending) {
+    const std::string now = sign_of_life(files_, directory_);
+    const bool silent =
+        !now.empty() && now == first && files_.life(Record(now).process) == Life::kUnknown;
+    if (waited >= (silent ? patience.lease : patience.ending)) {
       files_.close(lock_);
-      refuse(sign_of_life(files_, directory_));
+      refuse(now);
     }
     files_.pause(patience.look);
   }
@@ -119,14 +134,10 @@ std::string Owner::wait_for_death(std::uint64_t term, const OwnerPatience& patie
   auto waited = std::chrono::milliseconds(0);
   for (std::string now = first;; now = record_of(files_, path(term))) {
     if (now.starts_with(kFree)) return now;
-    std::istringstream words(now);
-    std::string had;
-    std::uint64_t beats = 0;
-    std::string process;
-    std::getline(words >> had >> beats >> std::ws, process);
-    const Life life = files_.life(process);
+    const Record record(now);
+    const Life life = files_.life(record.process);
     if (life == Life::kDead) return now;
-    if (life == Life::kOfThisKernel && had == kLocked && locked_) return now;
+    if (life == Life::kOfThisKernel && record.begin == kLocked && locked_) return now;
     if (life != Life::kAlive && waited >= patience.silence) return now;
     if (life == Life::kAlive ? waited >= patience.ending : now != first) refuse(now);
     files_.pause(patience.look);
@@ -161,20 +172,19 @@ void Owner::write(int file, std::string_view begin) {
   constexpr std::uint64_t kOfOneSize = 1'000'000'000;
   const std::string record = std::string(begin) + ' ' + std::to_string(kOfOneSize + beats_) + ' ' +
                              files_.process() + '\n';
-  const std::int64_t written = files_.write(file, record);
-  const std::int64_t closed = files_.close(file);
-  const std::int64_t error = std::min(written, closed);
+  std::int64_t written = files_.write(file, record);
+  if (written >= 0 && written < static_cast<std::int64_t>(record.size())) written = -ENOSPC;
+  const std::int64_t error = std::min<std::int64_t>(written, files_.close(file));
   if (error < 0) throw FileError(path(term_), static_cast<int>(-error));
 }
 
 std::string Owner::path(std::uint64_t term) const { return owner_path(directory_, term); }
 
 void Owner::refuse(const std::string& by) const {
-  std::istringstream words(by);
-  std::string word;
+  std::istringstream words(Record(by).process);
   std::string host;
   std::string number;
-  words >> word >> word >> host >> number;
+  words >> host >> number;
   throw DataError(directory_ + " is held by another training" +
                       (number.empty() ? "" : " (process " + number + " on host " + host + ')') +
                       ": end that one, or name another directory",

@@ -53,28 +53,6 @@ std::vector<std::string> gather_texts(Replica& replica, const std::string& name,
   return texts;
 }
 
-std::string grouped_by_value(const std::vector<std::string>& value_by_rank) {
-  std::vector<std::string> groups;
-  std::vector<std::string> seen;
-  for (const std::string& value : value_by_rank) {
-    if (std::find(seen.begin(), seen.end(), value) != seen.end()) continue;
-    seen.push_back(value);
-    std::string ranks;
-    std::size_t count = 0;
-    for (std::size_t rank = 0; rank < value_by_rank.size(); ++rank) {
-      if (value_by_rank[rank] != value) continue;
-      ranks += (count++ == 0 ? " " : ", ") + std::to_string(rank);
-    }
-    groups.push_back(value + (count == 1 ? " on rank" : " on ranks") + ranks);
-  }
-  std::string text;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i > 0) text += i + 1 == groups.size() ? " and " : ", ";
-    text += groups[i];
-  }
-  return text;
-}
-
 std::string flag_differences(const std::vector<Flags>& flags_by_rank) {
   std::vector<std::string> names;
   for (const Flags& flags : flags_by_rank) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/optim/replicas.h"
 
 namespace ronde::trainer {
 
@@ -22,8 +23,6 @@ std::vector<std::string> gather_texts(Replica& replica, const std::string& name,
 
 // The flags in which ranks differ, with the values and the ranks that have them; empty: none. Pure.
 std::string flag_differences(const std::vector<Flags>& flags_by_rank);
-// Ranks grouped by what they said: "5 on ranks 0, 2 and 6 on rank 1". Pure.
-std::string grouped_by_value(const std::vector<std::string>& value_by_rank);
 
 // Ranks with different flags would train on different batches, or wait for each other in vain.
 void require_same_flags(Replica& replica, const Flags& flags);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may happen beside training: lines, bars, checkpoints, early stopping.
+// What may happen beside training: lines, checkpoints, early stopping; progress.h has a bar.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,6 @@
 
 #include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/loop/metrics.h"
-#include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
 
@@ -57,26 +56,6 @@ class Callback {
   virtual void on_validation_batch(TrainingState& /*state*/) {}
   virtual void on_epoch(TrainingState& /*state*/) {}
   virtual void on_end(TrainingState& /*state*/) {}
-};
-
-// A bar on a terminal, a line per epoch everywhere.
-class ShowProgress final : public Callback {
- public:
-  // The progress must outlive this object.
-  explicit ShowProgress(Progress& progress) : progress_(progress) {}
-
-  void on_start(TrainingState& state) override { progress_.start(position(state)); }
-  void on_step(TrainingState& state) override { progress_.batch_done(position(state)); }
-  void on_epoch(TrainingState& state) override {
-    progress_.epoch_done(position(state), state.training.loss());
-  }
-
- private:
-  static EpochPosition position(const TrainingState& state) {
-    return {state.epoch, state.epochs, state.samples, state.samples_per_epoch};
-  }
-
-  Progress& progress_;
 };
 
 // A line each so many steps with the step's loss and accuracy over all ranks: "step 20: loss

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -14,6 +15,25 @@
 namespace ronde::trainer {
 
 namespace {
+
+// Every sample is one rank's: the ranks have the same batches, and each its own part of them. Or
+// else a step would take some samples several times, at a learning rate as much higher.
+void require_shares(Replica& replica, const Dataset& data) {
+  constexpr const char* kCut = ", cut for rank ";
+  const Share mine = data.share();
+  const std::vector<std::string> all = gather_texts(
+      replica, "loop/data",
+      data.settings() + kCut + std::to_string(mine.rank) + " of " + std::to_string(mine.ranks));
+  const std::string same = all[0].substr(0, all[0].rfind(kCut)) + kCut;
+  const std::string ranks = std::to_string(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == same + std::to_string(rank) + " of " + ranks) continue;
+    throw AgreedError("the data is not cut between the " + ranks + " ranks: it is " +
+                          grouped_by_value(all) +
+                          ": give every rank the same batches, and call shard(rank, ranks) on them",
+                      0, kExitConfiguration);
+  }
+}
 
 class Run {
  public:
@@ -33,6 +53,7 @@ class Run {
   }
 
   FitResult run() {
+    require_shares(replica_, data_);
     learner_.broadcast_state(0);
     try_shapes();
     const LearnerTimes before = learner_.times();
@@ -105,11 +126,12 @@ class Run {
     state_.epoch_is_over = false;
     Epoch batches = data_.epoch(epoch, first_step);
     while (!over() && !state_.epoch_is_over) {
-      const StepBatch* const batch = batches.next();
+      const StepBatch* const batch = next(batches);
       state_.epoch_is_over = batch == nullptr;
       if (batch != nullptr) step(*batch, epoch);
     }
     if (state_.stop_now) return;
+    if (cut()) state_.epoch_is_over = next(batches) == nullptr;
     Metrics mine = learner_.take_metrics();
     if (first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
     state_.training = over_ranks(replica_, "fit/metrics", mine);
@@ -118,11 +140,24 @@ class Run {
                             " is not a finite number: use a smaller learning rate or momentum",
                         0, kExitConfiguration);
     }
-    if (epoch == options_.first_epoch && first_step == 0 && !cut()) require_all_used();
+    if (epoch == options_.first_epoch && first_step == 0 && state_.epoch_is_over) {
+      require_all_used();
+    }
     result_.training = state_.training;
     if (validation_ != nullptr && !validate()) return;
     tell(&Callback::on_epoch);
     agree_to_stop();
+  }
+
+  // Where this rank cannot have its next batch, all of them learn why in that step.
+  const StepBatch* next(Epoch& batches) {
+    try {
+      return batches.next();
+    } catch (const std::exception& error) {
+      failed_ = data_.no_samples();
+      failed_.failure = error.what();
+      return &failed_;
+    }
   }
 
   // Whether it came to its end.
@@ -161,29 +196,28 @@ class Run {
     tell(&Callback::on_step);
   }
 
-  // Every rank has seen the same averaged gradient; those whose own numbers were bad say where.
+  // Every rank has seen the same summed gradient; the first whose own numbers were bad says where.
   [[noreturn]] void refuse_step(const NotFiniteStep& error) {
-    const std::string where = "step " + std::to_string(state_.step + 1) + " of epoch " +
-                              std::to_string(state_.epoch + 1) + ": ";
-    const auto here = gather_texts(replica_, "fit/not_finite", error.here());
-    std::string ranks;
-    for (std::size_t rank = 0; rank < here.size(); ++rank) {
-      if (here[rank].empty()) continue;
-      ranks += (ranks.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + here[rank];
-    }
-    if (ranks.empty()) throw AgreedError(error.what(), 0, kExitConfiguration);
-    throw AgreedError(where + ranks + ": use a smaller learning rate", 0, kExitConfiguration);
+    succeed_on_all(replica_, [&] {
+      if (error.here().empty()) return;
+      throw TrainerError("step " + std::to_string(state_.step + 1) + " of epoch " +
+                             std::to_string(state_.epoch + 1) + ": rank " +
+                             std::to_string(replica_.rank()) + ": " + error.here(),
+                         error.exit_code());
+    });
+    throw AgreedError(error.what(), 0, kExitConfiguration);
   }
 
   void require_all_used() {
-    std::vector<float> unused = learner_.unused();
-    if (unused.empty()) return;
-    // A parameter is unused where all ranks say 1: the sum over the ranks is their number.
-    replica_.allreduce("fit/unused", unused, Reduction::kSum);
+    std::string mine = "\n";
+    for (const std::string& name : learner_.unused()) mine += name + '\n';
+    const std::vector<std::string> all = gather_texts(replica_, "fit/unused", mine);
     std::string names;
-    for (std::size_t i = 0; i < unused.size(); ++i) {
-      if (unused[i] != static_cast<float>(replica_.size())) continue;
-      names += (names.empty() ? "" : ", ") + learner_.parameter_name(i);
+    for (const std::string& name : learner_.unused()) {
+      const auto has = [&](const std::string& text) {
+        return text.find('\n' + name + '\n') != std::string::npos;
+      };
+      if (std::ranges::all_of(all, has)) names += (names.empty() ? "" : ", ") + name;
     }
     if (names.empty()) return;
     throw AgreedError("no rank has used these parameters in the first epoch: " + names +
@@ -206,6 +240,7 @@ class Run {
   const Dataset* validation_;
   TrainingState state_;
   FitResult result_;
+  StepBatch failed_;
   bool stopped_ = false;
   double paused_ = 0.0;  // for validation, and of that:
   double waited_paused_ = 0.0;
@@ -221,29 +256,63 @@ FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const Fit
 
 Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
                  const std::function<bool()>& stop) {
+  require_shares(replica, data);
   learner.broadcast_statistics(0);
   Metrics mine;
   Epoch batches = data.epoch(0);
-  while (const StepBatch* const batch = batches.next()) {
-    for (const Batch& part : batch->parts) {
-      mine.add(learner.evaluate(part));
+  std::exception_ptr failure;
+  for (std::size_t step = 0;; ++step) {
+    try {
+      const StepBatch* const batch = failure ? nullptr : batches.next();
+      // A rank that has failed asks whether to stop as often as the others.
+      if (batch == nullptr && (!failure || step >= data.steps().value_or(0))) break;
+      if (batch != nullptr) {
+        for (const Batch& part : batch->parts) mine.add(learner.evaluate(part));
+      }
+    } catch (const TrainerError&) {
+      failure = std::current_exception();
     }
     if (stop && stop()) break;
   }
-  return over_ranks(replica, "evaluate/metrics", mine);
+  succeed_on_all(replica, [&] {
+    if (failure) std::rethrow_exception(failure);
+  });
+  const Metrics all = over_ranks(replica, "evaluate/metrics", mine);
+  if (!std::isnan(all.loss_sum)) return all;
+  throw AgreedError(
+      "the loss of the evaluation is not a number: look for NaN in the data, or train "
+      "again from before the parameters became so",
+      0);
 }
 
-std::vector<float> predict(Learner& learner, const Dataset& data) {
+Predictions predict(Replica& replica, Learner& learner, const Dataset& data) {
+  require_shares(replica, data);
   learner.broadcast_statistics(0);
-  std::vector<float> outputs;
-  Epoch batches = data.epoch(0);
-  while (const StepBatch* const batch = batches.next()) {
-    for (const Batch& part : batch->parts) {
-      const std::vector<float> more = learner.predict(part);
-      outputs.insert(outputs.end(), more.begin(), more.end());
+  Predictions predictions;
+  succeed_on_all(replica, [&] {
+    std::vector<float> outputs;
+    std::vector<std::pair<std::uint32_t, std::size_t>> rows;  // samples, and where each came
+    Epoch batches = data.epoch(0);
+    while (const StepBatch* const batch = batches.next()) {
+      for (const Batch& part : batch->parts) {
+        const std::vector<float> more = learner.predict(part);
+        outputs.insert(outputs.end(), more.begin(), more.end());
+        for (const std::uint32_t sample : part.samples) rows.emplace_back(sample, rows.size());
+      }
     }
-  }
-  return outputs;
+    std::ranges::sort(rows);
+    const std::size_t each = rows.empty() ? 0 : outputs.size() / rows.size();
+    for (const auto& [sample, row] : rows) {
+      const std::span<const float> values = std::span(outputs).subspan(row * each, each);
+      if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
+        throw TrainerError("an output for sample " + std::to_string(sample) +
+                           " is not a number: look for NaN in the data and the parameters");
+      }
+      predictions.samples.push_back(sample);
+      predictions.outputs.insert(predictions.outputs.end(), values.begin(), values.end());
+    }
+  });
+  return predictions;
 }
 
 }  // namespace ronde::trainer

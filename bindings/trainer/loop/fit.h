@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop, the evaluation of a model, and its predictions. All three are collective.
+// The training loop, the evaluation of a model, and its predictions. All three are collective, and
+// throw AgreedError, on every rank, where the ranks' data sets are not the parts of one.
 #pragma once
 
 #include <cstddef>
@@ -44,17 +45,26 @@ struct FitResult {
 
 // Trains on every epoch of `data` (batched, and sharded for this rank), from the chief's state.
 // `validation` (this rank's share of it, batched) may be null; it is evaluated after each epoch.
-// Throws AgreedError, on every rank, where the model does not fit the data, where a loss or
-// gradient is not finite, and where no rank has used a parameter in the first epoch.
+// Throws AgreedError, on every rank, where the model does not fit the data, where it uses what it
+// does not list, where a sample cannot be had, where a loss or gradient is not finite, and where no
+// rank has used a parameter in the first epoch.
 FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
               std::span<Callback* const> callbacks = {}, const Dataset* validation = nullptr);
 
 // Loss and accuracy over all samples of all ranks, with the chief's running statistics. Ends after
-// a batch for which `stop` returns true, which must be the same on all ranks.
+// a batch for which `stop` returns true, which must be the same on all ranks. Throws AgreedError
+// for a loss that is not a number.
 [[nodiscard]] Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
                                const std::function<bool()>& stop = {});
 
-// The outputs for this rank's samples in their order, row-major, with the chief's statistics.
-[[nodiscard]] std::vector<float> predict(Learner& learner, const Dataset& data);
+// This rank's samples in the order of their numbers, whatever order they came in, and a row of
+// outputs for each.
+struct Predictions {
+  std::vector<std::uint32_t> samples;
+  std::vector<float> outputs;
+};
+
+// With the chief's statistics. Throws AgreedError for an output that is not a number.
+[[nodiscard]] Predictions predict(Replica& replica, Learner& learner, const Dataset& data);
 
 }  // namespace ronde::trainer

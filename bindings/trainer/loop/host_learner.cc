@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
+
+#include "bindings/trainer/optim/replicas.h"
 
 namespace ronde::trainer {
 
@@ -42,7 +45,7 @@ HostLearner::HostLearner(Model model, LossFunction loss, DistributedOptimizer& o
       tape_(threads) {}
 
 Tensor HostLearner::outputs(const Batch& batch, bool training, std::uint64_t epoch) {
-  tape_.begin({training, seed_, epoch, batch.samples});
+  tape_.begin({training, seed_, epoch, batch.samples, batch.repetitions});
   return model_(tape_.borrow(batch.shape, batch.inputs));
 }
 
@@ -51,25 +54,40 @@ void HostLearner::try_shapes(const Batch& batch) {
   // As in training, since only then the tape knows what each layer is called.
   const Loss loss = loss_(outputs(batch, true, 0), batch, std::max<std::size_t>(1, batch.size()));
   (void)loss;
+  require_listed(tape_, model_.parameters(), model_.statistics());
   tape_.begin();
 }
 
 void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
-  std::string bad;
+  std::string bad = batch.failure;
+  int exit_code = bad.empty() ? kExitConfiguration : kExitFailure;
   last_step_ = {};
   for (const Batch& part : batch.parts) {
-    const Loss loss = loss_(outputs(part, true, epoch), part, batch.global_size);
+    Loss loss;
+    try {
+      loss = loss_(outputs(part, true, epoch), part, batch.global_size);
+    } catch (const TrainerError& error) {
+      // The others wait for gradients: they learn of it as of a loss that is no number. Where they
+      // wait in the forward pass, too, only the end of this rank can tell them.
+      if (optimizer_.sums_statistics()) throw;
+      if (bad.empty()) {
+        bad = error.what();
+        exit_code = error.exit_code();
+      }
+    }
+    if (bad.empty() && !std::isfinite(loss.sum)) {
+      bad = "the loss is not a finite number, first after " + tape_.first_not_finite() +
+            ": use a smaller learning rate";
+    }
+    if (!bad.empty()) loss.sum = std::numeric_limits<double>::quiet_NaN();
     metrics_.add(loss.sum, loss.correct, loss.samples);
     last_step_.add(loss.sum, loss.correct, loss.samples);
-    if (!std::isfinite(loss.sum) && bad.empty()) {
-      bad = "the loss is not a finite number, first after " + tape_.first_not_finite();
-    }
     optimizer_.backward(tape_, loss);
   }
   try {
     optimizer_.step();
   } catch (const NotFinite& error) {
-    throw NotFiniteStep(error.what(), std::move(bad));
+    throw NotFiniteStep(error.what(), std::move(bad), exit_code);
   }
 }
 
@@ -88,9 +106,11 @@ std::vector<float> HostLearner::predict(const Batch& batch) {
   return {values.begin(), values.end()};
 }
 
-std::vector<float> HostLearner::unused() const {
-  std::vector<float> unused;
-  for (const std::uint8_t used : optimizer_.used()) unused.push_back(used != 0 ? 0.0F : 1.0F);
+std::vector<std::string> HostLearner::unused() const {
+  std::vector<std::string> unused;
+  for (std::size_t i = 0; i < optimizer_.used().size(); ++i) {
+    if (optimizer_.used()[i] == 0) unused.push_back(optimizer_.parameters()[i]->name());
+  }
   return unused;
 }
 

@@ -35,10 +35,7 @@ class HostLearner final : public Learner {
   [[nodiscard]] Metrics evaluate(const Batch& batch) override;
   [[nodiscard]] std::vector<float> predict(const Batch& batch) override;
   [[nodiscard]] std::string parameter_hash() override { return model_.parameter_hash(); }
-  [[nodiscard]] std::vector<float> unused() const override;
-  [[nodiscard]] std::string parameter_name(std::size_t index) const override {
-    return optimizer_.parameters()[index]->name();
-  }
+  [[nodiscard]] std::vector<std::string> unused() const override;
   [[nodiscard]] LearnerTimes times() const override;
 
  private:

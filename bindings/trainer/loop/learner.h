@@ -39,7 +39,8 @@ class Learner {
 
   // Collective: forward, backward, the sums over the ranks, and the update. It need not be over
   // when this returns. Throws NotFiniteStep, on every rank, where nothing was updated since a
-  // number is not finite; a learner on a device leaves that to the loss of the epoch.
+  // number is not finite; a learner on a device leaves that to the loss of the epoch. A batch with
+  // a `failure` has no samples, and makes all ranks throw that.
   virtual void step(const StepBatch& batch, std::uint64_t epoch) = 0;
   // The sums of this rank's steps since they were taken last, once all steps are over.
   [[nodiscard]] virtual Metrics take_metrics() = 0;
@@ -54,18 +55,18 @@ class Learner {
 
   // 16 hexadecimal digits over the bytes of all parameters, in order.
   [[nodiscard]] virtual std::string parameter_hash() = 0;
-  // The parameters that no step of this rank has used yet: 1 for each, in the model's order.
-  [[nodiscard]] virtual std::vector<float> unused() const { return {}; }
-  [[nodiscard]] virtual std::string parameter_name(std::size_t /*index*/) const { return ""; }
+  // The names of the parameters that no step of this rank has used yet, in the model's order.
+  [[nodiscard]] virtual std::vector<std::string> unused() const { return {}; }
   [[nodiscard]] virtual LearnerTimes times() const = 0;
 };
 
 // A step after which a number would not be finite. Every rank throws it in the same step.
 class NotFiniteStep : public TrainerError {
  public:
-  // `what` names the averaged gradient; `here` what was not finite on this rank, or nothing.
-  NotFiniteStep(const std::string& what, std::string here)
-      : TrainerError(what), here_(std::move(here)) {}
+  // `what` names the summed gradient; `here` what was not finite on this rank or made it fail, with
+  // what to do, or nothing.
+  NotFiniteStep(const std::string& what, std::string here, int exit_code)
+      : TrainerError(what, exit_code), here_(std::move(here)) {}
 
   [[nodiscard]] const std::string& here() const noexcept { return here_; }
 

@@ -2,6 +2,7 @@
 // Sums and counts, from which means are made once all ranks' are together.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 
@@ -32,6 +33,11 @@ struct Metrics {
 };
 
 // Collective: the sums over all ranks.
-[[nodiscard]] Metrics over_ranks(Replica& replica, const std::string& name, const Metrics& mine);
+[[nodiscard]] inline Metrics over_ranks(Replica& replica, const std::string& name,
+                                        const Metrics& mine) {
+  std::array<double, 3> sums{mine.loss_sum, mine.correct, mine.samples};
+  replica.allreduce(name, sums, Reduction::kSum);
+  return {sums[0], sums[1], sums[2]};
+}
 
 }  // namespace ronde::trainer

@@ -3,7 +3,6 @@
 #include "bindings/trainer/loop/progress.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <ostream>
@@ -18,18 +17,13 @@ constexpr std::size_t kBarWidth = 24;
 
 double per_second(double count, double seconds) { return seconds > 0.0 ? count / seconds : 0.0; }
 
-// How many images were trained on in all epochs until now.
-double images_of(const EpochPosition& position) {
-  return static_cast<double>(position.images_per_epoch) * static_cast<double>(position.epoch) +
-         static_cast<double>(position.images);
+// How many samples were trained on in all epochs until now.
+double samples_of(const TrainingState& state) {
+  return static_cast<double>(state.samples_per_epoch) * static_cast<double>(state.epoch) +
+         static_cast<double>(state.samples);
 }
 
 }  // namespace
-
-double steady_seconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 std::string duration_text(double seconds) {
   // Beyond this a number helps nobody, and would not fit into an integer.
@@ -46,21 +40,21 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-std::string progress_bar(const EpochPosition& position, double elapsed_seconds,
-                         double images_before) {
+std::string progress_bar(const TrainingState& state, double elapsed_seconds,
+                         double samples_before) {
   const double total =
-      static_cast<double>(position.images_per_epoch) * static_cast<double>(position.epochs);
-  const double done = images_of(position);
+      static_cast<double>(state.samples_per_epoch) * static_cast<double>(state.epochs);
+  const double done = samples_of(state);
   const double share = total > 0.0 ? done / total : 1.0;
-  const double rate = per_second(done - images_before, elapsed_seconds);
+  const double rate = per_second(done - samples_before, elapsed_seconds);
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(kBarWidth));
   std::string bar(std::min(filled, kBarWidth), '=');
   if (bar.size() < kBarWidth) bar += '>';
   bar.resize(kBarWidth, ' ');
   char numbers[64];
   std::snprintf(numbers, sizeof numbers, "] %3.0f %%  %.0f images/s  ", share * 100.0, rate);
-  return "epoch " + std::to_string(position.epoch + 1) + "/" + std::to_string(position.epochs) +
-         " [" + bar + numbers + duration_text(per_second(total - done, rate)) + " left";
+  return "epoch " + std::to_string(state.epoch + 1) + "/" + std::to_string(state.epochs) + " [" +
+         bar + numbers + duration_text(per_second(total - done, rate)) + " left";
 }
 
 Progress::Progress(std::ostream* lines, std::ostream* bar, Clock clock)
@@ -74,32 +68,32 @@ Progress::~Progress() {
   }
 }
 
-void Progress::start(const EpochPosition& position) {
+void Progress::on_start(TrainingState& state) {
   start_ = epoch_start_ = last_drawn_ = clock_();
-  images_before_ = images_of(position);
-  epoch_images_before_ = position.images;
+  samples_before_ = samples_of(state);
+  epoch_samples_before_ = state.samples;
 }
 
-void Progress::batch_done(const EpochPosition& position) {
+void Progress::on_step(TrainingState& state) {
   if (bar_ == nullptr) return;
   const double now = clock_();
   if (now - last_drawn_ < kRedrawSeconds) return;
   last_drawn_ = now;
   drawn_ = true;
-  *bar_ << '\r' << progress_bar(position, now - start_, images_before_) << "\x1b[K" << std::flush;
+  *bar_ << '\r' << progress_bar(state, now - start_, samples_before_) << "\x1b[K" << std::flush;
 }
 
-void Progress::epoch_done(const EpochPosition& position, double loss) {
+void Progress::on_epoch(TrainingState& state) {
   const double now = clock_();
   const double seconds = now - epoch_start_;
   epoch_start_ = now;
-  const std::size_t before = std::exchange(epoch_images_before_, 0);
+  const std::size_t before = std::exchange(epoch_samples_before_, 0);
   if (lines_ == nullptr) return;
   clear_bar();
   char text[160];
-  const double rate = per_second(static_cast<double>(position.images - before), seconds);
+  const double rate = per_second(static_cast<double>(state.samples - before), seconds);
   std::snprintf(text, sizeof text, "epoch %zu/%zu: loss %.6f, %.0f images/s, %.1f s\n",
-                position.epoch + 1, position.epochs, loss, rate, seconds);
+                state.epoch + 1, state.epochs, state.training.loss(), rate, seconds);
   *lines_ << text << std::flush;
 }
 

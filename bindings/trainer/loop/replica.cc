@@ -2,7 +2,7 @@
 // A replica's calls over an engine.
 #include "bindings/trainer/loop/replica.h"
 
-#include "bindings/trainer/loop/progress.h"
+#include <chrono>
 
 namespace ronde::trainer {
 
@@ -11,6 +11,11 @@ namespace {
 Op op_of(Reduction how) { return how == Reduction::kSum ? ronde::sum : ronde::max; }
 
 }  // namespace
+
+double steady_seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
 
 template <typename Call>
 auto EngineReplica::timed(const Call& call) {

@@ -10,6 +10,9 @@
 
 namespace ronde::trainer {
 
+// Since some fixed point, never backwards.
+[[nodiscard]] double steady_seconds();
+
 enum class Reduction : std::uint8_t { kSum, kMax };
 
 // The calls but rank(), size() and is_chief() are collective: every replica makes them in the same

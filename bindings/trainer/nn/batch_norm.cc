@@ -3,6 +3,7 @@
 #include "bindings/trainer/nn/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "bindings/trainer/tensor/tape.h"
@@ -23,6 +24,7 @@ Tensor BatchNorm::operator()(const Tensor& input) {
   Tape& tape = input.tape();
   const Tensor scale = tape.use(scale_);
   const Tensor shift = tape.use(shift_);
+  for (const StateTensor& one : statistics()) tape.use_statistics(one);
   if (!tape.pass().training) {
     return batch_norm_as_given(input, scale, shift, kEpsilon, mean_, variance_);
   }
@@ -33,15 +35,19 @@ Tensor BatchNorm::operator()(const Tensor& input) {
 }
 
 std::vector<StateTensor> BatchNorm::statistics() {
-  return {{name_ + "/mean", {mean_.size()}, mean_},
-          {name_ + "/variance", {variance_.size()}, variance_}};
+  const bool of_all = static_cast<bool>(sum_);
+  return {{name_ + "/mean", {mean_.size()}, mean_, of_all},
+          {name_ + "/variance", {variance_.size()}, variance_, of_all}};
 }
 
 void BatchNorm::follow(const BatchNormalized& batch) {
-  if (batch.count == 0.0) return;
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (batch.count == 0.0 || !std::ranges::all_of(batch.mean.plain(), is_finite) ||
+      !std::ranges::all_of(batch.variance.plain(), is_finite)) {
+    return;
+  }
   // A sample's mean lies nearer to the sample than the true one: n / (n - 1) makes up for it.
-  const float correction =
-      batch.count > 1.0 ? static_cast<float>(batch.count / (batch.count - 1.0)) : 1.0F;
+  const auto correction = static_cast<float>(batch.count / (batch.count - 1.0));
   for (std::size_t i = 0; i < mean_.size(); ++i) {
     mean_[i] += kMomentum * (batch.mean.data()[i] - mean_[i]);
     variance_[i] += kMomentum * (correction * batch.variance.data()[i] - variance_[i]);

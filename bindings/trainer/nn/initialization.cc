@@ -36,6 +36,7 @@ void initialize(Parameter& parameter, Initialization initialization, std::size_t
   stream.add(std::as_bytes(std::span(parameter.name())));
   Generator generator(seed, stream.value());
   for (float& value : parameter.value()) value = generator.uniform(-bound, bound);
+  parameter.changed();
 }
 
 }  // namespace ronde::trainer

@@ -54,11 +54,4 @@ Tensor Convolution::operator()(const Tensor& input) {
   return convolution(input, tape.use(weight_), tape.use(bias_), window_);
 }
 
-Tensor MaxPool::operator()(const Tensor& input) { return max_pool(input, window_); }
-Tensor AveragePool::operator()(const Tensor& input) { return average_pool(input, window_); }
-Tensor Relu::operator()(const Tensor& input) { return relu(input); }
-Tensor Sigmoid::operator()(const Tensor& input) { return sigmoid(input); }
-Tensor Flatten::operator()(const Tensor& input) { return flatten(input); }
-Tensor Dropout::operator()(const Tensor& input) { return dropout(input, rate_, name_); }
-
 }  // namespace ronde::trainer

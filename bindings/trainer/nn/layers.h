@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/nn/initialization.h"
 #include "bindings/trainer/nn/layer.h"
-#include "bindings/trainer/tensor/kernels.h"
+#include "bindings/trainer/tensor/operations.h"
 
 namespace ronde::trainer {
 
@@ -43,44 +44,33 @@ class Convolution final : public Layer {
   Parameter bias_;
 };
 
-class MaxPool final : public Layer {
+// Layers that only call an operation.
+template <Tensor (*Operation)(const Tensor&)>
+class Applied final : public Layer {
  public:
-  explicit MaxPool(const Window& window) : window_(window) {}
-  Tensor operator()(const Tensor& input) override;
+  Tensor operator()(const Tensor& input) override { return Operation(input); }
+};
+using Relu = Applied<relu>;
+using Sigmoid = Applied<sigmoid>;
+using Flatten = Applied<flatten>;
+
+template <Tensor (*Operation)(const Tensor&, const Window&)>
+class Pool final : public Layer {
+ public:
+  explicit Pool(const Window& window) : window_(window) {}
+  Tensor operator()(const Tensor& input) override { return Operation(input, window_); }
 
  private:
   Window window_;
 };
+using MaxPool = Pool<max_pool>;
+using AveragePool = Pool<average_pool>;
 
-class AveragePool final : public Layer {
- public:
-  explicit AveragePool(const Window& window) : window_(window) {}
-  Tensor operator()(const Tensor& input) override;
-
- private:
-  Window window_;
-};
-
-class Relu final : public Layer {
- public:
-  Tensor operator()(const Tensor& input) override;
-};
-
-class Sigmoid final : public Layer {
- public:
-  Tensor operator()(const Tensor& input) override;
-};
-
-class Flatten final : public Layer {
- public:
-  Tensor operator()(const Tensor& input) override;
-};
-
-// What is dropped depends on the name, so that two layers of a model need two names.
+// What is dropped depends on the name: give each layer of a model its own.
 class Dropout final : public Layer {
  public:
   Dropout(std::string name, double rate) : name_(std::move(name)), rate_(rate) {}
-  Tensor operator()(const Tensor& input) override;
+  Tensor operator()(const Tensor& input) override { return dropout(input, rate_, name_); }
 
  private:
   std::string name_;

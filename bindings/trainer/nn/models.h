@@ -17,8 +17,10 @@ namespace ronde::trainer {
 
 struct CnnOptions {
   std::size_t classes = 10;
-  bool batch_norm = false;        // between each convolution and its ReLU
-  SumOverRanks sum_over_ranks{};  // empty: batch normalisation sees this rank's samples alone
+  bool batch_norm = false;  // between each convolution and its ReLU
+  // Empty: batch normalisation sees this rank's samples alone. Otherwise every rank runs every
+  // forward and backward pass, also without samples.
+  SumOverRanks sum_over_ranks{};
 };
 
 // Over {samples, 1, 28, 28}: 3x3 convolutions of 32, 64 and 128 channels with ReLU, the first two

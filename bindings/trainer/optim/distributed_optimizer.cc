@@ -6,11 +6,15 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "bindings/trainer/optim/replicas.h"
 #include "bindings/trainer/tensor/random.h"
 
 namespace ronde::trainer {
@@ -33,6 +37,13 @@ AveragerOptions averager_options(const DistributedOptions& options) {
   // A bucket that is never full leaves in wait().
   constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
   return {.bucket_bytes = options.overlap ? options.bucket_bytes : kNever};
+}
+
+// How many steps lie between two comparisons of the ranks.
+std::uint64_t check_interval() {
+  constexpr std::uint64_t kUsual = 500;
+  const char* const check = std::getenv("RONDE_CHECK");
+  return check != nullptr && std::string_view(check) == "replicas" ? 1 : kUsual;
 }
 
 // Eight sums side by side, which a compiler keeps in vectors; always in the same order.
@@ -70,7 +81,13 @@ class DistributedOptimizer::Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
   ~Board() {
-    for (Parameter* const parameter : parameters_) parameter->take_gradient_back();
+    const std::span<const float> memory = buffer_.span();
+    for (Parameter* const parameter : parameters_) {
+      const float* const gradient = parameter->gradient().data();
+      // Another board may have it by now.
+      if (gradient < memory.data() || gradient >= memory.data() + memory.size()) continue;
+      parameter->take_gradient_back();
+    }
   }
 
   void place() {
@@ -100,10 +117,12 @@ DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter
     : engine_(engine),
       parameters_(std::move(parameters)),
       statistics_(std::move(statistics)),
+      sums_statistics_(std::ranges::any_of(statistics_, &StateTensor::of_all_ranks)),
       optimizer_(optimizer),
       options_(checked(options)),
       used_(parameters_.size(), 0),
       in_pass_(parameters_.size(), 0),
+      check_every_(check_interval()),
       averager_(engine, ronde::sum, AllreduceOptions{.compression = options.wire},
                 averager_options(options)) {
   if (options_.gradients == Gradients::kBoard) {
@@ -112,12 +131,14 @@ DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter
   }
   for (const Parameter* parameter : parameters_) {
     ids_.emplace(parameter, averager_.add("gradient/" + parameter->name(), parameter->gradient()));
+    gradients_.push_back(parameter->gradient().data());
   }
   for (const Parameter* parameter : optimizer_.parameters()) {
     if (ids_.contains(parameter)) continue;
     throw TrainerError("the optimiser updates " + parameter->name() +
                        ", whose gradient is not summed over the ranks: give it here too");
   }
+  keep_statistics();
 }
 
 DistributedOptimizer::~DistributedOptimizer() = default;
@@ -129,6 +150,7 @@ void DistributedOptimizer::broadcast_state(int root) {
     values.push_back({parameter->name(), parameter->shape(), parameter->value()});
   }
   broadcast(engine_, "parameter", values, root);
+  for (Parameter* const parameter : parameters_) parameter->changed();
   broadcast(engine_, "optimizer", optimizer_.state(), root);
   std::array<std::uint64_t, 2> counters{global_step_, optimizer_.steps()};
   engine_.broadcast_blocking("optimizer", counters, root);
@@ -139,6 +161,22 @@ void DistributedOptimizer::broadcast_state(int root) {
 
 void DistributedOptimizer::broadcast_statistics(int root) {
   broadcast(engine_, "statistic", statistics_, root);
+  keep_statistics();
+}
+
+void DistributedOptimizer::keep_statistics() {
+  kept_statistics_.clear();
+  for (const StateTensor& one : statistics_) {
+    kept_statistics_.insert(kept_statistics_.end(), one.values.begin(), one.values.end());
+  }
+}
+
+void DistributedOptimizer::put_statistics_back() {
+  auto from = kept_statistics_.cbegin();
+  for (const StateTensor& one : statistics_) {
+    std::copy_n(from, one.values.size(), one.values.begin());
+    from += static_cast<std::ptrdiff_t>(one.values.size());
+  }
 }
 
 void DistributedOptimizer::begin_pass() {
@@ -147,24 +185,34 @@ void DistributedOptimizer::begin_pass() {
                        " times in a step that accumulates " + std::to_string(passes_) +
                        ": call step() before");
   }
-  if (passes_ == 0) {
-    for (Parameter* const parameter : parameters_) parameter->begin_step();
+  for (Id id = 0; id < parameters_.size(); ++id) {
+    if (passes_ == 0) parameters_[id]->begin_step();
+    if (parameters_[id]->gradient().data() == gradients_[id]) continue;
+    throw TrainerError("the gradient of " + parameters_[id]->name() +
+                       " lies elsewhere since this optimiser was made, as where another one has "
+                       "put it on a board, or has taken it off: use the one that was made last");
   }
-  ++passes_;
+  if (passes_++ == 0) {
+    samples_ = global_batch_ = 0;
+    finite_ = true;
+  }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
 
 void DistributedOptimizer::backward(Tape& tape, const Loss& loss) {
   begin_pass();
-  const bool finite = std::isfinite(loss.sum);
-  if (loss.value.needs_gradient() || loss.samples > 0) {
-    tape.backward(loss.value, [this, finite](Parameter& parameter) {
+  if (!options_.part_of_model) require_listed(tape, parameters_, statistics_);
+  const bool depends = loss.value.needs_gradient();
+  require_every_pass(depends);
+  samples_ += loss.samples;
+  if (loss.global_batch != 0) global_batch_ = loss.global_batch;
+  finite_ = finite_ && std::isfinite(loss.sum);
+  if (depends || loss.samples > 0) {
+    tape.backward(loss.value, [this](Parameter& parameter) {
       const auto found = ids_.find(&parameter);
       if (found == ids_.end()) return;  // this optimiser leaves it as it is
       in_pass_[found->second] = 1;
       used_[found->second] = 1;
-      // A ReLU lets no gradient through a NaN: the sums over the ranks carry the word all the same.
-      if (!finite) std::ranges::fill(parameter.gradient().first(1), std::nanf(""));
       submit(found->second);
     });
   }
@@ -182,8 +230,18 @@ void DistributedOptimizer::end_pass() {
   }
 }
 
+void DistributedOptimizer::require_every_pass(bool taken) const {
+  if (taken || !sums_statistics_) return;
+  throw TrainerError(
+      "a pass is left out, and the other ranks wait for it in a normalisation over all ranks: "
+      "every "
+      "rank runs the model and backward() as often as the others, also without samples");
+}
+
 void DistributedOptimizer::submit(Id id) {
   if (passes_ < options_.accumulate) return;
+  // A ReLU lets no gradient through a NaN: the sums over the ranks carry the word all the same.
+  if (!finite_) std::ranges::fill(parameters_[id]->gradient().first(1), std::nanf(""));
   if (options_.shuffle_seed == 0) {
     averager_.ready(id);
   } else {
@@ -202,6 +260,7 @@ void DistributedOptimizer::submit_held_back() {
 }
 
 StepResult DistributedOptimizer::step() {
+  require_every_pass(passes_ == options_.accumulate);
   while (passes_ < options_.accumulate) {
     begin_pass();
     end_pass();
@@ -211,16 +270,75 @@ StepResult DistributedOptimizer::step() {
   averager_.wait();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
-  result.norm = norm_of_gradients();
+  try {
+    result.norm = norm_of_gradients();
+  } catch (const NotFinite&) {
+    put_statistics_back();
+    throw;
+  }
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
     scale_gradients(static_cast<float>(options_.clip_norm / (result.norm + 1e-6)));
   }
   result.learning_rate = rate_factor_ * learning_rate(options_.schedule, global_step_);
   optimizer_.step(result.learning_rate);
+  keep_statistics();
   ++global_step_;
   update_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (++steps_here_ == 1) require_samples_of_all_ranks();
+  if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
   return result;
+}
+
+void DistributedOptimizer::require_samples_of_all_ranks() {
+  if (engine_.size() == 1) return;
+  const std::array<std::uint64_t, 3> mine{samples_, global_batch_, check_every_};
+  const auto all = engine_.allgather_blocking("optimizer/samples", mine);
+  std::uint64_t samples = 0;
+  std::vector<std::string> shares;
+  std::vector<std::string> intervals;
+  bool right = true;
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) samples += all[at];
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+    right = right && (all[at + 1] == 0 || all[at + 1] == samples);
+    shares.push_back(std::to_string(all[at]) + " of " + std::to_string(all[at + 1]));
+    intervals.push_back(std::to_string(all[at + 2]) + " steps");
+  }
+  if (!right) {
+    throw AgreedError(
+        "the " + std::to_string(shares.size()) + " ranks have taken " + std::to_string(samples) +
+            " samples together in their first step, " + grouped_by_value(shares) +
+            ": call Dataset::shard(rank, ranks) on each rank, and divide each loss by "
+            "StepBatch::global_size",
+        0, kExitConfiguration);
+  }
+  if (std::ranges::count(intervals, intervals.front()) == std::ssize(intervals)) return;
+  throw AgreedError("the ranks are to be compared every " + grouped_by_value(intervals) +
+                        ": give RONDE_CHECK to all ranks, or to none",
+                    0, kExitConfiguration);
+}
+
+void DistributedOptimizer::require_same_replicas() {
+  if (engine_.size() == 1) return;
+  // Two counters, as floats by their bits, before the tensors.
+  std::array<std::uint64_t, 2> counts{global_step_, optimizer_.steps()};
+  std::array<float, 4> counters{};
+  std::memcpy(counters.data(), counts.data(), sizeof counts);
+  std::vector<StateTensor> tensors{{"the number of steps", {counters.size()}, counters}};
+  for (const Parameter* const parameter : parameters_) {
+    tensors.push_back({parameter->name(), parameter->shape(), parameter->value()});
+  }
+  for (StateTensor& one : optimizer_.state()) tensors.push_back(std::move(one));
+  for (const StateTensor& one : statistics_) {
+    if (one.of_all_ranks) tensors.push_back(one);
+  }
+  const std::string difference = difference_of(engine_, tensors);
+  if (difference.empty()) return;
+  throw AgreedError("the ranks differ after step " + std::to_string(global_step_) + ": " +
+                        difference +
+                        ": call broadcast_state() before the first step, and write into tensors on "
+                        "all ranks alike; if a restart goes further, suspect a host's memory",
+                    0);
 }
 
 double DistributedOptimizer::norm_of_gradients() const {

@@ -23,7 +23,9 @@
 namespace ronde::trainer {
 
 // A sum of gradients over the ranks is NaN or infinite. All ranks have the same sums, so all of
-// them throw this in the same step, with the same text; no parameter has been updated.
+// them throw this in the same step, with the same text; no parameter has been updated, and the
+// running statistics are those after the step before, also on a rank whose own batch was good: a
+// step counts whole or not at all.
 class NotFinite : public AgreedError {
  public:
   NotFinite(const std::string& message, std::string parameter)
@@ -58,6 +60,8 @@ struct DistributedOptions {
   // A test aid. Not 0: gradients are held back until the end of backward, and then submitted in an
   // order that differs per rank and step.
   std::uint64_t shuffle_seed = 0;
+  // Others than its own parameters may be used: they stay as they are, and are not broadcast.
+  bool part_of_model = false;
 };
 
 struct StepResult {
@@ -83,6 +87,12 @@ struct StepResult {
 // as much patience as an engine's close() has), so that nothing is written into memory that goes
 // away next. Declare it after the model and the engine.
 //
+// Ranks that differ are found when they differ: in its first step, in each 500th (in every one with
+// RONDE_CHECK=replicas in the environment of all ranks), and in require_same_replicas(), hashes of
+// parameters, moments and counters are compared over the ranks, and of those statistics that are
+// of all ranks (a rank's own may differ until they are broadcast). The first step also compares
+// the samples of all ranks with what their losses were divided by.
+//
 // Errors: ronde::Error with the codes of GradientAverager, besides what is said below. After an
 // exception of backward() the step cannot be completed: let go of this object.
 //
@@ -107,12 +117,23 @@ class DistributedOptimizer {
 
   // Goes back over a pass, `accumulate` times in a step. In the last one each gradient is submitted
   // as soon as the tape announces it. The loss of a micro-batch without samples may depend on no
-  // parameter. Throws TrainerError when it is called once too often, and what the tape throws.
+  // parameter. Throws what the tape throws, and TrainerError when it is called once too often,
+  // where the pass has used what this object was not given (but see
+  // DistributedOptions::part_of_model), and where a gradient has been placed elsewhere since. A
+  // loss that is no number makes step() throw NotFinite on all ranks.
   void backward(Tape& tape, const Loss& loss);
 
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that
-  // was not taken counts as one without samples. Throws NotFinite.
+  // was not taken counts as one without samples; it is refused where statistics are of all ranks,
+  // since the others wait for it in their forward pass. Throws NotFinite, and AgreedError where the
+  // ranks are found to differ.
   StepResult step();
+
+  // Collective, between steps: throws AgreedError on every rank that names the first tensor that
+  // differs, the ranks by value, and the step.
+  void require_same_replicas();
+  // Whether some statistics are summed over the ranks in forward and backward passes.
+  [[nodiscard]] bool sums_statistics() const noexcept { return sums_statistics_; }
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return optimizer_; }
   [[nodiscard]] const DistributedOptions& options() const noexcept { return options_; }
@@ -143,21 +164,33 @@ class DistributedOptimizer {
 
   void begin_pass();
   void end_pass();
+  void require_every_pass(bool taken) const;
+  void require_samples_of_all_ranks();
   void submit(Id id);
   void submit_held_back();
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
   void scale_gradients(float factor);
+  void keep_statistics();
+  void put_statistics_back();
 
   Engine& engine_;
   const std::vector<Parameter*> parameters_;
   const std::vector<StateTensor> statistics_;
+  std::vector<float> kept_statistics_;  // as they were after the last step, or were broadcast
+  const bool sums_statistics_;
   Optimizer& optimizer_;
   const DistributedOptions options_;
   std::unordered_map<const Parameter*, Id> ids_;
   std::vector<std::uint8_t> used_;  // by Id, as is the next
   std::vector<std::uint8_t> in_pass_;
-  std::uint64_t passes_ = 0;  // of this step
+  std::vector<const float*> gradients_;  // by Id: where they were registered
+  std::uint64_t passes_ = 0;             // of this step, as are the next three
+  std::uint64_t samples_ = 0;
+  std::uint64_t global_batch_ = 0;  // what its losses were divided by; 0: they do not say
+  bool finite_ = true;
+  const std::uint64_t check_every_;
+  std::uint64_t steps_here_ = 0;
   std::uint64_t global_step_ = 0;
   double rate_factor_ = 1.0;
   double update_seconds_ = 0.0;

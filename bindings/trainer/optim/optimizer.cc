@@ -3,6 +3,7 @@
 // and rounded once; the arithmetic on elements is f32, the same on every rank.
 #include "bindings/trainer/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <limits>
@@ -40,11 +41,16 @@ Optimizer::Optimizer(std::vector<Parameter*> parameters, std::vector<std::string
 
 void Optimizer::step(double learning_rate) {
   ++steps_;
+  Update one{0, nullptr, nullptr, std::vector<float*>(moments_.size())};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = *parameters_[i];
-    Update one{parameter.size(), parameter.value().data(), parameter.gradient().data(), {}};
-    for (auto& moment : moments_) one.moments.push_back(moment[i].data());
+    Parameter& parameter = *parameters_[i];
+    one.size = parameter.size();
+    one.value = parameter.value().data();
+    one.gradient = parameter.gradient().data();
+    std::ranges::transform(moments_, one.moments.begin(),
+                           [i](auto& kind) { return kind[i].data(); });
     update(one, learning_rate);
+    parameter.changed();
   }
 }
 
@@ -159,8 +165,10 @@ void Adam::update(const Update& update, double learning_rate) const {
   }
 }
 
-AdamW::AdamW(std::vector<Parameter*> parameters, const AdamOptions& options)
-    : Adam(std::move(parameters), options, Decay::kDecoupled) {}
+AdamW::AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options)
+    : Adam(std::move(parameters),
+           {options.beta1, options.beta2, options.epsilon, options.weight_decay},
+           Decay::kDecoupled) {}
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<Parameter*> parameters) {
@@ -170,13 +178,14 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
         std::move(parameters),
         SgdOptions{options.momentum, options.nesterov, options.weight_decay.value_or(0.0)});
   }
-  AdamOptions adam{options.beta1, options.beta2, options.epsilon, 0.0};
   if (options.kind == Kind::kAdam) {
-    adam.weight_decay = options.weight_decay.value_or(adam.weight_decay);
-    return std::make_unique<Adam>(std::move(parameters), adam);
+    return std::make_unique<Adam>(std::move(parameters),
+                                  AdamOptions{options.beta1, options.beta2, options.epsilon,
+                                              options.weight_decay.value_or(0.0)});
   }
-  adam.weight_decay = options.weight_decay.value_or(AdamW::kWeightDecay);
-  return std::make_unique<AdamW>(std::move(parameters), adam);
+  const double decay = options.weight_decay.value_or(AdamWOptions{}.weight_decay);
+  return std::make_unique<AdamW>(
+      std::move(parameters), AdamWOptions{options.beta1, options.beta2, options.epsilon, decay});
 }
 
 }  // namespace ronde::trainer

@@ -24,7 +24,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  // Updates every parameter by its gradient.
+  // Updates every parameter by its gradient. One that no pass of the step has used (on any rank, if
+  // gradients are summed) has zeros there, and is moved by its moments and decay alone.
   void step(double learning_rate);
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
@@ -110,14 +111,18 @@ class Adam : public Optimizer {
   Decay decay_;
 };
 
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
 // AdamW (Loshchilov, Hutter 2019): Adam without decay in the gradient, but first
 //   value *= 1 - learning_rate * weight_decay
 class AdamW final : public Adam {
  public:
-  static constexpr double kWeightDecay = 0.01;
-
-  explicit AdamW(std::vector<Parameter*> parameters,
-                 const AdamOptions& options = {.weight_decay = kWeightDecay});
+  explicit AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options = {});
 };
 
 // Which optimiser, and what it needs: for a program that lets its user choose.

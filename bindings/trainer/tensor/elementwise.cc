@@ -92,26 +92,33 @@ Tensor add_scaled(const char* operation, const Tensor& a, const Tensor& b, float
   });
 }
 
-// The drawing of a sample in a layer depends on nothing else, in whatever batch it comes.
-std::uint64_t stream_of(const Pass& pass, std::uint64_t layer, std::uint32_t sample) {
-  return Generator(layer ^ Generator(pass.epoch, sample).next(), pass.seed).next();
-}
-
 Values drop_mask(Tape& tape, const Shape& shape, double rate, std::string_view layer) {
   const Pass& pass = tape.pass();
+  const auto refuse = [&](const std::string& what) {
+    throw TrainerError("dropout of " + std::string(layer) + ": " + what + " to Tape::begin()");
+  };
   if (shape.empty() || pass.samples.size() != shape[0]) {
-    throw TrainerError("dropout of " + std::string(layer) + ": " + text_of(shape) + " for " +
-                       std::to_string(pass.samples.size()) +
-                       " samples: give the number of each sample to Tape::begin()");
+    refuse(text_of(shape) + " for " + std::to_string(pass.samples.size()) +
+           " samples: give the number of each sample");
   }
+  if (!pass.repetitions.empty() && pass.repetitions.size() != pass.samples.size()) {
+    refuse(std::to_string(pass.repetitions.size()) + " repetitions for " +
+           std::to_string(pass.samples.size()) + " samples: give one for each, or none,");
+  }
+  if (!pass.epoch) refuse("each pass would drop the same: give an epoch, or a number of the pass,");
   Hash name;
   name.add(std::as_bytes(std::span(layer)));
+  const std::uint64_t drawn = tape.drawn(name.value()) << 32;
   Values mask = Values::make(tape.pool(), shape);
   const float scale = static_cast<float>(1.0 / (1.0 - rate));
   const float limit = static_cast<float>(rate);
   const std::size_t each = shape[0] == 0 ? 0 : mask.size() / shape[0];
   for (std::size_t i = 0; i < shape[0]; ++i) {
-    Generator generator(stream_of(pass, name.value(), pass.samples[i]));
+    // Nothing else matters to the drawing for a sample, in whatever batch it comes.
+    const std::uint64_t again = drawn | (pass.repetitions.empty() ? 0 : pass.repetitions[i]);
+    const std::uint64_t stream =
+        Generator(*pass.epoch, pass.samples[i]).next() ^ (again == 0 ? 0 : Generator(again).next());
+    Generator generator(Generator(name.value() ^ stream, pass.seed).next());
     for (float& value : mask.plain().subspan(i * each, each)) {
       value = generator.uniform(0.0F, 1.0F) < limit ? 0.0F : scale;
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The computations that oneDNN does, on numbers without a tape. No header of oneDNN is needed to
-// use them: all of it is in kernels.cc.
+// use them.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -12,12 +13,7 @@
 
 namespace ronde::trainer {
 
-// How a window moves over an image: sides and steps by {height, width}; padding on each edge.
-struct Window {
-  std::array<std::size_t, 2> side{1, 1};
-  std::array<std::size_t, 2> stride{1, 1};
-  std::array<std::size_t, 2> padding{0, 0};
-};
+class Primitives;
 
 // The shape that a window leaves of {samples, channels, height, width}. Throws TrainerError where
 // the window does not fit into the padded image.
@@ -29,23 +25,34 @@ struct Normalized {
   Values variance;  // of the batch, by channel: the mean square distance (not corrected)
 };
 
+// What a pool takes of a window: the largest element, or the mean of all, where what is padded
+// counts as zeros. A NaN gives NaN.
+enum class Pooling : std::uint8_t { kLargest, kMean };
+
 struct Pooled {
   Values output;
-  Values places;  // of the largest elements; for max_pool_backward
+  Values places;  // what pool_backward() has to know: the places of the largest elements
 };
 
-// Primitives are made once for each shape and layout, and kept. Arguments may be in any layout but
-// where a comment says row-major; shapes must fit (operations check them). Parameters are always
-// row-major. A batch of no samples is computed too: results without elements, gradients of zeros.
+// Primitives are made once for each shape and layout, and kept while passes use them. Arguments may
+// be in any layout but where a comment says row-major; shapes must fit (operations check them).
+// Parameters are always row-major. A batch of no samples is computed too: results without elements,
+// gradients of zeros.
 //
 // Thread safety: belongs to one thread.
 class Kernels {
  public:
-  // Uses `threads` threads from this thread's calls. The pool must outlive this object.
+  // Computes with `threads` threads, at least 1, whichever thread calls; the caller's own setting
+  // of OpenMP stays as it is. The pool must outlive this object. Throws TrainerError.
   Kernels(MemoryPool& pool, int threads);
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
   ~Kernels();
+
+  // A pass begins: lets go of primitives, beyond some hundreds, that the last two did not use.
+  void begin_pass();
+  // How many primitives are kept.
+  [[nodiscard]] std::size_t held() const;
 
   // The same numbers in row-major order.
   [[nodiscard]] Values plain(const Values& values);
@@ -66,13 +73,11 @@ class Kernels {
   void convolve_by_weights(const Values& input, const Values& gradient, Values& by_weights,
                            Values& by_bias, const Window& window);
 
-  [[nodiscard]] Pooled max_pool(const Values& input, const Window& window, bool training);
-  [[nodiscard]] Values max_pool_backward(const Values& gradient, const Values& places,
-                                         const Shape& input, const Window& window);
-  // The mean over the window's elements inside the image.
-  [[nodiscard]] Values average_pool(const Values& input, const Window& window);
-  [[nodiscard]] Values average_pool_backward(const Values& gradient, const Shape& input,
-                                             const Window& window);
+  // Without `places` where no gradient is wanted.
+  [[nodiscard]] Pooled pool(const Values& input, const Window& window, Pooling pooling,
+                            bool training);
+  [[nodiscard]] Values pool_backward(const Values& gradient, const Values& places,
+                                     const Shape& input, const Window& window, Pooling pooling);
 
   [[nodiscard]] Values relu(const Values& input);
   [[nodiscard]] Values relu_backward(const Values& output, const Values& gradient);
@@ -87,8 +92,7 @@ class Kernels {
                                           float epsilon, Values& by_scale, Values& by_shift);
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<Primitives> primitives_;
 };
 
 }  // namespace ronde::trainer

@@ -29,6 +29,7 @@ Loss finish(const char* name, const Tensor& outputs, const Values& by_outputs, L
   Tape& tape = outputs.tape();
   Values value = Values::make(tape.pool(), {});
   value.plain()[0] = static_cast<float>(loss.sum / static_cast<double>(global_batch));
+  loss.global_batch = global_batch;
   loss.value = tape.record(name, std::move(value), {outputs}, [by_outputs](Backward& back) {
     const float factor = back.plain_gradient().plain()[0];
     if (factor == 1.0F) return back.give(0, by_outputs);
@@ -71,7 +72,8 @@ Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> l
     double total = 0.0;
     for (const float logit : row) total += std::exp(static_cast<double>(logit) - *largest);
     loss.sum += std::log(total) - (static_cast<double>(row[label]) - *largest);
-    if (static_cast<std::size_t>(largest - row.begin()) == label) ++loss.correct;
+    const bool first = static_cast<std::size_t>(largest - row.begin()) == label;
+    if (first && std::isfinite(total)) ++loss.correct;
     float* const out = gradient.data() + i * classes;
     for (std::size_t j = 0; j < classes; ++j) {
       const double probability = std::exp(static_cast<double>(row[j]) - *largest) / total;
@@ -86,6 +88,11 @@ Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> la
                           std::size_t global_batch) {
   constexpr const char* kName = "binary_cross_entropy";
   require_batch(kName, global_batch);
+  const Shape& shape = logits.shape();
+  if (shape.size() > 2 || (shape.size() == 2 && shape[1] != 1)) {
+    throw TrainerError(std::string(kName) + ": " + described(logits) +
+                       " is not one number for each sample: give {samples} or {samples, 1}");
+  }
   require_targets(kName, logits, logits.size(), labels.size());
   Tape& tape = logits.tape();
   const Values all = tape.plain(logits.raw());
@@ -100,7 +107,7 @@ Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> la
     }
     // max(x, 0) - x y + log(1 + exp(-|x|)) is the same as the textbook's form and never overflows.
     loss.sum += std::max(logit, 0.0) - logit * labels[i] + std::log1p(std::exp(-std::abs(logit)));
-    if ((logit > 0.0) == (labels[i] == 1)) ++loss.correct;
+    if (labels[i] == 1 ? logit > 0.0 : logit <= 0.0) ++loss.correct;
     const double probability = 1.0 / (1.0 + std::exp(-logit));
     gradient.data()[i] =
         static_cast<float>((probability - labels[i]) / static_cast<double>(global_batch));

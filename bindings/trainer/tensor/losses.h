@@ -14,10 +14,12 @@ namespace ronde::trainer {
 // means: they are added up over ranks and batches before anything is divided, so that a mean over
 // all samples is exact.
 struct Loss {
-  Tensor value;             // sum / global_batch, one element: what backward() starts from
-  double sum = 0.0;         // over the samples
-  std::size_t correct = 0;  // samples that are classified correctly; 0 for a regression
+  Tensor value;      // sum / global_batch, one element: what backward() starts from
+  double sum = 0.0;  // over the samples
+  // Samples that are classified correctly, none with an output that is NaN; 0 for a regression.
+  std::size_t correct = 0;
   std::size_t samples = 0;
+  std::size_t global_batch = 0;  // what the sum was divided by; 0: nobody says
 };
 
 // `global_batch` is the number of samples of the step over all ranks and micro-batches, so that

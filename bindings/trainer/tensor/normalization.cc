@@ -47,6 +47,17 @@ double count_of(const Shape& shape) {
   return static_cast<double>(shape[0]) * static_cast<double>(Rows(shape).inner);
 }
 
+// The mean of one number is that number: nothing of it would be left. No number at all is a rank
+// without samples.
+void require_several(const Tensor& input, const Tensor& scale, double count) {
+  if (count != 1.0) return;
+  throw TrainerError(
+      "batch_norm with " + described(scale) +
+      ": expected more than 1 value per channel when training, got " + described(input) +
+      ": choose a batch that leaves no rank and no micro-batch with a single sample, "
+      "or sum the statistics over the ranks");
+}
+
 // Adds up value(channel, i) over the elements of each channel in double precision, in eight lanes
 // that the compiler can add at once; their order is always the same.
 template <typename Value>
@@ -182,6 +193,7 @@ Over statistics_over_ranks(MemoryPool& pool, const Values& input, const SumOverR
 BatchNormalized batch_norm(const Tensor& input, const Tensor& scale, const Tensor& shift,
                            float epsilon) {
   require_channels(input, scale, shift);
+  require_several(input, scale, count_of(input.shape()));
   Tape& tape = input.tape();
   const Values& from = input.raw();
   const Values factors = tape.plain(scale.raw());
@@ -213,6 +225,7 @@ BatchNormalized batch_norm_over_ranks(const Tensor& input, const Tensor& scale, 
   Tape& tape = input.tape();
   Statistics by{tape.plain(input.raw()), {}, {}, tape.plain(scale.raw())};
   const Over all = statistics_over_ranks(tape.pool(), by.input, sum);
+  require_several(input, scale, all.count);
   by.mean = all.mean;
   by.inverse_deviation = inverse_deviations(all.variance.plain(), epsilon);
   Values output = tape.kernels()

@@ -13,8 +13,9 @@
 namespace ronde::trainer {
 
 // Adds up these numbers over all ranks, in place. Every rank calls it at the same points with as
-// many numbers. In double precision, so that the statistics, once they are rounded, hardly ever
-// depend on how the samples are spread over the ranks.
+// many numbers: it runs every forward and backward pass, also without samples. In double precision,
+// so that the statistics, once they are rounded, hardly ever depend on how the samples are spread
+// over the ranks.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
 struct BatchNormalized {
@@ -27,7 +28,8 @@ struct BatchNormalized {
 
 // `input` is {samples, channels, height, width} or {samples, channels}; `scale` and `shift` are
 // {channels}. Each channel gets the mean `shift` and the deviation `scale`. An empty batch has
-// zeros for statistics.
+// zeros for statistics. Throws TrainerError where a mean would be taken over one number, as in a
+// {1, channels}: torch.nn.BatchNorm1d does, too.
 BatchNormalized batch_norm(const Tensor& input, const Tensor& scale, const Tensor& shift,
                            float epsilon);
 // The same over the samples of all ranks. A rank without samples takes part. Calls `sum` twice, and

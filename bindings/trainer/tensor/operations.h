@@ -21,7 +21,8 @@ Tensor linear(const Tensor& input, const Tensor& weights, const Tensor& bias);
 // with {outputs, channels, height, width} and {outputs}; window.side must be that of the weights.
 Tensor convolution(const Tensor& input, const Tensor& weights, const Tensor& bias,
                    const Window& window);
-Tensor max_pool(const Tensor& input, const Window& window);
+Tensor max_pool(const Tensor& input, const Window& window);  // NaN where a window has one
+// The mean over the whole window; what is padded counts as zeros, as torch.nn.AvgPool2d has it.
 Tensor average_pool(const Tensor& input, const Window& window);
 Tensor relu(const Tensor& input);
 
@@ -33,7 +34,8 @@ Tensor operator*(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& a, float factor);
 Tensor sigmoid(const Tensor& input);
 // Drops each element with probability `rate` while training, and scales the others by 1/(1 - rate).
-// What is dropped depends on Pass::seed and epoch, the sample's number and `layer` alone.
+// What is dropped depends on Pass::seed and epoch, the sample's number and repetition, `layer`, and
+// how often it has been called in this pass, alone.
 Tensor dropout(const Tensor& input, double rate, std::string_view layer);
 
 // The same elements in another shape; `shape` must have as many.

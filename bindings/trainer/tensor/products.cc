@@ -10,6 +10,23 @@
 
 namespace ronde::trainer {
 
+namespace {
+
+// Give the gradients of a product by its left factor, and by its right one.
+void give_left(Backward& back, std::size_t input, const Values& gradient, const Values& right) {
+  Values room = back.room(input);
+  back.tape().kernels().multiply(gradient, false, right, true, room);
+  back.give(input, std::move(room));
+}
+
+void give_right(Backward& back, std::size_t input, const Values& left, const Values& gradient) {
+  Values room = back.room(input);
+  back.tape().kernels().multiply(left, true, gradient, false, room);
+  back.give(input, std::move(room));
+}
+
+}  // namespace
+
 Tensor matmul(const Tensor& a, const Tensor& b) {
   require_sides("matmul", a, 2);
   require_sides("matmul", b, 2);
@@ -22,18 +39,9 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   Values output = Values::make(tape.pool(), {a.side(0), b.side(1)});
   tape.kernels().multiply(left, false, right, false, output);
   return tape.record("matmul", std::move(output), {a, b}, [left, right](Backward& back) {
-    Kernels& kernels = back.tape().kernels();
     const Values gradient = back.plain_gradient();
-    if (back.wants(0)) {
-      Values by_left = back.room(0);
-      kernels.multiply(gradient, false, right, true, by_left);
-      back.give(0, std::move(by_left));
-    }
-    if (back.wants(1)) {
-      Values by_right = back.room(1);
-      kernels.multiply(left, true, gradient, false, by_right);
-      back.give(1, std::move(by_right));
-    }
+    if (back.wants(0)) give_left(back, 0, gradient, right);
+    if (back.wants(1)) give_right(back, 1, left, gradient);
   });
 }
 
@@ -76,12 +84,9 @@ Tensor linear(const Tensor& input, const Tensor& weights, const Tensor& bias) {
   tape.kernels().multiply(from, false, matrix, false, output, true);
   return tape.record("linear", std::move(output), {input, weights, bias},
                      [from, matrix](Backward& back) {
-                       Kernels& kernels = back.tape().kernels();
                        const Values gradient = back.plain_gradient();
                        if (back.wants(1)) {
-                         Values by_weights = back.room(1);
-                         kernels.multiply(from, true, gradient, false, by_weights);
-                         back.give(1, std::move(by_weights));
+                         give_right(back, 1, from, gradient);
                          back.finish(1);
                        }
                        if (back.wants(2)) {
@@ -90,11 +95,7 @@ Tensor linear(const Tensor& input, const Tensor& weights, const Tensor& bias) {
                          back.give(2, std::move(by_bias));
                          back.finish(2);
                        }
-                       if (back.wants(0)) {
-                         Values by_input = back.room(0);
-                         kernels.multiply(gradient, false, matrix, true, by_input);
-                         back.give(0, std::move(by_input));
-                       }
+                       if (back.wants(0)) give_left(back, 0, gradient, matrix);
                      });
 }
 

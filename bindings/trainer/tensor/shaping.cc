@@ -33,26 +33,11 @@ Sides around(const Tensor& tensor, std::size_t axis) {
   return sides;
 }
 
-Tensor sum_scaled(const char* operation, const Tensor& input, float factor) {
+// Adds up the side in the middle, in double precision, and multiplies; `rest` is what is left.
+Tensor sum_over(const char* operation, const Tensor& input, const Sides& sides, Shape rest,
+                float factor) {
   Tape& tape = input.tape();
   const Values all = tape.plain(input.raw());
-  double total = 0.0;
-  for (const float value : all.plain()) total += value;
-  Values output = Values::make(tape.pool(), {});
-  output.plain()[0] = static_cast<float>(total * static_cast<double>(factor));
-  return tape.record(operation, std::move(output), {input}, [factor](Backward& back) {
-    Values gradient = back.room(0);
-    std::ranges::fill(gradient.plain(), factor * back.plain_gradient().plain()[0]);
-    back.give(0, std::move(gradient));
-  });
-}
-
-Tensor sum_over(const char* operation, const Tensor& input, std::size_t axis, float factor) {
-  const Sides sides = around(input, axis);
-  Tape& tape = input.tape();
-  const Values all = tape.plain(input.raw());
-  Shape rest = input.shape();
-  rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(axis));
   Values output = Values::make(tape.pool(), std::move(rest));
   for (std::size_t i = 0; i < sides.outer; ++i) {
     for (std::size_t k = 0; k < sides.inner; ++k) {
@@ -73,6 +58,13 @@ Tensor sum_over(const char* operation, const Tensor& input, std::size_t axis, fl
     }
     back.give(0, std::move(gradient));
   });
+}
+
+Tensor sum_axis(const char* operation, const Tensor& input, std::size_t axis, float factor) {
+  const Sides sides = around(input, axis);
+  Shape rest = input.shape();
+  rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(axis));
+  return sum_over(operation, input, sides, std::move(rest), factor);
 }
 
 // The mean of nothing is 0: a rank without samples takes part.
@@ -157,11 +149,13 @@ Tensor concat(std::span<const Tensor> parts, std::size_t axis) {
   });
 }
 
-Tensor sum(const Tensor& input) { return sum_scaled("sum", input, 1.0F); }
-Tensor mean(const Tensor& input) { return sum_scaled("mean", input, share(input.size())); }
-Tensor sum(const Tensor& input, std::size_t axis) { return sum_over("sum", input, axis, 1.0F); }
+Tensor sum(const Tensor& input) { return sum_over("sum", input, {1, input.size(), 1}, {}, 1.0F); }
+Tensor mean(const Tensor& input) {
+  return sum_over("mean", input, {1, input.size(), 1}, {}, share(input.size()));
+}
+Tensor sum(const Tensor& input, std::size_t axis) { return sum_axis("sum", input, axis, 1.0F); }
 Tensor mean(const Tensor& input, std::size_t axis) {
-  return sum_over("mean", input, axis, share(input.side(axis)));
+  return sum_axis("mean", input, axis, share(input.side(axis)));
 }
 
 }  // namespace ronde::trainer

@@ -21,6 +21,7 @@ struct Tape::Node {
   Values output;
   Values gradient;                // of the loss by the output, as far as it is known
   bool used = false;              // some operation has this as an input
+  bool lent = false;              // the parameter's own memory, for its gradient
   std::vector<std::size_t> last;  // the leaves that no earlier operation uses
 };
 
@@ -33,9 +34,10 @@ bool Backward::wants(std::size_t input) const {
 }
 
 Values Backward::room(std::size_t input) const {
-  const Tape::Node& target = tape_.nodes_[tape_.nodes_[node_].inputs[input]];
+  Tape::Node& target = tape_.nodes_[tape_.nodes_[node_].inputs[input]];
   const Parameter* const parameter = target.parameter;
-  if (parameter != nullptr && !parameter->has_gradient() && target.gradient.empty()) {
+  if (parameter != nullptr && !parameter->has_gradient() && !target.lent) {
+    target.lent = true;
     return parameter->gradient_values();
   }
   return Values::make(tape_.pool_, target.output.shape);
@@ -69,10 +71,15 @@ Tape::~Tape() = default;
 
 void Tape::begin(const Pass& pass) {
   pass_ = pass;
-  went_back_ = false;
+  ++pass_number_;
+  way_ = Way::kForward;
   nodes_.clear();
   used_.clear();
+  statistics_.clear();
+  drawn_.clear();
   read_.clear();
+  pool_.begin_pass();
+  kernels_->begin_pass();
 }
 
 Tensor Tape::constant(Shape shape, std::span<const float> values) {
@@ -82,13 +89,13 @@ Tensor Tape::constant(Shape shape, std::span<const float> values) {
                        text_of(copy.shape) + ": give as many as its sides say");
   }
   std::ranges::copy(values, copy.data());
-  return {*this, std::move(copy), Tensor::kNoNode};
+  return {*this, pass_number_, "constant", std::move(copy), Tensor::kNoNode};
 }
 
 Tensor Tape::borrow(Shape shape, std::span<const float> values) {
   // Operations never write into their inputs.
   const std::span<float> memory(const_cast<float*>(values.data()), values.size());
-  return {*this, Values::over(std::move(shape), memory), Tensor::kNoNode};
+  return {*this, pass_number_, "borrow", Values::over(std::move(shape), memory), Tensor::kNoNode};
 }
 
 Tensor Tape::variable(Shape shape, std::span<const float> values) {
@@ -96,21 +103,37 @@ Tensor Tape::variable(Shape shape, std::span<const float> values) {
 }
 
 Tensor Tape::use(Parameter& parameter) {
-  for (const auto& [known, node] : used_) {
-    if (known == &parameter) return {*this, parameter.value_values(), node};
+  for (const Used& known : used_) {
+    if (known.parameter != &parameter) continue;
+    return {*this, pass_number_, "parameter", parameter.value_values(), known.node};
   }
   Tensor tensor = add_leaf(parameter.value_values(), &parameter);
-  used_.emplace_back(&parameter, tensor.node());
+  used_.push_back({&parameter, tensor.node(), parameter.version()});
   return tensor;
 }
 
+void Tape::use_statistics(const StateTensor& statistics) {
+  const auto is_known = [&](const StateTensor& one) {
+    return one.values.data() == statistics.values.data();
+  };
+  if (std::ranges::none_of(statistics_, is_known)) statistics_.push_back(statistics);
+}
+
+std::vector<Parameter*> Tape::used_parameters() const {
+  std::vector<Parameter*> parameters;
+  parameters.reserve(used_.size());
+  for (const Used& used : used_) parameters.push_back(used.parameter);
+  return parameters;
+}
+
 Tensor Tape::add_leaf(Values values, Parameter* parameter) {
-  if (!pass_.training) return {*this, std::move(values), Tensor::kNoNode};
+  const char* const name = parameter == nullptr ? "variable" : "parameter";
+  if (!pass_.training) return {*this, pass_number_, name, std::move(values), Tensor::kNoNode};
   Node& leaf = nodes_.emplace_back();
-  leaf.operation = parameter == nullptr ? "variable" : "parameter";
+  leaf.operation = name;
   leaf.parameter = parameter;
   leaf.output = values;
-  return {*this, std::move(values), nodes_.size() - 1};
+  return {*this, pass_number_, name, std::move(values), nodes_.size() - 1};
 }
 
 Tensor Tape::record(const char* operation, Values output, std::initializer_list<Tensor> inputs,
@@ -128,7 +151,7 @@ Tensor Tape::record(const char* operation, Values output, std::span<const Tensor
     }
   }
   if (std::ranges::none_of(inputs, &Tensor::needs_gradient)) {
-    return {*this, std::move(output), Tensor::kNoNode};
+    return {*this, pass_number_, operation, std::move(output), Tensor::kNoNode};
   }
   Node node;
   node.operation = operation;
@@ -142,10 +165,13 @@ Tensor Tape::record(const char* operation, Values output, std::span<const Tensor
     from.used = true;
   }
   nodes_.push_back(std::move(node));
-  return {*this, std::move(output), nodes_.size() - 1};
+  return {*this, pass_number_, operation, std::move(output), nodes_.size() - 1};
 }
 
-void Tape::backward(const Tensor& loss, const GradientReady& ready) {
+void Tape::require_backward(const Tensor& loss) const {
+  if (&loss.tape() != this) {
+    throw TrainerError("the loss lies on another tape: go back over the one that it was made on");
+  }
   if (loss.size() != 1) {
     throw TrainerError("backward() starts from one number, not from a tensor of " +
                        text_of(loss.shape()) + ": take its sum or mean");
@@ -155,11 +181,22 @@ void Tape::backward(const Tensor& loss, const GradientReady& ready) {
         "the loss depends on no parameter of this tape: use the parameters with Tape::use(), in a "
         "pass for training");
   }
-  if (went_back_) {
+  if (way_ != Way::kForward) {
     throw TrainerError(
         "backward() has gone over this pass: add the losses up and go back once, or begin() anew");
   }
-  went_back_ = true;
+  for (const Used& used : used_) {
+    if (used.parameter->version() == used.version) continue;
+    throw TrainerError(
+        used.parameter->name() +
+        " has changed since this pass used it: its gradient would be that of neither "
+        "value: go back before the optimiser steps, or begin() anew");
+  }
+}
+
+void Tape::backward(const Tensor& loss, const GradientReady& ready) {
+  require_backward(loss);
+  way_ = Way::kBack;
   ready_ = ready;
   Values one = Values::make(pool_, loss.shape());
   one.plain()[0] = 1.0F;
@@ -176,6 +213,8 @@ void Tape::backward(const Tensor& loss, const GradientReady& ready) {
   }
   if (nodes_[loss.node()].parameter != nullptr) finish_gradient(nodes_[loss.node()]);
   ready_ = nullptr;
+  forget_earlier_steps();
+  way_ = Way::kDone;
 }
 
 void Tape::finish_gradient(Node& leaf) {
@@ -193,29 +232,96 @@ void Tape::finish_gradient(Node& leaf) {
   } else {
     std::ranges::copy(gradient.plain(), total.begin());
   }
+  if (!parameter.has_gradient()) written_.push_back({parameter.handle(), parameter.step()});
   parameter.set_has_gradient();
   if (ready_) ready_(parameter);
 }
 
+// Gradients belong to a step: what is there of an earlier one would be summed and stepped by again.
+void Tape::forget_earlier_steps() {
+  std::erase_if(written_, [](const Written& one) {
+    const std::shared_ptr<Parameter> parameter = one.parameter.lock();
+    if (parameter != nullptr && parameter->step() == one.step) return false;
+    if (parameter != nullptr && !parameter->has_gradient()) {
+      std::ranges::fill(parameter->gradient(), 0.0F);
+    }
+    return true;
+  });
+}
+
 std::vector<float> Tape::gradient(const Tensor& variable) {
-  std::vector<float> result(variable.size(), 0.0F);
-  if (!variable.needs_gradient()) return result;
+  const bool ours = &variable.tape() == this && variable.needs_gradient();
+  if (!ours || !nodes_[variable.node()].inputs.empty() ||
+      nodes_[variable.node()].parameter != nullptr) {
+    throw TrainerError(std::string("the gradient by ") + variable.operation_ + " (" +
+                       text_of(variable.shape()) +
+                       ") is not kept: ask for that of a variable() of this tape, made for "
+                       "training, or read Parameter::gradient()");
+  }
+  if (way_ != Way::kDone) {
+    throw TrainerError("there are no gradients before backward(): call it first");
+  }
   const Values& gradient = nodes_[variable.node()].gradient;
-  if (!gradient.empty()) std::ranges::copy(plain(gradient).plain(), result.begin());
-  return result;
+  if (gradient.empty()) return std::vector<float>(variable.size(), 0.0F);
+  const Values in_order = plain(gradient);
+  return {in_order.plain().begin(), in_order.plain().end()};
 }
 
 Values Tape::plain(const Values& values) {
   return values.layout == nullptr ? values : kernels_->plain(values);
 }
 
-Values Tape::plain_of(const Tensor& tensor) {
-  read_.push_back(plain(tensor.raw()));
-  return read_.back();
+std::span<const float> Tape::read(const Tensor& tensor) {
+  const Values& from = tensor.raw();
+  Read& read = read_[from.data()];
+  if (read.from.empty()) read = {from, plain(from)};
+  return {read.plain.data(), from.size()};
 }
 
-// Here and not in tensor.cc, since only the tape can put numbers in order.
-std::span<const float> Tensor::values() const { return tape().plain_of(*this).plain(); }
+std::uint64_t Tape::drawn(std::uint64_t layer) {
+  for (auto& [known, times] : drawn_) {
+    if (known == layer) return ++times;
+  }
+  drawn_.emplace_back(layer, 0);
+  return 0;
+}
+
+std::size_t Tensor::side(std::size_t i) const {
+  if (i >= shape().size()) {
+    throw TrainerError("a tensor of " + text_of(shape()) + " has no side " + std::to_string(i) +
+                       ": sides count from 0");
+  }
+  return shape()[i];
+}
+
+float Tensor::item() const {
+  if (size() != 1) {
+    throw TrainerError("a tensor of " + text_of(shape()) +
+                       " is no single number: read it with values()");
+  }
+  return values()[0];
+}
+
+Tape& Tensor::tape() const {
+  if (tape_ == nullptr) {
+    throw TrainerError("an empty tensor lies on no tape: make one with Tape::constant()");
+  }
+  if (pass_ != tape_->pass_number_) {
+    const std::string name = tape_->name_of(*this);
+    throw TrainerError((name.empty() ? operation_ : name) + " (" + text_of(shape()) +
+                       ") is a tensor of pass " + std::to_string(pass_) +
+                       " of its tape, which is in pass " + std::to_string(tape_->pass_number_) +
+                       ": make it again after begin(), from numbers that you have kept");
+  }
+  return *tape_;
+}
+
+const Values& Tensor::raw() const {
+  static_cast<void>(tape());
+  return values_;
+}
+
+std::span<const float> Tensor::values() const { return tape().read(*this); }
 
 std::string Tape::name_of_node(std::size_t index) const {
   const Node& node = nodes_[index];
@@ -228,9 +334,9 @@ std::string Tape::name_of_node(std::size_t index) const {
 }
 
 std::string Tape::name_of(const Tensor& tensor) const {
-  if (tensor.needs_gradient()) return name_of_node(tensor.node());
-  for (const auto& [parameter, node] : used_) {
-    if (parameter->value_values().memory == tensor.raw().memory) return parameter->name();
+  if (tensor.needs_gradient() && tensor.pass_ == pass_number_) return name_of_node(tensor.node());
+  for (const Used& used : used_) {
+    if (used.parameter->value().data() == tensor.values_.data()) return used.parameter->name();
   }
   return "";
 }

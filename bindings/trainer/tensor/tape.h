@@ -7,8 +7,10 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,10 +27,13 @@ class Tape;
 struct Pass {
   // Whether gradients are wanted, dropout drops and normalisation uses the batch's statistics.
   bool training = true;
-  // What dropout is drawn from, with the layer: the same for every number of ranks.
+  // What dropout is drawn from, with the layer: the same for every number of ranks. It needs an
+  // epoch, so that it does not draw the same for ever.
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;
+  std::optional<std::uint64_t> epoch{};
   std::span<const std::uint32_t> samples{};  // the number of each sample in the data set
+  // The how manieth time each sample comes in this epoch, from 0; empty: the first for all.
+  std::span<const std::uint32_t> repetitions{};
 };
 
 // What an operation's backward sees: the gradient by its output, and room for those by its inputs.
@@ -45,7 +50,8 @@ class Backward {
   // Whether anybody wants the gradient by input number `input`.
   [[nodiscard]] bool wants(std::size_t input) const;
   // Row-major memory of the input's shape for its gradient, to be filled whole and given. For a
-  // parameter it is where its gradient lives, so that nothing is copied.
+  // parameter it is where its gradient lives, so that nothing is copied; a second call of a pass
+  // has other memory.
   [[nodiscard]] Values room(std::size_t input) const;
   // Adds this to the gradient by the input; it may be in any layout, and shared.
   void give(std::size_t input, Values gradient);
@@ -66,13 +72,14 @@ using BackwardFunction = std::function<void(Backward&)>;
 // Thread safety: belongs to one thread.
 class Tape {
  public:
-  // The kernels use `threads` threads.
+  // The kernels use `threads` threads, at least 1, whichever thread this is used on.
   explicit Tape(int threads = 1);
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
   ~Tape();
 
-  // Forgets all operations; the tensors of the pass before are invalid.
+  // Forgets all operations; the tensors of the pass before are refused from now on. Memory that two
+  // passes have not used goes back to the system.
   void begin(const Pass& pass = {});
   [[nodiscard]] const Pass& pass() const noexcept { return pass_; }
 
@@ -84,14 +91,21 @@ class Tape {
   Tensor variable(Shape shape, std::span<const float> values);
   // The parameter as a tensor; the same one whenever it is used in a pass.
   Tensor use(Parameter& parameter);
+  // Says that this pass uses these running statistics, as batch normalisation does.
+  void use_statistics(const StateTensor& statistics);
+  // What has been used since begin(), each once, in the order of first use: what a model must list.
+  [[nodiscard]] std::vector<Parameter*> used_parameters() const;
+  [[nodiscard]] std::vector<StateTensor> used_statistics() const { return statistics_; }
 
   // Goes back over the operations from a tensor of one element. Every parameter's gradient is
   // written, or added to what backward passes since Parameter::begin_step() have left (each pass's
   // gradient is computed whole first); `ready` is called once for each parameter of the pass, as
-  // soon as its last use has been passed. Once in a pass: begin() comes before the next.
+  // soon as its last use has been passed. Then zeros replace what this tape has left in gradients
+  // of earlier steps. Once in a pass: begin() comes before the next. Throws TrainerError for a
+  // parameter whose value has changed since it was used.
   void backward(const Tensor& loss, const GradientReady& ready = {});
   // After backward(): the gradient of a variable(), row-major; zeros where the loss does not
-  // depend on it.
+  // depend on it. Throws TrainerError for any other tensor, whose gradient is not kept.
   [[nodiscard]] std::vector<float> gradient(const Tensor& variable);
 
   // For operations: adds one with its result. `inputs` are numbered in this order in Backward.
@@ -104,8 +118,8 @@ class Tape {
   [[nodiscard]] Kernels& kernels() noexcept { return *kernels_; }
   // Row-major: the same, or a copy of what is in another layout.
   [[nodiscard]] Values plain(const Values& values);
-  // The same, kept until the next begin().
-  [[nodiscard]] Values plain_of(const Tensor& tensor);
+  // How often this layer has drawn in this pass before, so that its next drawing is another.
+  [[nodiscard]] std::uint64_t drawn(std::uint64_t layer);
 
   // What a person calls this tensor: the parameter's name, or what made it; empty for a constant.
   [[nodiscard]] std::string name_of(const Tensor& tensor) const;
@@ -115,20 +129,45 @@ class Tape {
 
  private:
   friend class Backward;
+  friend class Tensor;
   struct Node;
+  // A parameter as this pass uses it.
+  struct Used {
+    Parameter* parameter;
+    std::size_t node;
+    std::uint64_t version;
+  };
+  // A gradient that has been written, in the step of its parameter.
+  struct Written {
+    std::weak_ptr<Parameter> parameter;
+    std::uint64_t step;
+  };
+  // Numbers that somebody has read, in order; what they were is kept, so that its address is.
+  struct Read {
+    Values from;
+    Values plain;
+  };
+  enum class Way : std::uint8_t { kForward, kBack, kDone };
 
   [[nodiscard]] std::string name_of_node(std::size_t index) const;
   Tensor add_leaf(Values values, Parameter* parameter);
+  [[nodiscard]] std::span<const float> read(const Tensor& tensor);
+  void require_backward(const Tensor& loss) const;
   void finish_gradient(Node& leaf);
+  void forget_earlier_steps();
 
   Pass pass_;
-  GradientReady ready_;     // while backward() runs
-  bool went_back_ = false;  // in this pass
+  std::uint64_t pass_number_ = 0;
+  Way way_ = Way::kForward;  // how far this pass is
+  GradientReady ready_;      // while backward() runs
   MemoryPool pool_;
   std::unique_ptr<Kernels> kernels_;
   std::vector<Node> nodes_;
-  std::vector<std::pair<Parameter*, std::size_t>> used_;  // node of each parameter of this pass
-  std::vector<Values> read_;                              // what values() has put in order
+  std::vector<Used> used_;  // in this pass, as are the next two
+  std::vector<StateTensor> statistics_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> drawn_;  // layers and how often
+  std::vector<Written> written_;
+  std::unordered_map<const float*, Read> read_;  // by where the numbers lie
 };
 
 }  // namespace ronde::trainer

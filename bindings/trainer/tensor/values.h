@@ -14,15 +14,19 @@ namespace ronde::trainer {
 class Layout;
 using LayoutPointer = std::shared_ptr<const Layout>;
 
-// Keeps memory that was let go for the next who asks for as much: from the second step on a step
-// takes nothing from the system. Memory is aligned to 64 bytes, and its contents are unspecified.
-// Memory may outlive its pool.
+// Keeps memory that was let go for the next who asks for about as much: from the second step on a
+// step takes no large memory from the system. An eighth of it may be more than was asked for.
+// Memory is aligned to 64 bytes, and its contents are unspecified. It may outlive its pool.
 //
 // Thread safety: belongs to one thread; memory may be let go by another.
 class MemoryPool {
  public:
   MemoryPool();
   [[nodiscard]] std::shared_ptr<float> take(std::size_t floats);
+  // A pass begins: what lies here, and the two passes before did not use, goes back to the system.
+  void begin_pass();
+  // How many floats lie here for whoever asks next.
+  [[nodiscard]] std::size_t held() const;
 
  private:
   class Shelf;
@@ -36,7 +40,8 @@ class MemoryPool {
 struct Values {
   Shape shape;
   std::shared_ptr<float> memory;
-  LayoutPointer layout;  // null: row-major
+  LayoutPointer layout;         // null: row-major
+  bool is_free_of_nan = false;  // it is known that none is NaN
 
   // Row-major numbers in fresh memory.
   [[nodiscard]] static Values make(MemoryPool& pool, Shape shape);

@@ -38,13 +38,23 @@ void require_fits(const std::string& operation, const Tensor& input, const Windo
   }
 }
 
-// A pool over padding alone would have nothing to choose from.
-void require_pools(const std::string& operation, const Tensor& input, const Window& window) {
+Tensor pool(const char* operation, const Tensor& input, const Window& window, Pooling pooling) {
   require_fits(operation, input, window);
-  if (window.padding[0] < window.side[0] && window.padding[1] < window.side[1]) return;
-  throw TrainerError(operation + ": a window of " + text_of({window.side[0], window.side[1]}) +
-                     " with padding " + text_of({window.padding[0], window.padding[1]}) +
-                     " may lie outside the image: pad by less than the window's side");
+  // A pool over padding alone would have nothing to choose from.
+  if (window.padding[0] >= window.side[0] || window.padding[1] >= window.side[1]) {
+    throw TrainerError(std::string(operation) + ": a window of " +
+                       text_of({window.side[0], window.side[1]}) + " with padding " +
+                       text_of({window.padding[0], window.padding[1]}) +
+                       " may lie outside the image: pad by less than the window's side");
+  }
+  Tape& tape = input.tape();
+  Pooled pooled = tape.kernels().pool(input.raw(), window, pooling, input.needs_gradient());
+  return tape.record(
+      operation, std::move(pooled.output), {input},
+      [places = std::move(pooled.places), shape = input.shape(), window, pooling](Backward& back) {
+        back.give(0, back.tape().kernels().pool_backward(back.gradient(), places, shape, window,
+                                                         pooling));
+      });
 }
 
 void require_convolves(const Tensor& input, const Tensor& weights, const Tensor& bias,
@@ -97,25 +107,11 @@ Tensor convolution(const Tensor& input, const Tensor& weights, const Tensor& bia
 }
 
 Tensor max_pool(const Tensor& input, const Window& window) {
-  require_pools("max_pool", input, window);
-  Tape& tape = input.tape();
-  Pooled pooled = tape.kernels().max_pool(input.raw(), window, input.needs_gradient());
-  return tape.record(
-      "max_pool", std::move(pooled.output), {input},
-      [places = std::move(pooled.places), shape = input.shape(), window](Backward& back) {
-        back.give(0,
-                  back.tape().kernels().max_pool_backward(back.gradient(), places, shape, window));
-      });
+  return pool("max_pool", input, window, Pooling::kLargest);
 }
 
 Tensor average_pool(const Tensor& input, const Window& window) {
-  require_pools("average_pool", input, window);
-  Tape& tape = input.tape();
-  return tape.record(
-      "average_pool", tape.kernels().average_pool(input.raw(), window), {input},
-      [shape = input.shape(), window](Backward& back) {
-        back.give(0, back.tape().kernels().average_pool_backward(back.gradient(), shape, window));
-      });
+  return pool("average_pool", input, window, Pooling::kMean);
 }
 
 Tensor relu(const Tensor& input) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of a multilayer perceptron beside its matrix products; each does what the function of
-// its name in bindings/trainer/loop/device_math.h says. Row-major; counts of 0 launch nothing.
+// its name in examples/gpu/device_math.h says. Row-major; counts of 0 launch nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>

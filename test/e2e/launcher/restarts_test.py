@@ -47,7 +47,7 @@ class Restarts(RunningJobs):
                    '[ $RONDE_RESTART_ATTEMPT = 1 ] || sleep 30', "--restarts", "1")
 
     def test_a_training_that_was_stopped_goes_on(self):
-        """C1: a rank alone was told to stop, as by the shutdown of its host."""
+        """A rank alone was told to stop, as by the shutdown of its host."""
         result = self.check(0, 2, FAILS_ONCE.replace("exit 3", "exit 75"), "--restarts", "1")
         self.assertRegex(result.stderr, "stopped and has saved its state .*: restart 1 of 1 follows in 1 s\n$")
         result = self.check(75, 1, "exit 75")
@@ -78,7 +78,7 @@ class Restarts(RunningJobs):
             self.assertIn(words, errors)
 
     def test_the_same_failure_at_once_twice(self):
-        """C13: each start would say it once more."""
+        """Each start would say it once more."""
         for options in ([], ["--tag"]):
             with self.subTest(options=options):
                 result = self.check(1, 2, 'echo "other flags" >&2; exit 1', "--restarts", "5", *options)
@@ -91,7 +91,7 @@ class Restarts(RunningJobs):
                 self.assertEqual(result.returncode, code, result.stderr)
 
     def test_a_start_that_ran_long_is_forgiven_the_ones_before(self):
-        """C13: the budget never recovered."""
+        """The budget never recovered."""
         result = ronderun("-np", "1", "--restarts", "1", "--restart-window", "1", *shell(
             "sleep 1.2; [ $RONDE_RESTART_ATTEMPT = 2 ] || exit 3"))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -145,7 +145,7 @@ class Output(unittest.TestCase):
             self.assertRegex(text, f"^{JOB_START}oh\n$")
 
     def test_a_folder_keeps_what_other_jobs_have_printed(self):
-        """C22: as that of a batch job that is queued again."""
+        """As that of a batch job that is queued again."""
         with tempfile.TemporaryDirectory() as folder:
             for word in ("first", "second"):
                 result = ronderun("-np", "1", "--output-dir", folder, *shell(f"echo {word}; echo {word} >&2"))

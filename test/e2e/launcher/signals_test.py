@@ -151,7 +151,7 @@ class Stopping(RunningJobs):
         self.assertEqual(logs, {"0": ["TERM"], "1": ["TERM"]})
 
     def test_an_unread_standard_error_keeps_no_signal_back(self):
-        """C12: as of a log collector that has stopped reading."""
+        """As of a log collector that has stopped reading."""
         fill = "head -c 1000000 /dev/zero | tr '\\0' x >&2 &"
         run = self.start(f"trap '{self.log('TERM')}; exit 0' TERM", f"{fill} while :; do sleep 0.05; done", ranks=1)
         time.sleep(1)  # the pipe is full by then
@@ -220,7 +220,7 @@ class Stopping(RunningJobs):
         return self.start(prepare, work, variables=self.path_with_a_script(f'#!/bin/bash\n{real} "$@"\n'), **how)
 
     def test_an_mpirun_behind_a_script(self):
-        """C11: the ranks were not found, and all was killed at once."""
+        """The ranks were not found, and all was killed at once."""
         run = self.start_behind_a_script("trap 'sleep 1.5; exit 75' TERM", "while :; do sleep 0.05; done")
         run.terminate()
         _, errors = self.check_ends(run, 75)
@@ -232,7 +232,7 @@ class Stopping(RunningJobs):
         self.check_ends(run, 6)
 
     def test_a_signal_to_every_process(self):
-        """C11: mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
+        """Mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
         for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
             with self.subTest(code=code, start=start.__name__):
                 run = start(f"trap 'sleep 0.2; exit {code}' TERM", "while :; do sleep 0.05; done")
@@ -269,7 +269,7 @@ class Stopping(RunningJobs):
 
 
 class LeftBehind(RunningJobs):
-    """C23: processes that a job leaves when it has ended."""
+    """Processes that a job leaves when it has ended."""
 
     LEAVE = "setsid sleep 60 </dev/null >/dev/null 2>&1 &"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines on a terminal that may not be opened again (C21), as after su or setpriv in a container:
+// Lines on a terminal that may not be opened again, as after su or setpriv in a container:
 // they go out all the same, and a terminal that nobody reads does not block. A case that blocks
 // runs into the time limit of the test.
 #include <fcntl.h>
@@ -72,7 +72,7 @@ class OnTerminal {
 
 class LineWriterTerminal : public ::testing::TestWithParam<bool> {};
 
-TEST_P(LineWriterTerminal, C21LinesGoOutThoughItMayNotBeOpenedAgain) {
+TEST_P(LineWriterTerminal, LinesGoOutThoughItMayNotBeOpenedAgain) {
   const OnTerminal process(GetParam(), [](int terminal) {
     LineWriter writer(terminal, "p ");
     writer.write("one\n");
@@ -103,7 +103,7 @@ LineCounts count_lines(const std::string& text) {
 }
 
 // Of what nobody reads a terminal keeps some lines; every other is counted.
-TEST_P(LineWriterTerminal, C21WhatNobodyReadsIsLostAndCounted) {
+TEST_P(LineWriterTerminal, WhatNobodyReadsIsLostAndCounted) {
   constexpr int kLines = 10'000;
   std::array<int, 2> written{};
   std::array<int, 2> enough{};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientAverager: whatever two ranks do in a step, their next averages are of one step again
-// (C2). Every pair of ways to take a step, one after the other in shuffled orders, against a model
-// of what each gradient comes to. A drift shows in the next step; where ranks hang the test runs
-// into its time limit.
-// Through libronde.so, in a job of engines in this process.
+// GradientAverager: whatever two ranks do in a step, their next averages are of one step again.
+// Every pair of ways to take a step, one after the other in shuffled orders, against a model of
+// what each gradient comes to. A drift shows in the next step; where ranks hang the test runs into
+// its time limit. Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -147,7 +146,7 @@ std::vector<Pair> every_pair() {
 
 class GradientAveragerModel : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(GradientAveragerModel, C2NoAverageMixesStepsWhateverTwoRanksDo) {
+TEST_P(GradientAveragerModel, NoAverageMixesStepsWhateverTwoRanksDo) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     std::vector<Pair> pairs = every_pair();
     std::shuffle(pairs.begin(), pairs.end(), std::mt19937(seed));

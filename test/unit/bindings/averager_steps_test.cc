@@ -63,7 +63,7 @@ TEST(GradientAveragerSteps, WhatNoRankMadeReadyIsAveragedToo) {
   });
 }
 
-// C2: rank 1 has an empty batch in step 2, and does not say so. Its optimiser has set the gradient
+// Rank 1 has an empty batch in step 2, and does not say so. Its optimiser has set the gradient
 // to zeros.
 TEST(GradientAveragerSteps, WaitIsAStepAlsoOfARankThatMadeNothingReady) {
   on_ranks(2, [](ronde::Engine& engine) {
@@ -82,7 +82,6 @@ TEST(GradientAveragerSteps, WaitIsAStepAlsoOfARankThatMadeNothingReady) {
   });
 }
 
-// C2
 TEST(GradientAveragerSteps, TellsARankThatMadeNothingReady) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient gradient(4, 1.0F);

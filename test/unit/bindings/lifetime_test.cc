@@ -114,7 +114,7 @@ TEST(Lifetime, R1AnExceptionBetweenSubmitAndWaitEndsTheJobOnAllRanks) {
   EXPECT_LT(Clock::now() - began, seconds(4));
 }
 
-// C19: works that outlive the try, as members of a trainer do. `drop_in_handler` leaves one behind
+// Works that outlive the try, as members of a trainer do. `drop_in_handler` leaves one behind
 // on rank 0.
 void expect_job_to_end(const std::function<void(ronde::Engine&)>& drop_in_handler) {
   const ronde::LocalJob job(2);
@@ -133,7 +133,7 @@ void expect_job_to_end(const std::function<void(ronde::Engine&)>& drop_in_handle
   EXPECT_LT(Clock::now() - began, seconds(4));
 }
 
-TEST(Lifetime, C19WorksThatAreDroppedInAHandlerEndTheJobOnAllRanks) {
+TEST(Lifetime, WorksThatAreDroppedInAHandlerEndTheJobOnAllRanks) {
   expect_job_to_end([](ronde::Engine& engine) {
     std::vector<float> gradient(10);
     std::vector<ronde::Work> works;
@@ -146,7 +146,7 @@ TEST(Lifetime, C19WorksThatAreDroppedInAHandlerEndTheJobOnAllRanks) {
   });
 }
 
-TEST(Lifetime, C19AnAveragerThatIsDroppedInAHandlerEndsTheJobOnAllRanks) {
+TEST(Lifetime, AnAveragerThatIsDroppedInAHandlerEndsTheJobOnAllRanks) {
   expect_job_to_end([](ronde::Engine& engine) {
     std::vector<float> gradient(10);
     std::optional<ronde::GradientAverager> averager(engine);

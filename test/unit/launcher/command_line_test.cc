@@ -52,7 +52,7 @@ std::vector<Golden> golden() {
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
   const std::string rank = "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; ";
   const std::string to_pipes = rank + "exec \"$@\" >\"$r.out\" 2>\"$r.err\"' ";
-  // C22: nothing is lost of an earlier start.
+  // Nothing is lost of an earlier start.
   const std::string append =
       ", $(date '\\''+%F %T %z'\\'')\"; echo \"$d\" >>\"$r.err\"; "
       "if [ -s \"$r.out\" ]; then echo \"$d\" >>\"$r.out\"; fi; "
@@ -161,7 +161,7 @@ std::vector<Golden> golden() {
        "RONDE_RESTART_JOB=0123456789abcdef sh -c 'mkdir -p \"$0\" && " +
            to_files_again + "/d ./p",
        {}},
-      {"C3: the job has a name already",
+      {"the job has a name already",
        {"-np", "2", "--restarts", "3", "./p"},
        two_cores({"RONDE_RESTART_JOB=mine"}),
        "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 -x RONDE_RESTART_JOB ./p",

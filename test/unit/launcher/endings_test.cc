@@ -34,7 +34,7 @@ TEST(EndingsTest, TheLastLineNamesTheRankTheHostAndTheTrouble) {
             "there are fewer slots");
 }
 
-// C1, C13: what the exit codes mean, in words.
+// What the exit codes mean, in words.
 TEST(EndingsTest, TheLastLineSaysWhatACodeMeans) {
   for (const int signal : {0, SIGTERM}) {
     const std::string line = verdict({75, signal}, {1, "", "", false}, "vm");
@@ -100,7 +100,7 @@ TEST(RestartsTest, NoMoreThanSoOften) {
   EXPECT_EQ(Restarts(9, seconds(100)).after(failed(seconds(1), "", 0)), Next::kEnd);
 }
 
-// C13: three preemptions in three weeks ended a job that was healthy.
+// Three preemptions in three weeks ended a job that was healthy.
 TEST(RestartsTest, AStartThatRanLongIsForgivenTheOnesBefore) {
   Restarts restarts(2, seconds(100));
   EXPECT_EQ(restarts.after(failed(seconds(50))), Next::kAgain);

@@ -35,7 +35,7 @@ TEST(LineTagger, KeepsNoEndlessLine) {
   EXPECT_EQ(std::count(shown.begin(), shown.end(), 'x'), 100000);
 }
 
-// C13: two starts that fail alike are known by it.
+// Two starts that fail alike are known by it.
 TEST(LastLine, IsTheLastThatSaysSomething) {
   LastLine last;
   EXPECT_EQ(last.text(), "");

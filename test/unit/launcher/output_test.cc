@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C12: a standard error that nobody reads must not stop ronderun.
+// A standard error that nobody reads must not stop ronderun.
 #include "launcher/output.h"
 
 #include <fcntl.h>

@@ -2,9 +2,14 @@
 // Early stopping and the learning rate by epochs, without a training loop; logs, within one.
 #include "bindings/trainer/chief/callbacks.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -15,8 +20,8 @@
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
-#include "test/unit/trainer/chief/full_disk.h"
 #include "test/unit/trainer/chief/supervised_training.h"
+#include "test/unit/trainer/full_disk.h"
 #include "test/unit/trainer/optim/toy_job.h"
 #include "test/unit/trainer/temporary_folder.h"
 
@@ -125,6 +130,30 @@ TEST(LogMetricsCallback, AfterAMomentOfAFullDiskLogsComeAgain) {
               ElementsAre(5U, 25U, 30U, 35U, 40U, 42U));
   EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
                                          "logs are written again from step 25 on"));
+}
+
+// A pipe that nobody has open for reading does not answer: a disk that hangs.
+TEST(LogMetricsCallback, TrainingGoesOnBesideADiskThatHangs) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/logs/metrics.jsonl";
+  SupervisedTraining one{.epochs = 2};
+  one.logs = {
+      .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::milliseconds(20)};
+  pollfd reader{-1, POLLIN, 0};
+  one.before_step_done = [&](Supervisor& supervisor, int rank) {
+    if (rank == 0 && supervisor.global_step() == 7) {
+      std::filesystem::remove(file);
+      ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    }
+    if (rank != 0 || supervisor.global_step() != 23) return;
+    reader.fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK);
+    EXPECT_EQ(::poll(&reader, 1, 20'000), 1) << "the line that waited is written";
+  };
+  const SupervisedOutcome outcome = run_supervised(one);
+  ::close(reader.fd);
+  EXPECT_EQ(outcome.fit.steps, 2 * kStepsOfEpoch);
+  EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
+                                         HasSubstr("logs are written again from step ")));
 }
 
 TEST(LogMetricsCallback, ATrainingWithoutLogsIsRefusedAtItsStartAndGoesOnAfterARestart) {

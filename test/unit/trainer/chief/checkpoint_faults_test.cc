@@ -20,18 +20,25 @@ using testing::HasSubstr;
 
 struct Fault {
   const char* name;
-  int error;        // 0: the process is killed
-  bool cuts_power;  // or the machine
-  bool stays;       // all later calls fail alike
+  int error;  // 0: none
+  enum class How : std::uint8_t {
+    kKills,      // the process
+    kCutsPower,  // of the machine
+    kOnce,       // this call fails
+    kOn,         // this one, and all later ones
+    kFull,       // of this one and all later ones those that need space
+    kHalves      // it fails not, but a write takes half of its bytes
+  } how;
 };
 
 constexpr std::array kFaults{
-    Fault{"killed", 0, false, false},        Fault{"power cut", 0, true, false},
-    Fault{"ENOSPC", ENOSPC, false, false},   Fault{"EIO", EIO, false, false},
-    Fault{"EACCES", EACCES, false, false},   Fault{"EINVAL", EINVAL, false, false},
-    Fault{"ENOLCK", ENOLCK, false, false},   Fault{"ENOSPC on", ENOSPC, false, true},
-    Fault{"EIO on", EIO, false, true},       Fault{"EACCES on", EACCES, false, true},
-    Fault{"EINVAL on", EINVAL, false, true},
+    Fault{"killed", 0, Fault::How::kKills},       Fault{"power cut", 0, Fault::How::kCutsPower},
+    Fault{"ENOSPC", ENOSPC, Fault::How::kOnce},   Fault{"EIO", EIO, Fault::How::kOnce},
+    Fault{"EACCES", EACCES, Fault::How::kOnce},   Fault{"EINVAL", EINVAL, Fault::How::kOnce},
+    Fault{"ENOLCK", ENOLCK, Fault::How::kOnce},   Fault{"ENOSPC on", ENOSPC, Fault::How::kOn},
+    Fault{"EIO on", EIO, Fault::How::kOn},        Fault{"EACCES on", EACCES, Fault::How::kOn},
+    Fault{"EINVAL on", EINVAL, Fault::How::kOn},  Fault{"full disk", ENOSPC, Fault::How::kFull},
+    Fault{"short write", 0, Fault::How::kHalves},
 };
 
 // A disk on which all was well, then a fault at each call of a start, then an end at each call of
@@ -75,10 +82,14 @@ class FaultSearch {
  private:
   ProcessModel::Decide at(int number, const Fault& fault) {
     return [this, number, fault, calls = 0](const Call& call) mutable -> Fate {
+      using How = Fault::How;
       const int now = ++calls;
-      if (now != number && !(fault.stays && now > number)) return {};
-      if (std::string_view(call.name) == "pause") return {};
-      if (fault.error == 0) return {.kill = true, .cut_power = fault.cuts_power};
+      const std::string_view name = call.name;
+      const bool stays = fault.how == How::kOn || fault.how == How::kFull;
+      if (now < number || (now > number && !stays) || name == "pause") return {};
+      if (fault.how == How::kFull && name != "write" && name != "mkdir") return {};
+      if (fault.how == How::kHalves) return {.halves = true};
+      if (fault.error == 0) return {.kill = true, .cut_power = fault.how == How::kCutsPower};
       // Where a directory cannot be synced a power cut may take what is in it: that is said.
       unsynced_ = unsynced_ || (fault.error != EIO && fault.error != ENOSPC);
       return {.error = fault.error};
@@ -154,6 +165,20 @@ TEST(CheckpointFaults, OneThatGoesBackLosesNothing) {
 
 TEST(CheckpointFaults, OneThatPassesOverADamagedOneLosesNothing) {
   EXPECT_EQ(problem_of({.steps = 2}, 2, Mistake::kNone, true), "");
+}
+
+// Half a record would be that of a process of which nothing is known.
+TEST(CheckpointFaults, AnOwnerOfWhichHalfARecordIsWrittenIsNone) {
+  DiskModel disk;
+  ProcessModel process(
+      disk, 1,
+      [](const Call& call) {
+        return Fate{.halves = call.path.find("owner-") != std::string::npos};
+      },
+      dead);
+  make_directories(process, kTrainFolder);
+  EXPECT_THROW(Owner(process, kTrainFolder), FileError);
+  EXPECT_FALSE(disk.find(kTrainFolder + "/owner-1"));
 }
 
 TEST(CheckpointFaults, FindAMissingSync) {

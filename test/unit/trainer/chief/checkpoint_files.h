@@ -55,13 +55,7 @@ inline SmallModel model_of(std::uint64_t step) {
   return model;
 }
 
-inline std::string bytes_of(SmallModel model) {
-  std::vector<TensorView> views;
-  for (const StateTensor& tensor : model.tensors()) {
-    views.push_back({tensor.name, tensor.shape, tensor.values});
-  }
-  return to_safetensors(views);
-}
+inline std::string bytes_of(SmallModel model) { return to_safetensors(model.tensors()); }
 
 inline CheckpointState state_of(std::uint64_t step) {
   CheckpointState state;

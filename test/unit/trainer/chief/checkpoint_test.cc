@@ -13,7 +13,6 @@
 #include <limits>
 #include <random>
 
-#include "bindings/trainer/chief/checksums.h"
 #include "test/unit/trainer/chief/checkpoint_files.h"
 
 namespace ronde::trainer {
@@ -112,6 +111,11 @@ TEST(StateJson, OtherVersions) {
               HasSubstr("no object \"numbers\""));
   EXPECT_THAT(error_in(edited(text, "\"numbers\": {}", "\"numbers\": {\"a\": null}")),
               HasSubstr("no number \"a\""));
+}
+
+TEST(ChecksumText, KnownAnswers) {
+  EXPECT_EQ(checksum_text("123456789"), "crc32:cbf43926");
+  EXPECT_EQ(checksum_text(""), "crc32:00000000");
 }
 
 TEST(FlagsThatDiffer, NamesEachWithBothValues) {

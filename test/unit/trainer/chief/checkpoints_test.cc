@@ -197,6 +197,17 @@ TEST_F(CheckpointsTest, ADamagedOneIsSkippedByName) {
   EXPECT_THAT(steps(), ElementsAre(25));  // nothing was put aside
 }
 
+// Whoever names one wants no other.
+TEST_F(CheckpointsTest, ADamagedOneThatIsNamedIsRefusedAndNothingIsPutAside) {
+  prepare({10, 20});
+  damage(20);
+  said_.clear();
+  EXPECT_THAT(refusal({.how = "step-20", .flags = state_of(0).flags}),
+              StartsWith(tensors_file(20) + ": its checksum is crc32:"));
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(steps(), ElementsAre(10, 20));
+}
+
 TEST_F(CheckpointsTest, MustNeedsOne) {
   EXPECT_EQ(refusal({.how = "must"}), "there is no checkpoint in " + folder_ +
                                           ", and --restore must asks for one: check --logdir");

@@ -140,6 +140,7 @@ struct Fate {
   int error = 0;  // fails with this, an errno
   bool kill = false;
   bool cut_power = false;  // kills as well
+  bool halves = false;     // a write takes half of its bytes, and says so
 };
 
 // A mistake of the protocol, which its model must find.
@@ -199,9 +200,10 @@ class ProcessModel final : public FileSystem {
   }
   // A disk that is full takes half of it.
   std::int64_t write(int file, std::string_view bytes) override {
+    halves_ = false;
     const int error = before("write", file);
     if (error != 0 && error != -ENOSPC) return error;
-    if (error == -ENOSPC) bytes = bytes.substr(0, bytes.size() / 2);
+    if (error == -ENOSPC || halves_) bytes = bytes.substr(0, bytes.size() / 2);
     DiskModel::Open& one = opened(file);
     std::string& all = one.node->bytes;
     all.replace(std::min(one.at, all.size()), bytes.size(), bytes);
@@ -302,6 +304,7 @@ class ProcessModel final : public FileSystem {
     if (dead_) return -EIO;
     ++calls_;
     const Fate fate = decide_({name, path});
+    halves_ = fate.halves;
     if (fate.kill || fate.cut_power) {
       die();
       if (fate.cut_power) disk_.cut_power();
@@ -317,6 +320,7 @@ class ProcessModel final : public FileSystem {
   const Mistake mistake_;
   int calls_ = 0;
   bool dead_ = false;
+  bool halves_ = false;
 };
 
 }  // namespace ronde::trainer

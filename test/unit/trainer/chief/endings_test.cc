@@ -246,8 +246,14 @@ TEST_F(Ending, ItStopsBeforeSlurmEndsItsJob) {
     one.supervisor.max_seconds = 0.0;
     one.before_step_done = {};
   }
+  {
+    const WithVariable end("SLURM_JOB_END_TIME", "Unknown");
+    one.before_step_done = stop_after(5);
+    EXPECT_EQ(run_supervised(one).fit.steps, 2U) << "no time is no limit";
+    one.before_step_done = {};
+  }
   const WithVariable end("SLURM_JOB_END_TIME", in_seconds(3600));
-  EXPECT_EQ(run_supervised(one).finished, "done in 18");
+  EXPECT_EQ(run_supervised(one).finished, "done in 16");
 }
 
 }  // namespace

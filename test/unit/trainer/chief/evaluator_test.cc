@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/metric_log.h"
+#include "bindings/trainer/logs/logs.h"
 #include "test/unit/trainer/chief/checkpoint_files.h"
 #include "test/unit/trainer/chief/hooked_disk.h"
 

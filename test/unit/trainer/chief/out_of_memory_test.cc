@@ -86,5 +86,20 @@ TEST_F(OutOfMemory, ALastSaveIsAFailure) {
   EXPECT_THAT(outcome.exit_codes, Each(kExitFailure));
 }
 
+// A damaged, sparse file may have any size.
+TEST_F(OutOfMemory, AFileThatNoMemoryHoldsIsNamed) {
+  const std::string path = folder_.path() + "/file";
+  write_file(disk(), path, std::string(50'000, 'x'));
+  std::string error;
+  too_large = 40'000;
+  try {
+    static_cast<void>(read_file(disk(), path));
+  } catch (const FileError& refused) {
+    error = refused.what();
+  }
+  too_large = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(error, path + ": Cannot allocate memory");
+}
+
 }  // namespace
 }  // namespace ronde::trainer

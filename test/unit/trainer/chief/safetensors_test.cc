@@ -35,34 +35,34 @@ std::string bytes_of(std::span<const float> values) {
 
 TEST(Safetensors, ComeBackBitForBit) {
   using Limits = std::numeric_limits<float>;
-  const std::vector<float> odd{0.0F,
-                               -0.0F,
-                               Limits::denorm_min(),
-                               -Limits::denorm_min(),
-                               Limits::infinity(),
-                               Limits::quiet_NaN(),
-                               -std::nanf("0x1234"),
-                               Limits::max(),
-                               1.0F / 3.0F};
-  const std::vector<float> one{7.0F};
-  const std::vector<TensorView> tensors{{"z/odd", {3, 3}, odd},
-                                        {"a \"quoted\"\n\xc3\xa9", {}, one},
-                                        {"empty", {0, 5}, {}},
-                                        {"last", {1, 1}, one}};
+  std::vector<float> odd{0.0F,
+                         -0.0F,
+                         Limits::denorm_min(),
+                         -Limits::denorm_min(),
+                         Limits::infinity(),
+                         Limits::quiet_NaN(),
+                         -std::nanf("0x1234"),
+                         Limits::max(),
+                         1.0F / 3.0F};
+  std::vector<float> one{7.0F};
+  const std::vector<StateTensor> tensors{{"z/odd", {3, 3}, odd},
+                                         {"a \"quoted\"\n\xc3\xa9", {}, one},
+                                         {"empty", {0, 5}, {}},
+                                         {"last", {1, 1}, one}};
   const std::string bytes = to_safetensors(tensors);
   const TensorsInBytes loaded = from_safetensors(bytes, "x");
   ASSERT_EQ(loaded.size(), tensors.size());
-  for (const TensorView& tensor : tensors) {
+  for (const StateTensor& tensor : tensors) {
     EXPECT_EQ(loaded.at(tensor.name).shape, tensor.shape);
     EXPECT_EQ(loaded.at(tensor.name).bytes, bytes_of(tensor.values));
   }
 }
 
 TEST(Safetensors, KeepTheirOrderAndAreAligned) {
-  const std::vector<float> values(3, 1.0F);
+  std::vector<float> values(3, 1.0F);
   for (const char* name : {"b", "bb", "bbb", "bbbb", "bbbbb", "bbbbbb", "bbbbbbb", "bbbbbbbb"}) {
     const std::string bytes = to_safetensors(
-        std::vector<TensorView>{{name, {3}, values}, {"a", {3}, values}}, {{"by", "Ronde"}});
+        std::vector<StateTensor>{{name, {3}, values}, {"a", {3}, values}}, {{"by", "Ronde"}});
     const std::size_t header = static_cast<unsigned char>(bytes[0]);
     EXPECT_EQ(header % 8, 0U);
     EXPECT_EQ(bytes.size(), 8 + header + 6 * sizeof(float));
@@ -78,8 +78,8 @@ TEST(Safetensors, NoTensors) {
 }
 
 TEST(Safetensors, WhatCannotBeWritten) {
-  const std::vector<float> two(2);
-  const auto error = [&](std::vector<TensorView> tensors) {
+  std::vector<float> two(2);
+  const auto error = [&](std::vector<StateTensor> tensors) {
     return error_of<TrainerError>([&] { (void)to_safetensors(tensors); });
   };
   EXPECT_THAT(error({{"a", {2}, two}, {"a", {2}, two}}), HasSubstr("tensor a: this name is taken"));

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -134,6 +135,64 @@ TEST_F(Saves, ACommandThatHangsIsKilledWithItsChildren) {
   const std::vector<std::string> child = lines_of(in_folder("child"));
   ASSERT_EQ(child.size(), 1U);
   EXPECT_TRUE(becomes_true([&] { return has_ended(child[0]); }));
+}
+
+TEST_F(Saves, ADirectoryThatCannotBeSyncedGetsOneWarning) {
+  for (const int error : {EINVAL, EOPNOTSUPP, EBADF, EACCES}) {
+    const std::string folder = in_folder("errno-" + std::to_string(error));
+    HookedDisk simple([error](std::string_view call, const std::string& path) {
+      const bool of_directories = call == (error == EACCES ? "open" : "sync");
+      return of_directories && std::filesystem::is_directory(path) ? error : 0;
+    });
+    said_.clear();
+    Checkpoints checkpoints({.directory = folder, .keep = 2}, say(), simple);
+    begin(checkpoints);
+    for (const std::uint64_t step : {1U, 2U, 3U}) save(checkpoints, step);
+    EXPECT_TRUE(checkpoints.flush());
+    EXPECT_THAT(said(), ElementsAre(HasSubstr(folder + " cannot be synced: after a power cut")));
+    EXPECT_THAT(steps_in(folder), ElementsAre(2U, 3U)) << "old ones are removed all the same";
+  }
+}
+
+TEST_F(Saves, AnErrorOfADirectoryIsNoWarning) {
+  HookedDisk broken([this](std::string_view call, const std::string& path) {
+    return call == "sync" && path == in_folder("train") ? EIO : 0;
+  });
+  Checkpoints checkpoints({.directory = in_folder("train")}, say(), broken);
+  begin(checkpoints);
+  save(checkpoints, 1);
+  EXPECT_FALSE(checkpoints.flush());
+  EXPECT_THAT(said(), ElementsAre(HasSubstr("checkpoint of step 1 was not written: ")));
+}
+
+TEST_F(Saves, AFileSystemWithoutLocksGetsOneWarningAndOneTraining) {
+  HookedDisk simple(
+      [](std::string_view call, const std::string&) { return call == "lock" ? ENOLCK : 0; });
+  Checkpoints checkpoints({.directory = in_folder("train")}, say(), simple);
+  begin(checkpoints);
+  save(checkpoints, 1);
+  EXPECT_TRUE(checkpoints.flush());
+  EXPECT_THAT(said(), ElementsAre(HasSubstr("is on a file system without locks: owner-1 keeps")));
+  EXPECT_THAT(error_of([&] { Checkpoints({.directory = in_folder("train")}, say(), simple); }),
+              HasSubstr("is held by another training"));
+}
+
+// The disk has room for three checkpoints.
+TEST_F(Saves, OnAFullDiskTheOldestGoesThatIsNeitherTheNewestNorTheBest) {
+  HookedDisk full([this](std::string_view call, const std::string& path) {
+    const bool writes = call == "write" && path.find("/step-") != std::string::npos;
+    return writes && steps_in(in_folder("train")).size() >= 3 ? ENOSPC : 0;
+  });
+  Checkpoints checkpoints({.directory = in_folder("train"), .keep = 9}, say(), full);
+  begin(checkpoints);
+  save(checkpoints, 1, 0.5);
+  for (const std::uint64_t step : {2U, 3U, 4U, 5U}) save(checkpoints, step);
+  EXPECT_TRUE(checkpoints.flush());
+  EXPECT_THAT(steps_in(in_folder("train")), ElementsAre(1U, 4U, 5U));
+  EXPECT_THAT(said(), ElementsAre("the disk is full: the checkpoint of step 2 is removed to make "
+                                  "room for that of step 4",
+                                  "the disk is full: the checkpoint of step 3 is removed to make "
+                                  "room for that of step 5"));
 }
 
 TEST_F(Saves, ABestThatCouldNotBeWrittenIsNone) {

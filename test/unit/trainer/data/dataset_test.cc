@@ -9,9 +9,9 @@
 #include <functional>
 #include <string>
 
-#include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/data/data_files.h"
 #include "test/unit/trainer/data/numbered_data.h"
+#include "test/unit/trainer/error_of.h"
 
 namespace ronde::trainer {
 namespace {
@@ -19,15 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const TrainerError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Images three_images() {
   Images images;
@@ -326,7 +317,12 @@ TEST(DatasetErrors, WrongSamplesAreNamed) {
   EXPECT_THAT(error_of([&] { label.next(); }), HasSubstr("sample 0 has the label 3"));
   EXPECT_THAT(error_of([&] { label.next(); }), HasSubstr("sample 0 has the label 3"));
   Epoch early = Dataset::from_generator(
-                    {.shape = {1}}, [](auto, std::size_t index, auto&) { return index < 3; }, 5)
+                    {.shape = {1}},
+                    [](auto, std::size_t index, const SampleRoom& room) {
+                      room.input[0] = 1.0F;
+                      return index < 3;
+                    },
+                    5)
                     .batch(2)
                     .epoch(0);
   EXPECT_NE(early.next(), nullptr);

@@ -67,7 +67,8 @@ TEST(Prefetch, UsesTheMemoryOfBatchesAgain) {
 }
 
 TEST(Prefetch, AnErrorComesOutAfterTheBatchesBeforeItAndStays) {
-  const auto sixth_fails = [](std::uint64_t /*epoch*/, std::size_t index, const SampleRoom&) {
+  const auto sixth_fails = [](std::uint64_t /*epoch*/, std::size_t index, const SampleRoom& room) {
+    room.input[0] = 1.0F;
     if (index == 5) throw std::out_of_range("no such picture");
     return true;
   };

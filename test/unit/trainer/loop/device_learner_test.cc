@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training on a device comes to what training in host memory comes to: over plain loops in host
 // memory, and with tensors of a toy device, through its plug-in, streams and all.
-#include "bindings/trainer/loop/device_learner.h"
+#include "examples/gpu/device_learner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ namespace ronde::trainer {
 namespace {
 
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Fit, LearnsAToyProblem) {
@@ -287,26 +289,48 @@ TEST(Evaluate, EndsAfterTheBatchForWhichItIsAskedTo) {
   });
 }
 
-TEST(Predict, GivesTheOutputsOfThisRanksSamples) {
-  run_ranks(2, [](const LocalJob& job, int rank) {
+// By rank, of the samples of `order` of five images.
+std::vector<Predictions> predictions(int ranks, const std::function<Dataset(Dataset)>& order) {
+  std::vector<Predictions> all(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](const LocalJob& job, int rank) {
     const Images images = toy_data(5, 1);
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
     const Model model(*network);
     Engine engine(job, rank);
+    EngineReplica replica(engine);
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);
-    const Dataset all = Dataset::from_images(images, ImageShape::kFlat).batch(2);
-    const std::vector<float> whole = predict(learner, all);
-    ASSERT_EQ(whole.size(), 5 * kClasses);
-    const Dataset mine = all.shard(static_cast<std::size_t>(rank), 2);
-    const std::vector<float> part = predict(learner, mine);
-    // Batches of 2, 2 and 1: rank 0 has samples 0, 2 and 4, rank 1 has 1 and 3.
-    ASSERT_EQ(part.size(), (rank == 0 ? 3 : 2) * kClasses);
-    for (std::size_t i = 0; i < kClasses; ++i) {
-      EXPECT_NEAR(part[i], whole[static_cast<std::size_t>(rank) * kClasses + i], 1e-5);
-    }
+    const auto at = static_cast<std::size_t>(rank);
+    all[at] = predict(replica, learner,
+                      order(Dataset::from_images(images, ImageShape::kFlat))
+                          .batch(2)
+                          .shard(at, static_cast<std::size_t>(ranks)));
   });
+  return all;
+}
+
+TEST(Predict, GivesTheOutputsOfThisRanksSamplesInTheOrderOfTheDataSet) {
+  const auto as_they_are = [](const Dataset& data) { return data; };
+  const Predictions whole = predictions(1, as_they_are)[0];
+  EXPECT_THAT(whole.samples, ElementsAre(0, 1, 2, 3, 4));
+  ASSERT_EQ(whole.outputs.size(), 5 * kClasses);
+  const auto parts = predictions(2, as_they_are);
+  EXPECT_THAT(parts[0].samples, ElementsAre(0, 2, 4)) << "of batches of 2, 2 and 1";
+  EXPECT_THAT(parts[1].samples, ElementsAre(1, 3));
+  const Predictions shuffled = predictions(1, [](auto data) { return data.shuffle(3); })[0];
+  EXPECT_EQ(shuffled.samples, whole.samples);
+  const auto expect_rows_of_whole = [&](const Predictions& some) {
+    ASSERT_EQ(some.outputs.size(), some.samples.size() * kClasses);
+    for (std::size_t i = 0; i < some.outputs.size(); ++i) {
+      const std::size_t row = some.samples[i / kClasses];
+      EXPECT_NEAR(some.outputs[i], whole.outputs[row * kClasses + i % kClasses], 1e-5);
+    }
+  };
+  expect_rows_of_whole(shuffled);
+  for (const Predictions& part : parts) expect_rows_of_whole(part);
+  EXPECT_THAT(predictions(1, [](auto data) { return data.take(2).repeat(2); })[0].samples,
+              ElementsAre(0, 0, 1, 1));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "bindings/trainer/loop/device_math.h"
+#include "examples/gpu/device_math.h"
 
 namespace ronde::trainer {
 

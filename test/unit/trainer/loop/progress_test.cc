@@ -5,17 +5,36 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <sstream>
 
 namespace ronde::trainer {
 namespace {
 
+TrainingState at(std::size_t epoch, std::size_t epochs, std::size_t samples,
+                 std::size_t samples_per_epoch) {
+  TrainingState state;
+  state.epoch = epoch;
+  state.epochs = epochs;
+  state.samples = samples;
+  state.samples_per_epoch = samples_per_epoch;
+  state.training = {50.0, 0.0, 100.0};
+  return state;
+}
+
+void start(Progress& progress) {
+  TrainingState state;
+  progress.on_start(state);
+}
+void step(Progress& progress, TrainingState state) { progress.on_step(state); }
+void epoch_done(Progress& progress, TrainingState state) { progress.on_epoch(state); }
+
 TEST(ProgressBar, ShowsEpochShareRateAndTimeLeft) {
-  EXPECT_EQ(progress_bar({0, 2, 0, 100}, 0.0),
+  EXPECT_EQ(progress_bar(at(0, 2, 0, 100), 0.0),
             "epoch 1/2 [>                       ]   0 %  0 images/s  0 s left");
-  EXPECT_EQ(progress_bar({1, 2, 0, 100}, 10.0),
+  EXPECT_EQ(progress_bar(at(1, 2, 0, 100), 10.0),
             "epoch 2/2 [============>           ]  50 %  10 images/s  10 s left");
-  EXPECT_EQ(progress_bar({1, 2, 100, 100}, 20.0),
+  EXPECT_EQ(progress_bar(at(1, 2, 100, 100), 20.0),
             "epoch 2/2 [========================] 100 %  10 images/s  0 s left");
 }
 
@@ -33,18 +52,17 @@ TEST(Progress, DrawsTheBarTenTimesASecondAndClearsItForALine) {
   std::ostringstream lines;
   std::ostringstream bar;
   Progress progress(&lines, &bar, [&now] { return now; });
-  progress.start();
-  progress.batch_done({0, 1, 10, 100});
+  start(progress);
+  step(progress, at(0, 1, 10, 100));
   EXPECT_EQ(bar.str(), "");
   now = 100.25;
-  progress.batch_done({0, 1, 20, 100});
-  EXPECT_EQ(bar.str(), "\r" + progress_bar({0, 1, 20, 100}, 0.25) + "\x1b[K");
+  step(progress, at(0, 1, 20, 100));
+  EXPECT_EQ(bar.str(), "\r" + progress_bar(at(0, 1, 20, 100), 0.25) + "\x1b[K");
   now = 102.0;
   bar.str("");
-  progress.epoch_done({0, 1, 100, 100}, 0.5);
+  epoch_done(progress, at(0, 1, 100, 100));
   EXPECT_EQ(bar.str(), "\r\x1b[K");
   EXPECT_EQ(lines.str(), "epoch 1/1: loss 0.500000, 50 images/s, 2.0 s\n");
-  EXPECT_EQ(progress.seconds(), 2.0);
 }
 
 TEST(Progress, ClearsTheBarWhenTheRunIsAbandoned) {
@@ -52,9 +70,9 @@ TEST(Progress, ClearsTheBarWhenTheRunIsAbandoned) {
   std::ostringstream bar;
   {
     Progress progress(nullptr, &bar, [&now] { return now; });
-    progress.start();
+    start(progress);
     now = 1.0;
-    progress.batch_done({0, 1, 20, 100});
+    step(progress, at(0, 1, 20, 100));
     bar.str("");
   }
   EXPECT_EQ(bar.str(), "\r\x1b[K");
@@ -64,14 +82,14 @@ TEST(Progress, WithoutATerminalThereAreOnlyLines) {
   double now = 0.0;
   std::ostringstream lines;
   Progress progress(&lines, nullptr, [&now] { return now; });
-  progress.start();
+  start(progress);
   now = 1.0;
-  progress.batch_done({0, 1, 20, 100});
+  step(progress, at(0, 1, 20, 100));
   EXPECT_EQ(lines.str(), "");
   Progress silent(nullptr, nullptr, [&now] { return now; });
-  silent.start();
-  silent.batch_done({0, 1, 20, 100});
-  silent.epoch_done({0, 1, 100, 100}, 0.5);
+  start(silent);
+  step(silent, at(0, 1, 20, 100));
+  epoch_done(silent, at(0, 1, 100, 100));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "bindings/trainer/tensor/operations.h"
@@ -72,6 +73,20 @@ TEST(BatchNorm, ABatchWithoutSamplesLeavesTheStatistics) {
   static_cast<void>(norm(tape.constant({0, 2}, {})));
   EXPECT_THAT(norm.statistics()[0].values, ElementsAre(0.0F, 0.0F));
   EXPECT_THAT(norm.statistics()[1].values, ElementsAre(1.0F, 1.0F));
+}
+
+TEST(BatchNorm, ABatchWhoseStatisticsAreNotFiniteLeavesTheRunningOnes) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30F}) {
+    Tape tape;
+    tape.begin();
+    BatchNorm norm("norm1", 2);
+    std::array batch = kBatch;
+    batch[3] = bad;
+    static_cast<void>(norm(tape.constant({4, 2}, batch)));
+    EXPECT_THAT(norm.statistics()[0].values, ElementsAre(0.0F, 0.0F)) << bad;
+    EXPECT_THAT(norm.statistics()[1].values, ElementsAre(1.0F, 1.0F)) << bad;
+  }
 }
 
 TEST(BatchNorm, AnotherRanksSamplesCount) {

@@ -59,7 +59,9 @@ double loss_of(Tape& tape, const Model& model, const Shape& shape, bool backward
   std::vector<std::uint8_t> labels(samples);
   for (std::size_t i = 0; i < samples; ++i) labels[i] = static_cast<std::uint8_t>(i % 3);
   tape.begin();
-  for (Parameter* const parameter : model.parameters()) parameter->begin_step();
+  if (backward) {
+    for (Parameter* const parameter : model.parameters()) parameter->begin_step();
+  }
   const std::vector<float> input = numbers(shape, 3);
   const Loss loss = softmax_cross_entropy(model(tape.borrow(shape, input)), labels, 1);
   if (backward) tape.backward(loss.value);

@@ -336,7 +336,7 @@ TEST(DistributedStep, ParameterThatIsNotTheOptimisersIsLeftAlone) {
     Pair model;
     Sgd sgd({&model.b});
     Engine engine(job, number);
-    DistributedOptimizer optimizer(engine, {&model.b}, {}, sgd);
+    DistributedOptimizer optimizer(engine, {&model.b}, {}, sgd, {.part_of_model = true});
     optimizer.backward(model.tape, model.loss({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F}));
     optimizer.step();
     EXPECT_THAT(model.a.value(), Each(0.0F));

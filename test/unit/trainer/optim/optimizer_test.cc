@@ -6,19 +6,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
+#include <ronde/ronde.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
 #include "bindings/trainer/tensor/random.h"
+#include "bindings/trainer/tensor/tape.h"
+#include "test/unit/trainer/local_ranks.h"
 
 namespace ronde::trainer {
 namespace {
@@ -156,6 +164,86 @@ TEST(AdamW, DecaysByOneHundredthUnlessTold) {
   expect_follows({.kind = Kind::kAdamW}, [](Element& e, double gradient, double rate, int step) {
     e.value *= 1.0 - rate * 0.01;
     adam(e, gradient, rate, step);
+  });
+}
+
+TEST(AdamW, DecaysByOneHundredthWhicheverOtherOptionIsNamed) {
+  Parameter weight("w", {1});
+  weight.value()[0] = 1.0F;
+  AdamW adam({&weight}, {.beta1 = 0.8});
+  for (int i = 0; i < 10; ++i) adam.step(0.1);
+  EXPECT_NEAR(weight.value()[0], std::pow(1.0 - 0.1 * 0.01, 10), 1e-6);
+  EXPECT_EQ(AdamW({&weight}).settings(),
+            make_optimizer({.kind = Kind::kAdamW}, {&weight})->settings());
+}
+
+TEST(Optimizer, SaysThatItHasChangedAParameter) {
+  Parameter weight("w", {1});
+  const std::uint64_t before = weight.version();
+  Sgd({&weight}).step(0.1);
+  EXPECT_GT(weight.version(), before);
+}
+
+// As a loop of one's own has it: gradients are registered once, and each pass uses what it uses.
+TEST(Optimizer, AParameterThatSomePassesLeaveOutIsNotSteppedByOldGradients) {
+  constexpr int kRanks = 2;
+  run_ranks(kRanks, [](const LocalJob& job, int rank) {
+    Engine engine(job, rank);
+    Parameter always("always", {2});
+    Parameter once("once", {2});
+    Parameter others("others", {2});  // rank 0 never uses it
+    const std::vector<Parameter*> all{&always, &once, &others};
+    Sgd optimizer(all);
+    GradientAverager averager(engine, ronde::sum);
+    std::map<const Parameter*, GradientAverager::Id> ids;
+    for (Parameter* const one : all) ids[one] = averager.add(one->name(), one->gradient());
+    Tape tape;
+    for (int step = 0; step < 4; ++step) {
+      for (Parameter* const one : all) one->begin_step();
+      tape.begin();
+      Tensor loss = sum(tape.use(always));
+      if (step == 0) loss = loss + sum(tape.use(once));
+      if (rank != 0) loss = loss + sum(tape.use(others));
+      tape.backward(loss, [&](Parameter& final) { averager.ready(ids.at(&final)); });
+      averager.wait();
+      optimizer.step(0.5);
+      EXPECT_THAT(always.gradient(), testing::Each(2.0F));
+      EXPECT_THAT(once.gradient(), testing::Each(step == 0 ? 2.0F : 0.0F));
+      EXPECT_THAT(others.gradient(), testing::Each(1.0F));
+    }
+    EXPECT_THAT(always.value(), testing::Each(-4.0F));
+    EXPECT_THAT(once.value(), testing::Each(-1.0F));
+    EXPECT_THAT(others.value(), testing::Each(-2.0F));
+  });
+}
+
+TEST(Optimizer, AStepThatIsRefusedLeavesTheStatisticsOfAllRanks) {
+  run_ranks(2, [](const LocalJob& job, int rank) {
+    Engine engine(job, rank);
+    BatchNorm norm("norm", 2);
+    Sgd sgd(norm.parameters());
+    DistributedOptimizer optimizer(engine, norm.parameters(), norm.statistics(), sgd);
+    optimizer.broadcast_state();
+    Tape tape;
+    // What a step with this number among the samples of rank 1 leaves.
+    const auto step = [&](float number) {
+      tape.begin();
+      const Tensor x = tape.constant({2, 2}, std::array{1.F, 2.F, 3.F, rank == 1 ? number : 5.F});
+      optimizer.backward(tape, mean_squared_error(norm(x), std::array{1.F, 0.F, 0.F, 1.F}, 4));
+      try {
+        optimizer.step();
+      } catch (const NotFinite&) {
+      }
+      std::vector<float> all;
+      for (const StateTensor& one : norm.statistics()) {
+        all.insert(all.end(), one.values.begin(), one.values.end());
+      }
+      return all;
+    };
+    const std::vector<float> good = step(4.0F);
+    EXPECT_NE(good, (std::vector<float>{0, 0, 1, 1}));
+    EXPECT_EQ(step(std::numeric_limits<float>::quiet_NaN()), good) << "rank " << rank;
+    EXPECT_NE(step(4.0F), good);
   });
 }
 

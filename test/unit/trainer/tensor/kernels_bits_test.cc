@@ -31,7 +31,7 @@ class Step {
     const Values second_bias = given({48});
     const Values dense = given({48 * 36, 120});
     const Values deep = kernels.relu(kernels.convolve(images, weights, bias, window));
-    const Pooled pooled = kernels.max_pool(deep, half, true);
+    const Pooled pooled = kernels.pool(deep, half, Pooling::kLargest, true);
     const Normalized normal = kernels.normalize(pooled.output, bias, bias, 1e-5F, {}, {});
     const Values deeper = kernels.convolve(normal.output, second, second_bias, window);
     Values rows = kernels.plain(deeper);
@@ -55,7 +55,7 @@ class Step {
     slope =
         kernels.normalize_backward(pooled.output, slope, normal, bias, 1e-5F, by_scale, by_shift);
     keep(by_scale), keep(by_shift);
-    slope = kernels.max_pool_backward(slope, pooled.places, deep.shape, half);
+    slope = kernels.pool_backward(slope, pooled.places, deep.shape, half, Pooling::kLargest);
     slope = kernels.relu_backward(deep, slope);
     Values by_weights = given(weights.shape);
     Values by_bias = given(bias.shape);

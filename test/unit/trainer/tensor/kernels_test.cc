@@ -141,7 +141,6 @@ TEST_P(Convolved, PoolsAreWhatPlainLoopsGive) {
   Doubles largest(windowed(shape, window, shape[1]));
   std::ranges::fill(largest.values, -10.0);
   Doubles sums(largest.shape);
-  Doubles counts(largest.shape);
   const Shape one_channel{1, 1, window.side[0], window.side[1]};
   for (std::size_t channel = 0; channel < shape[1]; ++channel) {
     each_product(shape, one_channel, largest.shape, window,
@@ -150,15 +149,16 @@ TEST_P(Convolved, PoolsAreWhatPlainLoopsGive) {
                    double& most = largest.at(n, channel, y, x);
                    most = std::max(most, value);
                    sums.at(n, channel, y, x) += value;
-                   counts.at(n, channel, y, x) += 1.0;
                  });
   }
-  for (std::size_t i = 0; i < sums.values.size(); ++i) sums.values[i] /= counts.values[i];
-  expect_near(kernels_.max_pool(input, window, true).output, largest, 0.0);
-  const Pooled inference = kernels_.max_pool(input, window, false);
+  // What is padded counts.
+  const auto elements = static_cast<double>(window.side[0] * window.side[1]);
+  for (double& sum : sums.values) sum /= elements;
+  expect_near(kernels_.pool(input, window, Pooling::kLargest, true).output, largest, 0.0);
+  const Pooled inference = kernels_.pool(input, window, Pooling::kLargest, false);
   expect_near(inference.output, largest, 0.0);
   EXPECT_TRUE(inference.places.empty());
-  expect_near(kernels_.average_pool(input, window), sums, 1e-6);
+  expect_near(kernels_.pool(input, window, Pooling::kMean, true).output, sums, 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Convolved,
@@ -180,16 +180,17 @@ TEST_F(Kernel, PrimitivesOfWindowsThatDifferInOneNumberAreTwo) {
     for (const Window& window : windows) {
       ASSERT_EQ(windowed(input.shape, window, 1), slope.shape);
       Kernels fresh(pool_, 1);
-      const Pooled pooled = kernels_.max_pool(input, window, true);
-      expect_near(pooled.output, Doubles(fresh.max_pool(input, window, false).output), 0.0);
-      const Values expected = fresh.max_pool_backward(
-          slope, fresh.max_pool(input, window, true).places, input.shape, window);
-      expect_near(kernels_.max_pool_backward(slope, pooled.places, input.shape, window),
-                  Doubles(expected), 0.0);
-      expect_near(kernels_.average_pool(input, window), Doubles(fresh.average_pool(input, window)),
-                  0.0);
-      expect_near(kernels_.average_pool_backward(slope, input.shape, window),
-                  Doubles(fresh.average_pool_backward(slope, input.shape, window)), 0.0);
+      for (const Pooling pooling : {Pooling::kLargest, Pooling::kMean}) {
+        const Pooled pooled = kernels_.pool(input, window, pooling, true);
+        const Pooled expected = fresh.pool(input, window, pooling, true);
+        expect_near(pooled.output, Doubles(expected.output), 0.0);
+        expect_near(fresh.pool(input, window, pooling, false).output, Doubles(expected.output),
+                    0.0);
+        expect_near(
+            kernels_.pool_backward(slope, pooled.places, input.shape, window, pooling),
+            Doubles(fresh.pool_backward(slope, expected.places, input.shape, window, pooling)),
+            0.0);
+      }
     }
   }
 }
@@ -282,8 +283,9 @@ TEST_F(Kernel, TensorsStayInTheLayoutOfAConvolutionUntilSomeoneAsksForRows) {
   ASSERT_NE(deep.layout, nullptr);
   EXPECT_THROW(static_cast<void>(deep.plain()), TrainerError);
   const Values positive = kernels_.relu(deep);
+  const Window half{{2, 2}, {2, 2}, {0, 0}};
   EXPECT_EQ(positive.layout, deep.layout);
-  EXPECT_NE(kernels_.max_pool(positive, {{2, 2}, {2, 2}, {0, 0}}, true).output.layout, nullptr);
+  EXPECT_NE(kernels_.pool(positive, half, Pooling::kLargest, true).output.layout, nullptr);
   EXPECT_EQ(kernels_.normalize(deep, random({17}, 4), random({17}, 5), 1e-5F, {}, {}).output.layout,
             deep.layout);
   const Values rows = kernels_.plain(deep);
@@ -303,6 +305,71 @@ TEST_F(Kernel, NumbersThatAreNotFiniteStaySo) {
   const Values output = kernels_.relu(input);
   EXPECT_TRUE(std::isnan(output.plain()[5]));
   EXPECT_TRUE(std::isinf(output.plain()[6]));
+  // Nor does a gradient end at a NaN.
+  const Values slope = kernels_.relu_backward(output, random({4, 9}, 2));
+  EXPECT_EQ(slope.plain()[5], random({4, 9}, 2).plain()[5]);
+}
+
+TEST_F(Kernel, TheLargestOfAWindowWithANanIsNan) {
+  const Window half{{2, 2}, {2, 2}, {0, 0}};
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const std::size_t channels : {1U, 17U}) {  // row-major, and in a layout that pads
+    Values rows = random({1, channels, 4, 4}, 1);
+    std::ranges::copy(std::array{kNan, 1.F, kInfinity, -kInfinity}, rows.data());
+    std::ranges::copy(std::array{2.F, 3.F, 4.F, 5.F, kNan, kNan, 6.F, 7.F, kNan, kNan},
+                      rows.data() + 4);
+    const Values as_it_is = kernels_.pool(rows, half, Pooling::kLargest, false).output;
+    Values same = Values::make(pool_, {channels, channels, 1, 1});
+    for (std::size_t i = 0; i < same.size(); ++i) same.data()[i] = i % (channels + 1) == 0 ? 1 : 0;
+    Values finite = random({1, channels, 4, 4}, 1);
+    finite.data()[0] = kNan;
+    for (const bool training : {false, true}) {
+      const Values blocked = kernels_.relu(kernels_.convolve(finite, same, {}, {}));
+      const Values pooled =
+          kernels_.plain(kernels_.pool(blocked, half, Pooling::kLargest, training).output);
+      EXPECT_TRUE(std::isnan(pooled.plain()[0])) << channels;
+      // The convolution spreads it over all channels.
+      EXPECT_EQ(std::ranges::count_if(pooled.plain(), [](float one) { return std::isnan(one); }),
+                channels);
+    }
+    EXPECT_TRUE(std::isnan(as_it_is.plain()[0]));
+    EXPECT_EQ(as_it_is.plain()[1], kInfinity);  // beside a -infinity, of which a mean makes NaN
+    EXPECT_TRUE(std::isnan(as_it_is.plain()[2]));
+  }
+}
+
+TEST_F(Kernel, PrimitivesThatNoPassUsesAnyMoreAreLetGo) {
+  const Values weights = random({3, 2, 3, 3}, 2);
+  const Values bias = random({3}, 3);
+  const Window window{{3, 3}, {1, 1}, {1, 1}};
+  const Window half{{2, 2}, {2, 2}, {0, 0}};
+  const auto compute = [&](Kernels& kernels, std::size_t samples) {
+    kernels.begin_pass();
+    const Values deep = kernels.convolve(random({samples, 2, 4, 4}, 1), weights, bias, window);
+    const Pooled pooled = kernels.pool(deep, half, Pooling::kLargest, true);
+    const Values slope =
+        kernels.pool_backward(pooled.output, pooled.places, deep.shape, half, Pooling::kLargest);
+    return kernels.plain(kernels.convolve_by_input(slope, weights, {samples, 2, 4, 4}, window));
+  };
+  for (std::size_t samples = 1; samples <= 200; ++samples) compute(kernels_, samples);
+  EXPECT_LT(kernels_.held(), 300U);
+  for (const std::size_t samples : {1U, 200U}) {
+    Kernels fresh(pool_, 1);
+    expect_near(compute(kernels_, samples), Doubles(compute(fresh, samples)), 0.0);
+  }
+  // As many as passes use stay, however many.
+  const std::size_t before = kernels_.held();
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::size_t samples = 1; samples <= 200; ++samples) {
+      (void)kernels_.convolve(random({samples, 2, 4, 4}, 1), weights, bias, window);
+      (void)kernels_.convolve_by_input(random({samples, 3, 4, 4}, 1), weights, {samples, 2, 4, 4},
+                                       window);
+    }
+    kernels_.begin_pass();
+  }
+  EXPECT_GE(kernels_.held(), 400U);
+  EXPECT_GT(kernels_.held(), before);
 }
 
 TEST_F(Kernel, ABatchWithoutSamplesIsComputed) {
@@ -319,10 +386,13 @@ TEST_F(Kernel, ABatchWithoutSamplesIsComputed) {
   EXPECT_THAT(by_bias.plain(), Each(0.0F));
   EXPECT_EQ(kernels_.convolve_by_input(output, weights, none, window).shape, none);
   EXPECT_EQ(kernels_.relu_backward(kernels_.relu(output), output).shape, output.shape);
-  const Pooled pooled = kernels_.max_pool(output, {{2, 2}, {2, 2}, {0, 0}}, true);
+  const Window half{{2, 2}, {2, 2}, {0, 0}};
+  const Pooled pooled = kernels_.pool(output, half, Pooling::kLargest, true);
   EXPECT_EQ(pooled.output.shape, (Shape{0, 4, 3, 3}));
-  EXPECT_EQ(kernels_.max_pool_backward(pooled.output, pooled.places, output.shape, window).size(),
-            0U);
+  EXPECT_EQ(
+      kernels_.pool_backward(pooled.output, pooled.places, output.shape, half, Pooling::kLargest)
+          .size(),
+      0U);
   Values product = garbage({3, 4});
   kernels_.multiply(Values::make(pool_, {0, 3}), true, Values::make(pool_, {0, 4}), false, product);
   EXPECT_THAT(product.plain(), Each(0.0F));

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/tensor/gradients.h"
@@ -22,6 +23,15 @@ TEST(SoftmaxCrossEntropy, ComputesSumsAndCounts) {
   EXPECT_EQ(loss.correct, 1U);
   EXPECT_EQ(loss.samples, 2U);
   EXPECT_NEAR(loss.value.item(), std::log(2.0) / 8, 1e-7);
+}
+
+TEST(Losses, ASampleWithANanIsNotClassifiedCorrectly) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  Tape tape;
+  const Tensor rows = tape.constant({3, 2}, std::array{kNan, 1.F, 1.F, kNan, 1.F, 0.F});
+  EXPECT_EQ(softmax_cross_entropy(rows, std::array<std::uint8_t, 3>{0, 0, 0}, 1).correct, 1U);
+  const Tensor logits = tape.constant({3}, std::array{kNan, kNan, -1.F});
+  EXPECT_EQ(binary_cross_entropy(logits, std::array<std::uint8_t, 3>{0, 1, 0}, 1).correct, 1U);
 }
 
 TEST(Losses, Gradients) {
@@ -78,6 +88,11 @@ TEST(Losses, RefuseTargetsThatDoNotFit) {
   EXPECT_THROW((void)binary_cross_entropy(logits, std::array<std::uint8_t, 4>{0, 1, 2, 0}, 1),
                TrainerError);
   EXPECT_THROW((void)mean_squared_error(logits, std::array{0.F}, 1), TrainerError);
+  EXPECT_EQ(refusal([&] {
+              (void)binary_cross_entropy(logits, std::array<std::uint8_t, 4>{0, 1, 1, 0}, 1);
+            }),
+            "binary_cross_entropy: 2 x 2 is not one number for each sample: give {samples} or "
+            "{samples, 1}");
 }
 
 }  // namespace

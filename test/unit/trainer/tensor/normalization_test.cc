@@ -243,6 +243,36 @@ TEST(Normalization, ABatchWithoutSamplesHasZerosForStatisticsAndGradients) {
   }
 }
 
+TEST(Normalization, OfOneNumberPerChannelIsRefused) {
+  Tape tape;
+  tape.begin();
+  Parameter scale("norm/scale", {2});
+  const auto refused = [&](const Shape& shape, const SumOverRanks& sum_over) {
+    const Tensor x = tape.constant(shape, std::vector<float>(elements_of(shape), 1.0F));
+    const Tensor factors = tape.use(scale);
+    return refusal([&] {
+      if (sum_over) (void)batch_norm_over_ranks(x, factors, factors, kEpsilon, sum_over);
+      if (!sum_over) (void)batch_norm(x, factors, factors, kEpsilon);
+    });
+  };
+  constexpr const char* kWords =
+      "batch_norm with norm/scale (2): expected more than 1 value per channel when training, got "
+      "1 x 2";
+  EXPECT_THAT(refused({1, 2}, {}), testing::StartsWith(kWords));
+  EXPECT_THAT(refused({1, 2, 1, 1}, {}), testing::StartsWith(kWords));
+  EXPECT_THAT(refused({1, 2}, kAlone), testing::StartsWith(kWords));
+  const std::string none = "nothing was refused";
+  EXPECT_EQ(refused({1, 2, 1, 2}, {}), none);
+  EXPECT_EQ(refused({0, 2}, {}), none);
+  EXPECT_EQ(refused({0, 2}, kAlone), none);
+  // The other rank has a sample, too.
+  EXPECT_EQ(refused({1, 2},
+                    [](std::span<double> sums) {
+                      for (double& one : sums) one *= 2.0;
+                    }),
+            none);
+}
+
 TEST(Normalization, ShapesThatDoNotFitAreNamedBoth) {
   Tape tape;
   tape.begin();

@@ -109,10 +109,50 @@ TEST(Dropout, DependsOnSampleEpochSeedAndLayerAlone) {
   EXPECT_THAT(many, testing::Each(testing::AnyOf(0.0F, testing::FloatEq(4.0F / 3.0F))));
 }
 
+TEST(Dropout, DrawsAnewWhenASampleComesAgainAndWhenALayerIsCalledAgain) {
+  Tape tape;
+  const std::vector<std::uint32_t> samples{7, 9};
+  const std::vector<float> ones(200, 1.0F);
+  // The masks of two calls in one pass.
+  const auto drop = [&](std::vector<std::uint32_t> repetitions) {
+    tape.begin({.epoch = 1, .samples = samples, .repetitions = repetitions});
+    std::vector<float> masks;
+    for (int call = 0; call < 2; ++call) {
+      const Tensor kept = dropout(tape.constant({2, 100}, ones), 0.5, "a");
+      masks.insert(masks.end(), kept.values().begin(), kept.values().end());
+    }
+    return masks;
+  };
+  const auto part = [](const std::vector<float>& masks, std::size_t number) {
+    return std::vector<float>(masks.begin() + static_cast<std::ptrdiff_t>(number) * 100,
+                              masks.begin() + static_cast<std::ptrdiff_t>(number + 1) * 100);
+  };
+  const std::vector<float> once = drop({});
+  EXPECT_EQ(drop({}), once);
+  EXPECT_EQ(drop({0, 0}), once);
+  EXPECT_NE(part(once, 2), part(once, 0));  // the second call
+  const std::vector<float> again = drop({0, 1});
+  EXPECT_EQ(part(again, 0), part(once, 0));
+  EXPECT_NE(part(again, 1), part(once, 1));
+  EXPECT_NE(part(again, 3), part(once, 3));
+  EXPECT_NE(part(again, 3), part(again, 1));
+  EXPECT_NE(part(drop({0, 2}), 1), part(again, 1));
+  EXPECT_THAT(refusal([&] { (void)drop({1}); }), HasSubstr("1 repetitions for 2 samples"));
+}
+
+TEST(Dropout, NeedsToKnowTheEpoch) {
+  Tape tape;
+  const std::vector<std::uint32_t> samples{7, 9};
+  tape.begin({.samples = samples});
+  const Tensor x = tape.constant({2, 1}, std::array{1.F, 2.F});
+  EXPECT_THAT(refusal([&] { (void)dropout(x, 0.5, "drop1"); }),
+              HasSubstr("dropout of drop1: each pass would drop the same: give an epoch"));
+}
+
 TEST(Dropout, HasGradientsAndRestsInEvaluation) {
   const std::vector<std::uint32_t> samples{4, 5};
   const auto drop = [](std::span<const Tensor> x) { return dropout(x[0], 0.5, "layer"); };
-  expect_gradients({given({2, 8}, 1)}, drop, {.seed = 3, .samples = samples});
+  expect_gradients({given({2, 8}, 1)}, drop, {.seed = 3, .epoch = 0, .samples = samples});
   Tape tape;
   tape.begin({.training = false, .samples = {}});
   const Tensor x = tape.constant({2}, std::array{1.F, 2.F});

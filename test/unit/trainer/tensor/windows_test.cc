@@ -3,6 +3,9 @@
 // order and in the layouts that convolutions leave; and what is refused.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -124,6 +127,25 @@ TEST(Windows, TwoUsesOfABlockedTensorAddTheirGradients) {
                            const Tensor deep = convolution(blocked, in[1], in[2], window);
                            return deep + blocked;
                          });
+}
+
+TEST(Windows, PoolsPassNanOnAndMeansCountWhatIsPadded) {
+  Tape tape;
+  tape.begin();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto pooled = [&](std::array<float, 4> values) {
+    return max_pool(tape.constant({1, 1, 2, 2}, values), {{2, 2}, {2, 2}, {0, 0}}).item();
+  };
+  EXPECT_TRUE(std::isnan(pooled({kNan, 1, 2, 3})));
+  EXPECT_TRUE(std::isnan(pooled({3, 2, 1, kNan})));
+  EXPECT_TRUE(std::isnan(pooled({kNan, kNan, kNan, kNan})));
+  EXPECT_EQ(pooled({-1, -2, -3, -4}), -1);
+  const Tensor one = tape.variable({1, 1, 1, 1}, std::array{8.F});
+  const Tensor mean = average_pool(one, {{2, 2}, {1, 1}, {1, 1}});
+  EXPECT_EQ(std::vector<float>(mean.values().begin(), mean.values().end()),
+            std::vector<float>(4, 2.0F));
+  tape.backward(sum(mean));
+  EXPECT_EQ(tape.gradient(one), std::vector<float>(1, 1.0F));
 }
 
 TEST(Windows, ABatchWithoutSamplesGivesGradientsOfZero) {

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines over the C ABI, for memory of any framework: what is submitted, and how a job ends."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+from typing import Any, NamedTuple, Optional, Sequence
+
+from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, InvalidArgument, Op, Request, Statistics, Status,
+                       call)
+from ._works import _Flight
+
+_WILL_WAIT = 1
+
+
+class Memory(NamedTuple):
+    """A dense row-major tensor in host memory. `owner` keeps it alive."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: int
+    owner: Any
+
+
+class Reduction(NamedTuple):
+    """The fields of a request that an operation which reduces has."""
+
+    op: Op = Op.AVERAGE
+    prescale: float = 1.0
+    postscale: float = 1.0
+    compression: int = 0
+
+
+def supported(op: Op) -> Op:
+    """The op itself; raises NotImplementedError for Adasum."""
+    op = Op(op)
+    if op is Op.ADASUM:
+        raise NotImplementedError("Adasum: Ronde has no such reduction yet; use Average or Sum")
+    return op
+
+
+def _place() -> tuple[Optional[bytes], int]:
+    """File and line of the caller: the nearest frame that is neither this package nor torch."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ronde", "torch"):
+            return frame.f_code.co_filename.encode(errors="replace"), frame.f_lineno
+        frame = frame.f_back
+    return None, 0
+
+
+class LocalJob:
+    """A job of `size` ranks whose engines all live in this process, for tests: each is opened in a thread of its own
+    with Engine(job, rank)."""
+
+    def __init__(self, size: int) -> None:
+        self._pointer = ctypes.c_void_p()
+        call(LIBRARY.ronde_local_job_create, size, ctypes.byref(self._pointer))
+
+    def __del__(self) -> None:
+        LIBRARY.ronde_local_job_release(self._pointer)
+
+
+class Engine:
+    """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
+    closed nor used any more stays open until the program ends."""
+
+    def __init__(self, job: Optional[LocalJob] = None, rank: int = 0) -> None:
+        self._pointer: Optional[ctypes.c_void_p] = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # submissions against close()
+        self._in_flight: set[_Flight] = set()
+        self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
+        self._names_since_a_wait: set[str] = set()
+        options = EngineOptions()
+        LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
+        if job is not None:
+            options.local_job = job._pointer
+            options.local_job_rank = rank
+        pointer = ctypes.c_void_p()
+        call(LIBRARY.ronde_engine_open, ctypes.byref(options), ctypes.byref(pointer))
+        self._pointer = pointer
+        self._rank = LIBRARY.ronde_rank(pointer)
+        self._size = LIBRARY.ronde_size(pointer)
+        self._local_rank = LIBRARY.ronde_local_rank(pointer)
+        self._local_size = LIBRARY.ronde_local_size(pointer)
+        _engines.add(self)
+
+    @property
+    def rank(self) -> int:
+        """This rank in the job, from 0."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks of the job."""
+        return self._size
+
+    @property
+    def local_rank(self) -> int:
+        """This rank among those of its host, from 0."""
+        return self._local_rank
+
+    @property
+    def local_size(self) -> int:
+        """The number of ranks on this host."""
+        return self._local_size
+
+    @property
+    def is_open(self) -> bool:
+        """Whether operations are possible: neither closed, nor another process's, as in a forked child."""
+        return self._pointer is not None and self._pid == os.getpid()
+
+    def describe(self) -> str:
+        """The table of ranks for people: where each of them runs, and what it talks to over which transport."""
+        text = ctypes.c_char_p()
+        with self._lock:
+            call(LIBRARY.ronde_engine_describe, self._handle(), ctypes.byref(text))
+            return (text.value or b"").decode(errors="replace")
+
+    def statistics(self) -> dict[str, int]:
+        """What this rank has done since it opened: the fields of ronde_statistics."""
+        statistics = Statistics()
+        LIBRARY.ronde_statistics_init_sized(ctypes.byref(statistics), ctypes.sizeof(statistics))
+        with self._lock:
+            call(LIBRARY.ronde_engine_statistics, self._handle(), ctypes.byref(statistics))
+        return {name: getattr(statistics, name) for name, _ in Statistics._fields_[1:]}
+
+    def close(self) -> None:
+        """Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS, fails the rest and leaves the job.
+
+        Raises Error if an operation failed that nobody has waited for. A second time it does nothing.
+        """
+        with self._lock:
+            pointer, self._pointer = self._pointer, None
+        if pointer is None:
+            return
+        _engines.discard(self)
+        try:
+            call(LIBRARY.ronde_engine_close, pointer)
+        finally:
+            self._release_dropped()
+            _stuck.extend(flight for flight in self._in_flight if not flight.poll())
+
+    def abandon(self) -> None:
+        """close() for a program that an exception ends: what other ranks may never join is given up after
+        RONDE_UNWIND_GRACE_SECONDS, on all ranks, with the name of the tensor and its place."""
+        for flight in list(self._in_flight):
+            flight.settle()
+        self._in_flight.clear()
+        try:
+            self.close()
+        except RuntimeError:
+            pass  # the exception that is under way says more
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _handle(self) -> ctypes.c_void_p:
+        if self._pointer is None:
+            raise InvalidArgument("this engine has been closed: open another one, or call init() again",
+                                  Status.CLOSED)
+        return self._pointer
+
+    def _submit(self, operation: str, names: Sequence[str], inputs: Sequence[Optional[Memory]],
+                outputs: Sequence[Optional[Memory]], reduction: Reduction = Reduction(), *, root: int = 0,
+                splits: Optional[Sequence[int]] = None, priority: int = 0, blocking: bool = False) -> _Flight:
+        """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None."""
+        requests = (Request * len(names))()
+        file, line = _place()
+        alive: list = [names, inputs, outputs]
+        for request, name, source, target in zip(requests, names, inputs, outputs):
+            LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(Request))
+            request.name = name.encode()
+            request.file, request.line = file, line
+            request.flags = _WILL_WAIT if blocking else 0
+            request.priority = priority
+            memory = source or target
+            if memory is None:
+                continue  # a barrier
+            request.input = source.address if source else None
+            request.output = target.address if target else None
+            request.shape = (ctypes.c_int64 * max(1, len(memory.shape)))(*memory.shape)
+            request.dimensions = len(memory.shape)
+            request.dtype = memory.dtype
+            request.op, request.prescale, request.postscale, request.compression = reduction
+            request.root = root
+            if splits is not None:
+                request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)
+                request.split_count = len(splits)
+            if not memory.shape:
+                request.shape = None
+        if self._dropped:
+            self._release_dropped()
+        twice = self._names_since_a_wait.intersection(names)
+        if twice:  # the library would refuse it, too, unless the first happens to be over already
+            name = min(twice)
+            raise InvalidArgument(f"'{name}' is in flight already: wait for it before it is submitted again",
+                                  Status.DUPLICATE_NAME, tensor=name)
+        work = ctypes.c_void_p()
+        count = [len(names)] if operation in GROUPED_OPERATIONS else []
+        with self._lock:
+            call(getattr(LIBRARY, f"ronde_{operation}_async"), self._handle(), requests, *count, ctypes.byref(work),
+                 tensor=names[0])
+            flight = _Flight(self, work, names[0], alive)
+            self._in_flight.add(flight)
+            self._names_since_a_wait.update(names)
+        return flight
+
+    def _landed(self, flights: Sequence[_Flight]) -> None:
+        self._names_since_a_wait.clear()
+        for flight in flights:
+            self._in_flight.discard(flight)
+            flight.keep = []
+            if not flight.owned:
+                flight.release()
+
+    def _release_dropped(self) -> None:
+        """Lets go of the memory of works that nobody waits for, once they are done."""
+        dropped, self._dropped = self._dropped, []
+        for flight in dropped:
+            if flight.pid != os.getpid() or flight.poll():
+                self._in_flight.discard(flight)
+                flight.release()
+            else:
+                self._dropped.append(flight)
+
+
+_engines: set[Engine] = set()  # that are open: an engine that is dropped may still work on its arrays
+_stuck: list[_Flight] = []  # of closed engines, should a transport not let go of their memory
+
+
+def _close_all() -> None:
+    """At exit. The library would do it too, but only after the arrays of what is in flight may have gone."""
+    for engine in list(_engines):
+        if not engine.is_open:
+            continue
+        if getattr(sys, "last_value", None) is not None:  # an exception ends the program
+            engine.abandon()
+            continue
+        try:
+            engine.close()
+        except RuntimeError as error:
+            print(f"ronde: {error}", file=sys.stderr)
+
+
+def _forked() -> None:
+    """In the child: the parent's threads, which may have held locks, are not here."""
+    for engine in list(_engines):
+        engine._lock = threading.Lock()
+        for flight in list(engine._in_flight):
+            flight.lock = threading.Lock()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forked)

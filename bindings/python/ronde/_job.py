@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one job of a process that init() joins, as in Horovod, and the names of operations that were given none."""
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any, NamedTuple, Optional
+
+import numpy
+
+from ._engine import Engine, Memory, Reduction
+from ._library import InvalidArgument, Op
+from ._works import Work
+
+
+_I64 = 7  # of ronde_dtype
+
+
+class _Hosts(NamedTuple):
+    """Where this rank's host stands among the hosts that have a rank with its local rank."""
+
+    cross_rank: int
+    cross_size: int
+    homogeneous: bool
+
+
+class _Job:
+    def __init__(self) -> None:
+        self.engine: Optional[Engine] = None
+        self.hosts = _Hosts(0, 1, True)
+        self.lock = threading.Lock()
+        self.unnamed: "collections.Counter[str]" = collections.Counter()
+
+
+_job = _Job()
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Joins the MPI job, starting MPI if the program has not; alone it is a job of one. Waits until every rank has
+    called it, at most RONDE_START_TIMEOUT_SECONDS. A second call does nothing until shutdown().
+
+    comm, process_sets: Horovod's parameters, which Ronde lacks: leave them out.
+    """
+    if comm:
+        raise NotImplementedError("init(comm): sub-communicators. Ronde's job has all ranks; leave comm out")
+    if process_sets:
+        raise NotImplementedError("init(process_sets): process sets. Ronde has none yet")
+    with _job.lock:
+        if _job.engine is not None and _job.engine.is_open:
+            return
+        engine = Engine()
+        _job.hosts = _find_hosts(engine)
+        _job.unnamed.clear()
+        _job.engine = engine
+
+
+def _find_hosts(engine: Engine) -> _Hosts:
+    everybody = numpy.zeros((engine.size, 2), dtype=numpy.int64)
+    everybody[engine.rank] = engine.local_rank, engine.local_size
+    memory = Memory(everybody.ctypes.data, everybody.shape, _I64, everybody)
+    flight = engine._submit("allreduce", ["ronde.hosts"], [None], [memory], Reduction(Op.SUM), blocking=True)
+    Work(engine, [flight], lambda flights: None).wait()
+    same = numpy.flatnonzero(everybody[:, 0] == engine.local_rank)
+    return _Hosts(int(numpy.searchsorted(same, engine.rank)), len(same), len(set(everybody[:, 1])) == 1)
+
+
+def shutdown() -> None:
+    """Completes what is in flight and leaves the job. Raises Error if an operation failed that nobody waited for."""
+    with _job.lock:
+        engine, _job.engine = _job.engine, None
+    if engine is not None and engine.is_open:
+        engine.close()
+
+
+def is_initialized() -> bool:
+    """Whether init() was called, and neither shutdown() since then nor is this a forked child."""
+    return _job.engine is not None and _job.engine.is_open
+
+
+def current_engine() -> Engine:
+    """The engine of init(); raises InvalidArgument, which is a ValueError, without it."""
+    engine = _job.engine
+    if engine is None:
+        raise InvalidArgument("Ronde has not been initialized: call init() first")
+    return engine
+
+
+def name_of(operation: str, name: Optional[str]) -> str:
+    """The name that the ranks agree on: unnamed operations are numbered, so that every rank calls them in one order."""
+    if name is not None:
+        return f"{operation}.{name}"
+    with _job.lock:
+        _job.unnamed[operation] += 1
+        return f"{operation}.noname.{_job.unnamed[operation]}"
+
+
+def rank() -> int:
+    """This rank in the job, from 0."""
+    return current_engine().rank
+
+
+def size() -> int:
+    """The number of ranks of the job."""
+    return current_engine().size
+
+
+def local_rank() -> int:
+    """This rank among those of its host, from 0."""
+    return current_engine().local_rank
+
+
+def local_size() -> int:
+    """The number of ranks on this host."""
+    return current_engine().local_size
+
+
+def cross_rank() -> int:
+    """This rank among the ranks with its local rank, one on each host, from 0."""
+    current_engine()
+    return _job.hosts.cross_rank
+
+
+def cross_size() -> int:
+    """The number of ranks with this local rank: the hosts that have so many ranks."""
+    current_engine()
+    return _job.hosts.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has as many ranks."""
+    current_engine()
+    return _job.hosts.homogeneous

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Horovod has and Ronde's runtime lacks, by name, and what Horovod was built with."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+
+class ProcessSet:
+    """A subset of ranks. Ronde has none yet but that of all ranks, global_process_set."""
+
+    process_set_id: Optional[int] = None
+
+    def __init__(self, ranks: Sequence[int] = ()) -> None:
+        raise NotImplementedError("ProcessSet: Ronde has no process sets yet; only global_process_set")
+
+
+class _Everybody(ProcessSet):
+    process_set_id = 0
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks of the job."""
+        return list(range(self.size()))
+
+    def size(self) -> int:
+        """The number of ranks of the job."""
+        from ._job import size
+        return size()
+
+    def rank(self) -> int:
+        """This rank in the job."""
+        from ._job import rank
+        return rank()
+
+    def included(self) -> bool:
+        """True: every rank is in it."""
+        return True
+
+    def __repr__(self) -> str:
+        return "ronde.global_process_set"
+
+
+global_process_set = _Everybody()
+
+
+def require_everybody(process_set: Any) -> None:
+    """Raises NotImplementedError for anything but global_process_set."""
+    if process_set is not global_process_set:
+        raise NotImplementedError("process sets: Ronde has none yet; leave process_set out")
+
+
+def add_process_set(process_set: Any) -> ProcessSet:
+    """Not there yet: raises NotImplementedError."""
+    raise NotImplementedError("add_process_set(): Ronde has no process sets yet")
+
+
+def remove_process_set(process_set: Any) -> bool:
+    """Not there yet: raises NotImplementedError."""
+    raise NotImplementedError("remove_process_set(): Ronde has no process sets yet")
+
+
+def join(device: int = -1) -> int:
+    """Not there yet: raises NotImplementedError."""
+    raise NotImplementedError("join(): Ronde does not have it yet; give every rank as many steps")
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Not there yet: raises NotImplementedError."""
+    raise NotImplementedError("start_timeline(): Ronde has no timeline yet; see Engine.statistics()")
+
+
+def stop_timeline() -> None:
+    """Not there yet: raises NotImplementedError."""
+    raise NotImplementedError("stop_timeline(): Ronde has no timeline yet")
+
+
+def elastic_attribute(module: str, name: str) -> Any:
+    """For a module's __getattr__: Horovod's elastic training is not there, other names are unknown."""
+    if name in ("elastic", "run"):
+        raise NotImplementedError(f"{module}.{name}: Ronde has no elastic training; start the job again with "
+                                  "ronderun --restarts")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def mpi_built() -> bool:
+    """True: ranks meet over MPI."""
+    return True
+
+
+def mpi_enabled() -> bool:
+    """True: ranks meet over MPI."""
+    return True
+
+
+def mpi_threads_supported() -> bool:
+    """True: any thread may call Ronde."""
+    return True
+
+
+def _not_built() -> bool:
+    """False: Ronde's Python binding does not use it."""
+    return False
+
+
+gloo_built = gloo_enabled = ddl_built = ccl_built = cuda_built = rocm_built = _not_built
+
+
+def nccl_built() -> int:
+    """0: the Python binding takes tensors in host memory."""
+    return 0

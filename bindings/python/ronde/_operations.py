@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's operations, once for every kind of array."""
+from __future__ import annotations
+
+from typing import Any, Callable, Generic, Optional, Sequence, TypeVar
+
+from ._compression import Compression, Compressor
+from ._engine import Memory, Reduction, supported
+from ._job import current_engine, name_of
+from ._library import InvalidArgument, Op
+from ._missing import ProcessSet, global_process_set, require_everybody
+from ._works import Output, Work, _Flight
+
+Array = TypeVar("Array")
+_F16, _F32 = 8, 10  # of ronde_dtype; integers are below
+
+
+class Arrays(Generic[Array]):
+    """What a kind of array must be able to do."""
+
+    def memory(self, array: Array) -> Memory:
+        """Its memory; the array is contiguous."""
+        raise NotImplementedError
+
+    def contiguous(self, array: Any) -> Array:
+        """The array itself if it is dense and row-major, else a copy that is."""
+        raise NotImplementedError
+
+    def require_writable(self, array: Array) -> None:
+        """Raises InvalidArgument for an array that nothing may be written into."""
+        raise NotImplementedError
+
+    def empty(self, like: Array, rows: Optional[int] = None) -> Array:
+        """A new array of the same type and shape, or with another first dimension."""
+        raise NotImplementedError
+
+    def assign(self, target: Array, values: Array) -> None:
+        """Copies values into an array of the same shape."""
+        raise NotImplementedError
+
+    def scaled(self, array: Array, factor: float) -> Array:
+        """A new array of integers: the products, formed in f64, truncated."""
+        raise NotImplementedError
+
+    def output(self, output: Output) -> Array:
+        """The result of a work, where it lies."""
+        raise NotImplementedError
+
+    def splits(self, splits: Any) -> list[int]:
+        """Numbers of rows; raises InvalidArgument where they are no integers."""
+        raise NotImplementedError
+
+    def received_splits(self, splits: list[int], like: Any) -> Any:
+        """Received splits as alltoall() returns them."""
+        raise NotImplementedError
+
+
+def _op_of(average: Optional[bool], op: Optional[Op]) -> Op:
+    """Horovod's two ways to say it; neither is an average."""
+    if average is not None and op is not None:
+        raise InvalidArgument("average and op say the same thing: give op alone")
+    if op is None:
+        return Op.SUM if average is False else Op.AVERAGE
+    return supported(op)
+
+
+class _Lane(Generic[Array]):
+    """One tensor on its way through an operation that reduces: what is sent, where the result comes, and what is
+    done before and after."""
+
+    def __init__(self, arrays: Arrays[Array], tensor: Array, how: Reduction, compression: type[Compressor],
+                 in_place: bool, rows: Optional[int] = None) -> None:
+        self.arrays = arrays
+        source = arrays.contiguous(tensor)
+        memory = arrays.memory(source)
+        if in_place:
+            arrays.require_writable(tensor)
+        where_it_is = in_place and source is tensor
+        # In the runtime, where it can: that is cheaper, and rounds less often.
+        self.on_wire = compression.wire if memory.dtype == _F32 else 0
+        self.decompress: Optional[Callable[[Array], Array]] = None
+        if not self.on_wire and compression is not Compression.none:
+            packed, context = compression.compress(source)
+            where_it_is = where_it_is and packed is source
+            source = arrays.contiguous(packed)
+            memory = arrays.memory(source)
+            self.decompress = lambda result: compression.decompress(result, context)
+        self.dtype = memory.dtype
+        self.integers = self.dtype < _F16
+        if self.integers and how.prescale != 1:
+            source = arrays.scaled(source, how.prescale)
+            memory = arrays.memory(source)
+        self.postscale = how.postscale if self.integers else 1
+        self.tensor: Optional[Array] = tensor if in_place else None
+        self.target: Array = tensor if where_it_is else arrays.empty(source, rows)
+        in_the_target = self.target is source
+        self.input: Optional[Memory] = None if in_the_target else memory
+        self.output: Memory = memory if in_the_target else arrays.memory(self.target)
+
+    def how(self, how: Reduction) -> Reduction:
+        """The reduction as the runtime does it."""
+        factors = (1.0, 1.0) if self.integers else (float(how.prescale), float(how.postscale))
+        return Reduction(how.op, *factors, self.on_wire)
+
+    def result(self) -> Array:
+        result = self.target
+        if self.postscale != 1:
+            result = self.arrays.scaled(result, self.postscale)
+        if self.decompress is not None:
+            result = self.decompress(result)
+        if self.tensor is not None and result is not self.tensor:
+            self.arrays.assign(self.tensor, result)
+            result = self.tensor
+        return result
+
+
+class Operations(Generic[Array]):
+    """The operations of the job that init() joins, on one kind of array. Names are the same on all ranks; operations
+    without a name are numbered, so that every rank must call them in the same order. Forms that end in _async return
+    a Work at once; forms that end in _ work in place. Errors are ronde.Error with the texts of the runtime."""
+
+    def __init__(self, arrays: Arrays[Array]) -> None:
+        self._arrays = arrays
+
+    # ---- operations that reduce ----
+
+    def _start(self, operation: str, lanes: Sequence[_Lane[Array]], names: Sequence[str], how: Reduction,
+               finish: Callable[[list[Array]], Any], blocking: bool) -> Work:
+        """Tensors of one group that the runtime can take together are one unit; there may be several such units."""
+        engine = current_engine()
+        units: dict[Any, list[int]] = {}
+        for i, lane in enumerate(lanes):
+            key = i if operation == "reduce_scatter" else (lane.dtype, lane.how(how))
+            units.setdefault(key, []).append(i)
+        flights: list[_Flight] = []
+        work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        for unit in units.values():  # where one is refused, the work is dropped with those before
+            call = f"grouped_{operation}" if len(lanes) > 1 and operation == "allreduce" else operation
+            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
+                                          [lanes[i].output for i in unit],
+                                          lanes[unit[0]].how(how), blocking=blocking))
+        return work
+
+    def _allreduce(self, tensors: Sequence[Array], in_place: bool, grouped: bool, average: Optional[bool],
+                   name: Optional[str], op: Optional[Op], prescale: float, postscale: float, process_set: ProcessSet,
+                   compression: type[Compressor], blocking: bool = False) -> Work:
+        require_everybody(process_set)
+        how = Reduction(_op_of(average, op), prescale, postscale)
+        lanes = [_Lane(self._arrays, tensor, how, compression, in_place) for tensor in tensors]
+        base = name_of("grouped_allreduce" if grouped else "allreduce", name)
+        names = [f"{base}_{i}of{len(lanes)}" for i in range(len(lanes))] if grouped else [base]
+        return self._start("allreduce", lanes, names, how, list if grouped else _only, blocking)
+
+    def allreduce_async(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
+                        op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                        process_set: ProcessSet = global_process_set, *,
+                        compression: type[Compressor] = Compression.none) -> Work:
+        """Reduces the tensors of all ranks, element by element, into a new array on every rank. The tensor must not
+        change until the work is done."""
+        return self._allreduce([tensor], False, False, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression)
+
+    def allreduce(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
+                  compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
+                  prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                  process_set: ProcessSet = global_process_set) -> Array:
+        """allreduce_async() that waits; returns the new array."""
+        return self._allreduce([tensor], False, False, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression, True).wait()
+
+    def allreduce_async_(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
+                         op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                         process_set: ProcessSet = global_process_set, *,
+                         compression: type[Compressor] = Compression.none) -> Work:
+        """allreduce_async() in place: nothing is copied if the array is contiguous."""
+        return self._allreduce([tensor], True, False, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression)
+
+    def allreduce_(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
+                   op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                   process_set: ProcessSet = global_process_set) -> Array:
+        """allreduce_async_() that waits; returns the array."""
+        return self._allreduce([tensor], True, False, average, name, op, prescale_factor, postscale_factor,
+                               process_set, Compression.none, True).wait()
+
+    def grouped_allreduce_async(self, tensors: Sequence[Array], average: Optional[bool] = None,
+                                name: Optional[str] = None, op: Optional[Op] = None, prescale_factor: float = 1.0,
+                                postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, *,
+                                compression: type[Compressor] = Compression.none) -> Work:
+        """allreduce_async() of several tensors as one unit, those of each type. The result is a list."""
+        return self._allreduce(tensors, False, True, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression)
+
+    def grouped_allreduce(self, tensors: Sequence[Array], average: Optional[bool] = None, name: Optional[str] = None,
+                          compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
+                          prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                          process_set: ProcessSet = global_process_set) -> list[Array]:
+        """grouped_allreduce_async() that waits."""
+        return self._allreduce(tensors, False, True, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression, True).wait()
+
+    def grouped_allreduce_async_(self, tensors: Sequence[Array], average: Optional[bool] = None,
+                                 name: Optional[str] = None, op: Optional[Op] = None, prescale_factor: float = 1.0,
+                                 postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, *,
+                                 compression: type[Compressor] = Compression.none) -> Work:
+        """grouped_allreduce_async() in place."""
+        return self._allreduce(tensors, True, True, average, name, op, prescale_factor, postscale_factor,
+                               process_set, compression)
+
+    def grouped_allreduce_(self, tensors: Sequence[Array], average: Optional[bool] = None, name: Optional[str] = None,
+                           op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                           process_set: ProcessSet = global_process_set) -> list[Array]:
+        """grouped_allreduce_async_() that waits; returns the arrays."""
+        return self._allreduce(tensors, True, True, average, name, op, prescale_factor, postscale_factor,
+                               process_set, Compression.none, True).wait()
+
+    def _reducescatter(self, tensors: Sequence[Array], grouped: bool, name: Optional[str], op: Op, prescale: float,
+                       postscale: float, process_set: ProcessSet, compression: type[Compressor],
+                       blocking: bool = False) -> Work:
+        require_everybody(process_set)
+        how = Reduction(supported(op), prescale, postscale)
+        engine = current_engine()
+        base = name_of("grouped_reducescatter" if grouped else "reducescatter", name)
+        lanes = []
+        for tensor in tensors:
+            tensor = self._arrays.contiguous(tensor)
+            shape = self._arrays.memory(tensor).shape
+            if not shape:
+                raise InvalidArgument(f"'{base}': a scalar has no rows that could be scattered", tensor=base)
+            rows, rest = divmod(shape[0], engine.size)
+            lanes.append(_Lane(self._arrays, tensor, how, compression, False,
+                               rows + (1 if engine.rank < rest else 0)))
+        names = [f"{base}_{i}of{len(lanes)}" for i in range(len(lanes))] if grouped else [base]
+        return self._start("reduce_scatter", lanes, names, how, list if grouped else _only, blocking)
+
+    def reducescatter_async(self, tensor: Array, name: Optional[str] = None, op: Op = Op.AVERAGE,
+                            process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                            postscale_factor: float = 1.0) -> Work:
+        """Reduces as allreduce_async() and leaves each rank its rows: an even share of the first dimension, where the
+        first ranks have one row more if there is a rest."""
+        return self._reducescatter([tensor], False, name, op, prescale_factor, postscale_factor, process_set,
+                                   Compression.none)
+
+    def reducescatter(self, tensor: Array, name: Optional[str] = None,
+                      compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
+                      process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                      postscale_factor: float = 1.0) -> Array:
+        """reducescatter_async() that waits."""
+        return self._reducescatter([tensor], False, name, op, prescale_factor, postscale_factor, process_set,
+                                   compression, True).wait()
+
+    def grouped_reducescatter_async(self, tensors: Sequence[Array], name: Optional[str] = None, op: Op = Op.AVERAGE,
+                                    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                                    postscale_factor: float = 1.0) -> Work:
+        """reducescatter_async() of several tensors; the result is a list."""
+        return self._reducescatter(tensors, True, name, op, prescale_factor, postscale_factor, process_set,
+                                   Compression.none)
+
+    def grouped_reducescatter(self, tensors: Sequence[Array], name: Optional[str] = None,
+                              compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
+                              process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                              postscale_factor: float = 1.0) -> list[Array]:
+        """grouped_reducescatter_async() that waits."""
+        return self._reducescatter(tensors, True, name, op, prescale_factor, postscale_factor, process_set,
+                                   compression, True).wait()
+
+    # ---- operations that move ----
+
+    def _gather(self, tensors: Sequence[Array], grouped: bool, name: Optional[str], process_set: ProcessSet,
+                blocking: bool = False) -> Work:
+        require_everybody(process_set)
+        engine = current_engine()
+        base = name_of("grouped_allgather" if grouped else "allgather", name)
+        names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
+        pick = list if grouped else _only
+        flights: list[_Flight] = []
+        work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight)) for flight in done]))
+        for one, tensor in zip(names, tensors):
+            flights.append(engine._submit("allgather", [one], [self._arrays.memory(self._arrays.contiguous(tensor))],
+                                          [None], blocking=blocking))
+        return work
+
+    def allgather_async(self, tensor: Array, name: Optional[str] = None,
+                        process_set: ProcessSet = global_process_set) -> Work:
+        """Concatenates the tensors of all ranks along the first dimension, which may differ between ranks. The result
+        lies where the runtime has put it: it is not copied."""
+        return self._gather([tensor], False, name, process_set)
+
+    def allgather(self, tensor: Array, name: Optional[str] = None,
+                  process_set: ProcessSet = global_process_set) -> Array:
+        """allgather_async() that waits."""
+        return self._gather([tensor], False, name, process_set, True).wait()
+
+    def grouped_allgather_async(self, tensors: Sequence[Array], name: Optional[str] = None,
+                                process_set: ProcessSet = global_process_set) -> Work:
+        """allgather_async() of several tensors; the result is a list."""
+        return self._gather(tensors, True, name, process_set)
+
+    def grouped_allgather(self, tensors: Sequence[Array], name: Optional[str] = None,
+                          process_set: ProcessSet = global_process_set) -> list[Array]:
+        """grouped_allgather_async() that waits."""
+        return self._gather(tensors, True, name, process_set, True).wait()
+
+    def _broadcast(self, tensors: Sequence[Array], in_place: bool, names: Sequence[str], root_rank: int,
+                   process_set: ProcessSet, finish: Callable[[list[Array]], Any] = list,
+                   blocking: bool = False) -> Work:
+        """Several tensors are one unit, those of each type."""
+        require_everybody(process_set)
+        engine = current_engine()
+        lanes = [_Lane(self._arrays, tensor, Reduction(), Compression.none, in_place) for tensor in tensors]
+        units: dict[int, list[int]] = {}
+        for i, lane in enumerate(lanes):
+            units.setdefault(lane.dtype, []).append(i)
+        call = "grouped_broadcast" if len(lanes) > 1 else "broadcast"
+        flights: list[_Flight] = []
+        work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
+        for unit in units.values():
+            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
+                                          [lanes[i].output for i in unit], root=int(root_rank), blocking=blocking))
+        return work
+
+    def _broadcast_one(self, tensor: Array, in_place: bool, root_rank: int, name: Optional[str],
+                       process_set: ProcessSet, blocking: bool = False) -> Work:
+        return self._broadcast([tensor], in_place, [name_of("broadcast", name)], root_rank, process_set, _only,
+                               blocking)
+
+    def broadcast_async(self, tensor: Array, root_rank: int, name: Optional[str] = None,
+                        process_set: ProcessSet = global_process_set) -> Work:
+        """A new array on every rank with the values of rank root_rank. All ranks give the same shape and type."""
+        return self._broadcast_one(tensor, False, root_rank, name, process_set)
+
+    def broadcast(self, tensor: Array, root_rank: int, name: Optional[str] = None,
+                  process_set: ProcessSet = global_process_set) -> Array:
+        """broadcast_async() that waits."""
+        return self._broadcast_one(tensor, False, root_rank, name, process_set, True).wait()
+
+    def broadcast_async_(self, tensor: Array, root_rank: int, name: Optional[str] = None,
+                         process_set: ProcessSet = global_process_set) -> Work:
+        """broadcast_async() in place."""
+        return self._broadcast_one(tensor, True, root_rank, name, process_set)
+
+    def broadcast_(self, tensor: Array, root_rank: int, name: Optional[str] = None,
+                   process_set: ProcessSet = global_process_set) -> Array:
+        """broadcast_async_() that waits; returns the array."""
+        return self._broadcast_one(tensor, True, root_rank, name, process_set, True).wait()
+
+    def _alltoall(self, tensor: Array, splits: Any, name: Optional[str], process_set: ProcessSet,
+                  blocking: bool = False) -> Work:
+        require_everybody(process_set)
+        engine = current_engine()
+        memory = self._arrays.memory(self._arrays.contiguous(tensor))
+        rows = None if splits is None else self._arrays.splits(splits)
+        if rows is not None and memory.shape and 0 <= sum(rows) < memory.shape[0]:
+            memory = memory._replace(shape=(sum(rows), *memory.shape[1:]))  # Horovod sends the first rows too
+        flight = engine._submit("all_to_all", [name_of("alltoall", name)], [memory], [None], splits=rows,
+                                blocking=blocking)
+
+        def finish(done: list[_Flight]) -> Any:
+            output = Output(done[0])
+            if splits is None:
+                return self._arrays.output(output)
+            return self._arrays.output(output), self._arrays.received_splits(output.received_splits(), splits)
+
+        return Work(engine, [flight], finish)
+
+    def alltoall_async(self, tensor: Array, splits: Any = None, name: Optional[str] = None,
+                       process_set: ProcessSet = global_process_set) -> Work:
+        """Sends splits[r] rows to rank r; without splits every rank gets the same number. The result is the rows from
+        rank 0, then those from rank 1, and so on; with splits also how many came from each rank."""
+        return self._alltoall(tensor, splits, name, process_set)
+
+    def alltoall(self, tensor: Array, splits: Any = None, name: Optional[str] = None,
+                 process_set: ProcessSet = global_process_set) -> Any:
+        """alltoall_async() that waits."""
+        return self._alltoall(tensor, splits, name, process_set, True).wait()
+
+    def barrier(self, process_set: ProcessSet = global_process_set) -> None:
+        """Returns when every rank has called it."""
+        require_everybody(process_set)
+        engine = current_engine()
+        flight = engine._submit("barrier", [name_of("barrier", None)], [None], [None], blocking=True)
+        Work(engine, [flight], lambda _: None).wait()
+
+    # ---- works ----
+
+    def synchronize(self, handle: Work) -> Any:
+        """Waits for what an _async form returned, and returns its result."""
+        return handle.wait()
+
+    def poll(self, handle: Work) -> bool:
+        """Whether the operation is done, successfully or not. Never blocks."""
+        return handle.poll()
+
+
+def _only(results: Sequence[Any]) -> Any:
+    return results[0]

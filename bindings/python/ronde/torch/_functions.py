@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training has to send beside gradients: parameters, an optimiser's state, sparse tensors."""
+from __future__ import annotations
+
+import io
+import itertools
+import pickle
+from typing import Any, Callable, Iterable, Optional, Union
+
+import torch
+
+from .._job import current_engine, size
+from .._library import Error, InvalidArgument, Op, Status
+from .._missing import ProcessSet, global_process_set, require_everybody
+from .._objects import allgather_object, broadcast_object
+from ._autograd import TorchOperations
+from ._tensors import TorchArrays
+
+operations = TorchOperations(TorchArrays())
+
+Parameters = Union[dict[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]], Iterable[torch.Tensor]]
+
+
+def _named(params: Parameters) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, dict):
+        params = sorted(params.items())
+    try:
+        listed = list(params)
+    except TypeError:
+        raise InvalidArgument(f"broadcast_parameters() takes a state_dict(), named_parameters() or parameters(), and "
+                              f"not a {type(params).__name__}") from None
+    return [one if isinstance(one, tuple) else (str(i), one) for i, one in enumerate(listed)]
+
+
+def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:
+    """Copies rank root_rank's parameters into those of every rank, in place: model.state_dict(), which has the buffers
+    too, named_parameters() or parameters(). What is no tensor is left alone, and tied weights are sent once.
+
+    Where the ranks' models differ, nothing is sent, and every rank gets the error.
+    """
+    seen: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
+    for name, tensor in _named(params):
+        if isinstance(tensor, torch.Tensor):
+            place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
+            seen.setdefault(place, (name, tensor.detach()))
+    kept = list(seen.values())
+    _require_the_same([(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in kept], root_rank)
+    _broadcast_all([f"broadcast_parameters.{name}" for name, _ in kept], [tensor for _, tensor in kept], root_rank)
+
+
+Description = tuple[str, tuple[int, ...], str]
+
+
+def _require_the_same(mine: list[Description], root_rank: int) -> None:
+    """Raises Error on every rank where one has not the tensors that the root has, in its order."""
+    expected = broadcast_object(mine, root_rank, "broadcast_parameters.which")
+    difference = next((f"has {one} where rank {root_rank} has {other}" for one, other in
+                       itertools.zip_longest(mine, expected, fillvalue="no more tensor") if one != other), None)
+    differences = [f"rank {rank} {text}" for rank, text in
+                   enumerate(allgather_object(difference, "broadcast_parameters.differences")) if text]
+    if differences:
+        raise Error("broadcast_parameters(): the ranks' models differ: " + "; ".join(differences[:4]),
+                    Status.MISMATCH, tensor="broadcast_parameters")
+
+
+def _broadcast_all(names: list[str], tensors: list[torch.Tensor], root_rank: int) -> None:
+    if tensors:
+        operations._broadcast(tensors, True, names, root_rank, global_process_set, blocking=True).wait()
+
+
+class _StatePickler(pickle.Pickler):
+    """Leaves the tensors out, and says what they are."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        self.tensors.append(obj)
+        return tuple(obj.shape), str(obj.dtype).rpartition(".")[2]
+
+
+class _StateUnpickler(pickle.Unpickler):
+    """Makes room for the tensors."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        shape, dtype = pid
+        self.tensors.append(torch.empty(shape, dtype=getattr(torch, dtype)))
+        return self.tensors[-1]
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0, model: Any = None) -> None:
+    """Gives every rank's optimiser the state and the options (learning rate, ...) of rank root_rank's; the others need
+    have taken no step. Works for every optimiser whose state_dict() and load_state_dict() do, LBFGS too.
+
+    Where there is no state yet, gradients that are None become zeros, as with Horovod. model is not needed.
+    """
+    engine = current_engine()
+    data = None
+    tensors: list[torch.Tensor] = []
+    if engine.rank == root_rank:
+        file = io.BytesIO()
+        pickler = _StatePickler(file)
+        pickler.dump(optimizer.state_dict())
+        data, tensors = file.getvalue(), [tensor.detach() for tensor in pickler.tensors]
+    data = broadcast_object(data, root_rank, "optimizer_state")
+    state: Any = None
+    if engine.rank != root_rank:
+        unpickler = _StateUnpickler(io.BytesIO(data))
+        state, tensors = unpickler.load(), unpickler.tensors
+    _broadcast_all([f"optimizer_state.{i}" for i in range(len(tensors))], tensors, root_rank)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    for group in optimizer.param_groups if not optimizer.state else []:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+
+def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: Op = Op.AVERAGE,
+                           process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
+    """Averages or sums a sparse tensor over the ranks, by gathering what is not zero. Call what it returns to wait; the
+    result is sparse, and not coalesced."""
+    require_everybody(process_set)
+    if op not in (Op.AVERAGE, Op.SUM):
+        raise NotImplementedError("sparse_allreduce_async() has Average and Sum alone")
+    indices = operations.allgather_async(tensor._indices().t().contiguous(), name and f"{name}.indices")
+    values = operations.allgather_async(tensor._values(), name and f"{name}.values")
+
+    def wait() -> torch.Tensor:
+        everything = values.wait() / size() if op == Op.AVERAGE else values.wait()
+        return torch.sparse_coo_tensor(indices.wait().t(), everything, tensor.shape)
+
+    return wait

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors in host memory, as tensors of the runtime."""
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy
+import torch
+
+from .._engine import Memory
+from .._library import InvalidArgument
+from .._numpy import DTYPES, lent_array
+from .._operations import Arrays
+from .._works import Output
+
+_TO_RONDE = {getattr(torch, name): number for number, name in enumerate(DTYPES) if hasattr(torch, name)}
+_BF16 = DTYPES.index("bfloat16")
+
+
+class TorchArrays(Arrays[torch.Tensor]):
+    """Dense tensors on the CPU."""
+
+    def memory(self, array: torch.Tensor) -> Memory:
+        number = _TO_RONDE.get(array.dtype)
+        if number is None:
+            raise InvalidArgument(f"tensors of type {array.dtype}: Ronde has {', '.join(DTYPES)}; convert it with .to()")
+        return Memory(array.data_ptr(), tuple(array.shape), number, array)
+
+    def contiguous(self, array: Any) -> torch.Tensor:
+        if not isinstance(array, torch.Tensor):
+            raise InvalidArgument(f"a {type(array).__name__} is no torch.Tensor: use torch.as_tensor(), or the "
+                                  "operations of `ronde` for NumPy arrays")
+        if array.device.type != "cpu":
+            raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
+                                  "use .cpu(), or Ronde from C++")
+        if array.layout is not torch.strided:
+            raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
+        return array if array.is_contiguous() and not array.is_conj() else array.detach().resolve_conj().contiguous()
+
+    def require_writable(self, array: torch.Tensor) -> None:
+        """Tensors always are."""
+
+    def empty(self, like: torch.Tensor, rows: Optional[int] = None) -> torch.Tensor:
+        shape = tuple(like.shape) if rows is None else (rows, *like.shape[1:])
+        return torch.empty(shape, dtype=like.dtype)
+
+    def assign(self, target: torch.Tensor, values: torch.Tensor) -> None:
+        with torch.no_grad():
+            target.copy_(values)
+
+    def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
+        return (array.detach().double() * factor).to(array.dtype)
+
+    def output(self, output: Output) -> torch.Tensor:
+        if output.dtype == _BF16:  # NumPy lends the bits
+            bits = lent_array(output.address, output.shape, numpy.dtype("int16"), output)
+            return torch.from_numpy(bits).view(torch.bfloat16)
+        return torch.from_numpy(lent_array(output.address, output.shape, numpy.dtype(DTYPES[output.dtype]), output))
+
+    def splits(self, splits: Any) -> list[int]:
+        splits = torch.as_tensor(splits)
+        if splits.dtype not in (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8) or splits.dim() != 1:
+            raise InvalidArgument(f"splits are a list of integers, one for each rank, and not {splits.dim()}-"
+                                  f"dimensional of type {splits.dtype}")
+        return splits.tolist()
+
+    def received_splits(self, splits: list[int], like: Any) -> torch.Tensor:
+        return torch.tensor(splits, dtype=torch.int32)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimiser of LibTorch that averages. Included by ronde/torch.hpp.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <ronde/torch/broadcast.hpp>
+#include <ronde/torch/gradient_averager.hpp>
+#include <utility>
+#include <vector>
+
+namespace ronde::torch {
+
+// `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient. Its
+// constructor gives every rank the module of rank 0, and step() averages the gradients first.
+//
+//   ronde::torch::DistributedOptimizer<torch::optim::Adam> optimizer(engine, model,
+//                                                                    torch::optim::AdamOptions(1e-3));
+//
+// Ownership and errors are those of GradientAverager; step() throws what its wait() does.
+//
+// Thread safety: as GradientAverager.
+template <typename Base>
+class DistributedOptimizer : public Base {
+ public:
+  using LossClosure = ::torch::optim::Optimizer::LossClosure;
+
+  // `options` are those of Base. Every rank makes it, with the same module.
+  template <typename Options>
+  DistributedOptimizer(Engine& engine, ::torch::nn::Module& module, const Options& options,
+                       const GradientOptions& gradients = {})
+      : Base(trained(module), options), averager_(start(engine, module), module, gradients) {}
+
+  // Averages the gradients unless average() has, and steps. With a closure, what each of its calls
+  // leaves is averaged.
+  at::Tensor step(LossClosure closure = nullptr) override {
+    if (closure != nullptr) {
+      return Base::step([this, &closure] {
+        at::Tensor loss = closure();
+        averager_.wait();
+        return loss;
+      });
+    }
+    if (!std::exchange(averaged_, false)) averager_.wait();
+    return Base::step();
+  }
+
+  // Averages the gradients for the next step(): for clipping in between.
+  void average() {
+    averager_.wait();
+    averaged_ = true;
+  }
+
+  // Sets gradients to zeros, in the memory where they are averaged.
+  void zero_grad() { averager_.zero_grad(); }
+
+  // For no_sync() and statistics().
+  [[nodiscard]] GradientAverager& averager() { return averager_; }
+
+ private:
+  static std::vector<at::Tensor> trained(const ::torch::nn::Module& module) {
+    std::vector<at::Tensor> found;
+    for (const detail::NamedTensor& one : detail::tensors_of(module, false)) {
+      if (one.tensor.requires_grad()) found.push_back(one.tensor);
+    }
+    return found;
+  }
+  static Engine& start(Engine& engine, const ::torch::nn::Module& module) {
+    broadcast_parameters(engine, module);
+    return engine;
+  }
+
+  GradientAverager averager_;
+  bool averaged_ = false;
+};
+
+}  // namespace ronde::torch

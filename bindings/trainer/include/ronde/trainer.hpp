@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// All of the training core, for programs outside of Ronde's tree: find_package(ronde COMPONENTS
+// trainer) and ronde::trainer. Each header can be included alone too, as
+// <ronde/trainer/tensor/tape.h>.
+//
+// Neither this interface nor its ABI is promised: names and defaults may change with every version,
+// unlike those of <ronde/ronde.hpp>. The library is static, so that a program keeps the version
+// that it was built with.
+#pragma once
+
+#include "bindings/trainer/chief/callbacks.h"
+#include "bindings/trainer/chief/evaluator.h"
+#include "bindings/trainer/chief/supervisor.h"
+#include "bindings/trainer/data/dataset.h"
+#include "bindings/trainer/data/fashion_mnist.h"
+#include "bindings/trainer/data/images.h"
+#include "bindings/trainer/loop/fit.h"
+#include "bindings/trainer/loop/host_learner.h"
+#include "bindings/trainer/loop/metrics.h"
+#include "bindings/trainer/loop/progress.h"
+#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/nn/layers.h"
+#include "bindings/trainer/nn/model.h"
+#include "bindings/trainer/nn/models.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/schedule.h"
+#include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/losses.h"
+#include "bindings/trainer/tensor/normalization.h"
+#include "bindings/trainer/tensor/operations.h"
+#include "bindings/trainer/tensor/tape.h"

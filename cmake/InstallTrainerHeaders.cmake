@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# Run by `cmake --install`: copies the headers of the training core from `source` (bindings/trainer) to `destination`.
+# What they include of each other is "bindings/trainer/..." in the tree, and "ronde/trainer/..." for those who have a
+# prefix alone.
+file(GLOB_RECURSE headers RELATIVE ${source} ${source}/*/*.h)
+list(TRANSFORM headers PREPEND ronde/trainer/ OUTPUT_VARIABLE places)
+list(APPEND headers include/ronde/trainer.hpp)
+list(APPEND places ronde/trainer.hpp)
+foreach(header place IN ZIP_LISTS headers places)
+  file(READ ${source}/${header} text)
+  string(REPLACE "#include \"bindings/trainer/" "#include \"ronde/trainer/" text "${text}")
+  file(WRITE ${destination}/${place} "${text}")
+  list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${destination}/${place})
+endforeach()

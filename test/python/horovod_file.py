@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a test file that was written for Horovod's PyTorch interface on Ronde, with only its import changed.
+
+usage: mpirun -np 2 python3 horovod_file.py FILE [-v] [-k PATTERN]...
+
+FILE is Horovod's test/parallel/test_torch.py, say, which is not part of this repository; nothing is fetched. Prints
+passed, failed, not implemented and skipped tests, and ends with 0 if none failed. A test that raises
+NotImplementedError is not implemented. Without pytest its marks are played by unittest; of Horovod's own helpers the
+three are here that need no more of it.
+"""
+import argparse
+import contextlib
+import inspect
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import types
+import unittest
+
+
+def mpi_env_rank_and_size():
+    return tuple(int(os.environ.get(f"OMPI_COMM_WORLD_{what}", default)) for what, default in
+                 (("RANK", 0), ("SIZE", 1)))
+
+
+def skip_or_fail_gpu_test(test, message):
+    test.skipTest(message)
+
+
+@contextlib.contextmanager
+def temppath():
+    with tempfile.TemporaryDirectory() as folder:
+        yield os.path.join(folder, "file")
+
+
+def provide(name, **members):
+    module = types.ModuleType(name)
+    module.__dict__.update(members)
+    sys.modules[name] = module
+
+
+def load(path):
+    """The module of the file, with its import of Horovod changed."""
+    provide("common", mpi_env_rank_and_size=mpi_env_rank_and_size, skip_or_fail_gpu_test=skip_or_fail_gpu_test,
+            temppath=temppath)
+    try:
+        import pytest  # pylint: disable=unused-import,import-outside-toplevel
+    except ImportError:
+        mark = types.SimpleNamespace(skip=lambda reason="": unittest.skip(reason),
+                                     skipif=lambda condition, reason="": unittest.skipIf(condition, reason))
+        provide("pytest", mark=mark)
+    source, changed = re.subn(r"^import horovod\.torch as hvd$", "import ronde.torch as hvd",
+                              path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if changed != 1:
+        sys.exit(f"{path}: {changed} lines 'import horovod.torch as hvd', and one is expected")
+    module = types.ModuleType("horovod_file")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)  # pylint: disable=exec-used
+    return module
+
+
+def give_up_on_join(module):
+    """A rank that joins would go on alone to the next test, and the others would wait for it: here no rank begins."""
+    for case in [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, unittest.TestCase)]:
+        for name, function in list(vars(case).items()):
+            if name.startswith("test") and "hvd.join(" in inspect.getsource(function):
+                setattr(case, name, lambda self: module.hvd.join())
+
+
+class Result(unittest.TextTestResult):
+    """Tells what is not implemented from what fails."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.passed, self.missing = [], []
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed.append(test)
+
+    def addError(self, test, err):
+        if issubclass(err[0], NotImplementedError):
+            self.missing.append((test, str(err[1])))
+        else:
+            super().addError(test, err)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("-v", action="store_true", help="name every test")
+    parser.add_argument("-k", action="append", default=[], help="only tests whose name has this in it")
+    options = parser.parse_args()
+    module = load(options.file)
+    give_up_on_join(module)
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{one}*" for one in options.k] or None
+    suite = loader.loadTestsFromModule(module)
+    result = unittest.TextTestRunner(resultclass=Result, verbosity=2 if options.v else 0, stream=sys.stdout).run(suite)
+    for test, why in result.missing if options.v else []:
+        print(f"not implemented: {test.id()}: {why}")
+    failed = len(result.failures) + len(result.errors)
+    print(f"rank={mpi_env_rank_and_size()[0]} tests={result.testsRun} passed={len(result.passed)} failed={failed} "
+          f"not_implemented={len(result.missing)} skipped={len(result.skipped)}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

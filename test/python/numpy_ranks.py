@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's names on NumPy arrays: run on each rank of a job, under mpirun or alone."""
+import gc
+import unittest
+import weakref
+
+import numpy
+import ronde
+
+
+class Names(unittest.TestCase):
+    def setUp(self):
+        ronde.init()
+        self.rank, self.size = ronde.rank(), ronde.size()
+
+    def test_where_a_rank_is(self):
+        self.assertTrue(ronde.is_initialized())
+        ronde.init()  # a second time it does nothing
+        self.assertEqual((ronde.local_rank(), ronde.local_size()), (self.rank, self.size))
+        self.assertEqual((ronde.cross_rank(), ronde.cross_size(), ronde.is_homogeneous()), (0, 1, True))
+
+    def test_allreduce(self):
+        total = sum(range(1, self.size + 1))
+        for dtype in ("float16", "float32", "float64", "int32", "int64"):
+            array = numpy.arange(6, dtype=dtype).reshape(2, 3) * (self.rank + 1)
+            expected = numpy.arange(6).reshape(2, 3) * total
+            result = ronde.allreduce(array, average=False)
+            self.assertEqual((result.dtype, result.tolist()), (array.dtype, expected.tolist()))
+            numpy.testing.assert_allclose(ronde.allreduce(array), (expected / self.size).astype(dtype), rtol=1e-3)
+            self.assertIs(ronde.allreduce_(array, op=ronde.Sum), array)
+            self.assertEqual(array.tolist(), expected.tolist())
+        self.assertEqual(ronde.allreduce([self.rank], op=ronde.Max).tolist(), [self.size - 1])
+        self.assertEqual(ronde.allreduce(numpy.array(2), op=ronde.Product).tolist(), 2 ** self.size)
+        with self.assertRaisesRegex(ValueError, "average and op"):
+            ronde.allreduce(numpy.ones(1), average=True, op=ronde.Sum)
+
+    def test_factors_of_integers_are_applied_in_f64_and_truncated(self):
+        array = numpy.array([7, -7])
+        self.assertEqual(ronde.allreduce(array, op=ronde.Sum, prescale_factor=0.5).tolist(),
+                         [3 * self.size, -3 * self.size])
+        self.assertEqual(ronde.allreduce(array, op=ronde.Sum, postscale_factor=0.5 / self.size).tolist(), [3, -3])
+        self.assertEqual(ronde.reducescatter(numpy.full(self.size, 7), op=ronde.Sum, prescale_factor=0.5).tolist(),
+                         [3 * self.size])
+        self.assertEqual(array.tolist(), [7, -7])
+
+    def test_in_place_without_contiguous_memory(self):
+        array = numpy.zeros((4, 3)).T
+        array += self.rank
+        self.assertIs(ronde.allreduce_(array, op=ronde.Max), array)
+        self.assertTrue((array == self.size - 1).all())
+        ronde.broadcast_(array[::2], 0)
+        frozen = numpy.ones(2)
+        frozen.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            ronde.allreduce_(frozen)
+
+    def test_compression(self):
+        array = numpy.full(5, 1 + 2 ** -12, numpy.float32)
+        for compression in (ronde.Compression.fp16, ronde.Compression.bf16):
+            result = ronde.allreduce(array, compression=compression)
+            self.assertEqual((result.dtype, result[0]), (numpy.float32, 1.0))
+        result = ronde.allreduce(array.astype("float64"), compression=ronde.Compression.fp16)
+        self.assertEqual((result.dtype, result[0]), (numpy.float64, 1.0))
+
+        class Halves(ronde.Compressor):
+            """Of a program's own."""
+
+            @staticmethod
+            def compress(tensor):
+                return tensor / 2, "context"
+
+            @staticmethod
+            def decompress(tensor, ctx):
+                return tensor * (2 if ctx == "context" else 0)
+
+        self.assertEqual(ronde.allreduce(numpy.ones(2), compression=Halves).tolist(), [1, 1])
+        self.assertEqual(ronde.allreduce_async_(numpy.ones(2), compression=Halves).wait().tolist(), [1, 1])
+
+    def test_groups_may_mix_types(self):
+        arrays = [numpy.ones(3, numpy.float32), numpy.ones(2, numpy.int32), numpy.ones((2, 2), numpy.float32)]
+        for results in (ronde.grouped_allreduce(arrays, op=ronde.Sum, name="group"),
+                        ronde.synchronize(ronde.grouped_allreduce_async(arrays, op=ronde.Sum)),
+                        ronde.grouped_allreduce_(arrays, op=ronde.Sum)):
+            self.assertEqual([(one.dtype, one.shape, one.flat[0]) for one in results],
+                             [(one.dtype, one.shape, self.size) for one in arrays])
+        gathered = ronde.grouped_allgather([numpy.full((self.rank, 2), 1.0), numpy.array([self.rank])])
+        self.assertEqual([one.shape for one in gathered], [(sum(range(self.size)), 2), (self.size,)])
+        scattered = ronde.grouped_reducescatter([numpy.ones((self.size, 2)), numpy.ones(self.size)], op=ronde.Sum)
+        self.assertEqual([one.tolist() for one in scattered], [[[self.size] * 2], [self.size]])
+
+    def test_a_group_that_is_refused_in_part_goes_on_without_its_handle(self):
+        array = numpy.ones(3)
+        kept = weakref.ref(array)
+        with self.assertRaises(ValueError):
+            ronde.grouped_allgather([array, numpy.ones(1, numpy.complex64)], name="half")
+        del array
+        ronde.barrier()
+        ronde.barrier()  # a submission lets go of what is done
+        gc.collect()
+        self.assertIsNone(kept())
+
+    def test_moves(self):
+        rows = numpy.full((self.rank + 1, 2), self.rank, numpy.int16)
+        self.assertEqual(ronde.allgather(rows)[:, 0].tolist(), [r for r in range(self.size) for _ in range(r + 1)])
+        for root in range(self.size):
+            self.assertEqual(ronde.broadcast(numpy.array([self.rank]), root).tolist(), [root])
+            array = numpy.array([[self.rank]], bool)
+            self.assertIs(ronde.synchronize(ronde.broadcast_async_(array, root)), array)
+            self.assertEqual(array.tolist(), [[root > 0]])
+        self.assertEqual(ronde.alltoall(numpy.arange(self.size)).tolist(), [self.rank] * self.size)
+        sent = numpy.arange(self.size * 2 + 1)  # the last row goes nowhere, as with Horovod
+        received, splits = ronde.alltoall(sent, splits=[2] * self.size)
+        self.assertEqual(received.tolist(), [2 * self.rank, 2 * self.rank + 1] * self.size)
+        self.assertEqual((splits.tolist(), splits.dtype), ([2] * self.size, numpy.int32))
+        for bad in ([0.5] * self.size, [2 * self.size + 2] * self.size, [1] * (self.size + 1), [-1] * self.size):
+            with self.assertRaises(ValueError):
+                ronde.alltoall(sent, splits=bad)
+        handle = ronde.reducescatter_async(numpy.ones((self.size * 2 + 1, 3)), op=ronde.Sum, name="scattered")
+        self.assertEqual(ronde.synchronize(handle).shape, (2 + (self.rank == 0), 3))
+        self.assertTrue(ronde.poll(handle))
+        with self.assertRaisesRegex(ValueError, "scalar"):
+            ronde.reducescatter(numpy.array(1.0))
+        ronde.barrier()
+
+    def test_objects(self):
+        for root in range(self.size):
+            value = {"rank": self.rank, "data": numpy.arange(3)} if self.rank == root else None
+            self.assertEqual(ronde.broadcast_object(value, root_rank=root)["rank"], root)
+        self.assertEqual(ronde.allgather_object("x" * self.rank, name="words"), ["x" * r for r in range(self.size)])
+
+    def test_what_is_missing_says_so(self):
+        one = numpy.ones(1)
+        for name, call in (("add_process_set", lambda: ronde.add_process_set([0])),
+                           ("process set", lambda: ronde.allreduce(one, process_set=object())),
+                           ("ProcessSet", lambda: ronde.ProcessSet([0])),
+                           ("join", ronde.join), ("Adasum", lambda: ronde.allreduce(one, op=ronde.Adasum)),
+                           ("elastic", lambda: ronde.elastic), ("start_timeline", lambda: ronde.start_timeline("x")),
+                           ("sub-communicators", lambda: ronde.init(comm=[0]))):
+            with self.assertRaisesRegex(NotImplementedError, name):
+                call()
+        with self.assertRaises(AttributeError):
+            _ = ronde.unheard_of
+        self.assertEqual(ronde.allreduce(one, process_set=ronde.global_process_set).tolist(), [1])
+        self.assertEqual(ronde.global_process_set.ranks, list(range(self.size)))
+
+    def test_zz_a_job_ends_and_begins_again(self):
+        ronde.shutdown()
+        self.assertFalse(ronde.is_initialized())
+        with self.assertRaisesRegex(ValueError, r"init\(\)"):
+            ronde.rank()
+        with self.assertRaisesRegex(ValueError, r"init\(\)"):
+            ronde.allreduce(numpy.ones(1))
+        ronde.init()
+        self.assertEqual((ronde.rank(), ronde.size()), (self.rank, self.size))
+        self.assertEqual(ronde.allreduce(numpy.ones(1), op=ronde.Sum).tolist(), [self.size])
+
+
+if __name__ == "__main__":
+    unittest.main()

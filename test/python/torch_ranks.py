@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ronde.torch: run on each rank of a job, under mpirun or alone. A training on ranks that share each batch must be the
+training of one process with the whole batch."""
+import copy
+import unittest
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+import ronde.torch as hvd
+
+BATCH = 12  # divides by 1, 2 and 3 ranks
+
+
+class Model(torch.nn.Module):
+    """With tied weights, channels-last memory, a frozen parameter, one that nothing uses, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
+        self.first = torch.nn.Linear(16, 6)
+        self.tied = torch.nn.Linear(16, 6)
+        self.tied.weight = self.first.weight
+        self.frozen = torch.nn.Parameter(torch.ones(6), requires_grad=False)
+        self.unused = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images):
+        features = self.conv(images.to(memory_format=torch.channels_last)).relu().contiguous().flatten(1)
+        return (self.first(features) + self.tied(features * 0.5)) * self.frozen
+
+
+def make_model(seed=1):
+    torch.manual_seed(seed)
+    return Model()
+
+
+def data(step):
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(BATCH, 2, 4, 4, generator=generator), torch.randn(BATCH, 6, generator=generator)
+
+
+def share(tensor):
+    return tensor.chunk(hvd.size())[hvd.rank()]
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+
+class Operations(Ranks):
+    def test_types_and_layouts(self):
+        for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+                      torch.float32, torch.float64, torch.bool):
+            tensor = torch.tensor([[self.rank, 1]]).to(dtype)
+            self.assertTrue(torch.equal(hvd.allreduce(tensor, op=hvd.Max), torch.tensor([[self.size - 1, 1]]).to(dtype)))
+            gathered = hvd.allgather(tensor)
+            self.assertEqual((gathered.dtype, gathered.shape), (dtype, (self.size, 2)))
+            self.assertTrue(torch.equal(gathered[:, 0], torch.arange(self.size).to(dtype)))
+        tensor = torch.full((3, 4), float(self.rank)).t()
+        self.assertIs(hvd.allreduce_(tensor, op=hvd.Sum), tensor)
+        self.assertTrue(torch.equal(tensor, torch.full((4, 3), float(sum(range(self.size))))))
+        wire = hvd.allreduce(torch.full((2,), 1 + 2 ** -12), compression=hvd.Compression.bf16)
+        self.assertEqual(wire.tolist(), [1, 1])
+
+    def test_what_is_no_dense_tensor_on_the_cpu_is_refused(self):
+        for wrong, word in (([1.0], "no torch.Tensor"), (torch.ones(2).to_sparse(), "layout"),
+                            (torch.ones(2, dtype=torch.complex64), "complex64"), (torch.ones(2, device="meta"), "meta")):
+            with self.assertRaisesRegex(ValueError, word):
+                hvd.allreduce_async(wrong)
+
+    def test_gradients_flow_through_operations(self):
+        def gradient(operation, rows=1):
+            tensor = torch.full((rows, 2), 1.0, requires_grad=True)
+            (operation(tensor) * torch.arange(1.0, 3.0)).sum().backward()
+            return tensor.grad[0].tolist()
+
+        n, rank = self.size, self.rank
+        for operation, rows, first in (
+                (hvd.allreduce, 1, 1), (lambda t: hvd.allreduce(t, op=hvd.Sum, postscale_factor=0.5, name="x"), 1, n / 2),
+                (lambda t: hvd.allgather(t)[:rank + 1], 1, (n - rank) / n),
+                (lambda t: hvd.broadcast(t, n - 1), 1, int(rank == n - 1)),
+                (lambda t: hvd.alltoall(t, [1] * n)[0], n, 1), (hvd.alltoall, n, 1),
+                (lambda t: hvd.reducescatter(t, op=hvd.Sum), n, n), (hvd.reducescatter, n, 1)):
+            for got, expected in zip(gradient(operation, rows), (first, 2 * first)):
+                self.assertAlmostEqual(got, expected, places=5)
+        with self.assertRaisesRegex(NotImplementedError, "MAX"):
+            gradient(lambda t: hvd.allreduce(t, op=hvd.Max))
+
+
+class Training(Ranks):
+    def assert_same(self, model, reference, tolerance=1e-6):
+        for (name, one), other in zip(model.state_dict().items(), reference.state_dict().values()):
+            self.assertTrue(torch.allclose(one, other, atol=tolerance), name)
+            self.assertTrue(torch.equal(one, hvd.broadcast(one, 0)), f"{name} differs between ranks")
+
+    def reference(self, make, steps=4, clip=None, after=None):
+        model = make_model()
+        optimizer = make(model)
+        for step in range(steps):
+            optimizer.zero_grad()
+            images, wanted = data(step)
+            F.mse_loss(model(images), wanted).backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            if after:
+                after(optimizer)
+        return model
+
+    def train(self, make, steps=4, passes=1, clip=None, to_none=True, **options):
+        model = make_model(seed=1 + self.rank)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(make(model), named_parameters=model.named_parameters(),
+                                             backward_passes_per_step=passes, **options)
+        for step in range(steps):
+            optimizer.zero_grad(set_to_none=to_none)
+            images, wanted = map(share, data(step))
+            for part, goal in zip(images.chunk(passes), wanted.chunk(passes)):
+                (F.mse_loss(model(part), goal) / passes).backward()
+            if clip:
+                optimizer.synchronize()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+        return model
+
+    @staticmethod
+    def sgd(model):
+        return torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1, momentum=0.9)
+
+    @staticmethod
+    def adam(model):
+        return torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def test_ranks_with_shares_are_one_process_with_the_whole_batch(self):
+        reference = self.reference(self.sgd)
+        # In an optimiser of Horovod's convention a parameter that nothing uses has zeros as its gradient.
+        for options in ({}, {"to_none": False}, {"passes": 2}, {"groups": 2}, {"groups": 100},
+                        {"gradient_predivide_factor": 2.0}):
+            self.assert_same(self.train(self.sgd, **options), reference)
+        self.assert_same(self.train(self.sgd, compression=hvd.Compression.fp16), reference, 2e-3)
+        self.assert_same(self.train(self.sgd, clip=0.1), self.reference(self.sgd, clip=0.1))
+        self.assert_same(self.train(self.adam), self.reference(self.adam), 1e-4)
+
+    def test_groups_of_parameters(self):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(self.sgd(model), named_parameters=model.named_parameters(),
+                                             groups=[[model.first.weight, model.unused], [model.conv.bias]])
+        images, wanted = map(share, data(0))
+        F.mse_loss(model(images), wanted).backward()
+        optimizer.step()
+        self.assert_same(model, self.reference(self.sgd, steps=1))
+        for wrong in ([[model.conv.bias], [model.conv.bias]], [["x"]], -1):
+            with self.assertRaises(ValueError):
+                hvd.DistributedOptimizer(self.sgd(model), groups=wrong)
+
+    def test_a_scheduler_from_before_does_not_go_past_the_averaging(self):
+        def stepped(make_optimizer):
+            model = make_model()
+            plain = self.sgd(model)
+            scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+            optimizer = make_optimizer(plain)
+            for step in range(3):
+                optimizer.zero_grad()
+                images, wanted = data(step) if optimizer is plain else map(share, data(step))
+                F.mse_loss(model(images), wanted).backward()
+                optimizer.step()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # it does not see the steps of the other object
+                    scheduler.step()
+            return model
+
+        self.assert_same(stepped(hvd.DistributedOptimizer), stepped(lambda plain: plain))
+
+    def test_a_closure_is_averaged_in_each_call(self):
+        def minimize(wrap, part):
+            model = make_model()
+            optimizer = wrap(torch.optim.LBFGS([model.first.bias, model.tied.bias], lr=0.5, max_iter=4))
+            images, wanted = map(part, data(0))
+
+            def closure():
+                optimizer.zero_grad()
+                loss = F.mse_loss(model(images), wanted)
+                loss.backward()
+                return hvd.allreduce(loss.detach()) if part is share else loss
+
+            optimizer.step(closure)
+            return model
+
+        self.assert_same(minimize(hvd.DistributedOptimizer, share), minimize(lambda it: it, lambda it: it), 1e-5)
+
+    def test_what_only_one_rank_used_is_averaged(self):
+        model = torch.nn.ModuleList([torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1, bias=False)])
+        for one in model:
+            torch.nn.init.ones_(one.weight)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                             named_parameters=model.named_parameters())
+        model[0 if self.rank == 0 else 1](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        self.assertTrue(torch.allclose(model[0].weight, torch.full((1, 2), 1 - 1 / self.size)))
+        self.assertTrue(torch.allclose(model[1].weight, torch.full((1, 2), 1 - (self.size - 1) / self.size)))
+
+    def test_sparse_gradients(self):
+        def rows(rank):
+            return torch.tensor([[0, 1, 1], [1, 2, 5 + rank]])
+
+        dense = torch.nn.Embedding(9, 3)
+        torch.nn.init.ones_(dense.weight)
+        optimizer = torch.optim.SGD(dense.parameters(), lr=0.5)
+        for _ in range(2):
+            optimizer.zero_grad()
+            sum(dense(rows(rank)).square().sum() for rank in range(self.size)).backward()
+            dense.weight.grad /= self.size
+            optimizer.step()
+        for as_dense in (False, True):
+            sparse = torch.nn.Embedding(9, 3, sparse=True)
+            torch.nn.init.ones_(sparse.weight)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(sparse.parameters(), lr=0.5),
+                                                 sparse_as_dense=as_dense)
+            for _ in range(2):
+                optimizer.zero_grad()
+                sparse(rows(self.rank)).square().sum().backward()
+                optimizer.step()
+                self.assertTrue(sparse.weight.grad.is_sparse)
+            optimizer.zero_grad()
+            if self.rank == 0:  # the others know by now that it is sparse
+                sparse(rows(0)).sum().backward()
+            optimizer.synchronize()
+            self.assertEqual(sparse.weight.grad.to_dense()[1].tolist(), [3 / self.size] * 3)
+            self.assertTrue(torch.allclose(sparse.weight, dense.weight))
+
+    def test_a_model_may_get_another_optimiser(self):
+        model = torch.nn.Linear(1, 1)
+        for _ in range(2):
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                                 named_parameters=model.named_parameters())
+            model(torch.full((1, 1), float(self.rank))).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            del optimizer  # and it is gone, before anything is collected
+        model(torch.ones(1, 1)).sum().backward()  # averages nothing, and so needs no step
+
+    def test_parameters_may_come_later(self):
+        first, later = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(first.parameters(), lr=0.1))
+        optimizer.add_param_group({"params": later.parameters()})
+        later(first(torch.full((1, 1), float(self.rank)))).sum().backward()
+        optimizer.synchronize()
+        self.assertTrue(torch.equal(later.weight.grad, hvd.broadcast(later.weight.grad, 0)))
+
+    def test_misuse_is_refused(self):
+        model = torch.nn.Linear(1, 1)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.assertIsInstance(optimizer, torch.optim.SGD)
+        with self.assertRaisesRegex(ValueError, "already"):
+            hvd.DistributedOptimizer(optimizer)
+        with self.assertRaisesRegex(NotImplementedError, "Adasum"):
+            hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Adasum)
+        with self.assertRaisesRegex(ValueError, "gradient_predivide_factor"):
+            hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Sum,
+                                     gradient_predivide_factor=2)
+        with self.assertRaisesRegex(NotImplementedError, "elastic"):
+            _ = hvd.elastic
+        if self.size > 1:
+            model(torch.ones(1, 1)).sum().backward()
+            with self.assertRaisesRegex(AssertionError, "zero_grad"):
+                optimizer.zero_grad()
+            with self.assertRaisesRegex(AssertionError, "backward_passes_per_step"):
+                model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+
+
+class State(Ranks):
+    def test_parameters_buffers_and_tied_weights(self):
+        model = make_model(seed=self.rank)
+        model.count += self.rank
+        for what in (model.state_dict(), model.named_parameters(), list(model.parameters())):
+            hvd.broadcast_parameters(what, root_rank=self.size - 1)
+        expected = make_model(seed=self.size - 1)
+        expected.count += self.size - 1
+        for one, other in zip(model.state_dict().values(), expected.state_dict().values()):
+            self.assertTrue(torch.equal(one, other))
+        self.assertIs(model.first.weight, model.tied.weight)
+        with self.assertRaisesRegex(ValueError, "int"):
+            hvd.broadcast_parameters(3)
+
+    def test_models_that_differ_are_an_error_on_every_rank(self):
+        model = torch.nn.Linear(3, 2, bias=self.rank == 0)
+        if self.size > 1:
+            with self.assertRaisesRegex(hvd.Error, "rank 1 has .*weight.* where rank 0 has .*bias"):
+                hvd.broadcast_parameters(model.state_dict())
+        hvd.broadcast_parameters({"weight": model.weight})
+
+    def test_state_of_an_optimiser(self):
+        for kind in (torch.optim.Adam, torch.optim.LBFGS):
+            model = torch.nn.Linear(4, 3)
+            optimizer = kind(model.parameters(), lr=0.1 * (1 + self.rank))
+
+            def closure():
+                optimizer.zero_grad()
+                loss = model(torch.ones(2, 4)).square().sum()
+                loss.backward()
+                return loss
+
+            if self.rank == 0:
+                optimizer.step(closure)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0.1)
+            states = hvd.allgather_object(copy.deepcopy(optimizer.state_dict()["state"]))
+            self.assertTrue(states[0])
+            for state in states:
+                self.assertEqual(repr(state), repr(states[0]))
+        fresh = torch.optim.SGD(model.parameters(), lr=0.5 + self.rank, momentum=0.9)
+        hvd.broadcast_optimizer_state(fresh, root_rank=0)
+        self.assertEqual((fresh.param_groups[0]["lr"], len(fresh.state)), (0.5, 0))
+
+
+class Normalization(Ranks):
+    def test_batches_of_all_ranks_are_one(self):
+        sizes = [4, 0, 3][:self.size] if self.size > 1 else [4]  # a rank has nothing
+        starts = [sum(sizes[:rank]) for rank in range(self.size + 1)]
+        mine = slice(starts[self.rank], starts[self.rank + 1])
+        for shape, momentum, affine in (((5,), 0.1, True), ((5, 3), None, True), ((5, 2, 2), 0.1, False)):
+            torch.manual_seed(3)
+            values, weights = torch.randn(sum(sizes), *shape) * 2 + 3, torch.randn(sum(sizes), *shape)
+            kind = {1: torch.nn.BatchNorm1d, 2: torch.nn.BatchNorm1d, 3: torch.nn.BatchNorm2d}[len(shape)]
+            expected = kind(5, momentum=momentum, affine=affine)
+            layer = hvd.SyncBatchNorm(5, momentum=momentum, affine=affine)
+            if affine:
+                torch.nn.init.normal_(expected.weight)
+                layer.load_state_dict(expected.state_dict())
+            whole, part = values.clone().requires_grad_(), values[mine].clone().requires_grad_()
+            for _ in range(2):
+                wanted, got = expected(whole), layer(part)
+            (wanted * weights).sum().backward()
+            (got * weights[mine]).sum().backward()
+            self.assertTrue(torch.allclose(got, wanted[mine], atol=1e-5))
+            self.assertTrue(torch.allclose(part.grad, whole.grad[mine], atol=1e-5))
+            self.assertTrue(torch.allclose(layer.running_mean, expected.running_mean, atol=1e-5))
+            self.assertTrue(torch.allclose(layer.running_var, expected.running_var, atol=1e-5))
+            if affine:
+                total = hvd.allreduce(torch.stack([layer.weight.grad, layer.bias.grad]), op=hvd.Sum)
+                self.assertTrue(torch.allclose(total, torch.stack([expected.weight.grad, expected.bias.grad]),
+                                               atol=1e-4))
+            layer.eval()
+            self.assertTrue(torch.allclose(layer(part), expected.eval()(whole)[mine], atol=1e-5))
+
+    def test_half_types(self):
+        layer = hvd.SyncBatchNorm(2).to(torch.bfloat16)
+        values = torch.randn(4, 2, 3).to(torch.bfloat16).requires_grad_()
+        result = layer(values)
+        result.sum().backward()
+        self.assertEqual((result.dtype, values.grad.dtype), (torch.bfloat16, torch.bfloat16))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()

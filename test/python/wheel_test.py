@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the wheel of what is installed, installs it as a stranger would, and runs a program from elsewhere.
+
+usage: wheel_test.py REPOSITORY FOLDER_OF_LIBRONDE MPIEXEC
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = """
+import pathlib, numpy, ronde
+assert ronde.__file__.startswith({site!r}), ronde.__file__
+library = pathlib.Path(ronde._library.LIBRARY._name)
+assert library.parent == pathlib.Path(ronde.__file__).parent / "lib", library
+ronde.init()
+result = ronde.allreduce(numpy.full(3, float(ronde.rank())), name="x", op=ronde.Sum)
+assert result.tolist() == [sum(range(ronde.size()))] * 3, result
+print(f"{{ronde.__version__}} works on {{ronde.size()}} ranks")
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                          check=False, **options)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def main():
+    repository, libraries, mpiexec = sys.argv[1:]
+    make = pathlib.Path(repository) / "bindings/python/make_wheel.py"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        wheel = run(sys.executable, "-B", make, libraries, folder / "one").strip()
+        again = run(sys.executable, "-B", make, libraries, folder / "two").strip()
+        assert pathlib.Path(wheel).read_bytes() == pathlib.Path(again).read_bytes(), "two wheels of one source differ"
+        run(sys.executable, "-m", "venv", "--system-site-packages", folder / "venv")
+        python = folder / "venv/bin/python3"
+        run(python, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", wheel)
+        stranger = {key: value for key, value in os.environ.items() if key not in ("LIBRONDE", "PYTHONPATH")}
+        program = PROGRAM.format(site=str(folder / "venv"))
+        alone = run(python, "-c", program, cwd=folder, env=stranger)
+        assert alone.endswith("works on 1 ranks\n"), alone
+        job = run(mpiexec, "--bind-to", "none", "--oversubscribe", "-np", "2", python, "-c", program, cwd=folder,
+                  env=stranger)
+        assert job.count("works on 2 ranks") == 2, job
+        print(alone + job, end="")
+
+
+if __name__ == "__main__":
+    main()

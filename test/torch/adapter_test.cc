@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each trap of averaging the gradients of somebody else's LibTorch trainer. A training on ranks
+// that share each batch must be the training of one process with the whole batch.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ronde/torch.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "test/torch/ranks.h"
+
+namespace ronde::torch::test {
+namespace {
+
+using ::torch::optim::SGD;
+using ::torch::optim::SGDOptions;
+using Step = std::function<void(Model&, SGD&, int)>;
+
+constexpr int kSteps = 50;
+constexpr double kClip = 0.05;
+
+std::vector<at::Tensor> averaged(const Model& model) {
+  std::vector<at::Tensor> parameters;
+  for (const detail::NamedTensor& one : detail::tensors_of(model, false)) {
+    if (one.tensor.requires_grad()) parameters.push_back(one.tensor);
+  }
+  return parameters;
+}
+
+SGD sgd_of(const Model& model) { return SGD(averaged(model), SGDOptions(0.05).momentum(0.9)); }
+
+// What one process makes of all batches.
+Model& alone(bool clip = false) {
+  static std::array<std::unique_ptr<Model>, 2> models;
+  std::unique_ptr<Model>& model = models.at(clip ? 1 : 0);
+  if (model != nullptr) return *model;
+  model = std::make_unique<Model>();
+  SGD optimizer = sgd_of(*model);
+  for (int step = 0; step < kSteps; ++step) {
+    set_to_none(*model);
+    loss_of(*model, batch_of(step)).backward();
+    if (clip) ::torch::nn::utils::clip_grad_norm_(model->parameters(), kClip);
+    optimizer.step();
+  }
+  return *model;
+}
+
+// Trains on `size` ranks with an averager in front of the optimiser's step.
+void expect_same(int size, const GradientOptions& options, bool to_none,
+                 const std::function<void(Model&, GradientAverager&, const Batch&)>& backward,
+                 bool clip = false, double tolerance = 1e-4) {
+  Model& expected = alone(clip);
+  on_ranks(size, [&](Engine& engine) {
+    Model model(0.1 + engine.rank());
+    broadcast_parameters(engine, model);
+    SGD optimizer = sgd_of(model);
+    GradientAverager averager(engine, model, options);
+    for (int step = 0; step < kSteps; ++step) {
+      if (to_none) {
+        set_to_none(model);
+      } else {
+        optimizer.zero_grad();
+      }
+      backward(model, averager, batch_of(step, engine.rank(), size));
+      averager.wait();
+      if (clip) ::torch::nn::utils::clip_grad_norm_(model.parameters(), kClip);
+      optimizer.step();
+    }
+    EXPECT_LT(distance(model, expected), tolerance);
+    at::Tensor sum = at::zeros({1}, at::kDouble);
+    for (const at::Tensor& one : model.parameters()) sum += one.sum();
+    const auto all = engine.allgather_blocking("sums", detail::span_of<double>(sum));
+    for (const double other : all) EXPECT_EQ(other, all.front()) << "the ranks' models differ";
+  });
+}
+
+void one_backward(Model& model, GradientAverager& /*averager*/, const Batch& batch) {
+  loss_of(model, batch).backward();
+}
+
+TEST(GradientAverager, TwoRanksAreOneWithTheWholeBatch) {
+  expect_same(2, {}, false, one_backward);
+  expect_same(2, {.averager = {.bucket_bytes = 0}}, false, one_backward);
+}
+
+TEST(GradientAverager, GradientsMayBecomeUndefined) { expect_same(2, {}, true, one_backward); }
+
+TEST(GradientAverager, FourRanks) { expect_same(4, {}, true, one_backward); }
+
+TEST(GradientAverager, ClippingComesAfterTheAverage) {
+  expect_same(2, {}, false, one_backward, true);
+}
+
+TEST(GradientAverager, SeveralBackwardPasses) {
+  const auto halves = [](Model& model, const Batch& batch,
+                         const std::function<void(std::size_t)>& between) {
+    for (std::size_t half = 0; half < 2; ++half) {
+      between(half);
+      const Batch part{batch.images.chunk(2)[half], batch.wanted.chunk(2)[half]};
+      (loss_of(model, part) / 2).backward();
+    }
+  };
+  expect_same(2, {.backward_passes = 2}, true, [&](Model& model, auto& /*averager*/, auto& batch) {
+    halves(model, batch, [](std::size_t) {});
+  });
+  expect_same(2, {}, true, [&](Model& model, GradientAverager& averager, const Batch& batch) {
+    std::optional<GradientAverager::NoSync> accumulate;
+    halves(model, batch, [&](std::size_t half) {
+      half == 0 ? static_cast<void>(accumulate.emplace(averager)) : accumulate.reset();
+    });
+  });
+}
+
+TEST(GradientAverager, TooManyBackwardPassesAreAnError) {
+  on_ranks(2, [](Engine& engine) {
+    Model model;
+    GradientAverager averager(engine, model);
+    loss_of(model, batch_of(0)).backward();
+    try {
+      loss_of(model, batch_of(1)).backward();
+      FAIL();
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("more than 1 times before wait()"),
+                std::string::npos)
+          << error.what();
+    }
+    averager.wait();
+  });
+}
+
+TEST(GradientAverager, CompressionOnTheWire) {
+  GradientOptions options;
+  options.reduction.compression = Compression::kBf16;
+  expect_same(2, options, false, one_backward, false, 2e-2);
+}
+
+TEST(GradientAverager, NothingIsCopiedWhereGradientsStayDefined) {
+  on_ranks(2, [](Engine& engine) {
+    Model model;
+    GradientAverager averager(engine, model);
+    std::vector<const void*> before;
+    for (const at::Tensor& one : averaged(model)) before.push_back(one.grad().data_ptr());
+    averager.zero_grad();
+    loss_of(model, batch_of(0)).backward();
+    averager.wait();
+    std::size_t i = 0;
+    for (const at::Tensor& one : averaged(model)) {
+      EXPECT_EQ(one.grad().data_ptr(), before[i++]);
+      EXPECT_EQ(one.grad().strides(), one.strides());
+    }
+    EXPECT_GT(averager.statistics().tensors, 0U);
+  });
+}
+
+TEST(GradientAverager, GradientsOutliveAveragerAndEngine) {
+  at::Tensor kept;
+  on_ranks(1, [&](Engine& engine) {
+    Model model;
+    GradientAverager averager(engine, model);
+    loss_of(model, batch_of(0)).backward();
+    averager.wait();
+    kept = model.first->weight.grad();
+  });
+  kept.fill_(3);
+  EXPECT_EQ(kept.sum().item<float>(), 3.0F * 96);
+}
+
+TEST(GradientAverager, HooksEndWithTheAverager) {
+  on_ranks(2, [](Engine& engine) {
+    Model model;
+    for (int i = 0; i < 2; ++i) {
+      GradientAverager averager(engine, model);
+      averager.zero_grad();
+      loss_of(model, batch_of(engine.rank())).backward();
+      averager.wait();
+    }
+    loss_of(model, batch_of(0)).backward();  // averages nothing
+    loss_of(model, batch_of(0)).backward();
+  });
+}
+
+TEST(GradientAverager, WhatOneRankAloneUsedIsAveraged) {
+  on_ranks(2, [](Engine& engine) {
+    Model model;
+    GradientAverager averager(engine, model);
+    for (int step = 0; step < 2; ++step) {
+      set_to_none(model);
+      if (engine.rank() == 0) (model.unused.sum() * 4).backward();
+      averager.wait();
+      EXPECT_EQ(model.unused.grad().sum().item<float>(), 6.0F);
+      EXPECT_EQ(model.first->bias.grad().abs().sum().item<float>(), 0.0F);
+    }
+    EXPECT_FALSE(model.frozen.grad().defined());
+  });
+}
+
+struct Embedding : ::torch::nn::Module {
+  Embedding() {
+    table = register_module(
+        "table", ::torch::nn::Embedding(::torch::nn::EmbeddingOptions(5, 2).sparse(true)));
+  }
+  ::torch::nn::Embedding table{nullptr};
+};
+
+TEST(GradientAverager, SparseGradientsAreAveragedAsDenseOnes) {
+  on_ranks(2, [](Engine& engine) {
+    Embedding model;
+    GradientAverager averager(engine, model);
+    for (int step = 0; step < 2; ++step) {
+      set_to_none(model);
+      const at::Tensor rows = at::arange(2) + engine.rank();  // 0 1, and 1 2
+      model.table(rows).sum().backward();
+      averager.wait();
+      const at::Tensor sums = model.table->weight.grad().sum(1);
+      EXPECT_TRUE(
+          sums.equal(at::arange(5).eq(1).to(at::kFloat) + at::arange(5).lt(3).to(at::kFloat)))
+          << sums;
+    }
+  });
+}
+
+struct OneParameter : ::torch::nn::Module {
+  explicit OneParameter(at::Tensor value) { parameter = register_parameter("p", std::move(value)); }
+  at::Tensor parameter;
+};
+
+TEST(GradientAverager, HalfTypesAndForeignLayouts) {
+  for (const auto type : {at::kHalf, at::kBFloat16, at::kDouble}) {
+    on_ranks(2, [&](Engine& engine) {
+      OneParameter model(at::ones({4, 3}, type).t());
+      GradientAverager averager(engine, model);
+      set_to_none(model);
+      (model.parameter * (1.0 + engine.rank())).sum().backward();
+      averager.wait();
+      EXPECT_EQ(model.parameter.grad().scalar_type(), type);
+      EXPECT_TRUE(model.parameter.grad().to(at::kFloat).eq(1.5).all().item<bool>());
+    });
+  }
+  on_ranks(2, [&](Engine& engine) {  // a parameter with holes
+    OneParameter model(at::ones({4, 6}).slice(1, 0, 6, 2));
+    GradientAverager averager(engine, model);
+    for (int step = 0; step < 2; ++step) {
+      averager.zero_grad();
+      (model.parameter * (1.0 + engine.rank())).sum().backward();
+      averager.wait();
+      EXPECT_TRUE(model.parameter.grad().eq(1.5).all().item<bool>());
+    }
+  });
+}
+
+TEST(GradientAverager, GradientsBeyondTheBoardLieInPlainMemory) {
+  on_ranks(1, [](Engine& engine) {  // a local job has 64 MiB on the board
+    OneParameter model(at::ones({17, 1 << 20}));
+    GradientAverager averager(engine, model);
+    model.parameter.sum().backward();
+    averager.wait();
+    EXPECT_EQ(model.parameter.grad().sum().item<double>(), 17.0 * (1 << 20));
+  });
+}
+
+TEST(Errors, ModulesThatDifferAreAnErrorOnEveryRank) {
+  on_ranks(3, [](Engine& engine) {
+    OneParameter model(at::ones({2, engine.rank() == 2 ? 4 : 3}));
+    for (int which = 0; which < 2; ++which) {
+      try {
+        if (which == 0) {
+          broadcast_parameters(engine, model);
+        } else {
+          const GradientAverager averager(engine, model);
+        }
+        FAIL();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), RONDE_MISMATCH);
+        EXPECT_EQ(error.rank(), 2);
+        EXPECT_NE(std::string(error.what())
+                      .find("rank 0 has 'p' Float[2, 3] with strides [3, 1], and "
+                            "rank 2 has 'p' Float[2, 4]"),
+                  std::string::npos)
+            << error.what();
+      }
+    }
+  });
+}
+
+TEST(Errors, ATensorElsewhereOrOfAnotherTypeIsRefused) {
+  on_ranks(1, [](Engine& engine) {
+    OneParameter elsewhere(at::empty({2}, at::TensorOptions().device(at::kMeta)));
+    OneParameter complex(at::ones({2}, at::kComplexFloat));
+    for (OneParameter* const model : {&elsewhere, &complex}) {
+      try {
+        const GradientAverager averager(engine, *model);
+        FAIL();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), RONDE_UNSUPPORTED) << error.what();
+      }
+    }
+  });
+}
+
+TEST(Errors, AnExceptionInTheMiddleOfAStepHangsNobody) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(on_ranks(2,
+                        [](Engine& engine) {
+                          Model model;
+                          GradientAverager averager(engine, model);
+                          loss_of(model, batch_of(0)).backward();
+                          if (engine.rank() == 0) throw std::runtime_error("the trainer is wrong");
+                          EXPECT_THROW(
+                              {
+                                averager.wait();
+                                averager.wait();
+                              },
+                              Error);
+                        }),
+               std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(Broadcast, ParametersBuffersAndTiedWeights) {
+  on_ranks(3, [](Engine& engine) {
+    Model model(engine.rank());
+    model.count += engine.rank();
+    broadcast_parameters(engine, model, 2);
+    EXPECT_EQ(distance(model, Model(2)), 0.0);
+    EXPECT_EQ(model.count.item<int>(), 2);
+    EXPECT_TRUE(model.first->weight.is_same(model.second->named_parameters(false)["tied"]));
+    EXPECT_FALSE(model.conv->weight.is_contiguous()) << "the layout stays";
+  });
+}
+
+TEST(Broadcast, StateOfAnOptimiser) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({3}));
+    ::torch::optim::Adam optimizer(model.parameters(),
+                                   ::torch::optim::AdamOptions(engine.rank() == 1 ? 0.5 : 0.1));
+    if (engine.rank() == 1) {
+      model.parameter.sum().backward();
+      optimizer.step();
+    }
+    broadcast_parameters(engine, model, 1);
+    broadcast_optimizer(engine, optimizer, 1);
+    model.parameter.mutable_grad() = at::full({3}, 2.0);
+    optimizer.step();
+    std::vector<float> mine{model.parameter[0].item<float>()};
+    const std::vector<float> all = engine.allgather_blocking("after", mine);
+    EXPECT_EQ(all[0], all[1]);
+  });
+}
+
+TEST(DistributedOptimizer, IsTheWholeOfTheChange) {
+  on_ranks(2, [](Engine& engine) {
+    Model model(0.1 + engine.rank());
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(0.05).momentum(0.9));
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      loss_of(model, batch_of(step, engine.rank(), engine.size())).backward();
+      optimizer.step();
+    }
+    EXPECT_LT(distance(model, alone()), 1e-4);
+  });
+}
+
+TEST(DistributedOptimizer, ClipsBetweenAverageAndStep) {
+  on_ranks(2, [](Engine& engine) {
+    Model model(0.1 + engine.rank());
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(0.05).momentum(0.9));
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      loss_of(model, batch_of(step, engine.rank(), engine.size())).backward();
+      optimizer.average();
+      ::torch::nn::utils::clip_grad_norm_(model.parameters(), kClip);
+      optimizer.step();
+    }
+    EXPECT_LT(distance(model, alone(true)), 1e-4);
+  });
+}
+
+TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const at::Tensor loss = (model.parameter * (engine.rank() + 1.0)).sum();
+      loss.backward();
+      return loss;
+    });
+    EXPECT_EQ(model.parameter.item<float>(), -0.5F);
+  });
+}
+
+}  // namespace
+}  // namespace ronde::torch::test
