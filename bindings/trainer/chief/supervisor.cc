@@ -198,6 +198,7 @@ void Supervisor::share_state() {
   for (const StateTensor& one : tensors_) {
     replica_.broadcast("supervisor/" + one.name, one.values, 0);
   }
+  for (Parameter* const one : optimizer_.parameters()) one->changed();
   const auto shared = nlohmann::json::parse(texts.front());
   state_ = from_state_json(shared.at("state"), "the chief's state").first;
   saves_ = shared.at("saves");

@@ -29,7 +29,7 @@ namespace ronde::trainer {
 class NotFinite : public AgreedError {
  public:
   NotFinite(const std::string& message, std::string parameter)
-      : AgreedError(message, 0), parameter_(std::move(parameter)) {}
+      : AgreedError(message, 0, kExitConfiguration), parameter_(std::move(parameter)) {}
 
   // The first parameter whose gradient it is.
   [[nodiscard]] const std::string& parameter() const noexcept { return parameter_; }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -136,9 +137,10 @@ TEST(LogMetricsCallback, AfterAMomentOfAFullDiskLogsComeAgain) {
 TEST(LogMetricsCallback, TrainingGoesOnBesideADiskThatHangs) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/logs/metrics.jsonl";
-  SupervisedTraining one{.epochs = 2};
+  constexpr std::size_t kEpochs = 10;  // enough for the log to come back, however late its thread
+  SupervisedTraining one{.epochs = kEpochs};
   one.logs = {
-      .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::milliseconds(20)};
+      .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::milliseconds(500)};
   pollfd reader{-1, POLLIN, 0};
   one.before_step_done = [&](Supervisor& supervisor, int rank) {
     if (rank == 0 && supervisor.global_step() == 7) {
@@ -148,10 +150,14 @@ TEST(LogMetricsCallback, TrainingGoesOnBesideADiskThatHangs) {
     if (rank != 0 || supervisor.global_step() != 23) return;
     reader.fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK);
     EXPECT_EQ(::poll(&reader, 1, 20'000), 1) << "the line that waited is written";
+    // Its writer closes the pipe once it is done.
+    std::array<char, 4096> line{};
+    while (::poll(&reader, 1, 20'000) == 1 && ::read(reader.fd, line.data(), line.size()) != 0) {
+    }
   };
   const SupervisedOutcome outcome = run_supervised(one);
   ::close(reader.fd);
-  EXPECT_EQ(outcome.fit.steps, 2 * kStepsOfEpoch);
+  EXPECT_EQ(outcome.fit.steps, kEpochs * kStepsOfEpoch);
   EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
                                          HasSubstr("logs are written again from step ")));
 }
