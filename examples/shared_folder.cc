@@ -7,7 +7,6 @@
 // LibTorch's c10d::Store, etcd or Redis fit in the same place: set() and get() are all there is.
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -61,7 +60,7 @@ int main(int argc, char** argv) try {
     return 2;
   }
   SharedFolder store(argv[1]);
-  ronde::Engine engine(store, std::atoi(argv[2]), std::atoi(argv[3]));
+  ronde::Engine engine(store, std::stoi(argv[2]), std::stoi(argv[3]));
   std::vector<float> gradient(1000, static_cast<float>(engine.rank()));
   engine.allreduce_blocking("gradient", gradient, ronde::average);
   if (engine.rank() == 0) std::printf("ranks=%d average=%g\n", engine.size(), gradient[0]);

@@ -20,7 +20,7 @@ namespace {
 
 std::string path_of(const std::string& name, const std::string& folder) {
   namespace fs = std::filesystem;
-  const std::string file = "libronde_" + name + ".so";
+  std::string file = "libronde_" + name + ".so";
   if (!folder.empty()) return (fs::path(folder) / file).string();
   const std::string beside = own_library_folder();
   std::error_code ignored;

@@ -194,7 +194,7 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
   Nanoseconds pause = kFirstRetryPause;
   const Instant began = clock.now();
   for (;;) {
-    const Status reached = reach(clock, deadline);
+    Status reached = reach(clock, deadline);
     if (reached.ok()) break;
     if (reached.code() == Code::kInvalidArgument) return reached;
     if (clock.now() + pause >= deadline) {
@@ -262,6 +262,7 @@ Result<Parts> MeetingClient::allgather(std::span<const std::byte> mine, const st
   activity_ = activity;
   roll_.begin_round(activity);
   std::vector<std::string> hosts;
+  hosts.reserve(hellos_.size());
   for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
   roll_.set_hosts(hosts);
   MeetingPart part{

@@ -17,7 +17,7 @@ using base::Status;
 
 namespace {
 
-enum class Kind : std::uint8_t { kHello = 1, kPart = 2, kAll = 3, kVerdict = 4 };
+enum class Kind : std::uint8_t { kNone = 0, kHello = 1, kPart = 2, kAll = 3, kVerdict = 4 };
 
 void put_bytes(Encoder& out, std::span<const std::byte> bytes) {
   out.number(base::narrow<std::uint32_t>(bytes.size()));
@@ -146,6 +146,7 @@ Result<MeetingMessage> decode_meeting_message(std::span<const std::byte> bytes) 
     case Kind::kVerdict:
       message = verdict_of(in);
       break;
+    case Kind::kNone:
     default:
       in.fail("an unknown kind");
       break;

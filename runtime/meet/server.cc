@@ -246,7 +246,7 @@ Status MeetingServer::too_late() const {
   if (const auto* cause = collectives::root_cause(troubles_)) return cause->status();
   std::vector<std::int32_t> missing = roll_.missing(Instant::min());
   std::erase(missing, 0);
-  const Status absent = roll_.absent(missing);
+  Status absent = roll_.absent(missing);
   const std::string strangers = reception_ ? reception_->turned_away() : "";
   if (strangers.empty() || missing.empty()) return absent;
   return Status::error(absent.code(), absent.message() + strangers).with_rank(missing.front());
@@ -276,6 +276,7 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
 // 0 waits until the others have closed.
 std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   std::vector<pollfd> entries;
+  entries.reserve(strays_.size());
   for (const FrameSocket& socket : strays_) {
     entries.push_back(
         {socket.fd(), narrow<short>(socket.backlogged() ? POLLIN | POLLOUT : POLLIN), 0});

@@ -232,6 +232,7 @@ Result<Parts> StoreMeeting::allgather(std::span<const std::byte> mine, const std
   if (store_ == nullptr) return Status::error(Code::kClosed, "the meeting of the ranks is over");
   roll_.begin_round(activity);
   std::vector<std::string> hosts;
+  hosts.reserve(hellos_.size());
   for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
   roll_.set_hosts(hosts);
   MeetingPart part{

@@ -74,7 +74,7 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
   constexpr std::int64_t kMostJobs = std::int64_t{1} << 40U;
   if (const auto reserved = variable(environment, "SLURM_STEP_RESV_PORTS")) {
     const std::string first = reserved->substr(0, reserved->find_first_of("-,"));
-    const auto port = whole_number("SLURM_STEP_RESV_PORTS", first, 1, 65535);
+    auto port = whole_number("SLURM_STEP_RESV_PORTS", first, 1, 65535);
     if (port.ok()) return port;
     return refused_words("SLURM_STEP_RESV_PORTS=" + *reserved +
                          " is no list of ports (12000-12003)");
@@ -191,11 +191,11 @@ std::optional<std::string> first_host(const std::string& list) {
 
 // SLURM_NTASKS does not count: the shell of an allocation has it too, and SLURM_PROCID with it.
 MaybeWord word_of_slurm(Environment environment) {
-  const std::string kSize = "SLURM_STEP_NUM_TASKS";
-  if (!variable(environment, kSize)) return std::optional<Word>();
+  const std::string size_name = "SLURM_STEP_NUM_TASKS";
+  if (!variable(environment, size_name)) return std::optional<Word>();
   Word word;
   word.launcher = "Slurm's srun";
-  RONDE_RETURN_IF_ERROR(read_numbers(environment, "SLURM_PROCID", kSize, word));
+  RONDE_RETURN_IF_ERROR(read_numbers(environment, "SLURM_PROCID", size_name, word));
   if (word.size == 1) return std::optional(std::move(word));
   const auto list = variable(environment, "SLURM_STEP_NODELIST");
   if (!list) {
