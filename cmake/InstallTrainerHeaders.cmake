@@ -3,6 +3,7 @@
 # What they include of each other is "bindings/trainer/..." in the tree, and "ronde/trainer/..." for those who have a
 # prefix alone.
 file(GLOB_RECURSE headers RELATIVE ${source} ${source}/*/*.h)
+list(REMOVE_ITEM headers tensor/primitives.h)  # for the core's own sources: it includes oneDNN's
 list(TRANSFORM headers PREPEND ronde/trainer/ OUTPUT_VARIABLE places)
 list(APPEND headers include/ronde/trainer.hpp)
 list(APPEND places ronde/trainer.hpp)

@@ -54,6 +54,9 @@ def check_custom_loop(programs):
         expect(float(values["accuracy"]) > 0.75, done, "it learns nothing")
         losses.append(float(values["loss"]))
     assert max(losses) - min(losses) <= 2e-3 * min(losses), f"losses {losses}"
+    for text in ("abc", "-1", "0", "1x", "1" + "0" * 23):
+        done = programs.run("custom_loop", text)
+        expect(done.returncode == 2 and "usage: custom_loop" in done.stderr, done, f"it takes {text}")
 
 
 def check_classify_two_classes(programs):

@@ -205,7 +205,10 @@ void Supervisor::share_state() {
   if (shared.at("restored")) restored_ = state_.global_step;
   if (shared.at("result").is_string()) result_ = shared.at("result");
   optimizer_.set_steps(state_.optimizer_steps);
-  if (distributed_ != nullptr) distributed_->set_global_step(state_.global_step);
+  if (distributed_ != nullptr) {
+    distributed_->set_global_step(state_.global_step);
+    distributed_->broadcast_statistics();  // which it keeps, for a step that is refused
+  }
 }
 
 void Supervisor::step_done(const Metrics& mine) {

@@ -95,7 +95,8 @@ class Dataset {
   [[nodiscard]] Dataset prefetch(std::size_t batches) const;
 
   // The batches of an epoch, from `first_step` on: exactly the rest of it. It needs batch(), and
-  // without shard() it is that of the only rank, which fit() and evaluate() refuse on several.
+  // without shard() it is that of the only rank, which fit(), evaluate() and predict()
+  // refuse on several.
   [[nodiscard]] Epoch epoch(std::uint64_t epoch, std::size_t first_step = 0) const;
 
   // What a sample is, without the side of the samples.

@@ -261,17 +261,20 @@ Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
   Metrics mine;
   Epoch batches = data.epoch(0);
   std::exception_ptr failure;
+  bool has_batches = true;  // they can still be had
   for (std::size_t step = 0;; ++step) {
+    const StepBatch* batch = nullptr;
     try {
-      const StepBatch* const batch = failure ? nullptr : batches.next();
-      // A rank that has failed asks whether to stop as often as the others.
-      if (batch == nullptr && (!failure || step >= data.steps().value_or(0))) break;
-      if (batch != nullptr) {
+      if (has_batches) batch = batches.next();
+      if (batch != nullptr && !failure) {
         for (const Batch& part : batch->parts) mine.add(learner.evaluate(part));
       }
-    } catch (const TrainerError&) {
+    } catch (const std::exception&) {
+      has_batches = batch != nullptr;  // then it is the model that has failed
       failure = std::current_exception();
     }
+    // A rank that has failed asks whether to stop as often as the others.
+    if (has_batches ? batch == nullptr : step >= data.steps().value_or(0)) break;
     if (stop && stop()) break;
   }
   succeed_on_all(replica, [&] {

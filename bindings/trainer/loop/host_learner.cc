@@ -66,13 +66,15 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
     Loss loss;
     try {
       loss = loss_(outputs(part, true, epoch), part, batch.global_size);
-    } catch (const TrainerError& error) {
+    } catch (const Error&) {
+      throw;  // the job's, not this rank's
+    } catch (const std::exception& error) {
       // The others wait for gradients: they learn of it as of a loss that is no number. Where they
       // wait in the forward pass, too, only the end of this rank can tell them.
       if (optimizer_.sums_statistics()) throw;
       if (bad.empty()) {
         bad = error.what();
-        exit_code = error.exit_code();
+        exit_code = exit_code_of(error);
       }
     }
     if (bad.empty() && !std::isfinite(loss.sum)) {

@@ -40,7 +40,8 @@ class Learner {
   // Collective: forward, backward, the sums over the ranks, and the update. It need not be over
   // when this returns. Throws NotFiniteStep, on every rank, where nothing was updated since a
   // number is not finite; a learner on a device leaves that to the loss of the epoch. A batch with
-  // a `failure` has no samples, and makes all ranks throw that.
+  // a `failure` has no samples, and makes all ranks throw that; with a learner on a device this
+  // rank throws alone.
   virtual void step(const StepBatch& batch, std::uint64_t epoch) = 0;
   // The sums of this rank's steps since they were taken last, once all steps are over.
   [[nodiscard]] virtual Metrics take_metrics() = 0;

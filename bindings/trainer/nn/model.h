@@ -15,8 +15,8 @@
 namespace ronde::trainer {
 
 // What a class must have to be trained: `Tensor operator()(const Tensor&)` and
-// `std::vector<Parameter*> parameters()`, in the same order on every rank. It may have
-// `std::vector<StateTensor> statistics()` (running means of normalisation).
+// `std::vector<Parameter*> parameters()`, in the same order on every rank. Where it uses running
+// statistics (of normalisation), it must have `std::vector<StateTensor> statistics()` too.
 template <typename M>
 concept Trainable = requires(M& model, const Tensor& input) {
   { model(input) } -> std::convertible_to<Tensor>;

@@ -189,8 +189,8 @@ void DistributedOptimizer::begin_pass() {
     if (passes_ == 0) parameters_[id]->begin_step();
     if (parameters_[id]->gradient().data() == gradients_[id]) continue;
     throw TrainerError("the gradient of " + parameters_[id]->name() +
-                       " lies elsewhere since this optimiser was made, as where another one has "
-                       "put it on a board, or has taken it off: use the one that was made last");
+                       " lies elsewhere since this optimiser was made: another one has put it on a "
+                       "board, or has taken it off: let go of that one before this one is made");
   }
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
@@ -240,7 +240,7 @@ void DistributedOptimizer::require_every_pass(bool taken) const {
 
 void DistributedOptimizer::submit(Id id) {
   if (passes_ < options_.accumulate) return;
-  // A ReLU lets no gradient through a NaN: the sums over the ranks carry the word all the same.
+  // A pass that has failed may have no gradient at all: the sums over the ranks carry the word.
   if (!finite_) std::ranges::fill(parameters_[id]->gradient().first(1), std::nanf(""));
   if (options_.shuffle_seed == 0) {
     averager_.ready(id);
@@ -291,7 +291,6 @@ StepResult DistributedOptimizer::step() {
 }
 
 void DistributedOptimizer::require_samples_of_all_ranks() {
-  if (engine_.size() == 1) return;
   const std::array<std::uint64_t, 3> mine{samples_, global_batch_, check_every_};
   const auto all = engine_.allgather_blocking("optimizer/samples", mine);
   std::uint64_t samples = 0;

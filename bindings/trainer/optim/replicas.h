@@ -24,7 +24,7 @@ namespace ronde::trainer {
 [[nodiscard]] std::string difference_of(Engine& engine, std::span<const StateTensor> tensors);
 
 // What a pass has used must be listed, or it would be neither trained nor broadcast nor saved.
-// Throws TrainerError that names the first tensor that is not.
+// Throws TrainerError that names those that are not.
 void require_listed(const Tape& tape, std::span<Parameter* const> parameters,
                     std::span<const StateTensor> statistics);
 

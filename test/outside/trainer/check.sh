@@ -17,6 +17,11 @@ cp "$here/CMakeLists.txt" "$examples/custom_loop.cc" "$examples/supervised_loop.
   echo 'int main() {}'
 } >"$work/project/every_header.cc"
 
+if grep -rl 'dnnl\.h' "$prefix/include/ronde"; then
+  echo "the headers above need oneDNN's, which no installed target finds"
+  exit 1
+fi
+
 # configure <project> <build folder> [flag]...
 configure() {
   project=$1 build=$2

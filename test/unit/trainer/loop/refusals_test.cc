@@ -234,7 +234,7 @@ TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
   const auto lost = [](std::size_t rank) {
     return written(20,
                    [](auto, std::size_t index, auto&) {
-                     if (index == 3) throw DataError("picture 3 is lost");
+                     if (index == 3) throw std::runtime_error("picture 3 is lost");
                      return true;
                    })
         .batch(4)
@@ -242,6 +242,18 @@ TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
   };
   EXPECT_THAT(refusals(right_share, evaluate_asking), Each("none"));
   EXPECT_THAT(refusals(lost, evaluate_asking), Each("picture 3 is lost"));
+  // Only the generator knows how many samples there are, and it is the model that fails.
+  const auto wrong = [](std::size_t rank) {
+    const SampleFormat format{.shape = {kInputs}, .classes = 9, .targets = 0};
+    const auto write = [](auto, std::size_t index, const SampleRoom& room) {
+      std::ranges::fill(room.input, 1.0F);
+      *room.label = index == 3 ? kOutputs : 0;
+      return index < 20;
+    };
+    return Dataset::from_generator(format, write).batch(4).shard(rank, 2);
+  };
+  EXPECT_THAT(refusals(wrong, evaluate_asking),
+              Each(HasSubstr("label 3 of sample 1 has no output")));
 }
 
 TEST(NotANumber, IsNoResultOfAnEvaluationOrAPrediction) {
