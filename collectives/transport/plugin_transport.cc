@@ -39,6 +39,13 @@ Result<std::unique_ptr<PluginTransport>> PluginTransport::open(const TransportLi
     transport->end_ = nullptr;
     return opened;
   }
+  const bool sleeps = transport->info_.fd >= 0;
+  if (sleeps && (library.table().arm == nullptr || library.table().progress == nullptr)) {
+    return Status::error(base::Code::kUnsupported,
+                         "the plug-in " + library.path() +
+                             " is not used: it gives a descriptor to sleep on, but no function arm "
+                             "or progress");
+  }
   return transport;
 }
 

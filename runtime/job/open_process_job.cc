@@ -148,10 +148,18 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
   if (!plugin.ok()) {
     // One that was started alone needs no others, and so no MPI.
     if (launched && identity->size == 1) return job_of_one(config, clock);
+    std::string text =
+        "this Ronde cannot join the other ranks of this job, which are joined over MPI";
+    std::string way_out = "start the program without mpirun";
+    if (communicator != nullptr) {
+      way_out = "give no communicator";
+    } else if (!launched) {
+      text = "the program has started MPI (" + loaded->library +
+             "), and this Ronde cannot join its ranks";
+      way_out = "set RONDE_MPI=off if this process is meant to be alone";
+    }
     return Status::error(plugin.status().code(),
-                         "this Ronde cannot join the other ranks of this job, which are joined "
-                         "over MPI: configure it with -DRONDE_WITH_MPI=ON, or start the program "
-                         "without mpirun",
+                         text + ": configure it with -DRONDE_WITH_MPI=ON, or " + way_out,
                          plugin.status());
   }
   RONDE_RETURN_IF_ERROR(check_mpi(*plugin, communicator, loaded));

@@ -36,6 +36,9 @@ using base::Status;
 
 namespace {
 
+// How long the ends of a transport say good-bye to each other, as the leaders' links do.
+constexpr base::Nanoseconds kGoodBye = std::chrono::seconds(5);
+
 collectives::StartTrouble trouble_of(const Greeting& greeting, std::int32_t rank) {
   collectives::StartTrouble trouble{rank, rank, greeting.trouble};
   const std::string& culprit = greeting.culprit;
@@ -210,7 +213,7 @@ class Opening {
     options.party = introduced ? met_.party : nullptr;
     options.interfaces = *interfaces;
     options.peer_timeout = config_.link_timeout;
-    options.close_patience = config_.shutdown_timeout;
+    options.close_patience = std::min(config_.shutdown_timeout, kGoodBye);
     options.log = [log = base::Log(config_.log_level, meeting_.rank())](
                       base::LogLevel level, std::string_view text) { log.log(level, text); };
     auto opened = collectives::PluginTransport::open(*library, std::move(options));

@@ -37,8 +37,8 @@ std::string yielding_note(std::span<const std::string> environment, const std::s
   if (!yields) return "";
   return "Open MPI gives the core away whenever a thread looks for messages (" +
          std::string(told.empty() ? "more ranks than cores" : "mpi_yield_when_idle") +
-         "), so tensors do not move while a rank computes on all cores; RONDE_TRANSPORT=ucx loses "
-         "nothing: its threads sleep until something arrives";
+         "), so tensors do not move while a rank computes on all cores; RONDE_TRANSPORT=ucx, where "
+         "libronde_ucx.so is installed, loses nothing: its threads sleep until something arrives";
 }
 
 }  // namespace ronde::runtime

@@ -68,6 +68,8 @@ Result<Words> words_of(std::span<const std::string> environment) {
     RONDE_RETURN_IF_ERROR(word.status());
     *place = *word;
   }
+  // Where mpirun or srun has started the agents, their variables stay in what an agent starts.
+  if (words.torchrun && words.torchrun->by_agent) words.mpi.reset();
   return words;
 }
 

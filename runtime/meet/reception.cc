@@ -55,8 +55,11 @@ Status Reception::step(std::span<const pollfd> entries, Instant now,
 Status Reception::accept_some(const FileDescriptor& listener, Instant now,
                               std::vector<Arrival>& arrivals) {
   const auto close_oldest = [this] {
-    turn_away(strangers_.front(), Trouble::kCrowd);
-    strangers_.erase(strangers_.begin());
+    // One that has proved that it knows the secret would not try again.
+    auto oldest = std::ranges::find_if(strangers_, [](const Stranger& one) { return !one.frames; });
+    if (oldest == strangers_.end()) oldest = strangers_.begin();
+    turn_away(*oldest, Trouble::kCrowd);
+    strangers_.erase(oldest);
   };
   for (int i = 0; i < kAcceptedInATurn; ++i) {
     Accepted accepted = listener_.accept(listener);

@@ -151,6 +151,7 @@ MaybeWord word_of_torchrun(Environment environment) {
   }
   Word word;
   word.launcher = "torchrun or one like it";
+  word.by_agent = variable(environment, "TORCHELASTIC_RUN_ID").has_value();
   RONDE_RETURN_IF_ERROR(read_numbers(environment, "RANK", "WORLD_SIZE", word));
   const auto address = variable(environment, "MASTER_ADDR");
   const auto port = variable(environment, "MASTER_PORT");

@@ -28,6 +28,9 @@ struct Word {
   // Why this process is no rank of the job, though the launcher knows it: "its TF_CONFIG makes it
   // ps 0".
   std::string no_member;
+  // An agent (torchrun's) has started this very process: what MPI says is what it said to the
+  // agent.
+  bool by_agent = false;
 };
 
 using MaybeWord = base::Result<std::optional<Word>>;

@@ -45,8 +45,9 @@ constexpr const char* kLibrary = "MPICH " MPICH_VERSION;
 #undef RONDE_TEXT_OF
 
 const base::Clock& machine_clock() {
-  static const base::SteadyClock kClock;
-  return kClock;
+  // Never destroyed: an engine that the program leaves open is closed after this plug-in's objects.
+  static const auto* const kClock = new base::SteadyClock();
+  return *kClock;
 }
 
 base::Instant deadline_of(std::int64_t patience_ns) {

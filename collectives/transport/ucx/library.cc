@@ -149,9 +149,10 @@ Result<Library> load() {
 }  // namespace
 
 Result<const Library*> library() {
-  static const Result<Library> kLoaded = load();
-  RONDE_RETURN_IF_ERROR(kLoaded.status());
-  return &*kLoaded;
+  // Never destroyed: an engine that the program leaves open is closed after this plug-in's objects.
+  static const auto* const kLoaded = new Result<Library>(load());
+  RONDE_RETURN_IF_ERROR(kLoaded->status());
+  return &**kLoaded;
 }
 
 }  // namespace ronde::collectives::ucx

@@ -282,6 +282,11 @@ TEST(Identity, TwoThatContradictEachOther) {
   both(said(with(kTorchrun, mpi)),
        "Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3)",
        "torchrun or one like it (RANK=3 WORLD_SIZE=8)");
+  for (const Variables& outer : {mpi, Variables{"PMIX_RANK=0"}}) {
+    EXPECT_EQ(said(with(with(kTorchrun, outer), {"TORCHELASTIC_RUN_ID=none"})),
+              "rank 3 of 8 at node1:29500")
+        << "its agent was started by MPI's launcher";
+  }
   both(said(with(kByHand, mpi)), "you (RONDE_RANK=1 RONDE_SIZE=2)", "Open MPI's mpirun");
   both(said(with(kByHand, kTorchrun)), "you (", "torchrun");
   const std::string tf = tf_config(R"({"type": "worker", "index": 0})", kCluster);
