@@ -122,8 +122,16 @@ void LogMetrics::write(std::uint64_t step, const Values& values) {
   if (!logs_) return;
   bool failed = !writer_.wait({});  // a disk that hangs is waited for once
   if (!failed) {
-    writer_.start([logs = logs_, step, values] { logs->write(step, values); });
-    failed = !writer_.wait(options_.patience) || logs_->failed();
+    try {
+      writer_.start([logs = logs_, step, values] { logs->write(step, values); });
+      failed = !writer_.wait(options_.patience);
+      if (!failed) {  // only now the logs are not the writer's
+        writer_.rethrow();
+        failed = logs_->failed();
+      }
+    } catch (const std::exception&) {  // no thread, or no memory: logs end no training
+      failed = true;
+    }
   }
   if (std::exchange(failing_, failed) == failed || !options_.say) return;
   options_.say(failed ? "logs cannot be written: is the disk of " + options_.directory +

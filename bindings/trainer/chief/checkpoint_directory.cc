@@ -363,7 +363,10 @@ void CheckpointDirectory::remove_old() {
       if (found.trouble || (counts(found) && ours-- <= keep_) || stays(step)) continue;
       remove(step);
     }
-    remove_damaged(*newest_);
+    // Whoever can mend one has as long for it as a whole one of its age would stay.
+    const auto oldest =
+        std::ranges::find_if(found_, [this](const auto& one) { return counts(one.second); });
+    if (oldest != found_.end()) remove_damaged(oldest->first);
   } catch (const DataError& error) {
     say_(std::string("an old checkpoint could not be removed: ") + error.what());
   }

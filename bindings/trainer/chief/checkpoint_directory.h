@@ -24,8 +24,9 @@
 // 5. A start goes on from the newest one that counts and is whole. It passes over those that are
 //    provably damaged alone; one that cannot be read, or none that is whole, ends it. If there are
 //    checkpoints and none counts, it must be told what to do.
-// 6. Of those that count the last `keep` stay, the newest acknowledged one and the best. Where the
-//    disk is full the oldest of the others go first, and then the write is tried again.
+// 6. Of those that count the last `keep` stay, the newest acknowledged one and the best. A damaged
+//    one that was put aside stays until it is older than all of these. Where the disk is full these
+//    damaged ones go first, then the oldest of the others, and then the write is tried again.
 // 7. Whoever finds its owner-T gone writes no more.
 #pragma once
 

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <limits>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -126,7 +127,12 @@ bool Checkpoints::save(const CheckpointState& state, const std::vector<StateTens
                  ", which is not saved");
     return true;
   }
-  writer_.start([shared = shared_] { shared->write(); });
+  try {
+    writer_.start([shared = shared_] { shared->write(); });
+  } catch (const std::system_error& error) {  // a host with too many threads for a moment
+    shared_->say("step " + std::to_string(state.global_step) +
+                 " is not saved: no thread for it: " + error.what());
+  }
   return true;
 }
 
@@ -157,9 +163,14 @@ void Checkpoints::set_finished(std::optional<std::uint64_t> step, const std::str
                                const std::string& result) {
   bool in_time = writer_.wait(options_.timeout);
   if (in_time) {
-    writer_.start([shared = shared_, step, goal, result] {
-      shared->directory.set_finished(step, goal, result);
-    });
+    try {
+      writer_.start([shared = shared_, step, goal, result] {
+        shared->directory.set_finished(step, goal, result);
+      });
+    } catch (const std::system_error& error) {
+      throw DataError(options_.directory +
+                      " cannot be told whether it has finished: no thread for it: " + error.what());
+    }
     in_time = writer_.wait(options_.timeout);
   }
   if (!in_time) {

@@ -46,8 +46,11 @@ std::string goal_with_flags(std::string goal, const Flags& flags) {
 std::optional<double> seconds_to_stop(double max_seconds, bool saves) {
   if (max_seconds > 0.0) return max_seconds;
   const char* const text = std::getenv("SLURM_JOB_END_TIME");
-  const double end = text == nullptr ? 0.0 : std::strtod(text, nullptr);
-  if (end <= 0.0 || !saves) return std::nullopt;
+  if (text == nullptr || !saves) return std::nullopt;
+  char* rest = nullptr;
+  const double end = std::strtod(text, &rest);
+  // A date begins with a year, which would be taken for seconds.
+  if (*rest != '\0' || end <= 0.0) return std::nullopt;
   constexpr double kLongest = 120.0;
   constexpr double kShare = 0.1;
   const double left = end - static_cast<double>(std::time(nullptr));

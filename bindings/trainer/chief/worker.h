@@ -29,7 +29,8 @@ class Worker {
   bool wait(Span patience) const {
     return !done_.valid() || done_.wait_for(patience) == std::future_status::ready;
   }
-  // The last one must be done.
+  // The last one must be done. Each job has a thread of its own: throws std::system_error where
+  // none can be made, and then nothing is being done.
   void start(std::function<void()> job) {
     if (thread_.joinable()) thread_.join();
     std::packaged_task<void()> task(std::move(job));

@@ -65,9 +65,9 @@ std::string record_of(FileSystem& files, const std::string& path) {
 
 Owner::Owner(FileSystem& files, const std::string& directory, const OwnerPatience& patience)
     : files_(files), directory_(directory) {
-  take_lock(patience);
   bool made = false;
   try {
+    take_lock(patience);
     while (!made) {
       const auto before = terms_in(files_, directory_);
       const std::uint64_t last = before.empty() ? 0 : before.back();
@@ -85,7 +85,7 @@ Owner::Owner(FileSystem& files, const std::string& directory, const OwnerPatienc
     }
   } catch (...) {
     if (made) static_cast<void>(files_.remove(path(term_)));
-    files_.close(lock_);
+    if (lock_ >= 0) files_.close(lock_);
     throw;
   }
 }
@@ -120,10 +120,7 @@ void Owner::take_lock(const OwnerPatience& patience) {
     const std::string now = sign_of_life(files_, directory_);
     const bool silent =
         !now.empty() && now == first && files_.life(Record(now).process) == Life::kUnknown;
-    if (waited >= (silent ? patience.lease : patience.ending)) {
-      files_.close(lock_);
-      refuse(now);
-    }
+    if (waited >= (silent ? patience.lease : patience.ending)) refuse(now);
     files_.pause(patience.look);
   }
 }

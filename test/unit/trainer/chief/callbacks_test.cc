@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
+#include "test/unit/trainer/chief/no_more_threads.h"
 #include "test/unit/trainer/chief/supervised_training.h"
 #include "test/unit/trainer/full_disk.h"
 #include "test/unit/trainer/optim/toy_job.h"
@@ -131,6 +132,21 @@ TEST(LogMetricsCallback, AfterAMomentOfAFullDiskLogsComeAgain) {
               ElementsAre(5U, 25U, 30U, 35U, 40U, 42U));
   EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
                                          "logs are written again from step 25 on"));
+}
+
+TEST(LogMetricsCallback, TrainingGoesOnWhereALogHasNoThread) {
+  const TemporaryFolder folder;
+  SupervisedTraining one{.epochs = 1};
+  one.logs = {.directory = folder.path() + "/logs", .every = 5};
+  std::optional<NoMoreThreads> none;
+  one.before_step_done = [&](Supervisor& supervisor, int rank) {
+    if (rank == 0 && supervisor.global_step() == 7) none.emplace();
+    if (rank == 0 && supervisor.global_step() == 13) none.reset();
+  };
+  const SupervisedOutcome outcome = run_supervised(one);
+  EXPECT_THAT(steps_of_log(folder.path() + "/logs/metrics.jsonl"), ElementsAre(5U, 15U, 20U, 21U));
+  EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: is the disk of "),
+                                         "logs are written again from step 15 on"));
 }
 
 // A pipe that nobody has open for reading does not answer: a disk that hangs.

@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/chief/checkpoint_files.h"
+#include "test/unit/trainer/chief/no_more_threads.h"
 
 namespace ronde::trainer {
 namespace {
@@ -66,6 +67,16 @@ class CheckpointsTest : public CheckpointFiles {
   }
   [[nodiscard]] std::vector<std::uint64_t> steps() const {
     return CheckpointDirectory::steps(disk(), folder_);
+  }
+  // The steps of those that were damaged.
+  [[nodiscard]] std::vector<std::uint64_t> put_aside() const {
+    std::vector<std::uint64_t> aside;
+    for (const std::uint64_t step : {10U, 20U, 25U, 26U, 30U}) {
+      if (std::filesystem::exists(checkpoint_path(folder_, step) + ".damaged")) {
+        aside.push_back(step);
+      }
+    }
+    return aside;
   }
   void damage(std::uint64_t step) {
     std::string bytes = read_file(disk(), tensors_file(step));
@@ -175,26 +186,30 @@ TEST_F(CheckpointsTest, ADamagedOneIsSkippedByName) {
   std::filesystem::remove(state_file(20));
   said_.clear();
   {
-    const auto checkpoints = open(1);
+    const auto checkpoints = open();
     EXPECT_EQ(restored(*checkpoints), 10U);
     EXPECT_THAT(said_, ElementsAre(AllOf(StartsWith("checkpoint of step 30 is skipped: " +
                                                     tensors_file(30) + ": its checksum is crc32:"),
                                          EndsWith("it is truncated or damaged")),
                                    "checkpoint of step 20 is skipped: " + state_file(20) +
                                        ": No such file or directory"));
-    // They are read no more, and stay for whoever can mend them until there is a newer one.
-    EXPECT_TRUE(std::filesystem::exists(checkpoint_path(folder_, 30) + ".damaged"));
+    // They are read no more, and stay for whoever can mend them until all that is kept is newer.
     save(*checkpoints, 25);
     EXPECT_TRUE(checkpoints->flush());
-    EXPECT_THAT(steps(), ElementsAre(25));
-    EXPECT_FALSE(std::filesystem::exists(checkpoint_path(folder_, 20) + ".damaged"));
-    EXPECT_TRUE(std::filesystem::exists(checkpoint_path(folder_, 30) + ".damaged"));
+    EXPECT_THAT(steps(), ElementsAre(10, 25));
+    EXPECT_THAT(put_aside(), ElementsAre(20, 30));
+    save(*checkpoints, 26);
+    EXPECT_TRUE(checkpoints->flush());
+    EXPECT_THAT(steps(), ElementsAre(25, 26));
+    EXPECT_THAT(put_aside(), ElementsAre(30));
   }
   damage(25);
+  damage(26);
   EXPECT_THAT(refusal({.flags = state_of(0).flags}),
               AllOf(StartsWith("no checkpoint in " + folder_ + " is whole: mend one, or use"),
                     HasSubstr("--restore never")));
-  EXPECT_THAT(steps(), ElementsAre(25));  // nothing was put aside
+  EXPECT_THAT(steps(), ElementsAre(25, 26));
+  EXPECT_THAT(put_aside(), ElementsAre(30)) << "no more than before";
 }
 
 // Whoever names one wants no other.
@@ -342,6 +357,24 @@ TEST_F(CheckpointsTest, WhatCannotBeWrittenIsSaid) {
                               " was taken over by another training, or moved away; the one of "
                               "step 80 stays");
   std::filesystem::rename(folder_ + ".away", folder_);
+  save(*checkpoints, 160);
+  EXPECT_TRUE(checkpoints->flush());
+  EXPECT_THAT(steps(), ElementsAre(80, 160));
+}
+
+TEST_F(CheckpointsTest, WhatHasNoThreadIsSaidAndTrainingGoesOn) {
+  const auto checkpoints = open();
+  restored(*checkpoints);
+  save(*checkpoints, 80);
+  EXPECT_TRUE(checkpoints->flush());
+  {
+    const NoMoreThreads none;
+    save(*checkpoints, 120);
+    EXPECT_FALSE(checkpoints->flush());
+    EXPECT_THAT(said_, ElementsAre(StartsWith("step 120 is not saved: no thread for it: ")));
+    EXPECT_THAT(error_of([&] { checkpoints->set_finished(80, "goal", "done"); }),
+                HasSubstr("cannot be told whether it has finished: no thread for it: "));
+  }
   save(*checkpoints, 160);
   EXPECT_TRUE(checkpoints->flush());
   EXPECT_THAT(steps(), ElementsAre(80, 160));

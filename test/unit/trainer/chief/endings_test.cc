@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <semaphore>
 #include <string>
+#include <utility>
 
 #include "test/unit/trainer/chief/hooked_disk.h"
 #include "test/unit/trainer/chief/supervised_training.h"
@@ -246,14 +247,14 @@ TEST_F(Ending, ItStopsBeforeSlurmEndsItsJob) {
     one.supervisor.max_seconds = 0.0;
     one.before_step_done = {};
   }
-  {
-    const WithVariable end("SLURM_JOB_END_TIME", "Unknown");
-    one.before_step_done = stop_after(5);
-    EXPECT_EQ(run_supervised(one).fit.steps, 2U) << "no time is no limit";
+  for (const auto& [text, step] : {std::pair("Unknown", 5U), {"2026-11-25T00:00:00", 7U}}) {
+    const WithVariable end("SLURM_JOB_END_TIME", text);
+    one.before_step_done = stop_after(step);
+    EXPECT_EQ(run_supervised(one).fit.steps, 2U) << text << ": no time is no limit";
     one.before_step_done = {};
   }
   const WithVariable end("SLURM_JOB_END_TIME", in_seconds(3600));
-  EXPECT_EQ(run_supervised(one).finished, "done in 16");
+  EXPECT_EQ(run_supervised(one).finished, "done in 14");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
@@ -15,8 +16,11 @@
 
 namespace {
 
-// The size from which on this thread is refused.
-thread_local std::size_t too_large = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+
+// The size from which on this thread is refused, and the one with which new threads begin.
+std::atomic<std::size_t> too_large_on_new_threads{kAny};
+thread_local std::size_t too_large = too_large_on_new_threads;
 
 void* allocate(std::size_t size) {
   void* const memory = size >= too_large ? nullptr : std::malloc(size == 0 ? 1 : size);
@@ -45,7 +49,7 @@ using testing::HasSubstr;
 void save_with(std::size_t memory, Supervisor& supervisor) {
   too_large = memory;
   supervisor.save();
-  too_large = std::numeric_limits<std::size_t>::max();
+  too_large = kAny;
 }
 
 class OutOfMemory : public testing::Test {
@@ -86,6 +90,21 @@ TEST_F(OutOfMemory, ALastSaveIsAFailure) {
   EXPECT_THAT(outcome.exit_codes, Each(kExitFailure));
 }
 
+// The thread that writes them has no memory, and none of the others notices but for a line.
+TEST_F(OutOfMemory, ALogIsLeftOutAndSaid) {
+  constexpr std::size_t kLessThanALine = 400;
+  SupervisedTraining one{.ranks = 2, .epochs = 1};
+  one.logs = {.directory = folder_.path() + "/logs", .every = 5};
+  one.before_step_done = [](Supervisor& supervisor, int rank) {
+    if (rank == 0 && supervisor.global_step() == 7) too_large_on_new_threads = kLessThanALine;
+    if (rank == 0 && supervisor.global_step() == 13) too_large_on_new_threads = kAny;
+  };
+  const SupervisedOutcome outcome = run_supervised(one);
+  EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("logs cannot be written: "),
+                                         "logs are written again from step 15 on"));
+  EXPECT_THAT(outcome.exit_codes, Each(0));
+}
+
 // A damaged, sparse file may have any size.
 TEST_F(OutOfMemory, AFileThatNoMemoryHoldsIsNamed) {
   const std::string path = folder_.path() + "/file";
@@ -97,7 +116,7 @@ TEST_F(OutOfMemory, AFileThatNoMemoryHoldsIsNamed) {
   } catch (const FileError& refused) {
     error = refused.what();
   }
-  too_large = std::numeric_limits<std::size_t>::max();
+  too_large = kAny;
   EXPECT_EQ(error, path + ": Cannot allocate memory");
 }
 

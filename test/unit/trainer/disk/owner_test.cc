@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "test/unit/trainer/chief/disk_model.h"
@@ -47,6 +49,12 @@ Attempt attempt(DiskModel& disk, const std::function<void(int second)>& meanwhil
   return result;
 }
 
+std::shared_ptr<DiskModel::Node> directory() {
+  auto node = std::make_shared<DiskModel::Node>();
+  node->is_directory = true;
+  return node;
+}
+
 class OwnerOnAnotherHost : public testing::Test {
  protected:
   DiskModel disk_;
@@ -69,6 +77,24 @@ TEST_F(OwnerOnAnotherHost, OneThatLivesIsNot) {
   EXPECT_THAT(refused.error,
               HasSubstr(kFolder + " is held by another training (process 1 on host"));
   EXPECT_LE(refused.seconds, 20);
+}
+
+// A file that stays open would keep the lock for as long as the process lives.
+TEST(OwnerOfADiskThatFails, AStartThatIsRefusedLeavesNoFileOpen) {
+  bool refused = true;
+  for (int failing = 1; refused; ++failing) {
+    DiskModel disk;
+    int calls = 0;
+    ProcessModel process(
+        disk, 1, [&](const Call&) { return Fate{.error = ++calls == failing ? EIO : 0}; }, unknown);
+    disk.place(kFolder).first->entries[kFolder.substr(1)] = directory();
+    try {
+      const Owner owner(process, kFolder, kPatience);
+      refused = calls >= failing;  // by a call without which it does
+    } catch (const FileError&) {
+      EXPECT_TRUE(disk.open_files.empty()) << "after an error in call " << failing;
+    }
+  }
 }
 
 TEST_F(OwnerOnAnotherHost, NorIsALockThatNeverGoes) {
