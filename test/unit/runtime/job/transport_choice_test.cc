@@ -32,7 +32,7 @@ TEST(TransportChoice, AUserIsToldThatOpenMpiYields) {
   const Lines told{"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_mpi_oversubscribe=0"};
   const Lines spins{"OMPI_MCA_mpi_yield_when_idle=0", "OMPI_MCA_mpi_oversubscribe=1"};
   EXPECT_THAT(yielding_note(crowded, "mpi", 2), HasSubstr("(more ranks than cores)"));
-  EXPECT_THAT(yielding_note(crowded, "mpi", 2), HasSubstr("RONDE_TRANSPORT=ucx loses nothing"));
+  EXPECT_THAT(yielding_note(crowded, "mpi", 2), HasSubstr("RONDE_TRANSPORT=ucx, where"));
   EXPECT_THAT(yielding_note(told, "mpi", 2), HasSubstr("(mpi_yield_when_idle)"));
   EXPECT_EQ(yielding_note(spins, "mpi", 2), "");
   EXPECT_EQ(yielding_note({}, "mpi", 2), "");
