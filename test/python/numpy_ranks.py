@@ -129,6 +129,13 @@ class Names(unittest.TestCase):
             self.assertEqual(ronde.broadcast_object(value, root_rank=root)["rank"], root)
         self.assertEqual(ronde.allgather_object("x" * self.rank, name="words"), ["x" * r for r in range(self.size)])
 
+    def test_an_object_that_cannot_be_pickled_leaves_nobody_waiting(self):
+        for share in (lambda value: ronde.broadcast_object(value, root_rank=0), ronde.allgather_object):
+            value = (lambda: None) if ronde.rank() == 0 else "an object"
+            expected = "pickle" if ronde.rank() == 0 else "rank 0 cannot pickle its object"
+            with self.assertRaisesRegex(Exception, expected):
+                share(value)
+
     def test_what_is_missing_says_so(self):
         one = numpy.ones(1)
         for name, call in (("add_process_set", lambda: ronde.add_process_set([0])),

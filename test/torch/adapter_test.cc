@@ -279,7 +279,7 @@ TEST(Errors, ModulesThatDifferAreAnErrorOnEveryRank) {
         EXPECT_EQ(error.status(), RONDE_MISMATCH);
         EXPECT_EQ(error.rank(), 2);
         EXPECT_NE(std::string(error.what())
-                      .find("rank 0 has 'p' Float[2, 3] with strides [3, 1], and "
+                      .find("rank 0 has 'p' Float[2, 3] with strides [3, 1] on cpu, and "
                             "rank 2 has 'p' Float[2, 4]"),
                   std::string::npos)
             << error.what();
@@ -299,6 +299,20 @@ TEST(Errors, ATensorElsewhereOrOfAnotherTypeIsRefused) {
       } catch (const Error& error) {
         EXPECT_EQ(error.status(), RONDE_UNSUPPORTED) << error.what();
       }
+    }
+  });
+}
+
+TEST(Errors, ATensorThatIsElsewhereOnOneRankIsRefusedOnAll) {
+  on_ranks(2, [](Engine& engine) {
+    const auto device = engine.rank() == 1 ? at::kMeta : at::kCPU;
+    OneParameter model(at::empty({2}, at::TensorOptions().device(device)));
+    try {
+      const GradientAverager averager(engine, model);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), RONDE_MISMATCH) << error.what();
+      EXPECT_NE(std::string(error.what()).find("on meta"), std::string::npos) << error.what();
     }
   });
 }

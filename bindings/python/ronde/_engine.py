@@ -143,7 +143,7 @@ class Engine:
             call(LIBRARY.ronde_engine_close, pointer)
         finally:
             self._release_dropped()
-            _stuck.extend(flight for flight in self._in_flight if not flight.poll())
+            _stuck.extend(flight for flight in list(self._in_flight) if not flight.poll())
 
     def abandon(self) -> None:
         """close() for a program that an exception ends: what other ranks may never join is given up after

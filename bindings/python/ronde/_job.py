@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import threading
 from typing import Any, NamedTuple, Optional
 
@@ -33,6 +34,8 @@ class _Job:
 
 
 _job = _Job()
+# Another thread may hold it while this one forks.
+os.register_at_fork(after_in_child=lambda: setattr(_job, "lock", threading.Lock()))
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:

@@ -113,7 +113,7 @@ class TorchOperations(Operations[torch.Tensor]):
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
             rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
-            before = Operations.allgather(self, rows)[:rank()].sum(0).tolist()
+            before = Operations.allgather(self, rows, name and f"{_grad_name(name)}.rows")[:rank()].sum(0).tolist()
             averages = Operations.grouped_allreduce(self, gradients, None, _grad_name(name), op=Op.AVERAGE)
             return [average.narrow(0, start, tensor.shape[0])
                     for average, start, tensor in zip(averages, before, tensors)]

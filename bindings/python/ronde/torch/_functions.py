@@ -44,11 +44,11 @@ def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:
             place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
             seen.setdefault(place, (name, tensor.detach()))
     kept = list(seen.values())
-    _require_the_same([(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in kept], root_rank)
+    _require_the_same([(name, tuple(tensor.shape), str(tensor.dtype), tensor.device.type, str(tensor.layout)) for name, tensor in kept], root_rank)
     _broadcast_all([f"broadcast_parameters.{name}" for name, _ in kept], [tensor for _, tensor in kept], root_rank)
 
 
-Description = tuple[str, tuple[int, ...], str]
+Description = tuple[str, tuple[int, ...], str, str, str]
 
 
 def _require_the_same(mine: list[Description], root_rank: int) -> None:

@@ -35,6 +35,7 @@ class DistributedOptimizer : public Base {
   // leaves is averaged.
   at::Tensor step(LossClosure closure = nullptr) override {
     if (closure != nullptr) {
+      averaged_ = false;
       return Base::step([this, &closure] {
         at::Tensor loss = closure();
         averager_.wait();
@@ -45,14 +46,15 @@ class DistributedOptimizer : public Base {
     return Base::step();
   }
 
-  // Averages the gradients for the next step(): for clipping in between.
+  // Averages the gradients for the next step(): for clipping in between, but for no backward pass.
   void average() {
     averager_.wait();
     averaged_ = true;
   }
 
-  // Sets gradients to zeros, in the memory where they are averaged.
-  void zero_grad() { averager_.zero_grad(); }
+  // Sets gradients to zeros, in the memory where they are averaged, also where PyTorch would let
+  // go of them.
+  void zero_grad(bool /*set_to_none*/ = false) { averager_.zero_grad(); }
 
   // For no_sync() and statistics().
   [[nodiscard]] GradientAverager& averager() { return averager_; }

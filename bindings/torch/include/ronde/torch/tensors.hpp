@@ -93,7 +93,6 @@ inline std::vector<NamedTensor> tensors_of(const ::torch::nn::Module& module, bo
         continue;
       }
       found.push_back({item.key(), item.value()});
-      require_host(found.back());
     }
   };
   add(module.named_parameters());
@@ -125,18 +124,26 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Throws Error (RONDE_MISMATCH), the same on every rank, where the tensors of a rank are not those
-// of rank 0, in their order: by name, type, shape and layout.
+// of rank 0, in their order: by name, type, shape, layout and device. Where all ranks have them,
+// but Ronde does not know their kind, every rank is told so: one that threw before would leave the
+// others waiting.
 inline void require_the_same(Engine& engine, const std::string& what,
                              const std::vector<NamedTensor>& tensors) {
   std::string mine;
   for (const NamedTensor& one : tensors) {
     mine += "'" + one.name + "' " + at::toString(one.tensor.scalar_type()) +
-            text_of(one.tensor.sizes()) + " with strides " + text_of(one.tensor.strides()) + "\n";
+            text_of(one.tensor.sizes());
+    mine += one.tensor.layout() == at::kStrided ? " with strides " + text_of(one.tensor.strides())
+                                                : std::string(" that is sparse");
+    mine += " on " + c10::DeviceTypeName(one.tensor.device().type(), true) + "\n";
   }
   const std::vector<std::string> texts = gather_texts(engine, "ronde.torch." + what, mine);
   const auto other = std::find_if(texts.begin(), texts.end(),
                                   [&](const std::string& text) { return text != texts.front(); });
-  if (other == texts.end()) return;
+  if (other == texts.end()) {
+    for (const NamedTensor& one : tensors) require_host(one);
+    return;
+  }
   std::vector<std::string> first = lines_of(texts.front());
   std::vector<std::string> second = lines_of(*other);
   const std::size_t longer = std::max(first.size(), second.size());
