@@ -27,7 +27,7 @@ def expect_transport(done, setting, by_hand):
               "MPI did not start the job" if by_hand else "MPI started the job")
     pattern = rf"between hosts over {'MPI [(]Open MPI' if mpi else 'UCX [(]UCX'} .*; {reason}[)], and control over TCP"
     hosts_job.expect(re.search(pattern, done.stderr), done, f"expected {pattern}")
-    told = "RONDE_TRANSPORT=ucx loses nothing" in done.stderr
+    told = "Open MPI gives the core away" in done.stderr
     hosts_job.expect(told == mpi, done, "the note on yielding is there exactly where MPI carries tensors")
 
 
