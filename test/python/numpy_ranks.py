@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's names on NumPy arrays: run on each rank of a job, under mpirun or alone."""
 import gc
+import threading
 import unittest
 import weakref
 
@@ -129,12 +130,14 @@ class Names(unittest.TestCase):
             self.assertEqual(ronde.broadcast_object(value, root_rank=root)["rank"], root)
         self.assertEqual(ronde.allgather_object("x" * self.rank, name="words"), ["x" * r for r in range(self.size)])
 
-    def test_an_object_that_cannot_be_pickled_leaves_nobody_waiting(self):
-        for share in (lambda value: ronde.broadcast_object(value, root_rank=0), ronde.allgather_object):
-            value = (lambda: None) if ronde.rank() == 0 else "an object"
-            expected = "pickle" if ronde.rank() == 0 else "rank 0 cannot pickle its object"
-            with self.assertRaisesRegex(Exception, expected):
-                share(value)
+    def test_what_pickle_does_not_take_is_an_error_on_every_rank(self):
+        last = self.size - 1
+        value = threading.Lock() if self.rank == last else None
+        for call in (lambda: ronde.broadcast_object(value, root_rank=last), lambda: ronde.allgather_object(value)):
+            with self.assertRaisesRegex(TypeError if self.rank == last else ronde.Error,
+                                        "pickle" if self.rank == last else f"rank {last} could not be serialized"):
+                call()
+        self.assertEqual(ronde.allgather_object(self.rank), list(range(self.size)))
 
     def test_what_is_missing_says_so(self):
         one = numpy.ones(1)

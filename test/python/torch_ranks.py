@@ -3,6 +3,7 @@
 """ronde.torch: run on each rank of a job, under mpirun or alone. A training on ranks that share each batch must be the
 training of one process with the whole batch."""
 import copy
+import threading
 import unittest
 import warnings
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import ronde.torch as hvd
+from ronde._job import _job
 
 BATCH = 12  # divides by 1, 2 and 3 ranks
 
@@ -297,6 +299,34 @@ class State(Ranks):
             with self.assertRaisesRegex(hvd.Error, "rank 1 has .*weight.* where rank 0 has .*bias"):
                 hvd.broadcast_parameters(model.state_dict())
         hvd.broadcast_parameters({"weight": model.weight})
+
+    def test_what_only_one_rank_has_elsewhere_is_an_error_on_every_rank(self):
+        for wrong, word in ((torch.ones(2, device="meta"), "meta"), (torch.ones(2).to_sparse(), "sparse")):
+            if self.size > 1:
+                with self.assertRaisesRegex(hvd.Error, f"rank 1 has .*{word}.* where rank 0 has .*cpu"):
+                    hvd.broadcast_parameters({"p": wrong if self.rank == 1 else torch.ones(2)})
+            with self.assertRaisesRegex(ValueError, word):
+                hvd.broadcast_parameters({"p": wrong})
+
+    def test_a_state_that_cannot_be_sent_is_an_error_on_every_rank(self):
+        root = self.size - 1
+        for wrong, kind, word in ((torch.ones(2, device="meta"), ValueError, "meta"),
+                                  (threading.Lock(), TypeError, "pickle")):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+            if self.rank == root:
+                optimizer.param_groups[0]["extra"] = wrong
+            with self.assertRaisesRegex(kind if self.rank == root else hvd.Error,
+                                        word if self.rank == root else f"rank {root} could not be serialized"):
+                hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+
+    def test_a_named_gather_has_a_named_gradient(self):
+        # Unnamed operations are numbered: ranks that gather by name may do it in different orders.
+        tensors = {name: torch.ones(1, 1, requires_grad=True) for name in "ab"}
+        gathered = {name: hvd.allgather(tensor, name=name) for name, tensor in tensors.items()}
+        before = dict(_job.unnamed)
+        for one in gathered.values():
+            one.sum().backward()
+        self.assertEqual(dict(_job.unnamed), before)
 
     def test_state_of_an_optimiser(self):
         for kind in (torch.optim.Adam, torch.optim.LBFGS):

@@ -279,10 +279,36 @@ TEST(Errors, ModulesThatDifferAreAnErrorOnEveryRank) {
         EXPECT_EQ(error.status(), RONDE_MISMATCH);
         EXPECT_EQ(error.rank(), 2);
         EXPECT_NE(std::string(error.what())
-                      .find("rank 0 has 'p' Float[2, 3] with strides [3, 1] on cpu, and "
+                      .find("rank 0 has 'p' Float[2, 3] with strides [3, 1], and "
                             "rank 2 has 'p' Float[2, 4]"),
                   std::string::npos)
             << error.what();
+      }
+    }
+  });
+}
+
+TEST(Errors, ATensorElsewhereOnOneRankIsAnErrorOnEveryRank) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter elsewhere(at::ones({2}, engine.rank() == 1 ? at::kMeta : at::kCPU));
+    OneParameter sparse(engine.rank() == 1 ? at::ones({2}).to_sparse() : at::ones({2}));
+    for (OneParameter* const model : {&elsewhere, &sparse}) {
+      for (int which = 0; which < 2; ++which) {
+        try {
+          if (which == 0) {
+            broadcast_parameters(engine, *model);
+          } else {
+            const GradientAverager averager(engine, *model);
+          }
+          FAIL();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.status(), RONDE_MISMATCH) << error.what();
+          EXPECT_EQ(error.rank(), 1);
+          EXPECT_NE(
+              std::string(error.what()).find(model == &sparse ? "of layout Sparse" : "on meta"),
+              std::string::npos)
+              << error.what();
+        }
       }
     }
   });
@@ -292,27 +318,14 @@ TEST(Errors, ATensorElsewhereOrOfAnotherTypeIsRefused) {
   on_ranks(1, [](Engine& engine) {
     OneParameter elsewhere(at::empty({2}, at::TensorOptions().device(at::kMeta)));
     OneParameter complex(at::ones({2}, at::kComplexFloat));
-    for (OneParameter* const model : {&elsewhere, &complex}) {
+    OneParameter sparse(at::ones({2}).to_sparse());
+    for (OneParameter* const model : {&elsewhere, &complex, &sparse}) {
       try {
         const GradientAverager averager(engine, *model);
         FAIL();
       } catch (const Error& error) {
         EXPECT_EQ(error.status(), RONDE_UNSUPPORTED) << error.what();
       }
-    }
-  });
-}
-
-TEST(Errors, ATensorThatIsElsewhereOnOneRankIsRefusedOnAll) {
-  on_ranks(2, [](Engine& engine) {
-    const auto device = engine.rank() == 1 ? at::kMeta : at::kCPU;
-    OneParameter model(at::empty({2}, at::TensorOptions().device(device)));
-    try {
-      const GradientAverager averager(engine, model);
-      FAIL();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.status(), RONDE_MISMATCH) << error.what();
-      EXPECT_NE(std::string(error.what()).find("on meta"), std::string::npos) << error.what();
     }
   });
 }
@@ -367,6 +380,31 @@ TEST(Broadcast, StateOfAnOptimiser) {
   });
 }
 
+struct Unsaved : SGD {
+  using SGD::SGD;
+  void save(::torch::serialize::OutputArchive& /*archive*/) const override {
+    throw std::runtime_error("it cannot be saved");
+  }
+};
+
+TEST(Broadcast, AnOptimiserThatCannotBeSavedIsAnErrorOnEveryRank) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({3}));
+    Unsaved optimizer(model.parameters(), SGDOptions(0.1));
+    try {
+      broadcast_optimizer(engine, optimizer, 1);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(engine.rank(), 0);
+      EXPECT_EQ(error.status(), RONDE_INVALID_ARGUMENT);
+      EXPECT_EQ(error.rank(), 1);
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(engine.rank(), 1);
+      EXPECT_STREQ(error.what(), "it cannot be saved");
+    }
+  });
+}
+
 TEST(DistributedOptimizer, IsTheWholeOfTheChange) {
   on_ranks(2, [](Engine& engine) {
     Model model(0.1 + engine.rank());
@@ -406,6 +444,25 @@ TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
       return loss;
     });
     EXPECT_EQ(model.parameter.item<float>(), -0.5F);
+  });
+}
+
+TEST(DistributedOptimizer, AStepWithAClosureUsesUpAnAverage) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+    const auto closure = [&] {
+      optimizer.zero_grad(false);
+      const at::Tensor loss = (model.parameter * (engine.rank() + 1.0)).sum();
+      loss.backward();
+      return loss;
+    };
+    closure();
+    optimizer.average();
+    optimizer.step(closure);
+    closure();
+    optimizer.step();
+    EXPECT_EQ(model.parameter.item<float>(), -2.0F);
   });
 }
 

@@ -143,6 +143,7 @@ class Engine:
             call(LIBRARY.ronde_engine_close, pointer)
         finally:
             self._release_dropped()
+            # A list: a wait that ends in another thread takes its flight out of the set.
             _stuck.extend(flight for flight in list(self._in_flight) if not flight.poll())
 
     def abandon(self) -> None:

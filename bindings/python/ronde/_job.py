@@ -34,8 +34,14 @@ class _Job:
 
 
 _job = _Job()
-# Another thread may hold it while this one forks.
-os.register_at_fork(after_in_child=lambda: setattr(_job, "lock", threading.Lock()))
+
+
+def _forked() -> None:
+    """In the child: the thread that held the lock, if one did, is not here."""
+    _job.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import numpy
 
@@ -16,42 +16,61 @@ from ._operations import Operations
 _operations = Operations(NumpyArrays())
 
 
-def _pickled(obj: Any) -> tuple[bytes, Optional[Exception]]:
-    """Its bytes, or why there are none: all ranks must be told before this one raises that."""
-    try:
-        return pickle.dumps(obj), None
-    except Exception as error:  # whatever an object's own code raises
-        return b"", error
+_FAILED = -1  # in the place of a size: without it, the others would wait for what never comes
+
+
+def _not_serialized(ranks: list[int], name: str) -> Error:
+    text = ", ".join(map(str, ranks))
+    return Error(f"'{name}': the object of rank {text} could not be serialized, and no rank's was sent: the error "
+                 "there says why", Status.INVALID_ARGUMENT, ranks[0], tensor=name)
+
+
+def broadcast_bytes(make: Callable[[], bytes], root_rank: int, name: str,
+                    process_set: ProcessSet = global_process_set) -> bytes:
+    """Returns on every rank what make() returns on rank root_rank, where alone it is called. What it raises there is
+    raised there, and on the other ranks an Error that names the root."""
+    is_root = rank() == root_rank
+    data, failure = b"", None
+    if is_root:
+        try:
+            data = make()
+        except Exception as error:  # raised once the others know
+            failure = error
+    size = _FAILED if failure else len(data)
+    size = int(_operations.broadcast(numpy.array([size], numpy.int64), root_rank, f"{name}.size", process_set)[0])
+    if failure:
+        raise failure
+    if size == _FAILED:
+        raise _not_serialized([root_rank], name)
+    values = numpy.frombuffer(data, numpy.uint8) if is_root else numpy.empty(size, numpy.uint8)
+    values = _operations.broadcast(values, root_rank, f"{name}.bytes", process_set)
+    return data if is_root else values.tobytes()
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> Any:
-    """Returns rank root_rank's object, which is sent with pickle: as trustworthy as the ranks are."""
-    name = name_of("object", name)
-    data, failure = _pickled(obj) if rank() == root_rank else (b"", None)
-    size = numpy.array([-1 if failure else len(data)], numpy.int64)
-    count = _operations.broadcast(size, root_rank, f"{name}.size", process_set)
-    if failure:
-        raise failure
-    if count[0] < 0:
-        raise Error(f"rank {root_rank} cannot pickle its object", Status.INVALID_ARGUMENT, root_rank, tensor=name)
-    values = numpy.frombuffer(data, numpy.uint8) if rank() == root_rank else numpy.empty(count[0], numpy.uint8)
-    values = _operations.broadcast(values, root_rank, f"{name}.bytes", process_set)
-    return obj if rank() == root_rank else pickle.loads(values.tobytes())
+    """Returns rank root_rank's object, which is sent with pickle: as trustworthy as the ranks are. Where pickle does
+    not take it, every rank gets an error."""
+    data = broadcast_bytes(lambda: pickle.dumps(obj), root_rank, name_of("object", name), process_set)
+    return obj if rank() == root_rank else pickle.loads(data)
 
 
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """Returns the objects of all ranks, in rank order; they are sent with pickle."""
+    """Returns the objects of all ranks, in rank order; they are sent with pickle. Where pickle does not take one,
+    every rank gets an error."""
     name = name_of("object", name)
-    pickled, failure = _pickled(obj)
-    data = numpy.frombuffer(pickled, numpy.uint8)
-    size = numpy.array([-1 if failure else len(data)], numpy.int64)
-    counts = _operations.allgather(size, f"{name}.size", process_set)
+    data, failure = b"", None
+    try:
+        data = pickle.dumps(obj)
+    except Exception as error:  # raised once the others know
+        failure = error
+    size = _FAILED if failure else len(data)
+    counts = _operations.allgather(numpy.array([size], numpy.int64), f"{name}.size", process_set)
     if failure:
         raise failure
-    if counts.min() < 0:
-        bad = int(counts.argmin())
-        raise Error(f"rank {bad} cannot pickle its object", Status.INVALID_ARGUMENT, bad, tensor=name)
-    everything = _operations.allgather(data, f"{name}.bytes", process_set)
+    failed = numpy.flatnonzero(counts == _FAILED).tolist()
+    if failed:
+        raise _not_serialized(failed, name)
+    everything = _operations.allgather(numpy.frombuffer(data, numpy.uint8), f"{name}.bytes", process_set)
     ends = numpy.cumsum(counts)
     return [pickle.loads(everything[end - count:end].tobytes()) for end, count in zip(ends, counts)]

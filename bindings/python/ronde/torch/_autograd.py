@@ -113,7 +113,8 @@ class TorchOperations(Operations[torch.Tensor]):
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
             rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
-            before = Operations.allgather(self, rows, name and f"{_grad_name(name)}.rows")[:rank()].sum(0).tolist()
+            of_rows = None if name is None else f"{_grad_name(name)}.rows"
+            before = Operations.allgather(self, rows, of_rows)[:rank()].sum(0).tolist()
             averages = Operations.grouped_allreduce(self, gradients, None, _grad_name(name), op=Op.AVERAGE)
             return [average.narrow(0, start, tensor.shape[0])
                     for average, start, tensor in zip(averages, before, tensors)]

@@ -12,9 +12,9 @@ import torch
 from .._job import current_engine, size
 from .._library import Error, InvalidArgument, Op, Status
 from .._missing import ProcessSet, global_process_set, require_everybody
-from .._objects import allgather_object, broadcast_object
+from .._objects import allgather_object, broadcast_bytes, broadcast_object
 from ._autograd import TorchOperations
-from ._tensors import TorchArrays
+from ._tensors import TorchArrays, require_host
 
 operations = TorchOperations(TorchArrays())
 
@@ -36,15 +36,19 @@ def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:
     """Copies rank root_rank's parameters into those of every rank, in place: model.state_dict(), which has the buffers
     too, named_parameters() or parameters(). What is no tensor is left alone, and tied weights are sent once.
 
-    Where the ranks' models differ, nothing is sent, and every rank gets the error.
+    Where the ranks' models differ, or have tensors that are sparse or not in host memory, nothing is sent, and every
+    rank gets the error.
     """
     seen: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
     for name, tensor in _named(params):
         if isinstance(tensor, torch.Tensor):
-            place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
+            # What is elsewhere, or sparse, has no address; it is refused once the ranks have compared what they have.
+            dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.numel() > 0
+            place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if dense else (name,)
             seen.setdefault(place, (name, tensor.detach()))
     kept = list(seen.values())
-    _require_the_same([(name, tuple(tensor.shape), str(tensor.dtype), tensor.device.type, str(tensor.layout)) for name, tensor in kept], root_rank)
+    _require_the_same([(name, tuple(tensor.shape), str(tensor.dtype), tensor.device.type, str(tensor.layout))
+                       for name, tensor in kept], root_rank)
     _broadcast_all([f"broadcast_parameters.{name}" for name, _ in kept], [tensor for _, tensor in kept], root_rank)
 
 
@@ -102,14 +106,18 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     Where there is no state yet, gradients that are None become zeros, as with Horovod. model is not needed.
     """
     engine = current_engine()
-    data = None
     tensors: list[torch.Tensor] = []
-    if engine.rank == root_rank:
+
+    def roots() -> bytes:
         file = io.BytesIO()
         pickler = _StatePickler(file)
         pickler.dump(optimizer.state_dict())
-        data, tensors = file.getvalue(), [tensor.detach() for tensor in pickler.tensors]
-    data = broadcast_object(data, root_rank, "optimizer_state")
+        for tensor in pickler.tensors:
+            require_host(tensor)  # here, where the other ranks still learn of it
+        tensors.extend(tensor.detach() for tensor in pickler.tensors)
+        return file.getvalue()
+
+    data = broadcast_bytes(roots, root_rank, "object.optimizer_state")
     state: Any = None
     if engine.rank != root_rank:
         unpickler = _StateUnpickler(io.BytesIO(data))

@@ -17,6 +17,15 @@ _TO_RONDE = {getattr(torch, name): number for number, name in enumerate(DTYPES) 
 _BF16 = DTYPES.index("bfloat16")
 
 
+def require_host(array: torch.Tensor) -> None:
+    """Raises InvalidArgument unless the tensor is dense and on the CPU."""
+    if array.device.type != "cpu":
+        raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
+                              "use .cpu(), or Ronde from C++")
+    if array.layout is not torch.strided:
+        raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
+
+
 class TorchArrays(Arrays[torch.Tensor]):
     """Dense tensors on the CPU."""
 
@@ -30,11 +39,7 @@ class TorchArrays(Arrays[torch.Tensor]):
         if not isinstance(array, torch.Tensor):
             raise InvalidArgument(f"a {type(array).__name__} is no torch.Tensor: use torch.as_tensor(), or the "
                                   "operations of `ronde` for NumPy arrays")
-        if array.device.type != "cpu":
-            raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
-                                  "use .cpu(), or Ronde from C++")
-        if array.layout is not torch.strided:
-            raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
+        require_host(array)
         return array if array.is_contiguous() and not array.is_conj() else array.detach().resolve_conj().contiguous()
 
     def require_writable(self, array: torch.Tensor) -> None:

@@ -84,24 +84,27 @@ inline void load(::torch::optim::Optimizer& optimizer, const std::string& bytes)
 
 // Gives the optimiser of every rank the state and the options (learning rate, ...) of rank
 // `root`'s. Every rank calls it, with an optimiser of the same kind and as many groups. Throws
-// Error: the codes of broadcasts, and RONDE_INVALID_ARGUMENT where the root cannot write its
-// optimiser down, which throws there what that threw; c10::Error for an optimiser that is not like
-// the root's.
+// Error: the codes of broadcasts; c10::Error for an optimiser that is not like the root's. Where
+// the root's cannot be saved, it throws what save() did, and the others RONDE_INVALID_ARGUMENT.
 inline void broadcast_optimizer(Engine& engine, ::torch::optim::Optimizer& optimizer,
                                 int root = 0) {
   std::string bytes;
   std::exception_ptr failure;
-  try {
-    if (engine.rank() == root) bytes = detail::bytes_of(optimizer);
-  } catch (...) {
-    failure = std::current_exception();
+  if (engine.rank() == root) {
+    try {
+      bytes = detail::bytes_of(optimizer);
+    } catch (...) {
+      failure = std::current_exception();  // thrown once the others know
+    }
   }
   std::vector<std::int64_t> length{failure ? -1 : static_cast<std::int64_t>(bytes.size())};
   engine.broadcast_blocking("ronde.torch.optimizer.length", length, root);
   if (failure) std::rethrow_exception(failure);
   if (length.front() < 0) {
     throw Error(RONDE_INVALID_ARGUMENT,
-                "rank " + std::to_string(root) + " cannot write its optimiser down", "", root);
+                "broadcast_optimizer: rank " + std::to_string(root) +
+                    " could not save its optimiser, and nothing was sent: the error there says why",
+                "", root);
   }
   bytes.resize(static_cast<std::size_t>(length.front()));
   engine.broadcast_blocking("ronde.torch.optimizer", bytes, root);

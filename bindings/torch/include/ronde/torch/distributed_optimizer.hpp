@@ -35,7 +35,7 @@ class DistributedOptimizer : public Base {
   // leaves is averaged.
   at::Tensor step(LossClosure closure = nullptr) override {
     if (closure != nullptr) {
-      averaged_ = false;
+      averaged_ = false;  // the closure makes gradients of its own
       return Base::step([this, &closure] {
         at::Tensor loss = closure();
         averager_.wait();
@@ -46,15 +46,16 @@ class DistributedOptimizer : public Base {
     return Base::step();
   }
 
-  // Averages the gradients for the next step(): for clipping in between, but for no backward pass.
+  // Averages the gradients for the next step(): for clipping in between. No backward may come
+  // between it and that step(), which would take what this rank alone has added.
   void average() {
     averager_.wait();
     averaged_ = true;
   }
 
-  // Sets gradients to zeros, in the memory where they are averaged, also where PyTorch would let
-  // go of them.
-  void zero_grad(bool /*set_to_none*/ = false) { averager_.zero_grad(); }
+  // Sets gradients to zeros, in the memory where they are averaged. torch 2 has the parameter; the
+  // gradients stay defined with either value, for they would be copied there again.
+  void zero_grad(bool /*set_to_none*/ = true) { averager_.zero_grad(); }
 
   // For no_sync() and statistics().
   [[nodiscard]] GradientAverager& averager() { return averager_; }

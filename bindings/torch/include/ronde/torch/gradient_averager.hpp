@@ -179,13 +179,14 @@ class GradientAverager {
   GradientAverager(Engine& engine, ::torch::nn::Module& module, const GradientOptions& options = {})
       : state_(std::make_shared<detail::AveragerState>(engine, options)) {
     std::vector<detail::NamedTensor> tensors;
-    std::size_t bytes = 0;
     for (detail::NamedTensor& one : detail::tensors_of(module, false)) {
-      if (!one.tensor.requires_grad()) continue;
-      bytes += detail::GradientMemoryPool::bytes_of(one.tensor);
-      tensors.push_back(std::move(one));
+      if (one.tensor.requires_grad()) tensors.push_back(std::move(one));
     }
     detail::require_the_same(engine, "GradientAverager", tensors);
+    std::size_t bytes = 0;  // a sparse tensor would have no answer
+    for (const detail::NamedTensor& one : tensors) {
+      bytes += detail::GradientMemoryPool::bytes_of(one.tensor);
+    }
     detail::GradientMemoryPool memory(engine, bytes);
     for (const detail::NamedTensor& one : tensors) add(one, memory.take(one.tensor));
     for (std::size_t i = 0; i < tensors.size(); ++i) hook(i);

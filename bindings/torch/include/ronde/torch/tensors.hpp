@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace ronde::torch {
@@ -23,13 +24,8 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-inline std::string text_of(at::IntArrayRef numbers) {
-  std::ostringstream text;
-  text << numbers;
-  return text.str();
-}
-
-// Throws Error (RONDE_UNSUPPORTED) for what no rank could send.
+// Throws Error (RONDE_UNSUPPORTED) for what no rank could send. On one rank alone that would leave
+// the others waiting: see require_the_same.
 inline void require_host(const NamedTensor& one) {
   const std::string subject = "tensor '" + one.name + "'";
   if (!one.tensor.device().is_cpu()) {
@@ -123,20 +119,28 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Throws Error (RONDE_MISMATCH), the same on every rank, where the tensors of a rank are not those
-// of rank 0, in their order: by name, type, shape, layout and device. Where all ranks have them,
-// but Ronde does not know their kind, every rank is told so: one that threw before would leave the
-// others waiting.
+// A line for the other ranks to compare. What is dense and in host memory is not said to be.
+inline std::string description_of(const NamedTensor& one) {
+  const at::Tensor& tensor = one.tensor;
+  std::ostringstream text;
+  text << "'" << one.name << "' " << at::toString(tensor.scalar_type()) << tensor.sizes();
+  if (tensor.layout() == at::kStrided) {
+    text << " with strides " << tensor.strides();
+  } else {
+    text << " of layout " << tensor.layout();  // a sparse one has no strides
+  }
+  if (!tensor.device().is_cpu())
+    text << " on " << c10::DeviceTypeName(tensor.device().type(), true);
+  return std::move(text).str() + "\n";
+}
+
+// Throws Error, the same code on every rank: RONDE_MISMATCH where the tensors of a rank are not
+// those of rank 0, in their order (by name, type, shape, layout and kind of device), and then
+// RONDE_UNSUPPORTED where they are not dense ones in host memory.
 inline void require_the_same(Engine& engine, const std::string& what,
                              const std::vector<NamedTensor>& tensors) {
   std::string mine;
-  for (const NamedTensor& one : tensors) {
-    mine += "'" + one.name + "' " + at::toString(one.tensor.scalar_type()) +
-            text_of(one.tensor.sizes());
-    mine += one.tensor.layout() == at::kStrided ? " with strides " + text_of(one.tensor.strides())
-                                                : std::string(" that is sparse");
-    mine += " on " + c10::DeviceTypeName(one.tensor.device().type(), true) + "\n";
-  }
+  for (const NamedTensor& one : tensors) mine += description_of(one);
   const std::vector<std::string> texts = gather_texts(engine, "ronde.torch." + what, mine);
   const auto other = std::find_if(texts.begin(), texts.end(),
                                   [&](const std::string& text) { return text != texts.front(); });
