@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,15 @@ using ::testing::HasSubstr;
 using Rows = std::vector<std::int64_t>;
 
 TEST(OperationErrors, NothingOfARefusedGroupIsSubmitted) {
-  run_job(2, [](int rank, Engine& engine) {
+  std::latch asked(1);  // t1 is in flight until then
+  run_job(2, [&asked](int rank, Engine& engine) {
     std::vector<float> busy(10, 1.0F);
     std::vector<std::vector<float>> data(3, std::vector<float>(4, 1.0F));
     if (rank == 0) {
       const auto in_flight = engine.submit(allreduce_of("t1", busy));
-      ASSERT_TRUE(in_flight.ok());
       const auto refused = engine.submit(group_of_vectors(data, base::ReduceOp::kSum));
+      asked.count_down();
+      ASSERT_TRUE(in_flight.ok());
       ASSERT_FALSE(refused.ok());
       EXPECT_EQ(refused.status().code(), Code::kDuplicateName);
       EXPECT_THAT(refused.status().message(), HasSubstr("'t1'"));
@@ -41,6 +44,7 @@ TEST(OperationErrors, NothingOfARefusedGroupIsSubmitted) {
       ASSERT_TRUE(t2.ok());
       for (const auto& work : {*in_flight, *t0, *t2}) EXPECT_TRUE(engine.wait(*work).ok());
     } else {
+      asked.wait();
       EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t1", busy)).ok());
       EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t0", data[0])).ok());
       EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t2", data[2])).ok());
