@@ -31,8 +31,11 @@ test_build() {
 # run_tests <preset> [ctest flag]...: more tests at a time than there are cores, since most of them wait for
 # processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS).
 run_tests() {
+  local start=$SECONDS result=0
   say "test build/$1"
-  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log"
+  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || result=$?
+  say "the tests of build/$1 took $((SECONDS - start)) s"
+  return "$result"
 }
 
 # Ends the build in the background, and all that it has started, if it is still there.
@@ -67,9 +70,9 @@ compiler_cache_report() {
 }
 
 # test_presets [full] [preset]: the next preset is built while the tests of one wait. The last lines are
-# ctest's summary of the first, which has all kinds of tests; a failure ends it earlier.
+# ctest's summary of the first, which has all kinds of tests; one that fails does not hide what the others find.
 test_presets() {
-  local presets i flags=(--label-exclude '^long$')
+  local presets i result=0 flags=(--label-exclude '^long$')
   if [[ ${1:-} == full ]]; then
     flags=()
     shift
@@ -93,11 +96,12 @@ test_presets() {
   timed test_build "${presets[0]}"
   for i in "${!presets[@]}"; do
     if ((i + 1 < ${#presets[@]})); then start_background_build "${presets[i + 1]}"; fi
-    timed run_tests "${presets[i]}" "${flags[@]}"
+    run_tests "${presets[i]}" "${flags[@]}" || result=$?
     if ((i + 1 < ${#presets[@]})); then finish_background_build "${presets[i + 1]}"; fi
   done
   compiler_cache_report
   if ((${#presets[@]} > 1)); then test_summary "${presets[@]}"; fi
+  return "$result"
 }
 
 # test_summary [preset]...: ctest's summaries of the last run; that of the first preset, which has all kinds of tests,

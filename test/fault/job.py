@@ -172,8 +172,10 @@ class Job:
 class WorkerJob(Job):
     """A job of `worker` ranks (worker.cc), each of which leaves its verdict and its exit code in a file."""
 
-    # Keeps a rank's exit code, which mpirun tells of one rank only; ends as the worker did.
-    KEEP_CODE = ('"$@"; code=$?; echo $code >"$FAULT_TEST_FOLDER/rank-$OMPI_COMM_WORLD_RANK.code"; '
+    # Keeps a rank's exit code, which mpirun tells of one rank only; ends as the worker did. The file gets its name
+    # when it is whole: a shell makes it empty before it writes.
+    KEEP_CODE = ('"$@"; code=$?; file=$FAULT_TEST_FOLDER/rank-$OMPI_COMM_WORLD_RANK.code; '
+                 'echo $code >"$file.tmp"; mv "$file.tmp" "$file"; '
                  'if [ $code -gt 128 ]; then kill -$((code - 128)) $$; fi; exit $code')
 
     def __init__(self, mpirun, worker, ranks, environment=None, recovery=False, options=(), before=(),

@@ -32,8 +32,9 @@ EXIT_FAILED_JOB = 3
 STARTS = {"join": 0, "greet": 3, "meet": 5, "enter": 7}
 START_TIMEOUT = 5.0
 
-KEEP_CODE = ('"$@"; code=$?; echo $code >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.code"; '
-             'hostname >"$FOLDER/rank-$OMPI_COMM_WORLD_RANK.host"; exit $code')
+# A file gets its name when it is whole: a shell makes it empty before it writes.
+KEEP_CODE = ('"$@"; code=$?; file=$FOLDER/rank-$OMPI_COMM_WORLD_RANK; '
+             'hostname >"$file.host"; echo $code >"$file.tmp"; mv "$file.tmp" "$file.code"; exit $code')
 
 
 class Fault:
