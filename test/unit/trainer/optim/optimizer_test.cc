@@ -217,7 +217,8 @@ TEST(Optimizer, AParameterThatSomePassesLeaveOutIsNotSteppedByOldGradients) {
   });
 }
 
-// What oneDNN makes only once is made by one thread: the thread sanitizer does not see how two wait for each other there.
+// What oneDNN makes only once is made by one thread: the thread sanitizer does not see how two wait
+// for each other there.
 void run_batch_norm_once() {
   BatchNorm norm("norm", 2);
   Tape tape;
