@@ -80,7 +80,8 @@ int verify(const std::string& path) {
   return code;
 }
 
-// Of a directory's the newest that the next start would go on from, if there is such a one.
+// The checkpoint in a directory that the next start would go on from, if there is such a one; else
+// the newest.
 std::string newest_at(const std::string& path) {
   const auto checkpoints = checkpoints_at(path);
   if (checkpoints.front() == path) return path;

@@ -33,7 +33,7 @@ class LineTagger {
 class LastLine {
  public:
   void take(std::string_view bytes);
-  // Of a long line the beginning; empty: there was no line.
+  // The beginning of a long line; empty: there was no line.
   [[nodiscard]] const std::string& text() const;
 
  private:

@@ -203,7 +203,7 @@ class WakesToWait(FakePrograms):
 
 
 class SlowWithMany(FakePrograms):
-    """An operation costs more when more of them are outstanding, as it did before review R13."""
+    """An operation costs more when more of them are outstanding."""
 
     def engine(self, ranks, *arguments):
         return dict(super().engine(ranks, *arguments), many_us=7.0)

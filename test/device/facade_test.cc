@@ -101,7 +101,7 @@ TEST_F(Facade, AStreamWaitsAndTheResultIsKnown) {
   });
 }
 
-// Review R1: the memory is the caller's again in the stream, so the end of the scope does not wait.
+// The memory is the caller's again in the stream, so the end of the scope does not wait.
 TEST_F(Facade, R1AWorkThatAStreamWaitsForIsNotWaitedForAgain) {
   on_ranks([](ronde::Engine& engine, float rank) {
     const ronde_device_kit& kit = *Device::instance().kit;

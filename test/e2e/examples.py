@@ -91,7 +91,7 @@ def check_help(programs):
         expect(done.returncode == 0, done, "--help failed")
         expect("--seed VALUE (=1)" in done.stdout, done, "--help shows no default")
         expect(done.stderr == "", done, "--help complains")
-        done = programs.run(name, "--version", seconds=ERROR_SECONDS)  # O19
+        done = programs.run(name, "--version", seconds=ERROR_SECONDS)
         expect(done.returncode == 0 and done.stdout.startswith(f"{name} (Ronde "), done, "--version says no version")
 
 
@@ -106,7 +106,7 @@ def check_readme_snippet(programs):
 
 
 def check_c_average(programs):
-    """O7: the example in C, with the average of rank * 999."""
+    """the example in C, with the average of rank * 999."""
     for ranks in (1, 2, 3):
         done = programs.run("c_average", ranks=ranks)
         expect(done.returncode == 0, done, "the example failed")

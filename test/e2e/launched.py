@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program that another launcher than its MPI's has started must not train alone (R3), and a tool that a
-rank starts can be a job of one (R17).
+"""A program that another launcher than its MPI's has started must not train alone, and a tool that a
+rank starts can be a job of one.
 
     launched.py MPIRUN PROGRAM
 
@@ -47,7 +47,7 @@ def main():
         expect(done.returncode == 0 and f"ranks={ranks}" in done.stdout, done, "refused under its own mpirun")
 
     done = run([mpirun, "--oversubscribe", "-np", "2", "-x", "RONDE_MPI=off", program])
-    expect(done.returncode == 0 and done.stdout.count("ranks=1") == 2, done, "R17: off is not heard")
+    expect(done.returncode == 0 and done.stdout.count("ranks=1") == 2, done, "off is not heard")
 
 
 if __name__ == "__main__":

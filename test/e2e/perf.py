@@ -143,7 +143,7 @@ def check_model(perf):
         picture = pathlib.Path(name) / "bars.svg"
         done = perf.run("--model", "resnet50", "-n", "1", "-w", "1", "--repetitions", "1",
                         "--against", "memcpy", "--json", "-", "--svg", str(picture), ranks=2)
-        # O19: three bars on a ground.
+        # Three bars on a ground.
         expect(len(xml.etree.ElementTree.parse(picture).getroot().findall(".//{*}rect")) == 4, done, "not three bars")
     summary = {row["contender"]: row for row in read_json(done)["summary"]}
     expect(set(summary) == {"ronde", "ronde-flat", "memcpy"}, done, "other contenders")
@@ -255,7 +255,7 @@ def check_flags(perf):
         (["--operation", "allgather", "--place", "in"], "--place out"),
         (["--svg", "x.svg", "-d", "all"], "one --datatype"),
     ]
-    for ranks in (1, 2):  # O19
+    for ranks in (1, 2):
         done = perf.run("--version", ranks=ranks)
         expect(done.returncode == 0 and done.stdout.count("ronde-perf ") == 1, done, "no version")
     on_two_ranks = {"-b", "--json", "--root"}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check_soname.sh <library> <ronde.h>: R18, fails unless the soname has the minor version while the major one
+# check_soname.sh <library> <ronde.h>: fails unless the soname has the minor version while the major one
 # is 0, since a minor version may break the ABI then.
 set -eu
 

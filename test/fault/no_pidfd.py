@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that may not call pidfd_open ends as any other does, with one warning for its host (R10).
+"""A job that may not call pidfd_open ends as any other does, with one warning for its host.
 
 usage: no_pidfd ENOSYS|EPERM no_pidfd.py MPIRUN LINEAR_REGRESSION
 """

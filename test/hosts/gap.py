@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs over two hosts whose line is down for 15 s (R12): they go on, and every sum is right to the last bit.
+"""Jobs over two hosts whose line is down for 15 s: they go on, and every sum is right to the last bit.
 One is in the middle of a large allreduce then, so that its control link is idle; the other in a stream of
 small ones. Both run at the default of RONDE_LINK_TIMEOUT_SECONDS, and at the same time.
 

@@ -106,7 +106,7 @@ TEST_F(MpiSessionTest, RefusesNoCommunicator) {
   }
 }
 
-// R4: a handle of another MPI would be a wild pointer here, or a number that means nothing.
+// A handle of another MPI would be a wild pointer here, or a number that means nothing.
 TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
   auto other = program_communicator(MPI_COMM_WORLD);
   other.family = other.family == MpiFamily::kMpich ? MpiFamily::kOpenMpi : MpiFamily::kMpich;
@@ -116,7 +116,7 @@ TEST_F(MpiSessionTest, RefusesAHandleOfAnotherMpi) {
       << opened.status().message();
 }
 
-// R4: the ranks of an inter-communicator are two groups, each of which counts from 0.
+// The ranks of an inter-communicator are two groups, each of which counts from 0.
 TEST_F(MpiSessionTest, RefusesAnInterCommunicator) {
   if (size_ == 1) return;  // two groups need two ranks
   MPI_Comm mine = MPI_COMM_NULL;

@@ -30,7 +30,7 @@ void allreduce(Engine& engine, const std::string& name, int ranks) {
   ASSERT_EQ(data[99999], static_cast<float>(ranks * (ranks + 1) / 2));
 }
 
-// Review R22: asking makes progress where no background thread does.
+// Asking makes progress where no background thread does.
 void allreduce_by_asking(Engine& engine, const std::string& name, int ranks) {
   std::vector<float> data(100000, static_cast<float>(engine.rank() + 1));
   const auto work = engine.submit(allreduce_of(name, data));
@@ -62,7 +62,7 @@ void submit_elsewhere(Engine& engine, bool may_wait) {
   EXPECT_TRUE(engine.wait(*work).ok());
 }
 
-// Review R1: whoever frees the memory in such a thread sleeps until the other has driven so far.
+// Whoever frees the memory in such a thread sleeps until the other has driven so far.
 void settle_elsewhere(Engine& engine) {
   std::vector<float> data(10, 1.0F);
   std::promise<Engine::WorkPtr> submitted;
@@ -91,7 +91,7 @@ std::shared_ptr<Engine> open_engine(const std::string& algorithm) {
   return engine.ok() ? *engine : nullptr;
 }
 
-// Review R11: a close that may not drive fails the job, and the others hear of it at once.
+// A close that may not drive fails the job, and the others hear of it at once.
 void close_elsewhere(Engine& engine) {
   const bool closes = engine.rank() == engine.size() - 1;
   std::vector<float> data(10, 1.0F);
@@ -112,7 +112,6 @@ void close_elsewhere(Engine& engine) {
   engine.close().ignore();
 }
 
-// Outsider O13.
 void finalize_before_close() {
   const auto engine = open_engine("auto");
   ASSERT_NE(engine, nullptr);

@@ -21,7 +21,7 @@ namespace ronde::trainer {
 
 namespace {
 
-// Of how many parts a batch consists, which decides its rounding.
+// How many parts a batch has, which decides its rounding.
 constexpr const char* kParts = "supervisor/parts";
 
 // Parameters, statistics and moments, in an order that is the same on every rank.

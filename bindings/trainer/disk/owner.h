@@ -16,7 +16,8 @@ namespace ronde::trainer {
 struct OwnerPatience {
   std::chrono::milliseconds ending = std::chrono::seconds(10);   // another that is about to end
   std::chrono::milliseconds silence = std::chrono::seconds(30);  // of one on another host
-  // Of a silent one on another host that has the lock: a file server keeps it for a host that died.
+  // How long a silent owner on another host may have the lock: a file server keeps it for a host
+  // that died.
   std::chrono::milliseconds lease = std::chrono::seconds(120);
   std::chrono::milliseconds look = std::chrono::milliseconds(100);
 };

@@ -141,7 +141,7 @@ class Primitives {
   [[nodiscard]] MemoryPool& pool() const { return pool_; }
   [[nodiscard]] const dnnl::engine& engine() const { return engine_; }
   [[nodiscard]] int threads() const { return threads_; }
-  // Of the primitives that were not asked for in the last two passes only the newest stay.
+  // Drops primitives that were not asked for in the last two passes, but for the newest.
   void begin_pass();
   [[nodiscard]] std::size_t held() const { return prepared_.size(); }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose ranks end with an engine that nobody has closed (review R7, outsider O4): a good one ends with 0, in
+"""Jobs whose ranks end with an engine that nobody has closed: a good one ends with 0, in
 which mpirun finds nothing to complain about; one that ends in mid-step, or after a failure, does not, and soon.
 
 usage: exit.py MPIRUN WORKER

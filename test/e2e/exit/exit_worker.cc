@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that ends its process with an engine that is open (review R7, outsider O4).
+// A rank that ends its process with an engine that is open.
 //
 // usage: exit_worker global | never | failed | exit
 #include <cstdint>

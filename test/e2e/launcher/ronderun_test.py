@@ -59,7 +59,7 @@ class ExitCodes(unittest.TestCase):
 
 
 class LastLine(unittest.TestCase):
-    """O6: which rank failed, and where; O21: why nothing started; O20: `| head`."""
+    """which rank failed, and where; why nothing started; `| head`."""
 
     def check(self, code, words, *arguments):
         result = ronderun(*arguments)
@@ -109,7 +109,7 @@ class LastLine(unittest.TestCase):
 
 
 class Output(unittest.TestCase):
-    """O5: who printed what."""
+    """who printed what."""
 
     def test_tags(self):
         result = ronderun("-np", "2", "--tag", *shell(

@@ -69,7 +69,7 @@ TEST(MpiHostProgram, JoinsACommunicatorWithOtherRanks) {
   MPI_Comm_free(&half);
 }
 
-// R4: what an engine cannot be opened over is refused in words.
+// What an engine cannot be opened over is refused in words.
 TEST(MpiHostProgram, OtherCommunicatorsAreRefused) {
   const auto text_of = [](const ronde_engine_options& options) -> std::string {
     try {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check.sh <c++> <prefix> <work folder>: a Work that is dropped is a warning of every compiler (review R1).
+# check.sh <c++> <prefix> <work folder>: a Work that is dropped is a warning of every compiler.
 set -eu
 cxx=$1 prefix=$2 work=$3
 rm -rf "$work"

@@ -29,7 +29,7 @@ def main():
     call(ronde.ronde_allreduce_flat, engine, b"gradient", values, ctypes.c_int64(3), RONDE_F64, RONDE_SUM)
     assert list(values) == [1, 2, 3], list(values)
 
-    # R2: the struct is as large as the caller says, whatever the library knows.
+    # The struct is as large as the caller says, whatever the library knows.
     both = (Statistics * 2)()
     both[1].struct_size = both[1].batches = both[1].tensors = 77
     ronde.ronde_statistics_init_sized(ctypes.byref(both[0]), ctypes.c_size_t(ctypes.sizeof(Statistics)))

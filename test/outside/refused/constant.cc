@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O10: the result of an allreduce in place has to go somewhere.
+// The result of an allreduce in place has to go somewhere.
 // says: OutputRange
 #include <ronde/ronde.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// R4: in C++ a communicator is no options, and options are no communicator.
+// In C++ a communicator is no options, and options are no communicator.
 // says: no matching function|could not convert|cannot convert
 #include <ronde/mpi.h>
 #include <ronde/ronde.hpp>

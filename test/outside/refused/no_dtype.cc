@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O10: the message says what to write for a type of one's own.
+// The message says what to write for a type of one's own.
 // says: specialise ronde::dtype_traits<T>
 #include <cstdint>
 #include <ronde/ronde.hpp>

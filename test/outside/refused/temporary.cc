@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O10: the engine would use the memory of a vector that is gone.
+// The engine would use the memory of a vector that is gone.
 // says: borrowed_range
 #include <ronde/ronde.hpp>
 #include <vector>

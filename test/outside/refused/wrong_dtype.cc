@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O10: a trait that would have the engine read twice the memory.
+// A trait that would have the engine read twice the memory.
 // says: a dtype of another size than T
 #include <cstdint>
 #include <ronde/ronde.hpp>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check.sh <cmake> <cc> <c++> <source folder> <libmpi.so> <work folder>: R19, a project that has Ronde as a part
+# check.sh <cmake> <cc> <c++> <source folder> <libmpi.so> <work folder>: a project that has Ronde as a part
 # of it needs neither Boost nor GoogleTest and gets no tests; installed, libronde_mpi.so finds an MPI that is
 # outside the loader's path. Configures only: building it is what all the other tests do.
 set -eu

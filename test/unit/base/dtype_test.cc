@@ -64,7 +64,7 @@ TEST(DType, WhichOperationsAreDefined) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct}) {
       EXPECT_EQ(is_defined(row.dtype, op), row.dtype != DType::kBool) << row.name << name_of(op);
     }
-    // R5: the sum of two ranks of 8 or 16 bits wraps, and the average with it.
+    // The sum of two ranks of 8 or 16 bits wraps, and the average with it.
     EXPECT_EQ(is_defined(row.dtype, ReduceOp::kAverage), is_floating(row.dtype) || row.size >= 4)
         << row.name;
     for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {

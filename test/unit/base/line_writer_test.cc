@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines for a reader who does not read (R8): nothing blocks, no line is cut, and what was lost is
+// Lines for a reader who does not read: nothing blocks, no line is cut, and what was lost is
 // counted. A case that blocks runs into the time limit of the test.
 #include "base/line_writer.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientAverager: gradients whose memory moves (O2), ranks that leave some out (O1), and what its
-// statistics say of them (O12). O1, O2, O12: rows of the list of what outsiders met.
+// GradientAverager: gradients whose memory moves, ranks that leave some out, and what its
+// statistics say of them.
 // Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,6 @@ constexpr ronde::AveragerOptions kTell{.missing = ronde::Missing::kError};
 
 float one_more(const ronde::Engine& engine) { return static_cast<float>(engine.rank() + 1); }
 
-// O1
 TEST(GradientAveragerRebinding, ARankThatHasNothingToGiveSkips) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10);
@@ -60,7 +59,7 @@ TEST(GradientAveragerRebinding, ARankThatHasNothingToGiveSkips) {
   });
 }
 
-// O1: the rank that left it out is told, the other one is not, and the step is complete on both.
+// The rank that left it out is told, the other one is not, and the step is complete on both.
 TEST(GradientAveragerRebinding, TellsTheRankThatLeftSomeOut) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient weight(10, 1.0F);
@@ -87,7 +86,7 @@ TEST(GradientAveragerRebinding, TellsTheRankThatLeftSomeOut) {
   });
 }
 
-// O2: zero_grad(set_to_none) gives the gradient new memory in each step.
+// A gradient that zero_grad(set_to_none) drops gets new memory in each step.
 TEST(GradientAveragerRebinding, ASpanHoldsForItsStep) {
   on_ranks(2, [](ronde::Engine& engine) {
     for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
@@ -108,7 +107,7 @@ TEST(GradientAveragerRebinding, ASpanHoldsForItsStep) {
   });
 }
 
-// O2: the memory of the last step is gone, and that of add() may be.
+// The memory of the last step is gone, and that of add() may be.
 TEST(GradientAveragerRebinding, WhatIsLeftOutLaterCountsAsZeros) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient used(4, 1.0F);
@@ -133,7 +132,6 @@ TEST(GradientAveragerRebinding, WhatIsLeftOutLaterCountsAsZeros) {
   });
 }
 
-// O2
 TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient registered(10, 1.0F);
@@ -156,7 +154,7 @@ TEST(GradientAveragerRebinding, ASpanOfAnotherKindIsRefused) {
 
 constexpr unsigned kStepsOfSwap = 3;
 
-// O12: hooks that start nothing before wait() overlap nothing.
+// Hooks that start nothing before wait() overlap nothing.
 TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
   for (const std::size_t bucket : {ronde::GradientAverager::kBucketBytes, std::size_t{0}}) {
     on_ranks(2, [bucket](ronde::Engine& engine) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientAverager: a step is complete on every rank whatever this rank made ready, and mistakes
-// are told where they are made. O1, O3, O15: rows of the list of what outsiders met.
+// are told where they are made.
 // Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::Not;
 
 using Gradient = std::vector<float>;
 
-// O1: a branch that rank 1 does not take in step 2. The value says the rank and the step, so an
+// A branch that rank 1 does not take in step 2. The value says the rank and the step, so an
 // average of different steps shows.
 TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
   on_ranks(2, [](ronde::Engine& engine) {
@@ -49,7 +49,7 @@ TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
   });
 }
 
-// O1: ranks that never make it ready would drift apart.
+// Ranks that never make it ready would drift apart.
 TEST(GradientAveragerSteps, WhatNoRankMadeReadyIsAveragedToo) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient used(4, 1.0F);
@@ -156,7 +156,7 @@ TEST(GradientAveragerSteps, GoingAwayAveragesNothingThatWasNotMadeReady) {
   });
 }
 
-// O3: tied weights. The order in which the two are averaged would decide the result.
+// Tied weights. The order in which the two are averaged would decide the result.
 TEST(GradientAveragerSteps, AddRefusesMemoryThatOverlaps) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient tied(10, 1.0F);
@@ -175,7 +175,6 @@ TEST(GradientAveragerSteps, AddRefusesMemoryThatOverlaps) {
   });
 }
 
-// O3
 TEST(GradientAveragerSteps, AddRefusesANameTwice) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient one(10, 1.0F);
@@ -190,7 +189,7 @@ TEST(GradientAveragerSteps, AddRefusesANameTwice) {
   });
 }
 
-// O15: an Error, not what a container says of it.
+// An Error, not what a container says of it.
 TEST(GradientAveragerSteps, AnUnknownIdIsNamedWithTheCount) {
   on_ranks(1, [](ronde::Engine& engine) {
     Gradient gradient(10, 1.0F);

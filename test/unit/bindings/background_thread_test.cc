@@ -32,7 +32,7 @@ std::optional<std::uint64_t> blocked_by(const std::string& thread) {
 
 bool has(std::uint64_t mask, int signal) { return (mask >> (signal - 1) & 1U) != 0; }
 
-// R20: a fault in the background thread must reach the program's crash handler.
+// A fault in the background thread must reach the program's crash handler.
 TEST(BackgroundThread, BlocksNoSignalThatItRaisesItself) {
   const ronde::LocalJob job(1);
   const ronde::Engine engine(job, 0);

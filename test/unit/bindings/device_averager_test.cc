@@ -197,7 +197,7 @@ TEST_P(DeviceAverager, AnErrorIsThrownOnce) {
   });
 }
 
-// O1: what was not made ready is averaged as the stream holds it.
+// What was not made ready is averaged as the stream holds it.
 TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer used(rank_and_one(engine));
@@ -216,7 +216,7 @@ TEST_P(DeviceAverager, WhatWasNotMadeReadyIsAveragedAsItStands) {
   });
 }
 
-// O2: the stream of the span counts, not that of add().
+// The stream of the span counts, not that of add().
 TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);
@@ -234,7 +234,7 @@ TEST_P(DeviceAverager, ASpanHoldsForItsStep) {
   });
 }
 
-// O2: there are no zeros on a device, so no rank takes a wrong average for a right one.
+// There are no zeros on a device, so no rank takes a wrong average for a right one.
 TEST_P(DeviceAverager, WhatIsLeftOutAfterItMovedFailsOnAllRanks) {
   on_ranks(2, [](ronde::Engine& engine) {
     const Trainer registered(0.0F);

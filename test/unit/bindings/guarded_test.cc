@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// R21: an exception inside a call of the C ABI becomes a code, and its text is kept.
+// An exception inside a call of the C ABI becomes a code, and its text is kept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

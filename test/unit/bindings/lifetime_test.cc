@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Review R1: an error *from* wait() drops the other works of the step, and frees their memory.
+// An error *from* wait() drops the other works of the step, and frees their memory.
 void drop_a_work(ronde::Engine& engine, std::size_t count) {
   const bool agrees = engine.rank() == 0;
   std::vector<float> a(agrees ? 10 : 11);
@@ -330,7 +330,7 @@ TEST(Lifetime, R1InCTheGraceIsTheCallers) {
   EXPECT_LT(Clock::now() - began, seconds(2));
 }
 
-// Outsider O14: an error that nobody has heard of is told by close().
+// An error that nobody has heard of is told by close().
 std::string said_at_close(int dropped) {
   std::string said;
   const ronde::LocalJob job(2);

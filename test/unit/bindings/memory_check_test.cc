@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RONDE_CHECK=memory (O3): tensors in flight that share memory, of which one is written. Through
+// RONDE_CHECK=memory: tensors in flight that share memory, of which one is written. Through
 // libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -174,7 +174,7 @@ TEST_F(RequestTest, GroupsAreChecked) {
   EXPECT_THAT(twice.text, HasSubstr("'t' is twice in one group"));
 }
 
-// O8: with the length of the shape forgotten one element of many would be reduced.
+// With the length of the shape forgotten one element of many would be reduced.
 TEST_F(RequestTest, AShapeWithoutDimensionsIsRefused) {
   request_.dimensions = 0;
   expect_refused("'t': shape is set and dimensions is 0: give it the length of shape");
@@ -182,7 +182,7 @@ TEST_F(RequestTest, AShapeWithoutDimensionsIsRefused) {
   EXPECT_EQ(allreduce().status, RONDE_OK);
 }
 
-// R5: everywhere, and the average is what a request begins with.
+// Everywhere, and the average is what a request begins with.
 TEST_F(RequestTest, TheAverageOfNarrowIntegersIsRefused) {
   for (const auto& [dtype, name] :
        {std::pair{RONDE_U8, "u8"}, {RONDE_I8, "i8"}, {RONDE_U16, "u16"}, {RONDE_I16, "i16"}}) {
@@ -208,7 +208,6 @@ TEST_F(RequestTest, TheAverageOfNarrowIntegersIsRefused) {
   }
 }
 
-// O7
 TEST(FlatAllreduce, TakesThePlaceOfARequest) {
   on_ranks(3, [](ronde::Engine& engine) {
     double values[2] = {1.0 + engine.rank(), 4};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O10: what the facade takes as a tensor, and of which elements. What it refuses to compile is in
+// What the facade takes as a tensor, and of which elements. What it refuses to compile is in
 // test/outside/refused.
 #include <gtest/gtest.h>
 

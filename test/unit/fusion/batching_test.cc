@@ -199,7 +199,7 @@ TEST(Batching, AnyOrderOfPushesAndBatchesFollowsTheRule) {
   }
 }
 
-// Review R13: a batch of what does not fuse touches none of the others that wait.
+// A batch of what does not fuse touches none of the others that wait.
 TEST(Batching, R13ATensorThatDoesNotFuseLeavesTheOthersAlone) {
   struct Counted {
     explicit Counted(int number, int& moves) : number_(number), moves_(&moves) {}

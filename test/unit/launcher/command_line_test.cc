@@ -47,7 +47,7 @@ Facts with(Facts facts, std::int64_t cores, std::int64_t slots, bool is_root = f
 }
 
 std::vector<Golden> golden() {
-  // O6: on several hosts each rank says where it runs, for the line about a failure.
+  // On several hosts each rank says where it runs, for the line about a failure.
   const std::string say_place =
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
   const std::string rank = "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; ";
@@ -135,12 +135,12 @@ std::vector<Golden> golden() {
        two_cores(),
        "mpirun -np 2 -H a:2 --bind-to none ./p",
        {}},
-      {"O5: a folder for the output",
+      {"a folder for the output",
        {"-np", "2", "--output-dir", "a b", "./p", "x"},
        two_cores(),
        "mpirun -np 2 --bind-to none sh -c 'mkdir -p \"$0\" && " + to_files + "'a b' ./p x",
        {}},
-      {"O5: the same on hosts",
+      {"the same on hosts",
        {"-np", "2", "--output-dir", "/d", "-H", "a:2", "./p"},
        two_cores(),
        "mpirun -np 2 -H a:2 --bind-to none " + say_place + "mkdir -p \"$0\" && " + to_files +
@@ -172,7 +172,7 @@ std::vector<Golden> golden() {
        "mpirun -np 2 --bind-to none -x RONDE_RESTART_ATTEMPT=0 -x "
        "RONDE_RESTART_JOB=0123456789abcdef ./p",
        {}},
-      {"O5: tags, through pipes",
+      {"tags, through pipes",
        {"-np", "2", "--tag", "./p", "x"},
        tagged,
        "mpirun -np 2 --bind-to none sh -c '" + to_pipes + "/tmp/pipes ./p x",

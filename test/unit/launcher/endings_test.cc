@@ -22,7 +22,7 @@ TEST(EndingsTest, TheLastLineSaysWhatHappened) {
   EXPECT_EQ(verdict({130, SIGINT}, {}, "h"), "the job was ended by SIGINT");
 }
 
-// O6: rank and host; O20: a reader that goes away; O21: why nothing started.
+// Rank and host; a reader that goes away; why nothing started.
 TEST(EndingsTest, TheLastLineNamesTheRankTheHostAndTheTrouble) {
   EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, "vm"), "rank 1 on host vm ended with exit code 7");
   EXPECT_EQ(verdict({7, 0}, {1, "b", "", false}, ""), "rank 1 on host b ended with exit code 7");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// O5: lines of ranks were mixed, even within a line.
+// Lines of ranks were mixed, even within a line.
 #include "launcher/lines.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of mpirun's words passes, and what is understood, at every cut of the stream (O6, O20, O21).
+// What of mpirun's words passes, and what is understood, at every cut of the stream.
 // The texts are those of Open MPI 4.1.4.
 #include "launcher/mpirun_voice.h"
 

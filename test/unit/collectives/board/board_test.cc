@@ -155,7 +155,7 @@ std::size_t resident(std::span<const std::uint64_t> words) {
                     pages.begin(), pages.end(), [](unsigned char one) { return (one & 1) != 0; }));
 }
 
-// Review R24: the marks take ranks times entries words, 1 GiB at 128 ranks and 2^20 entries. The
+// The marks take ranks times entries words, 1 GiB at 128 ranks and 2^20 entries. The
 // leader, which formats the board, leaves them to the ranks that write them.
 TEST(Board, R24TheMarksOfArrivalsHaveNoPagesUntilARankWritesThem) {
   // Where the kernel gives huge pages to everything, each touch takes one.

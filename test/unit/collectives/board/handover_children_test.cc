@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C26: where there are no pidfds the connections of the handover tell who has died, also while a
+// Where there are no pidfds the connections of the handover tell who has died, also while a
 // child that the dead process has forked lives on.
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -363,7 +363,7 @@ class HastyClock final : public base::Clock {
   mutable std::atomic<int> looks_{0};
 };
 
-// R23: the leader accepted whoever came before it looked at its clock again, so that a stranger who
+// The leader accepted whoever came before it looked at its clock again, so that a stranger who
 // connects in a loop kept it past its deadline.
 TEST(BoardHandover, TheDeadlineHoldsWhileStrangersKeepComing) {
   Host host(2);

@@ -45,7 +45,7 @@ TEST(Options, TakeTheFlagsOfNcclTests) {
   EXPECT_EQ(options.root, 1);
 }
 
-TEST(Options, AskForTheVersion) {  // O19: there was no such flag
+TEST(Options, AskForTheVersion) {  // There was no such flag
   EXPECT_TRUE(parse({"--version"}).version);
   EXPECT_FALSE(parse({}).version);
 }
@@ -64,7 +64,7 @@ TEST(Options, NameContendersWithCommas) {
 
 TEST(Options, SizesStepByFactorOrByBytes) {
   EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "100", "-f", "4"})), ElementsAre(8, 32, 100));
-  // O17: -e 64M ended at 32 MiB.
+  // -e 64M ended at 32 MiB.
   EXPECT_EQ(sizes_of(parse({"-e", "64M"})).back(), 64U << 20U);
   EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "19", "-i", "4"})), ElementsAre(8, 12, 16, 19));
   EXPECT_THAT(sizes_of(parse({"-b", "8", "-e", "20", "-i", "4"})), ElementsAre(8, 12, 16, 20));
@@ -104,7 +104,8 @@ TEST(Options, RefuseWhatIsNotValid) {
   EXPECT_THAT(error_of({"--timeout", "nan"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--json", "-", "--csv", "-"}), HasSubstr("standard output"));
   EXPECT_THAT(error_of({"--svg", "-"}), HasSubstr("name of a file"));
-  EXPECT_EQ(error_of({"--svg", "x.svg", "--model", "gpt2"}), "accepted") << "O19";
+  EXPECT_EQ(error_of({"--svg", "x.svg", "--model", "gpt2"}), "accepted")
+      << "a picture of the model";
   EXPECT_THAT(error_of({"--svg", "x.svg", "--operation", "barrier"}), HasSubstr("leave it out"));
   EXPECT_THAT(error_of({"--baseline", "x"}), HasSubstr("add --against"));
   EXPECT_THAT(error_of({"-b", "0", "-e", "0"}), HasSubstr("--maxbytes 0 leaves nothing"));

@@ -219,7 +219,7 @@ TEST(Plot, HasACurveForEachContender) {
     return count;
   };
   EXPECT_EQ(times("<polyline"), 6) << "two contenders in three panels";
-  EXPECT_THAT(svg, HasSubstr("above 1 Ronde is faster")) << "O18: a panel for the ratio";
+  EXPECT_THAT(svg, HasSubstr("above 1 Ronde is faster")) << "a panel for the ratio";
   EXPECT_EQ(times("<svg"), 1);
   EXPECT_EQ(times("</svg>"), 1);
   EXPECT_EQ(times("<g "), times("</g>"));
@@ -246,7 +246,7 @@ TEST(Plot, LabelsOfTheSizesStayBelowTheirPanel) {
   EXPECT_NE(svg.find(R"(text-anchor="middle" font-size="12">32 KiB<)"), std::string::npos);
 }
 
-// O18: lines of the grid and points rarely met.
+// Lines of the grid and points rarely met.
 TEST(Plot, HasALineOfTheGridAtEachSize) {
   std::vector<Sample> samples;
   std::size_t sizes = 0;
@@ -267,7 +267,7 @@ TEST(Plot, HasALineOfTheGridAtEachSize) {
   EXPECT_EQ(lines, circles);
 }
 
-// O19: --model had no picture.
+// Once --model had no picture.
 TEST(Bars, HasABarForEachContender) {
   std::vector<Sample> samples;
   for (const char* contender : {"ronde", "ronde-flat", "mpi", "memcpy"}) {

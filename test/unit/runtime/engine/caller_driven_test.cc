@@ -52,7 +52,6 @@ bool poll_until_done(Engine& engine, Work& work) {
   return true;
 }
 
-// Review R22.
 TEST(CallerDriven, R22AskingWhetherAWorkIsDoneMakesProgress) {
   // They outlive the engines, so that a test that fails ends.
   std::vector<std::vector<float>> smalls(2);
@@ -75,7 +74,7 @@ TEST(CallerDriven, R22AskingWhetherAWorkIsDoneMakesProgress) {
   });
 }
 
-// Review R22: where another rank is late, poll() returns at once all the same.
+// Where another rank is late, poll() returns at once all the same.
 TEST(CallerDriven, R22AskingDoesNotBlock) {
   std::atomic<bool> asked{false};
   run_caller_driven([&](int rank, Engine& engine) {

@@ -290,7 +290,7 @@ TEST(EngineWaitTest, AWaitForWhatIsDoneLeavesNoRankDeaf) {
 
 // ---- closing ----
 
-// Review R6: results that their callers have released are gone, although a tensor that was
+// Results that their callers have released are gone, although a tensor that was
 // submitted before them is still pending.
 TEST(EngineWaitTest, R6ALateTensorPinsNoResultOfAnother) {
   run_job(2, [](int rank, Engine& engine) {

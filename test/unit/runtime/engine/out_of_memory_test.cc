@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Out of memory in the call that submits (review R14): wherever it happens, nothing is in flight
+// Out of memory in the call that submits: wherever it happens, nothing is in flight
 // afterwards, and the name is free again. The allocator of this program fails when it is told to.
 #include <gtest/gtest.h>
 

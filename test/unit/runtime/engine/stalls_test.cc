@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed while ranks wait (R9, O11): one notice for all tensors, once on each host and in
+// What is printed while ranks wait: one notice for all tensors, once on each host and in
 // each interval, with what is likely wrong. It redirects the standard error of the process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose standard error is a pipe that nobody reads (R8). A program of its own, because it
+// Jobs whose standard error is a pipe that nobody reads. A program of its own, because it
 // redirects the standard error of the process.
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -85,7 +85,7 @@ TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
   }
 }
 
-// R12: RONDE_LINK_TIMEOUT_SECONDS. The probes end when the setting says, to the second, and go on
+// RONDE_LINK_TIMEOUT_SECONDS. The probes end when the setting says, to the second, and go on
 // until shortly before, so that a host that was silent for a while is found to be back.
 TEST(KeepaliveR12, EndsAConnectionWhenTheSettingSays) {
   for (const std::int64_t span : {2, 3, 4, 5, 10, 13, 23, 60, 100, 86'400}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leaders' sockets and forked children (review R15): a worker that a rank has forked and that
+// The leaders' sockets and forked children: a worker that a rank has forked and that
 // outlives it does not hide the rank's death from the other hosts.
 #include "runtime/links/tcp_socket.h"
 

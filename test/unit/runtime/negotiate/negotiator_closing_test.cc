@@ -51,7 +51,7 @@ TEST(NegotiatorClosing, WhatLacksTheClosingRankFailsAndSaysWhy) {
   EXPECT_EQ(error.text,
             "'w' cannot complete: rank 2 closed its engine without submitting it (did it throw? "
             "look at its output)")
-      << "O16: the text that the others get where rank 2 threw";
+      << "the text that the others get where rank 2 threw";
   EXPECT_EQ(error.rank, 2);
   job.request(1, "late");
   EXPECT_THAT(gist(job.decisions()), ElementsAre("error late"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verdict about late tensors and its words (R9, O11).
+// The verdict about late tensors and its words.
 #include "runtime/negotiate/stall_notice.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RONDE_CHECK=memory (O3): which tensors may share memory while both are in flight.
+// RONDE_CHECK=memory: which tensors may share memory while both are in flight.
 #include "runtime/tensors/overlap.h"
 
 #include <gmock/gmock.h>

@@ -116,7 +116,7 @@ TEST(Submission, ArithmeticMustBeDefined) {
   (void)accepted(sent);
 }
 
-// R5: two ranks that say 200 would average to 72.
+// Two ranks that say 200 would average to 72.
 TEST(Submission, AveragesOfNarrowIntegersAreRefused) {
   for (const Operation operation : {Operation::kAllreduce, Operation::kReduceScatter}) {
     for (const base::DTypeRow& row : base::kDTypes) {

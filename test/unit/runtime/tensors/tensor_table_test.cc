@@ -187,7 +187,7 @@ LocalTensorPtr submitted_at(std::int64_t second, const std::string& name) {
   return made;
 }
 
-// Review R6: a tensor that is late pins none of those that were submitted after it and have ended.
+// A tensor that is late pins none of those that were submitted after it and have ended.
 TEST(TensorTable, R6AnEndedTensorIsReleasedWhateverIsPendingBeforeIt) {
   TensorTable table(kRank);
   ASSERT_TRUE(table.insert(submitted_at(1, "late")).ok());

@@ -64,7 +64,7 @@ class Saves : public testing::Test {
     const std::lock_guard lock(mutex_);
     return said_;
   }
-  // Of a small model.
+  // Saves a small model.
   static void save(Checkpoints& checkpoints, std::uint64_t step,
                    std::optional<double> metric = {}) {
     SmallModel model = model_of(step);

@@ -140,7 +140,7 @@ class SupervisedRank {
   }
 
   void body(Supervisor& supervisor, HostLearner& learner) {
-    // Of the last batch each of three ranks has two samples, as a normalisation needs them.
+    // Each of three ranks has two samples of the last batch, as a normalisation needs them.
     const Images images = toy_data(training_.batch_norm ? 206 : 205, 1);
     const Images test = toy_data(101, 2);
     const Dataset data = data_of(images, 10);
