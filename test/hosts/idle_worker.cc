@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose engine has nothing to do for a while. It prints what that has cost.
+// A rank whose engine has nothing to do for a while, or waits for another host. It prints what that
+// has cost.
 //
 // usage: idle_worker SECONDS
+//        idle_worker wait BYTES     (an allreduce of so many bytes, which takes as long as the line)
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -67,10 +70,30 @@ void run(double seconds) {
               calls.c_str(), later.c_str());
 }
 
+void wait_for_the_line(std::size_t bytes) {
+  ronde::Engine engine;
+  std::vector<float> data(bytes / sizeof(float), 1.0F);
+  some_steps(engine);
+  const double cpu_before = cpu_seconds();
+  const auto begin = std::chrono::steady_clock::now();
+  engine.allreduce("data", std::span(data), ronde::sum).wait();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  const double cpu = cpu_seconds() - cpu_before;
+  const int rank = engine.rank();
+  const bool right = data.back() == static_cast<float>(engine.size());
+  engine.close();
+  std::printf("rank %d waited: seconds=%.6f cpu=%.6f right=%d\n", rank, time.count(), cpu,
+              right ? 1 : 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    if (argc == 3 && std::string(argv[1]) == "wait") {
+      wait_for_the_line(std::stoul(argv[2]));
+      return 0;
+    }
     if (argc != 2) throw std::invalid_argument("how many seconds?");
     run(std::stod(argv[1]));
     return 0;
