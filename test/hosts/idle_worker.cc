@@ -3,10 +3,12 @@
 // has cost.
 //
 // usage: idle_worker SECONDS
-//        idle_worker wait BYTES     (an allreduce of so many bytes, which takes as long as the line)
+//        idle_worker waiting
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -70,28 +72,45 @@ void run(double seconds) {
               calls.c_str(), later.c_str());
 }
 
-void wait_for_the_line(std::size_t bytes) {
+// The last rank stands still in the middle of an allreduce, so that the others wait for messages of
+// it: they print what that costs in a second, once what could still move has come to rest.
+void wait_for_one_that_stands_still() {
+  constexpr auto kRest = std::chrono::milliseconds(300);
   ronde::Engine engine;
-  std::vector<float> data(bytes / sizeof(float), 1.0F);
   some_steps(engine);
-  const double cpu_before = cpu_seconds();
-  const auto begin = std::chrono::steady_clock::now();
-  engine.allreduce("data", std::span(data), ronde::sum).wait();
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-  const double cpu = cpu_seconds() - cpu_before;
-  const int rank = engine.rank();
-  const bool right = data.back() == static_cast<float>(engine.size());
+  std::vector<std::int64_t> pids(static_cast<std::size_t>(engine.size()));
+  pids.at(static_cast<std::size_t>(engine.rank())) = ::getpid();
+  engine.allreduce_blocking("pids", std::span(pids), ronde::sum);
+  std::vector<float> data(16U << 20U, 1.0F);
+  ronde::Work work = engine.allreduce("data", std::span(data), ronde::sum);
+  if (engine.rank() == engine.size() - 1) {
+    ::kill(::getpid(), SIGSTOP);
+  } else {
+    const auto wakes = [&] { return engine.statistics().background_wakes; };
+    for (std::uint64_t before = wakes() + 1; before != wakes();) {
+      before = wakes();
+      std::this_thread::sleep_for(kRest);
+    }
+    const double cpu_before = cpu_seconds();
+    const std::uint64_t wakes_before = wakes();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::printf("rank %d waits: cpu=%.6f wakes=%llu ended=%d\n", engine.rank(),
+                cpu_seconds() - cpu_before,
+                static_cast<unsigned long long>(wakes() - wakes_before), work.poll() ? 1 : 0);
+    // Every host of the test has the same processes.
+    ::kill(static_cast<pid_t>(pids.back()), SIGCONT);
+  }
+  work.wait();
+  if (data.back() != static_cast<float>(engine.size())) throw std::runtime_error("a wrong sum");
   engine.close();
-  std::printf("rank %d waited: seconds=%.6f cpu=%.6f right=%d\n", rank, time.count(), cpu,
-              right ? 1 : 0);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 3 && std::string(argv[1]) == "wait") {
-      wait_for_the_line(std::stoul(argv[2]));
+    if (argc == 2 && std::string(argv[1]) == "waiting") {
+      wait_for_one_that_stands_still();
       return 0;
     }
     if (argc != 2) throw std::invalid_argument("how many seconds?");

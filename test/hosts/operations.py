@@ -47,7 +47,7 @@ def main():
     settings = {"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"}
     settings.update(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
     leaders = ",".join(str(leader) for leader in job.leaders)
-    start = [pathlib.Path(__file__).with_name("by_hand")] if "by_hand" in sys.argv else []
+    start = [pathlib.Path(__file__).with_name("launched"), "hand"] if "by_hand" in sys.argv else []
     done = job.run(*start, worker, f"leaders={leaders}", settings=settings)
     right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
     hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
