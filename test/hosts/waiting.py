@@ -16,7 +16,7 @@ FEW_WAKES = 3
 def main():
     worker, text, transport = sys.argv[1:]
     job = hosts_job.Job(text)
-    done = job.run(worker, "waiting", settings={"RONDE_TRANSPORT": transport})
+    done = job.run(worker, "waiting", settings={"RONDE_TRANSPORT": transport}, flags=["--rate", "100mbit"])
     hosts_job.expect(done.returncode == 0, done, f"{text}: failed")
     found = re.findall(r"^rank \d+ waits: cpu=(\S+) wakes=(\d+) ended=0$", done.stdout, re.MULTILINE)
     hosts_job.expect(len(found) == job.size - 1, done, f"{text}: expected a line of each rank but one")
