@@ -3,10 +3,14 @@
 // without a thread to spare is an error like any other.
 #pragma once
 
+#include <pthread.h>
+
 #include <csignal>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/status.h"
 
@@ -19,8 +23,15 @@ namespace ronde::base {
 // Thread safety: belongs to the thread that made it.
 class SignalsBlocked {
  public:
-  SignalsBlocked();
-  ~SignalsBlocked();
+  SignalsBlocked() {
+    sigset_t signals;
+    ::sigfillset(&signals);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP}) {
+      ::sigdelset(&signals, own);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
@@ -32,6 +43,13 @@ class SignalsBlocked {
 // the error (kSystem), where the system has no thread to spare: "the background thread".
 //
 // Thread safety: any thread.
-Result<std::thread> start_thread(const std::string& what, std::function<void()> body);
+inline Result<std::thread> start_thread(const std::string& what, std::function<void()> body) {
+  const SignalsBlocked blocked;
+  try {
+    return std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    return Status::system("could not start " + what, error.code().value());
+  }
+}
 
 }  // namespace ronde::base

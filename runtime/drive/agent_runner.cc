@@ -322,7 +322,8 @@ base::Status AgentRunner::start() {
   base::check(!state_->thread.joinable(), "an agent runner is started once");
   RONDE_RETURN_IF_ERROR(state_->add_to_epoll(state_->bell.event_fd(), EPOLLIN));
   if (state_->caller_driven) return {};
-  auto thread = base::start_thread("the background thread", [state = state_.get()] { state->run(); });
+  auto thread =
+      base::start_thread("the background thread", [state = state_.get()] { state->run(); });
   RONDE_RETURN_IF_ERROR(thread.status());
   state_->thread = std::move(*thread);
   return {};

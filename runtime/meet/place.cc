@@ -196,10 +196,9 @@ Result<std::vector<Endpoint>> addresses_of(const MeetingPoint& point, const Cloc
     return std::vector<Endpoint>{{*literal, point.port}};
   }
   const auto lookup = std::make_shared<Lookup>();
-  auto thread = base::start_thread("a thread that looks up the name " + point.host,
-                                   [lookup, host = point.host, port = point.port] {
-                                     look_up(host, port, *lookup);
-                                   });
+  auto thread = base::start_thread(
+      "a thread that looks up the name " + point.host,
+      [lookup, host = point.host, port = point.port] { look_up(host, port, *lookup); });
   RONDE_RETURN_IF_ERROR(thread.status());
   thread->detach();
   std::unique_lock lock(lookup->mutex);

@@ -322,7 +322,8 @@ int cpu(ronde::Engine& engine, std::size_t bytes, int turns) {
 int usage() {
   std::fputs(
       "usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans] | "
-      "engine waits [bytes] [turns] | engine overlap [bytes] [turns] | engine cpu [bytes] [turns]\n",
+      "engine waits [bytes] [turns] | engine overlap [bytes] [turns] | engine cpu [bytes] "
+      "[turns]\n",
       stderr);
   return 2;
 }

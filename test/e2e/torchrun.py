@@ -23,8 +23,13 @@ import start  # noqa: E402
 
 PACKAGES = ("torch==2.15.0",)
 LIMIT = 240  # seconds; torch is slow to load
-# A rank that tells where it is, so that the test can kill it.
-TELL = 'echo $$ >"$0/rank-$RANK.tmp"; mv "$0/rank-$RANK.tmp" "$0/rank-$RANK"; exec "$@"'
+# A rank that tells where it is, so that the test can kill it. A file, since torchrun changes "$$" in arguments.
+TELL = """folder=$1
+shift
+echo $$ >"$folder/rank-$RANK.tmp"
+mv "$folder/rank-$RANK.tmp" "$folder/rank-$RANK"
+exec "$@"
+"""
 
 
 def torchrun(ranks, *words):
@@ -52,8 +57,9 @@ def check_bits(folder):
 def check_death(folder):
     with tempfile.TemporaryDirectory(prefix="ronde_torchrun_") as name:
         marks = pathlib.Path(name)
+        (marks / "tell").write_text(TELL)
         # The survivors' output goes into files, since torchrun ends them and does not wait for what they print.
-        job = torchrun(3, "--redirects", "3", "--log-dir", marks / "logs", "sh", "-c", TELL, marks,
+        job = torchrun(3, "--redirects", "3", "--log-dir", marks / "logs", "sh", marks / "tell", marks,
                        folder / "train_fashion_mnist", "--epochs=100", "--log-every=1")
         until = time.monotonic() + LIMIT
 

@@ -119,8 +119,8 @@ void wait_for_one_that_stands_still() {
     const std::uint64_t wakes_before = wakes();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     std::printf("rank %d waits: cpu=%.6f wakes=%llu ended=%d\n", engine.rank(),
-                cpu_seconds() - cpu_before,
-                static_cast<unsigned long long>(wakes() - wakes_before), work.poll() ? 1 : 0);
+                cpu_seconds() - cpu_before, static_cast<unsigned long long>(wakes() - wakes_before),
+                work.poll() ? 1 : 0);
     // Every host of the test has the same processes.
     ::kill(static_cast<pid_t>(pids.back()), SIGCONT);
   }

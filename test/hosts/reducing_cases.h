@@ -135,8 +135,7 @@ class ReduceScatterCase final : public TwoBuffers {
   [[nodiscard]] std::string check(const Work& /*done*/) const override {
     if (!in_place_ && input_ != before_) return "the input has changed";
     const std::int64_t rows = std::ssize(expected_) / base::size_of(dtype());
-    return compare(in_place_ ? part_of(input_, dtype(), first_, rows) : output_,
-                      expected_);
+    return compare(in_place_ ? part_of(input_, dtype(), first_, rows) : output_, expected_);
   }
 
  private:

@@ -146,8 +146,8 @@ std::vector<Golden> golden() {
       {"O5: the same on hosts",
        {"-np", "2", "--output-dir", "/d", "-H", "a:2", "./p"},
        two_cores(),
-       "mpirun -np 2 -H a:2 --bind-to none " + secret + say_place + "mkdir -p \"$0\" && " + to_files +
-           "/d ./p",
+       "mpirun -np 2 -H a:2 --bind-to none " + secret + say_place + "mkdir -p \"$0\" && " +
+           to_files + "/d ./p",
        {}},
       {"restarts: the first start",
        {"-np", "2", "--restarts", "3", "--output-dir", "/d", "./p"},
