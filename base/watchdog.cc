@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_thread.h"
 
 namespace ronde::base {
 
-Watchdog::Watchdog(Nanoseconds span, std::string text)
-    : thread_([this, span, line = std::move(text)] { watch(span, line); }) {}
+Watchdog::Watchdog(Nanoseconds span, std::string text) {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this, span, line = std::move(text)] { watch(span, line); });
+}
 
 Watchdog::~Watchdog() {
   {

@@ -95,6 +95,13 @@ Status check_settings(const Exports& exports, const std::map<std::string, std::s
   return {};
 }
 
+// Only a job that runs needs a secret: what --dry-run prints is for the user's own shell.
+bool needs_secret(const Options& options, const Exports& exports, bool here) {
+  const bool given =
+      exports.contains(kSecretVariable) || exports.contains(std::string(kSecretVariable) + "_FILE");
+  return !here && !given && !options.dry_run;
+}
+
 Status check_numbers(const Options& options, bool here) {
   const std::int64_t most = here ? kMaxRanksOnOneHost : kMaxRanks;
   if (*options.ranks > most) {
@@ -194,6 +201,8 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
   for (const auto& [name, value] : *exports) {
     add({"-x", value.has_value() ? name + "=" + *value : name});
   }
+  result.needs_secret = needs_secret(options, *exports, here);
+  if (result.needs_secret) add({"-x", kSecretVariable});
   argv.insert(argv.end(), options.mpi_args.begin(), options.mpi_args.end());
   const std::vector<std::string> shell = shell_before_program(options, facts, here);
   argv.insert(argv.end(), shell.begin(), shell.end());

@@ -30,11 +30,17 @@ inline constexpr const char* kAttemptVariable = "RONDE_RESTART_ATTEMPT";
 // the job there.
 inline constexpr const char* kJobVariable = "RONDE_RESTART_JOB";
 
+// What ranks on several hosts show each other where they meet without MPI, as those of an engine do
+// to which the program gives a meeting point. It is in an environment, never on a command line.
+inline constexpr const char* kSecretVariable = "RONDE_JOB_SECRET";
+
 // Thread safety: a value.
 struct CommandLine {
   std::vector<std::string> argv;      // argv[0] is mpirun
   std::vector<std::string> messages;  // for the user, one line each, before anything starts
   bool one_host = false;              // every rank runs on this host
+  // Whoever starts it puts a secret of the job (kSecretVariable) into mpirun's environment first.
+  bool needs_secret = false;
 };
 
 // Refuses what cannot work, settings of Ronde included, with an error of one line.

@@ -57,6 +57,8 @@ std::string random_hex() {
 
 }  // namespace
 
+std::string new_secret() { return random_hex() + random_hex() + random_hex() + random_hex(); }
+
 Facts facts_of_this_machine() {
   const std::vector<int> processors = base::allowed_processors();
   Facts facts;

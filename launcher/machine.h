@@ -15,6 +15,9 @@ namespace ronde::launcher {
 // The facts of this process on this machine; mpirun stays as the word "mpirun".
 [[nodiscard]] Facts facts_of_this_machine();
 
+// A new secret of a job, as text: 256 random bits.
+[[nodiscard]] std::string new_secret();
+
 // The last line that the ranks of this host have printed to the files of --output-dir since then;
 // empty: none, but for ronderun's own.
 [[nodiscard]] std::string last_line_in(const std::string& folder,

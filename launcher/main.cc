@@ -2,6 +2,7 @@
 // ronderun: starts the ranks of a job.
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -111,6 +112,10 @@ int run_once(const Options& options, Facts facts, const Signals& signals, Output
   const auto planned = make_command_line(options, facts);
   if (!planned.ok()) return say_and_return(output, kExitUsage, planned.status().message());
   if (options.verbose) output.say(shell_quoted(planned->argv));
+  // This program has one thread. `facts` do not change by it, so every start has a new secret.
+  if (planned->needs_secret && ::setenv(kSecretVariable, new_secret().c_str(), 1) != 0) {
+    return say_and_return(output, EXIT_FAILURE, base::Status::system("setenv", errno).message());
+  }
   const base::Instant begin = clock.now();
   const auto begin_of_files = std::filesystem::file_time_type::clock::now();
   const auto outcome = run_to_end(planned->argv, *options.ranks, streams, signals, clock,

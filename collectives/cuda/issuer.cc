@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/own_thread.h"
+
 namespace ronde::collectives::cuda {
 
 namespace {
@@ -182,8 +184,10 @@ Issuer::~Issuer() {
 }
 
 Issuer::Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator)
-    : loop_(std::make_shared<Loop>(std::move(core), std::move(communicator))),
-      thread_([loop = loop_] { loop->run(); }) {}
+    : loop_(std::make_shared<Loop>(std::move(core), std::move(communicator))) {
+  const base::SignalsBlocked blocked;  // for NCCL's threads, too
+  thread_ = std::thread([loop = loop_] { loop->run(); });
+}
 
 void Issuer::put(std::shared_ptr<Task> task) { loop_->put(std::move(task)); }
 

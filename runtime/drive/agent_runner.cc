@@ -13,16 +13,15 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <csignal>
 #include <ctime>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/numbers.h"
+#include "base/own_thread.h"
 #include "collectives/board/file_descriptor.h"
 #include "runtime/drive/agent_role.h"
 #include "runtime/drive/idle.h"
@@ -319,36 +318,15 @@ AgentRunner::AgentRunner(Agent& agent, collectives::Doorbell bell, const base::C
 
 AgentRunner::~AgentRunner() { stop(); }
 
-namespace {
-
-// Signals are the business of the program's own threads, but for those that a thread raises itself:
-// a fault in the background thread has to reach the program's crash handler.
-sigset_t signals_of_other_threads() {
-  sigset_t signals;
-  ::sigfillset(&signals);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP}) {
-    ::sigdelset(&signals, own);
-  }
-  return signals;
-}
-
-}  // namespace
-
 base::Status AgentRunner::start() {
   base::check(!state_->thread.joinable(), "an agent runner is started once");
   RONDE_RETURN_IF_ERROR(state_->add_to_epoll(state_->bell.event_fd(), EPOLLIN));
   if (state_->caller_driven) return {};
-  const sigset_t blocked = signals_of_other_threads();
-  sigset_t before;
-  ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  base::Status status;
-  try {
-    state_->thread = std::thread([state = state_.get()] { state->run(); });
-  } catch (const std::system_error& error) {
-    status = base::Status::system("could not start the background thread", error.code().value());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  auto thread =
+      base::start_thread("the background thread", [state = state_.get()] { state->run(); });
+  RONDE_RETURN_IF_ERROR(thread.status());
+  state_->thread = std::move(*thread);
+  return {};
 }
 
 void AgentRunner::stop() {

@@ -339,12 +339,13 @@ void RankAgent::close() {
   executor_.close_device();
   executor_.abandon();
   keep_what_mpi_may_write();
-  transport_.reset();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!control_node_) board_.doorbell(kLeader).ring();
   if (links_ && !failed()) links_->send_good_bye();
   control_node_.reset();
   links_.reset();
+  // Last, because UCX waits here for other ranks, and those of the hosts below wait for the link.
+  transport_.reset();
 }
 
 Status RankAgent::failure() const {

@@ -153,7 +153,7 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
     std::string way_out = "start the program without mpirun";
     if (communicator != nullptr) {
       way_out = "give no communicator";
-    } else if (!launched) {
+    } else if (loaded && loaded->started) {
       text = "the program has started MPI (" + loaded->library +
              "), and this Ronde cannot join its ranks";
       way_out = "set RONDE_MPI=off if this process is meant to be alone";

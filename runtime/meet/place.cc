@@ -13,11 +13,12 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <new>
 #include <utility>
 
 #include "base/config.h"
 #include "base/host_name.h"
+#include "base/own_thread.h"
 #include "collectives/board/handover_socket.h"
 
 namespace ronde::runtime {
@@ -107,12 +108,17 @@ void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(error == 0 ? found : nullptr,
+                                                                   ::freeaddrinfo);
   std::vector<Endpoint> endpoints;
-  for (const addrinfo* one = found; error == 0 && one != nullptr; one = one->ai_next) {
-    add(*one, port, endpoints);
+  try {
+    for (const addrinfo* one = owned.get(); one != nullptr; one = one->ai_next) {
+      add(*one, port, endpoints);
+    }
+  } catch (const std::bad_alloc&) {
+    error = EAI_MEMORY;
   }
-  if (error == 0) ::freeaddrinfo(found);
   const std::lock_guard lock(lookup.mutex);
   lookup.error = error;
   lookup.endpoints = std::move(endpoints);
@@ -190,9 +196,11 @@ Result<std::vector<Endpoint>> addresses_of(const MeetingPoint& point, const Cloc
     return std::vector<Endpoint>{{*literal, point.port}};
   }
   const auto lookup = std::make_shared<Lookup>();
-  std::thread([lookup, host = point.host, port = point.port] {
-    look_up(host, port, *lookup);
-  }).detach();
+  auto thread = base::start_thread(
+      "a thread that looks up the name " + point.host,
+      [lookup, host = point.host, port = point.port] { look_up(host, port, *lookup); });
+  RONDE_RETURN_IF_ERROR(thread.status());
+  thread->detach();
   std::unique_lock lock(lookup->mutex);
   while (!lookup->done && clock.now() < deadline) {
     lookup->done_changed.wait_for(lock, kSlice);

@@ -33,9 +33,9 @@ class Store {
 
 // The meeting of `size` ranks over a store: every rank puts its bytes there, rank 0 collects them
 // and puts all of them there under one key, so that a round costs two accesses of each rank and one
-// more of rank 0 for each. The keys begin with "ronde/"; a store is good for one engine, another
-// needs another one, or another prefix. What is missing at the deadline is named; a rank that dies
-// is missing. Whoever can write to the store can take part.
+// more of rank 0 for each other one. The keys begin with "ronde/"; a store is good for one engine,
+// another needs another one, or another prefix. What is missing at the deadline is named; a rank
+// that dies is missing. Whoever can write to the store can take part.
 base::Result<std::unique_ptr<collectives::Meeting>> meet_over(std::shared_ptr<Store> store,
                                                               std::int32_t rank, std::int32_t size,
                                                               const base::Clock& clock,

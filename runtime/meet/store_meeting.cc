@@ -32,6 +32,8 @@ using Parts = std::vector<Bytes>;
 // How long rank 0 waits for one rank before it looks for the next one that is missing: so one that
 // is late does not hide another one that is impatient, or in trouble.
 constexpr Nanoseconds kLook = std::chrono::milliseconds(20);
+// The shortest look: to some stores no time at all means to wait for ever.
+constexpr Nanoseconds kGlance = std::chrono::milliseconds(1);
 
 constexpr const char* kActivity = "meeting over the store of the program";
 
@@ -69,8 +71,10 @@ class StoreMeeting final : public collectives::Meeting {
     return "ronde/" + job_ + std::to_string(round_) + "/" + what;
   }
   Result<Parts> collect(MeetingPart mine, const Clock& clock);
-  // Rank 0's look for the part of one rank.
+  // Looks for the part of one rank.
   Result<std::optional<MeetingPart>> look(std::int32_t rank, Nanoseconds patience);
+  // The error of a rank to which rank 0 does not answer in time.
+  Status no_answer();
   // The error of those that are missing; rank 0 has told the others.
   Status give_up(const std::vector<std::optional<MeetingPart>>& parts);
   Result<Parts> send_and_receive(const MeetingPart& mine, const Clock& clock, Instant deadline);
@@ -159,12 +163,27 @@ Status StoreMeeting::give_up(const std::vector<std::optional<MeetingPart>>& part
   return roll_.absent(roll_.missing(Instant::min()));
 }
 
+// Rank 0 names who is missing, but a rank that has come long before it is out of patience first.
+Status StoreMeeting::no_answer() {
+  std::vector<std::int32_t> missing;
+  for (std::int32_t rank = 0; rank < plan_.size; ++rank) {
+    if (rank == plan_.rank) continue;
+    const auto found = look(rank, kGlance);
+    if (found.ok() && !*found) missing.push_back(rank);
+  }
+  if (missing.empty()) missing.push_back(0);  // it has everything, and has not answered
+  return roll_.absent(missing);
+}
+
 Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
   std::vector<std::optional<MeetingPart>> parts(narrow<std::size_t>(plan_.size));
   const auto host_of = [&](std::int32_t rank) {
     return hellos_.empty() ? std::string() : hellos_[narrow<std::size_t>(rank)].host_name;
   };
   Instant answer_by = clock.now() + mine.patience;
+  // The others see by this that rank 0 has come.
+  const Status came = store_->set(key("0"), encode(mine));
+  if (!came.ok()) return failed_store(came);
   parts.front() = std::move(mine);
   roll_.record(0, host_of(0), 0, clock.now());
   std::int32_t missing = plan_.size - 1;
@@ -175,7 +194,7 @@ Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
       auto& part = parts[narrow<std::size_t>(rank)];
       if (part) continue;
       const Instant now = clock.now();
-      auto found = look(rank, std::clamp(answer_by - now, Nanoseconds(0), kLook));
+      auto found = look(rank, std::clamp(answer_by - now, kGlance, kLook));
       if (!found.ok()) {
         trouble = found.status();
       } else if (*found) {
@@ -199,8 +218,8 @@ Result<Parts> StoreMeeting::send_and_receive(const MeetingPart& mine, const Cloc
                                              Instant deadline) {
   const Status set = store_->set(key(std::to_string(plan_.rank)), encode(mine));
   if (!set.ok()) return failed_store(set);
-  const auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), Nanoseconds(0)));
-  if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return roll_.absent({0});
+  const auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), kGlance));
+  if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return no_answer();
   if (!bytes.ok()) return failed_store(bytes.status());
   auto answer = decode_answer(*bytes);
   RONDE_RETURN_IF_ERROR(answer.status());

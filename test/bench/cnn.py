@@ -26,6 +26,8 @@ STEPS = {64: 40, 256: 12}
 STEPS_SAVING = 160  # some 15 s
 REPETITIONS = 5
 TWO_HOSTS = Hosts(2, 1, mpi_idle="spin")
+# A thread that waits for UCX sleeps, so that MPI may idle as it likes.
+OVER_UCX = Hosts(2, 1, transport="ucx")
 # One dense layer's gradient is 95 % of the bytes. It is more than this bucket and leaves as soon as it is there;
 # what the convolutions add is 0.4 MB, which needs no smaller buckets. Named here, since the bound counts from the
 # first bucket on: a larger bucket would loosen it.
@@ -117,6 +119,10 @@ class Cnn:
                            "overlap": [self.command(TWO_HOSTS, batch)],
                            "no overlap": [self.command(TWO_HOSTS, batch, "--overlap", "off")]})
 
+    def two_hosts_over_ucx(self, batch):
+        one = self.command(1, batch)
+        return self.turns({"two apart": [one, one], "overlap": [self.command(OVER_UCX, batch)]})
+
     def line_ms(self):
         times = self.programs.perf_times(TWO_HOSTS, "-b", str(GRADIENT_BYTES), "-e", str(GRADIENT_BYTES),
                                          "--against", "line", iterations=5)
@@ -154,6 +160,16 @@ def rows_two_hosts(cnn):
     line_ms = cnn.line_ms()
     for batch in BATCHES:
         yield from rows_of_batch(cnn, line_ms, batch)
+
+
+def rows_over_ucx(cnn):
+    line_ms = cnn.line_ms()
+    for batch in BATCHES:
+        measured = cnn.two_hosts_over_ucx(batch)
+        bounds = [bound(apart, line_ms) for apart in measured["two apart"]]
+        steps = Series([turns[0].step_ms for turns in measured["overlap"]])
+        yield Row(f"CNN, {OVER_UCX}, {batch} a rank, step to bound", bound_text(bounds), spread(steps, " ms"),
+                  steps.over(Series([each.ms for each in bounds])), "<=", 1.1)
 
 
 def rows_of_batch(cnn, line_ms, batch):

@@ -91,6 +91,15 @@ class Rows(unittest.TestCase):
         self.assertEqual(verdicts["CNN, 2 hosts x 1, 256 a rank, step to bound"], report.OK)
         self.assertEqual(verdicts["CNN, 2 hosts x 1, 256 a rank, step to one without overlap"], report.MISSED)
 
+    def test_over_ucx_mpi_may_idle_as_it_likes(self):
+        programs = FakePrograms()
+        rows = list(cnn.rows_over_ucx(cnn.Cnn(programs)))
+        self.assertEqual([row.verdict for row in rows], [report.OK, report.OK])
+        self.assertEqual({ranks for ranks, _ in programs.started if isinstance(ranks, Hosts)},
+                         {Hosts(2, 1, mpi_idle="yield", transport="ucx")})
+        rows = list(cnn.rows_over_ucx(cnn.Cnn(FakePrograms(overlap=124.0))))
+        self.assertEqual([row.verdict for row in rows], [report.MISSED, report.MISSED])
+
     def test_mpi_keeps_the_core_that_it_was_given(self):
         programs = FakePrograms()
         cnn.Cnn(programs).two_hosts(64)

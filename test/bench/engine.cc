@@ -8,6 +8,7 @@
 //   engine outstanding [spans]   8-byte reduce-scatters, 1,000 and 8,000 at a time, so many times
 //   engine waits [bytes] [turns]     blocking allreduces beside submit and wait() at once
 //   engine overlap [bytes] [turns]   submit, compute, wait() beside compute and then blocking
+//   engine cpu [bytes] [turns]       the processor time of all ranks for so many allreduces
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -294,10 +295,35 @@ int overlap(ronde::Engine& engine, std::size_t bytes, int turns) {
   return wrong == 0 ? 0 : 1;
 }
 
+// Prints the seconds of processors that all ranks together take for each GiB of the tensors that
+// one of them reduces: its own threads, and those of MPI or UCX.
+int cpu(ronde::Engine& engine, std::size_t bytes, int turns) {
+  constexpr double kGib = 1U << 30U;
+  std::vector<float> buffer(bytes / sizeof(float));
+  const auto expected = static_cast<float>(engine.size());
+  std::uint64_t wrong = 0;
+  double before = 0;
+  for (int turn = -2; turn < turns; ++turn) {
+    if (turn == 0) before = cpu_seconds();
+    std::fill(buffer.begin(), buffer.end(), 1.0F);
+    engine.allreduce("x", std::span(buffer), ronde::sum).wait();
+    wrong += buffer.back() != expected ? 1U : 0U;
+  }
+  double used = cpu_seconds() - before;
+  engine.allreduce_blocking("used", std::span(&used, 1), ronde::sum);
+  engine.allreduce_blocking("wrong", std::span(&wrong, 1), ronde::sum);
+  if (engine.rank() == 0) {
+    std::printf("ranks=%d bytes=%zu cpu_s_per_gib=%.6f wrong=%" PRIu64 "\n", engine.size(), bytes,
+                used * kGib / (static_cast<double>(bytes) * turns), wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
 int usage() {
   std::fputs(
       "usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans] | "
-      "engine waits [bytes] [turns] | engine overlap [bytes] [turns]\n",
+      "engine waits [bytes] [turns] | engine overlap [bytes] [turns] | engine cpu [bytes] "
+      "[turns]\n",
       stderr);
   return 2;
 }
@@ -308,8 +334,10 @@ struct BySize {
   int (*measure)(ronde::Engine& engine, std::size_t bytes, int turns);
   int turns;
 };
-constexpr std::array<BySize, 3> kBySize{
-    {{"latency", latency, kSpans}, {"waits", waits, 100}, {"overlap", overlap, 100}}};
+constexpr std::array<BySize, 4> kBySize{{{"latency", latency, kSpans},
+                                         {"waits", waits, 100},
+                                         {"overlap", overlap, 100},
+                                         {"cpu", cpu, 10}}};
 
 int run_by_size(const BySize& by_size, const char* size, const char* turns) {
   constexpr long long kMostBytes = 64 << 20;

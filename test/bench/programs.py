@@ -37,9 +37,14 @@ class Hosts:
     # What MPI does while nothing arrives. Ronde never waits inside MPI, but its thread looks into it beside the
     # one that computes: if MPI yields, each look costs a time slice of the other, and nothing overlaps.
     mpi_idle: str = "yield"
+    # What carries tensors between the hosts; None: what Ronde chooses, which is MPI here.
+    transport: str | None = None
+
+    def over(self, transport):
+        return dataclasses.replace(self, transport=transport)
 
     def __str__(self):
-        return f"{self.hosts} hosts x {self.ranks}"
+        return f"{self.hosts} hosts x {self.ranks}" + (f" over {self.transport}" if self.transport else "")
 
 
 class CannotRun(Exception):
@@ -146,7 +151,9 @@ class Programs:
             raise ProgramError(f"there is no {path}: build it with ./dev build")
         if isinstance(ranks, Hosts):
             return [str(HOSTS_RUN), "--hosts", str(ranks.hosts), "--ranks", str(ranks.ranks), "--rate", ranks.rate,
-                    "--mpi-idle", ranks.mpi_idle, "--", str(path.resolve()), *arguments]
+                    "--mpi-idle", ranks.mpi_idle, "--",
+                    *([] if ranks.transport is None else ["env", f"RONDE_TRANSPORT={ranks.transport}"]),
+                    str(path.resolve()), *arguments]
         if ranks == 1:
             return [str(path), *arguments]
         if self.mpirun is None:
@@ -166,19 +173,19 @@ class Programs:
 
     # ---- ronde-perf ----
 
-    def perf(self, ranks, *arguments, iterations):
+    def perf(self, ranks, *arguments, iterations, repetitions=None):
         """Runs ronde-perf and returns its whole JSON document."""
         iterations = max(2, iterations // 10) if self.quick else iterations
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "perf.json"
             self.run(ranks, "ronde-perf", *arguments, "-n", str(iterations), "-d", "float", "-o", "sum",
-                     "--place", "in", "--repetitions", str(self.repetitions), "--json", str(file))
+                     "--place", "in", "--repetitions", str(repetitions or self.repetitions), "--json", str(file))
             document = json.loads(file.read_text(encoding="utf-8"))
         self.keep(f"ronde-perf at {ranks} ranks: {' '.join(arguments)}", document["samples"])
         return document
 
-    def perf_times(self, ranks, *arguments, iterations):
-        document = self.perf(ranks, *arguments, iterations=iterations)
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        document = self.perf(ranks, *arguments, iterations=iterations, repetitions=repetitions)
         return by_contender(document["samples"], "p50_us")
 
     # ---- test/bench ----

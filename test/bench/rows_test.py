@@ -143,14 +143,16 @@ class FakePrograms:
     def __init__(self, folder="", log=lambda text: None, quick=False):
         self.folder, self.log, self.quick = folder, log, quick
         self.raw = {}
+        self.transports = []  # of the programs on hosts, in their order
 
     @staticmethod
     def times(sizes, contenders):
         us = {"ronde": 1.0, "floor": 1.0}
         return {(size, name): Series([us.get(name, 1000.0)] * 5) for size in sizes for name in contenders}
 
-    def perf_times(self, ranks, *arguments, iterations):
-        del ranks, iterations
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        del iterations, repetitions
+        self.transports.append(getattr(ranks, "transport", None))
         if str(cnn.GRADIENT_BYTES) in arguments:
             return self.times([cnn.GRADIENT_BYTES], ["line"])
         return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
@@ -171,8 +173,9 @@ class FakePrograms:
         return self.times([64 * report.MIB], ["floor", "memcpy"])
 
     def engine(self, ranks, *arguments):
-        del ranks, arguments
-        return {"core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
+        del arguments
+        return {"cpu_s_per_gib": 1.0 if getattr(ranks, "transport", None) == "ucx" else 4.0,
+                "core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
                 "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
                 **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
 
@@ -188,6 +191,20 @@ class FakePrograms:
         return [{"images_per_second": 1000.0 * (2 if command[0] == 2 else 1), "steps": 10.0, "first_gradient_ms": 2.0,
                  "seconds": 0.2 if "off" in command else 0.1, "update_ms": 1.0, "wait_share": 0.1,
                  "share_before_wait": 0.9} for command in commands]
+
+
+class SlowOverUcx(FakePrograms):
+    """UCX takes 1.3 times as long as MPI, and 0.6 times the processors."""
+
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        times = super().perf_times(ranks, *arguments, iterations=iterations, repetitions=repetitions)
+        if getattr(ranks, "transport", None) != "ucx":
+            return times
+        return times | {(size, "ronde"): Series([1.3] * 5) for size, _ in times}
+
+    def engine(self, ranks, *arguments):
+        cpu = 2.4 if getattr(ranks, "transport", None) == "ucx" else 4.0
+        return dict(super().engine(ranks, *arguments), cpu_s_per_gib=cpu)
 
 
 class BusyPrograms(FakePrograms):
@@ -214,8 +231,8 @@ class MovingMemory(FakePrograms):
 
     floor_us = 1.0
 
-    def perf_times(self, ranks, *arguments, iterations):
-        times = super().perf_times(ranks, *arguments, iterations=iterations)
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        times = super().perf_times(ranks, *arguments, iterations=iterations, repetitions=repetitions)
         return times | {(64 * report.MIB, "memcpy"): Series([0.7] * 5)}
 
     def floor(self, ranks, sizes):
@@ -239,7 +256,7 @@ class SlowBetweenHosts(FakePrograms):
 
 
 class NoHosts(FakePrograms):
-    def perf_times(self, ranks, *arguments, iterations):
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
         raise CannotRun("not root")
 
 
@@ -347,6 +364,11 @@ class Limits(unittest.TestCase):
         "4 hosts x 1, data plane, 4 KiB, to MPI": ("<=", 1.4),
         "4 hosts x 1, data plane, 64 KiB, to MPI": ("<=", 1.05),
         "4 hosts x 1, data plane, 1 MiB, to MPI": ("<=", 1.05),
+        "4 hosts x 1, UCX, 16 MiB, share of the line": (">=", 0.95),
+        "2 hosts x 2, UCX, 64 MiB, share of the line": (">=", 0.95),
+        "2 hosts x 2, UCX, 8 B, to MPI": ("<=", 1.25),
+        "4 hosts x 1, UCX, CPU seconds of all ranks per GiB, to MPI": ("<=", 0.5),
+        "CNN, 2 hosts x 1 over ucx, 64 a rank, step to bound": ("<=", 1.1),
     }
     # What other machines measured: a row that shows it has no limit and decides nothing.
     ELSEWHERE = {"8 B, to Horovod", "  Horovod's ratio to flat", "ResNet-50, to Horovod", "  PyTorch's ratio, over gloo"}
@@ -381,6 +403,15 @@ class Limits(unittest.TestCase):
             with self.subTest(row.name):
                 self.assertEqual(row.ratio.median, 1.3)
                 self.assertEqual(row.verdict, report.OK if row.limit == 1.4 else report.MISSED)
+
+    def test_ucx_and_mpi_take_turns_and_are_compared_in_each(self):
+        fake = FakePrograms()
+        list(rows.Bench(fake).rows_transports_small())
+        self.assertEqual(fake.transports, 2 * ["mpi", "ucx", "ucx", "mpi", "mpi", "ucx", "ucx", "mpi", "mpi", "ucx"])
+        for row in (*rows.Bench(SlowOverUcx()).rows_transports_small(), *rows.Bench(SlowOverUcx()).rows_transports_cpu()):
+            with self.subTest(row.name):
+                self.assertAlmostEqual(row.ratio.median, 0.6 if "CPU" in row.name else 1.3)
+                self.assertEqual(row.verdict, report.MISSED)
 
     def test_ratios_are_the_right_way_round(self):
         for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),

@@ -10,34 +10,19 @@ Downloads both libraries from PyPI into a folder of the user's cache, once: a te
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
+import from_pypi
+
 PACKAGES = ("tensorboard==2.21.0", "safetensors==0.8.0", "numpy==2.4.6")
-INSIDE = "RONDE_TEST_PUBLIC_READERS"  # set when the libraries are there
 SECONDS = 30
 
 # As public_formats.cc writes them: the second run takes the first one's place from step 40 on.
 LOSSES = [(step, step + (0.25 if step < 40 else 0.5)) for step in range(0, 90, 10)]
 FLAGS = [(0, "| flag | value |\n|---|---|\n| run | 1 |"), (40, "| flag | value |\n|---|---|\n| run | 2 |")]
-
-
-def enter_environment():
-    """Starts this script again with a Python that has the libraries."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    folder = cache / "ronde" / ("readers-" + "-".join(package.replace("==", "-") for package in PACKAGES))
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        print(f"install {' '.join(PACKAGES)} into {folder}", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
-                       check=True)
-        (folder / "complete").touch()
-    os.execve(python, [str(python), "-B", *sys.argv], {**os.environ, INSIDE: "1"})
 
 
 def expect(actual, expected, what):
@@ -194,8 +179,7 @@ def check_read_tensors(program, folder):
 
 
 def main():
-    if INSIDE not in os.environ:
-        enter_environment()
+    from_pypi.enter("readers", PACKAGES)
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

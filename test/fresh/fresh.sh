@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ./dev fresh: the demo in a new minimal Debian. Part of ./dev, which sources it.
+# ./dev fresh: the demo in a new minimal Debian, and its programs after MPI has gone. Part of ./dev, which sources it.
 
 # In a mount and process namespace of its own: mounts and processes vanish with it, whatever happens.
 readonly FRESH_NAMESPACE=(unshare --mount --propagation private --pid --fork --kill-child)
@@ -31,7 +31,7 @@ fresh() {
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf --one-file-system '$root' '$root.log'" EXIT
   "${FRESH_NAMESPACE[@]}" "$PWD/dev" fresh-in-namespace "$root"
-  say "fresh: green. A minimal Debian went from a clone to a trained model"
+  say "fresh: green. A minimal Debian went from a clone to a trained model, and without MPI to two ranks by hand"
 }
 
 # debian_sources <format>: of each package index that comes from Debian itself.
@@ -46,7 +46,7 @@ debian_source_files() {
 
 # The rest runs in the namespace; $1 is the new root.
 fresh_in_namespace() {
-  local root=$1 suite mirror variable environment=()
+  local root=$1 suite mirror variable environment=() inside=()
   # shellcheck source=/dev/null
   suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
   # shellcheck disable=SC2016  # apt-get fills in
@@ -83,11 +83,30 @@ fresh_in_namespace() {
   mount --rbind /dev "$root/dev"
   mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 
+  inside=(chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 "TERM=${TERM:-dumb}"
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}")
   say "fresh: ./dev demo inside"
-  chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
-    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}" \
-    /root/ronde/dev demo
+  "${inside[@]}" /root/ronde/dev demo
+
+  say "fresh: the same programs without any MPI"
+  "${inside[@]}" bash -euo pipefail -c "$WITHOUT_MPI" || die "what needs no MPI does not run without it"
 }
+
+# Run in the new root: MPI goes, and then a program runs alone, and as two ranks that are started by hand.
+# shellcheck disable=SC2016  # that shell expands it
+readonly WITHOUT_MPI='
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge libopenmpi3 libopenmpi-dev openmpi-bin openmpi-common >/dev/null
+  if ldconfig -p | grep libmpi || command -v mpirun; then echo "there is an MPI left" >&2; exit 1; fi
+  train() { timeout 120 /root/ronde/build/release/bin/train_fashion_mnist --steps=20 --test-images=100; }
+  train | tee /tmp/alone
+  grep -q "ranks=1 " /tmp/alone
+  export RONDE_SIZE=2 RONDE_MEET=localhost:29500
+  RONDE_RANK=1 train &
+  other=$!
+  RONDE_RANK=0 train | tee /tmp/two
+  wait "$other"
+  grep -q "ranks=2 " /tmp/two
+'
 
 take_over_configuration() {
   local root=$1 file

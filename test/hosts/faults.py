@@ -61,7 +61,7 @@ class Fault:
         if self.kind == "cut":
             command += ["--cut", f"{self.host_of[self.victim] + 1}:{self.folder}/struck"]
         words = {"ring": ("bytes=16777216", "at=4", "after=0.05"), "small": ("bytes=8", "at=300", "after=0")}
-        by_hand = [str(RUN.with_name("by_hand"))] if self.carrier == "hand" else []
+        by_hand = [str(RUN.with_name("launched")), "hand"] if self.carrier == "hand" else []
         command += ["--", "sh", "-c", KEEP_CODE, "sh", *by_hand, worker, f"folder={self.folder}", f"victim={self.victim}",
                     f"signal={SIGNALS[self.kind]}", *words.get(self.moment, [f"after={STARTS.get(self.moment)}"])]
         self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")

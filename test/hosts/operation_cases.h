@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -113,10 +114,25 @@ class Case {
   virtual Work submit(Engine& engine) = 0;
   // Describes what is wrong with the result; empty when nothing is.
   [[nodiscard]] virtual std::string check(const Work& done) const = 0;
+  // A hash of the results that check() has seen, in which a NaN counts as any other.
+  [[nodiscard]] std::uint64_t bits() const { return bits_; }
+
+ protected:
+  // As difference(), and counts the bits.
+  [[nodiscard]] std::string compare(const Bytes& got, const Bytes& expected) const {
+    for (std::int64_t i = 0; i < std::ssize(got) / base::size_of(dtype_); ++i) {
+      const std::uint64_t element = collectives::oracle::load(dtype_, got.data(), i);
+      const bool is_nan =
+          base::is_floating(dtype_) && std::isnan(collectives::oracle::decode(dtype_, element));
+      bits_ = (bits_ ^ (is_nan ? ~std::uint64_t{0} : element)) * 0x100000001B3U;  // FNV's prime
+    }
+    return difference(dtype_, got, expected);
+  }
 
  private:
   const std::string name_;
   const DType dtype_;
+  mutable std::uint64_t bits_ = 0xCBF29CE484222325U;  // and FNV's first value
 };
 using CasePtr = std::unique_ptr<Case>;
 
@@ -255,7 +271,7 @@ class GroupCase final : public Case {
   }
   [[nodiscard]] std::string check(const Work& /*done*/) const override {
     for (std::size_t i = 0; i < data_.size(); ++i) {
-      const std::string wrong = difference(dtype(), data_[i], tensors_[i].expected);
+      const std::string wrong = compare(data_[i], tensors_[i].expected);
       if (!wrong.empty()) return "tensor " + std::to_string(i) + ": " + wrong;
     }
     return "";

@@ -11,6 +11,9 @@ import sys
 
 import hosts_job
 
+# A line of each job: the hashes of all results of each rank.
+BITS = pathlib.Path(__file__).with_name("operation_bits.txt")
+
 
 def shape_text(job):
     if len(set(job.counts)) == 1:
@@ -31,12 +34,20 @@ def expect_transport(done, setting, by_hand):
     hosts_job.expect(told == mpi, done, "the note on yielding is there exactly where MPI carries tensors")
 
 
+def expect_bits(done, job):
+    """The bits are those of the file, whichever transport and algorithm carried them, and whoever started the ranks."""
+    found = dict(re.findall(r"^rank (\d+) has the bits ([0-9a-f]{16})$", done.stdout, re.MULTILINE))
+    line = job.text + " " + ",".join(found.get(str(rank), "none") for rank in range(job.size))
+    lines = [known for known in BITS.read_text().splitlines() if known.split()[0] == job.text]
+    hosts_job.expect(lines == [line], done, f"expected the line {lines} of {BITS.name}, and got: {line}")
+
+
 def main():
     worker, job, algorithm = sys.argv[1], hosts_job.Job(sys.argv[2]), sys.argv[3]
     settings = {"RONDE_ALGORITHM": algorithm, "RONDE_LOG_LEVEL": "info"}
     settings.update(word.split("=", 1) for word in sys.argv[4:] if "=" in word)
     leaders = ",".join(str(leader) for leader in job.leaders)
-    start = [pathlib.Path(__file__).with_name("by_hand")] if "by_hand" in sys.argv else []
+    start = [pathlib.Path(__file__).with_name("launched"), "hand"] if "by_hand" in sys.argv else []
     done = job.run(*start, worker, f"leaders={leaders}", settings=settings)
     right = re.findall(r"^(\d+) operations are right$", done.stdout, re.MULTILINE)
     hosts_job.expect(done.returncode == 0 and len(right) == job.size, done, f"{job.text}, {algorithm}: failed")
@@ -47,6 +58,7 @@ def main():
     for line in lines:
         hosts_job.expect(job.hosts == 1 or (named in line and shape_text(job) in line), done,
                          f"expected {named!r} and {shape_text(job)!r} in: {line}")
+    expect_bits(done, job)
     if job.hosts > 1:
         expect_transport(done, settings.get("RONDE_TRANSPORT", "auto"), bool(start))
     # The table of ranks has the address that a host uses towards the others, and its leader's links.

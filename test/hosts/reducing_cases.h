@@ -42,7 +42,7 @@ class AllreduceCase final : public TwoBuffers {
   }
   [[nodiscard]] std::string check(const Work& /*done*/) const override {
     if (input_ != before_) return "the input has changed";
-    return difference(dtype(), output_, expected_);
+    return compare(output_, expected_);
   }
 
  private:
@@ -77,7 +77,7 @@ class BoardCase final : public Case {
   Work submit(Engine& engine) override { return engine.allreduce(name(), memory_.span(), sum); }
   [[nodiscard]] std::string check(const Work& /*done*/) const override {
     const auto got = std::as_bytes(memory_.span());
-    return difference(dtype(), Bytes(got.begin(), got.end()), expected_);
+    return compare(Bytes(got.begin(), got.end()), expected_);
   }
 
  private:
@@ -135,8 +135,7 @@ class ReduceScatterCase final : public TwoBuffers {
   [[nodiscard]] std::string check(const Work& /*done*/) const override {
     if (!in_place_ && input_ != before_) return "the input has changed";
     const std::int64_t rows = std::ssize(expected_) / base::size_of(dtype());
-    return difference(dtype(), in_place_ ? part_of(input_, dtype(), first_, rows) : output_,
-                      expected_);
+    return compare(in_place_ ? part_of(input_, dtype(), first_, rows) : output_, expected_);
   }
 
  private:

@@ -4,16 +4,15 @@
 #include "collectives/transport/ucx/end.h"
 
 #include <poll.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/own_thread.h"
 #include "collectives/transport/ucx/devices.h"
 
 namespace ronde::collectives::ucx {
@@ -32,23 +31,6 @@ constexpr std::int64_t kLongestPoll = 100;
 
 // How long close_endpoints() waits for what UCX has to finish by itself.
 constexpr base::Nanoseconds kLocalEnd = std::chrono::seconds(1);
-
-// While it lives, threads that the calling thread starts block all signals: they are for the
-// program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -88,7 +70,10 @@ Status End::configure(ucp_config_t* config) const {
   };
   RONDE_RETURN_IF_ERROR(set("TCP_", "KEEPIDLE", text(2)));
   RONDE_RETURN_IF_ERROR(set("TCP_", "KEEPINTVL", text(10)));
-  return set("TCP_", "KEEPCNT", "5");
+  RONDE_RETURN_IF_ERROR(set("TCP_", "KEEPCNT", "5"));
+  // The agent makes connections, and must not block for the minutes that the system tries to reach
+  // a host that is cut off.
+  return set("TCP_", "CONN_NB", "y");
 }
 
 Status End::start() {
@@ -99,7 +84,7 @@ Status End::start() {
                              "; UCX_LOG_LEVEL=info shows what UCX found, and UCX_TLS and "
                              "UCX_NET_DEVICES what it may use");
   };
-  const SignalsBlocked blocked;
+  const base::SignalsBlocked blocked;  // for UCX's own thread
   ucp_config_t* config = nullptr;
   RONDE_RETURN_IF_ERROR(
       check(ucx_.config_read(nullptr, nullptr, &config), "reading UCX's settings"));
@@ -175,6 +160,7 @@ Result<ucp_ep_h> End::endpoint_to(int peer) {
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = &End::on_lost;
   parameters.err_handler.arg = &other;
+  owed_ = true;
   const ucs_status_t status = ucx_.ep_create(worker_, &parameters, &other.endpoint);
   if (status == UCS_OK) return other.endpoint;
   other.endpoint = nullptr;
@@ -239,6 +225,7 @@ void End::say(Word word, int peer) {
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   const Spoken& spoken = word == Word::kGoodBye ? good_bye_ : answer_;
+  owed_ = true;
   void* const request =
       ucx_.am_send_nbx(*endpoint, kWords, &spoken, sizeof spoken, nullptr, 0, &parameters);
   if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);

@@ -63,7 +63,8 @@ class End {
   // Handles what has arrived; false: nothing had.
   bool progress();
   // Asks for the descriptor to become readable at the next event. False: something has been handled
-  // since the last call, so that requests may have ended, or is there now.
+  // since the last call, so that requests may have ended, or is there now. It handles what a call
+  // since the last progress() has left for it: UCX makes no descriptor readable for that.
   base::Result<bool> arm();
 
   // Before the destructor: waits until the ranks that this one is connected to have received what
@@ -143,6 +144,7 @@ class End {
   std::vector<int> answers_owed_;  // ranks that have said good-bye
   std::uint64_t looks_ = 1;
   bool moved_ = false;  // something has been handled since the last arm()
+  bool owed_ = false;   // a call since the last progress() may have left something for it
 };
 
 }  // namespace ronde::collectives::ucx

@@ -82,6 +82,7 @@ Result<std::size_t> End::begin(Kind kind, int peer, int tag, std::size_t bytes) 
   }
   slot.used = true;
   ++outstanding_;
+  owed_ = true;
   return index;
 }
 
@@ -163,12 +164,17 @@ void End::cancel(Slot& slot) {
 
 bool End::progress() {
   ++looks_;
+  owed_ = false;
   if (ucx_.worker_progress(worker_) == 0) return false;
   for (const int rank : std::exchange(answers_owed_, {})) say(Word::kAnswer, rank);
   return moved_ = true;
 }
 
+// What a call outside progress() leaves for it (UCX takes over a connection that the other end has
+// opened, with bytes that are read already; a connection fails in a send) is a callback of the
+// worker, and no descriptor tells of it: a thread that slept then would wait for the next message.
 Result<bool> End::arm() {
+  if (owed_) progress();
   if (std::exchange(moved_, false)) return false;
   const ucs_status_t status = ucx_.worker_arm(worker_);
   if (status == UCS_OK) return true;

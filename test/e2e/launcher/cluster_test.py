@@ -39,7 +39,7 @@ class BatchScript(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.write("script", example("sbatch"))
+        self.write("script", example("sbatch", "ronderun"))
         self.write("train_fashion_mnist", TRAINING)
         self.write("scontrol", '#!/bin/sh\necho "$@" >>scontrol.log\n')
         # mpirun would ask Slurm itself for hosts.

@@ -87,6 +87,19 @@ class LastLine(unittest.TestCase):
         self.check_named(7, host + "ended with exit code 7", "-np", "2", "-H", "localhost:2", *one_fails)
         self.check_named(137, host + "was killed by SIGKILL", "-np", "2", *one_is_killed)
 
+    def test_secret(self):
+        """Ranks on several hosts get a secret of 64 digits, which no command line has; the user's own goes before it."""
+        show = shell('echo "$RONDE_JOB_SECRET"; tr "\\0" " " </proc/$PPID/cmdline; echo')
+        lines = ronderun("-np", "2", "-H", "localhost:2", *show).stdout.splitlines()
+        made = {line for line in lines if len(line) == 64}
+        self.assertEqual(len(made), 1, lines)
+        secret, = made
+        self.assertEqual(sum(secret in line for line in lines), 2, "a command line has it")
+        own = "a secret of the user's own"
+        done = ronderun("-np", "2", "-H", "localhost:2", *shell('echo "$RONDE_JOB_SECRET"'), RONDE_JOB_SECRET=own)
+        self.assertEqual(done.stdout.splitlines(), [own, own], done.stderr)
+        self.assertEqual(ronderun("-np", "1", "sh", "-c", 'echo "<$RONDE_JOB_SECRET>"').stdout, "<>\n")
+
     def test_unknown_host(self):
         result = ronderun("-np", "2", "-H", "no-such-host-of-ronde:2", "true")
         self.assertNotEqual(result.returncode, 0)

@@ -9,6 +9,7 @@ FOLDER has the example programs. The ranks are processes of this host.
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -232,6 +233,40 @@ def check_death(folder, _):
             expect(f"rank {victim} " in one.stderr and "died" in one.stderr, one, "the dead rank is not named")
         assert took < 30, f"the survivors took {took:.1f} s"
         print(f"rank {victim} killed: the others were over in {took:.1f} s")
+
+
+# Starts the tasks of a step on this host, each with the variables that Slurm gives it.
+SRUN = r"""#!/bin/sh
+[ "$1" = --mpi=none ] || { echo "srun: $1?" >&2; exit 2; }
+shift
+export SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_STEP_NODELIST="$(hostname)" SLURM_STEP_NUM_NODES=1 SLURM_STEP_ID=0
+tasks=
+for task in $(seq 1 $((SLURM_NTASKS - 1))); do
+  SLURM_PROCID=$task SLURM_LOCALID=$task "$@" &
+  tasks="$tasks $!"
+done
+SLURM_PROCID=0 SLURM_LOCALID=0 "$@" || exit
+for task in $tasks; do wait "$task" || exit; done
+"""
+
+
+def check_batch_script(folder, _):
+    """The script of launcher/CLUSTER.md for Slurm without MPI, as it is, with a stand-in for srun."""
+    page = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
+    script, = (block for block in re.findall(r"^```sbatch\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "srun" in block)
+    by_hand_ = values(Job(folder).run(TRAIN, by_hand(2)))
+    with tempfile.TemporaryDirectory(prefix="ronde_slurm_") as name:
+        place = pathlib.Path(name)
+        program = f"#!/bin/sh\nexec {pathlib.Path(folder).resolve() / TRAIN[0]} {' '.join(TRAIN[1:])} \"$@\"\n"
+        for file, text in (("script", script), ("srun", SRUN), (TRAIN[0], program)):
+            (place / file).write_text(text)
+            (place / file).chmod(0o755)
+        done = subprocess.run([place / "script"], cwd=place, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT, check=False,
+                              capture_output=True, env=clean(SLURM_JOB_ID=os.getpid(), SLURM_NTASKS=2,
+                                                             PATH=f"{place}:{os.environ['PATH']}"))
+        found = values([done])
+        assert found["ranks"] == "2" and found["param_hash"] == by_hand_["param_hash"], f"{found} instead of {by_hand_}"
+        expect((place / "run").is_dir(), done, "--logdir did not reach the program")
 
 
 def check_late_chief(folder, _):

@@ -75,6 +75,16 @@ def main():
     expect(done.returncode == 0, done, "alone it needs no plug-in")
     done = run([mpirun, "-np", "1", work / "no_mpi"], RONDE_TRANSPORT_PATH=str(empty))
     expect(done.returncode == 0, done, "one rank of mpirun needs no plug-in")
+    # A program that has started MPI itself joins its ranks, and without the plug-in it must not train alone unnoticed.
+    done = run([work / "started_mpi"])
+    expect(done.returncode == 0 and "1 rank" in done.stdout, done, "a program that has started MPI")
+    done = run([work / "started_mpi"], RONDE_TRANSPORT_PATH=str(empty))
+    lines = done.stderr.splitlines()
+    expect(done.returncode != 0 and len(lines) == 1, done, "it is not refused in one line without the plug-in")
+    expect(all(word in lines[0] for word in ("the program has started MPI (Open MPI v", str(empty), "RONDE_MPI=off")),
+           done, "the line does not say what is missing and what to do")
+    done = run([work / "started_mpi"], RONDE_TRANSPORT_PATH=str(empty), RONDE_MPI="off")
+    expect(done.returncode == 0 and "1 rank" in done.stdout, done, "RONDE_MPI=off is the way out")
     print("MPI is a plug-in, and only for those that need it")
 
 

@@ -50,6 +50,8 @@ std::vector<Golden> golden() {
   // On several hosts each rank says where it runs, for the line about a failure.
   const std::string say_place =
       "sh -c 'echo \"ronderun: the host of rank $OMPI_COMM_WORLD_RANK is $(uname -n)\" >&2; ";
+  // By its name alone: everybody on the host can read a command line.
+  const std::string secret = "-x RONDE_JOB_SECRET ";
   const std::string rank = "r=\"$0/rank.$OMPI_COMM_WORLD_RANK\"; ";
   const std::string to_pipes = rank + "exec \"$@\" >\"$r.out\" 2>\"$r.err\"' ";
   // Nothing is lost of an earlier start.
@@ -108,17 +110,18 @@ std::vector<Golden> golden() {
       {"hosts have their own slots",
        {"-np", "3", "-H", "a:2,b:2", "./p"},
        two_cores(),
-       "mpirun -np 3 -H a:2,b:2 --bind-to none " + say_place + "exec \"$@\"' sh ./p",
+       "mpirun -np 3 -H a:2,b:2 --bind-to none " + secret + say_place + "exec \"$@\"' sh ./p",
        {}},
       {"a host file too",
        {"-np", "2000", "--hostfile", "my hosts", "./p"},
        two_cores(),
-       "mpirun -np 2000 --hostfile 'my hosts' --bind-to none " + say_place + "exec \"$@\"' sh ./p",
+       "mpirun -np 2000 --hostfile 'my hosts' --bind-to none " + secret + say_place +
+           "exec \"$@\"' sh ./p",
        {}},
       {"and so has a batch system",
        {"-np", "3", "./p"},
        two_cores({"SLURM_JOB_ID=7"}),
-       "mpirun -np 3 --bind-to none " + say_place + "exec \"$@\"' sh ./p",
+       "mpirun -np 3 --bind-to none " + secret + say_place + "exec \"$@\"' sh ./p",
        {}},
       {"binding",
        {"-np", "2", "--bind-to", "core", "./p"},
@@ -133,7 +136,7 @@ std::vector<Golden> golden() {
       {"verbose on hosts: mpirun's words and nothing of ours",
        {"-np", "2", "--verbose", "-H", "a:2", "./p"},
        two_cores(),
-       "mpirun -np 2 -H a:2 --bind-to none ./p",
+       "mpirun -np 2 -H a:2 --bind-to none " + secret + "./p",
        {}},
       {"a folder for the output",
        {"-np", "2", "--output-dir", "a b", "./p", "x"},
@@ -143,8 +146,8 @@ std::vector<Golden> golden() {
       {"the same on hosts",
        {"-np", "2", "--output-dir", "/d", "-H", "a:2", "./p"},
        two_cores(),
-       "mpirun -np 2 -H a:2 --bind-to none " + say_place + "mkdir -p \"$0\" && " + to_files +
-           "/d ./p",
+       "mpirun -np 2 -H a:2 --bind-to none " + secret + say_place + "mkdir -p \"$0\" && " +
+           to_files + "/d ./p",
        {}},
       {"restarts: the first start",
        {"-np", "2", "--restarts", "3", "--output-dir", "/d", "./p"},
@@ -231,6 +234,20 @@ TEST(CommandLineTest, Golden) {
     ASSERT_TRUE(line.ok()) << golden.what << ": " << line.status().message();
     EXPECT_EQ(shell_quoted(line->argv), golden.line) << golden.what;
     EXPECT_EQ(line->messages, golden.messages) << golden.what;
+  }
+}
+
+TEST(CommandLineSecret, IsMadeForRanksOnSeveralHostsUnlessTheUserHasOne) {
+  EXPECT_TRUE(made({"-np", "2", "-H", "a:1,b:1", "./p"}, two_cores())->needs_secret);
+  EXPECT_FALSE(made({"-np", "2", "./p"}, two_cores())->needs_secret) << "all on this host";
+  EXPECT_FALSE(made({"-np", "2", "-H", "a:2", "--dry-run", "./p"}, two_cores())->needs_secret);
+  for (const char* own : {"RONDE_JOB_SECRET=0123456789abcdef", "RONDE_JOB_SECRET_FILE=/f"}) {
+    const auto line = made({"-np", "2", "-H", "a:2", "./p"}, two_cores({own}));
+    ASSERT_TRUE(line.ok()) << line.status().message();
+    EXPECT_FALSE(line->needs_secret) << own;
+    const std::string name(own, std::string(own).find('='));
+    EXPECT_THAT(line->argv, testing::Contains(name)) << "passed on, by name";
+    EXPECT_THAT(line->messages, IsEmpty());
   }
 }
 

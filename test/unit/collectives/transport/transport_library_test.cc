@@ -81,5 +81,16 @@ TEST(PluginTransport, AnEndThatCannotBeOpenedIsAnError) {
   EXPECT_EQ(opened.status().message(), "nobody has built this transport yet");
 }
 
+// An engine could neither sleep nor poll.
+TEST(PluginTransport, ADescriptorWithoutArmAndProgressIsRefused) {
+  const auto library = TransportLibrary::load("descriptor", kFolder);
+  ASSERT_TRUE(library.ok()) << library.status().message();
+  const auto opened = PluginTransport::open(*library, {});
+  EXPECT_EQ(opened.status().code(), Code::kUnsupported);
+  EXPECT_THAT(opened.status().message(),
+              AllOf(HasSubstr("libronde_descriptor.so is not used"),
+                    HasSubstr("a descriptor to sleep on, but no function arm or progress")));
+}
+
 }  // namespace
 }  // namespace ronde::collectives

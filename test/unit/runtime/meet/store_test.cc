@@ -116,7 +116,8 @@ TEST(MeetOverStore, AllExchange) {
           return exchange_and_check(rank, meeting, 5, clock);
         });
     for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
-    EXPECT_EQ(values->keys(), static_cast<std::size_t>(6 * size)) << "rank 0 adds one key a round";
+    EXPECT_EQ(values->keys(), static_cast<std::size_t>(6 * (size + 1)))
+        << "a key of each rank and one with the bytes of all, a round";
   }
 }
 
@@ -128,6 +129,27 @@ TEST(MeetOverStore, ARankThatDoesNotCome) {
 TEST(MeetOverStore, RankZeroDoesNotCome) {
   expect_each_says(meet_at(std::make_shared<Values>(), 2, {1}, {}, seconds(1)), Code::kDeadline,
                    "rank 0 (host unknown) took no part in meeting over the store");
+}
+
+// A rank that has waited for rank 0 is out of patience before rank 0 is, and names the same one.
+TEST(MeetOverStore, RankZeroComesLateAndAnotherRankNever) {
+  const auto values = std::make_shared<Values>();
+  const base::SteadyClock clock;
+  Status early;
+  std::thread first([&] {
+    early = meet_over(std::make_shared<SharedStore>(values), 1, 3, clock, clock.after(seconds(3)))
+                .status();
+  });
+  while (values->keys() == 0) std::this_thread::yield();  // rank 1 has come
+  // From then on rank 0 would give rank 1 as long as it had in the beginning.
+  for (const auto come = clock.after(std::chrono::milliseconds(500)); clock.now() < come;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const auto late = meet_at(values, 3, {0}, {}, seconds(6));
+  first.join();
+  expect_each_says({early, late.front()}, Code::kDeadline,
+                   "rank 2 (host unknown) took no part in meeting over the store");
+  for (const Status& one : {early, late.front()}) EXPECT_EQ(one.rank(), 2) << one.message();
 }
 
 TEST(MeetOverStore, ARankThatTakesNoPartLater) {

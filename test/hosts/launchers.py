@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on several hosts that nobody's mpirun has introduced: they meet over TCP, with a secret, and train over UCX to
-the bits that MPI gives.
+"""Ranks on several hosts that nobody's mpirun has introduced, but the variables of another launcher: they meet over TCP,
+with a secret, and train over UCX to the bits that MPI gives.
 
-    by_hand_test.py FOLDER JOB...
+    launchers.py FOLDER JOB[/KIND...]...
 
-FOLDER has the example programs; see hosts_job.py for JOB.
+FOLDER has the example programs; see hosts_job.py for JOB, and launched for KIND (hand without one).
 """
 import pathlib
 import re
@@ -13,7 +13,7 @@ import sys
 
 from hosts_job import Job, expect
 
-BY_HAND = pathlib.Path(__file__).resolve().parent / "by_hand"
+LAUNCHED = pathlib.Path(__file__).resolve().parent / "launched"
 TRAINING = ("train_fashion_mnist", "--steps=10", "--test-images=100")
 
 
@@ -25,15 +25,18 @@ def param_hash(done):
 def main():
     folder, *jobs = sys.argv[1:]
     program = [f"{folder}/{TRAINING[0]}", *TRAINING[1:]]
-    for text in jobs:
+    for words in jobs:
+        text, *kinds = words.split("/")
         job = Job(text)
         over_mpi = param_hash(job.run(*program))
-        by_hand = param_hash(job.run(BY_HAND, *program))
-        assert len(over_mpi) == 1 and over_mpi == by_hand, f"{text}: {over_mpi} over MPI, {by_hand} by hand"
-        print(f"{text}: param_hash={by_hand[0]} over MPI and by hand")
+        assert len(over_mpi) == 1, f"{text}: {over_mpi} over MPI"
+        for kind in kinds or ["hand"]:
+            found = param_hash(job.run(LAUNCHED, kind, *program))
+            assert found == over_mpi, f"{text}: {over_mpi} over MPI, {found} by {kind}"
+        print(f"{text}: param_hash={over_mpi[0]} over MPI and by {', '.join(kinds or ['hand'])}")
     # Each rank says in a line that a secret is missing, and how to make one; none waits for another.
-    job = Job(jobs[0])
-    done = job.run(BY_HAND, f"{folder}/linear_regression", settings={"RONDE_JOB_SECRET": ""})
+    job = Job(jobs[0].split("/")[0])
+    done = job.run(LAUNCHED, "hand", f"{folder}/linear_regression", settings={"RONDE_JOB_SECRET": ""})
     expect(done.returncode != 0, done, "they met without a secret")
     lines = [line for line in done.stderr.splitlines() if "linear_regression: " in line]
     expect(lines and all("without a secret" in line and "export RONDE_JOB_SECRET=" in line for line in lines), done,
