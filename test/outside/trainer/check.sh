@@ -50,7 +50,7 @@ esac
 "$cmake" --build "$work/build" --parallel 2
 for ranks in 1 2; do
   run="$prefix/bin/ronderun -np $ranks"
-  $run "$work/build/custom_loop" 1 | tee "$work/said"
+  $run "$work/build/custom_loop" --epochs 1 | tee "$work/said"
   grep -q "^ranks=$ranks epoch=1 loss=0\..* accuracy=0\.[789]" "$work/said"
   $run "$work/build/supervised_loop" "$work/train-$ranks" 1 | tee "$work/said"
   grep -q '^steps=469 param_hash=' "$work/said"
