@@ -3,6 +3,7 @@
 // the board, which Mirrored uses without being asked.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -37,7 +38,8 @@ class ReductionToOneDevice final : public CrossDeviceOps {
 // order, so from four replicas on its bits are others (those of as many hosts as groups).
 class HierarchicalCopyAllReduce final : public CrossDeviceOps {
  public:
-  explicit HierarchicalCopyAllReduce(std::size_t group = 2) : group_(group) {}
+  // Throws TrainerError for groups of 0.
+  explicit HierarchicalCopyAllReduce(std::size_t group = 2);
   void sum(std::span<const std::span<float>> replicas) override;
 
  private:

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/loop/callbacks.h"
 #include "bindings/trainer/strategy/strategy.h"
 
 namespace ronde::trainer {
@@ -45,15 +46,14 @@ class Mirrored final : public Strategy {
 
 struct MultiWorkerOptions {
   // What sums gradients between processes: kAuto leaves it to Ronde, kRing forces its ring, kNccl
-  // needs GPUs, and is refused without. kRing must be chosen before the first engine of the process
-  // opens.
+  // is refused, since models are trained in host memory.
   enum class Communication : std::uint8_t { kAuto, kRing, kNccl };
 
   Communication communication = Communication::kAuto;
   std::size_t bytes_per_pack = 0;    // DistributedOptions::bucket_bytes; 0: its default
   std::chrono::seconds timeout{0};   // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
   int threads = 1;                   // of the replica's kernels
-  bool say = true;                   // the chief prints what was chosen
+  Say say{};  // prints, on the chief, what was chosen; empty: on standard output
 };
 
 // One replica in each process of the job, however that was started: mpirun, torchrun, TF_CONFIG,

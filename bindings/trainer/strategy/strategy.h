@@ -17,12 +17,14 @@
 
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/loop/replica.h"
-#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/strategy/cross_device_ops.h"
 #include "bindings/trainer/strategy/distributed_dataset.h"
 #include "bindings/trainer/strategy/per_replica.h"
 #include "bindings/trainer/strategy/replica_threads.h"
 #include "bindings/trainer/tensor/losses.h"
+#include "bindings/trainer/tensor/normalization.h"
+#include "bindings/trainer/tensor/parameter.h"
 #include "bindings/trainer/tensor/tape.h"
 
 namespace ronde::trainer {
@@ -58,7 +60,9 @@ class ReplicaContext {
   Tape tape_;
 };
 
-// The replica whose thread this is. Throws TrainerError outside of Strategy::run().
+// The replica whose thread this is. Throws TrainerError outside of Strategy::run(); in_step() says
+// whether that is so.
+[[nodiscard]] bool in_step() noexcept;
 [[nodiscard]] ReplicaContext& current_replica();
 // The strategy of the innermost Scope of this thread; Default where there is none.
 [[nodiscard]] Strategy& current_strategy();
@@ -91,7 +95,7 @@ class Strategy {
   Strategy& operator=(const Strategy&) = delete;
   virtual ~Strategy();
 
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }  // "Mirrored(2)"
+  [[nodiscard]] const std::string& name() const noexcept { return parts_.name; }  // "Mirrored(2)"
   // Replicas that train together, over all processes; and those of this process.
   [[nodiscard]] std::size_t num_replicas_in_sync() const noexcept { return replicas_; }
   [[nodiscard]] std::size_t local_replicas() const noexcept { return contexts_.size(); }
@@ -145,12 +149,22 @@ class Strategy {
 
   // For those who build on it.
 
-  // Throws TrainerError where the calling thread is another than that which made the strategy, and
-  // once it has ended.
+  // Throws TrainerError where the calling thread is another than that which made the strategy, or
+  // is in a step, and once the strategy has ended.
   void require_usable(const char* call) const;
   // Whether replicas share the memory of their variables: only the first updates.
-  [[nodiscard]] bool shares_variables() const noexcept { return shares_variables_; }
-  [[nodiscard]] CrossDeviceOps* cross_device() const noexcept { return cross_device_.get(); }
+  [[nodiscard]] bool shares_variables() const noexcept { return parts_.shares_variables; }
+  [[nodiscard]] int threads_per_replica() const noexcept { return parts_.threads; }
+  // The options of an optimiser on this replica, with what the strategy has to say.
+  [[nodiscard]] DistributedOptions completed(DistributedOptions options, std::size_t local);
+  [[nodiscard]] ReplicaContext& context(std::size_t local) { return *contexts_.at(local); }
+  // What every process has, one after the other. Collective over the processes.
+  template <typename T>
+  [[nodiscard]] std::vector<T> over_processes(const std::string& name, std::vector<T> mine) {
+    if (processes() == 1) return mine;
+    return contexts_.front()->engine_.allgather_blocking("strategy/" + name, mine);
+  }
+  [[nodiscard]] std::size_t processes() const noexcept { return replicas_ / contexts_.size(); }
 
  protected:
   struct Parts {
@@ -159,22 +173,25 @@ class Strategy {
     std::function<Engine(std::size_t replica)> open;  // on its thread
     int threads = 1;                                  // of each replica's kernels
     bool shares_variables = false;
-    std::shared_ptr<CrossDeviceOps> cross_device{};
+    std::shared_ptr<CrossDeviceOps> cross_device{};  // null: the engines sum
+    std::size_t bytes_per_pack = 0;                  // 0: the optimiser's default
   };
   explicit Strategy(Parts parts);
 
  private:
   void on_replicas(const std::function<void(ReplicaContext&)>& body);
+  void end_replica(ReplicaContext& replica) const;
   [[nodiscard]] std::vector<Array> everywhere(const PerReplica<Array>& values,
                                               std::optional<std::size_t> free_axis);
 
-  const std::string name_;
-  const bool shares_variables_;
-  const std::shared_ptr<CrossDeviceOps> cross_device_;
+  void sum_gradients(std::size_t local, std::span<Parameter* const> parameters);
+
+  const Parts parts_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::size_t replicas_ = 0;
   std::string ended_;  // by which error; empty: it has not
   std::vector<std::unique_ptr<ReplicaContext>> contexts_;
+  std::vector<std::vector<std::span<float>>> gradients_;  // of each replica, for cross_device
   ReplicaThreads threads_;
 };
 

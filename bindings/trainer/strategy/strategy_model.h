@@ -64,12 +64,6 @@ struct TrainingReplica {
   }
 };
 
-struct CompileOptions {
-  std::uint64_t seed = 1;  // what dropout is drawn from
-  // "accuracy", for a loss that counts what is right; the loss itself is always there.
-  std::vector<std::string> metrics{};
-};
-
 // The callbacks of a replica, made on its thread, on every replica alike.
 using CallbackMaker =
     std::function<std::vector<std::unique_ptr<Callback>>(const TrainingReplica& replica)>;
@@ -106,8 +100,9 @@ class StrategyModel {
   [[nodiscard]] std::string parameter_hash() const { return here().parameter_hash(); }
   [[nodiscard]] const Model& copy(std::size_t local) const { return copies_.at(local).model; }
 
-  // What to train with. Throws TrainerError for an optimiser of another model or strategy.
-  void compile(StrategyOptimizer& optimizer, LossFunction loss, CompileOptions options = {});
+  // What to train with; its metrics are the loss and the share that it counts as right. `seed` is
+  // what dropout is drawn from. Throws TrainerError for an optimiser of another model.
+  void compile(StrategyOptimizer& optimizer, const LossFunction& loss, std::uint64_t seed = 1);
   // `data` in batches of all replicas together, and not cut between them: loop/fit.h has the rest.
   // A callback must come from the maker, since each replica calls its own.
   FitResult fit(const Dataset& data, const FitOptions& options = {},

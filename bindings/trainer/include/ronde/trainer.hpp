@@ -26,6 +26,8 @@
 #include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/optim/optimizer.h"
 #include "bindings/trainer/optim/schedule.h"
+#include "bindings/trainer/strategy/strategies.h"
+#include "bindings/trainer/strategy/strategy_model.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/normalization.h"
