@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -54,9 +53,6 @@ class DistributedEpoch {
 
   class Iterator {
    public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = DistributedBatch;
-    using difference_type = std::ptrdiff_t;
     explicit Iterator(DistributedEpoch* epoch) : epoch_(epoch) {}
     const DistributedBatch& operator*() const { return epoch_->batch(); }
     Iterator& operator++() {

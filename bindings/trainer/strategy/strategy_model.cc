@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kOneScope =
     ": make both while the Scope of the strategy that trains them lives";
 
-std::string text_of(const std::vector<Parameter*>& parameters) {
+std::string list_of(const std::vector<Parameter*>& parameters) {
   std::string text;
   for (const Parameter* const one : parameters) {
     text += (text.empty() ? "" : ", ") + one->name() + ' ' + text_of(one->shape());
@@ -76,9 +76,9 @@ void StrategyModel::begin() {
   const std::vector<Parameter*>& first = copies_.front().model.parameters();
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const std::vector<Parameter*>& mine = copies_[i].model.parameters();
-    if (text_of(mine) != text_of(first)) {
-      throw TrainerError("the maker of the model has made " + text_of(first) + ", and then " +
-                             text_of(mine) + ": make the same model each time",
+    if (list_of(mine) != list_of(first)) {
+      throw TrainerError("the maker of the model has made " + list_of(first) + ", and then " +
+                             list_of(mine) + ": make the same model each time",
                          kExitConfiguration);
     }
     if (!strategy_.shares_variables()) continue;
