@@ -31,6 +31,8 @@
 #include "bindings/trainer/program/program.h"
 #include "bindings/trainer/program/settings.h"
 #include "bindings/trainer/program/training.h"
+#include "bindings/trainer/strategy/strategies.h"
+#include "bindings/trainer/strategy/strategy_model.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/normalization.h"
