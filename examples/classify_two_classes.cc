@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <memory>
 #include <ronde/trainer.hpp>
 #include <string>
 
@@ -60,7 +61,9 @@ void add_flags(FlagTable& flags, Settings& all) {
 }
 
 // Over {samples, 1, 28, 28}, with one number for each sample: above 0 is the second class.
-void make_network(Sequential& network, const Settings& all) {
+std::unique_ptr<Sequential> make_network(const Settings& all) {
+  auto made = std::make_unique<Sequential>();
+  Sequential& network = *made;
   using Init = Initialization;
   constexpr Window kConvolution{.side = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
   constexpr Window kHalf{.side = {2, 2}, .stride = {2, 2}, .padding = {0, 0}};
@@ -76,51 +79,41 @@ void make_network(Sequential& network, const Settings& all) {
   network.add<Relu>();
   network.add<Dropout>("drop", all.dropout);
   network.add<Linear>("fc2", 128U, 1U, Init::kGlorot, seed);
+  return made;
 }
 
-Loss cross_entropy(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
-  return binary_cross_entropy(outputs, batch.labels, global_batch);
-}
-
-int work(ronde::Engine& engine, Replica& replica, Settings& all) {
-  const auto images = on_all_ranks(replica, [&] { return load_fashion_mnist(all.data); });
-  const auto [rank, ranks] = share_of(replica);
+int work(Strategy& strategy, Settings& all) {
+  const auto images = on_all_processes(strategy, [&] { return load_fashion_mnist(all.data); });
+  const std::size_t ranks = strategy.num_replicas_in_sync();
   const auto chosen = [&](const Images& part) {
     return Dataset::from_images(select_classes(part, all.classes), ImageShape::kImage);
   };
-  const Dataset data = chosen(images.train)
-                           .shuffle(all.run.seed)
-                           .repeat(ranks)
-                           .batch(all.batch * ranks)
-                           .shard(rank, ranks)
-                           .prefetch(1);
-  const Dataset test = chosen(images.test).batch(250 * ranks).shard(rank, ranks);
+  const Dataset data =
+      chosen(images.train).shuffle(all.run.seed).repeat(ranks).batch(all.batch * ranks).prefetch(1);
+  const Dataset test = chosen(images.test).batch(250 * ranks);
 
-  Sequential network;
-  make_network(network, all);
-  const Model model(network);
-  Adam adam(model.parameters());
   const std::size_t epochs = (all.epochs + ranks - 1) / ranks;
-  const ScheduleOptions schedule{.learning_rate = all.learning_rate * static_cast<double>(ranks)};
-  DistributedOptimizer optimizer(engine, model.parameters(), {}, adam, {.schedule = schedule});
-  HostLearner learner(model, cross_entropy, optimizer, all.run.seed, all.run.threads);
-  const std::string classes = std::to_string(all.classes[0]) + ',' + std::to_string(all.classes[1]);
-  const Training training{engine, replica, learner,  data,
-                          test,   epochs,  schedule, "classes=" + classes + ' '};
-  if (all.run.evaluates) return score_checkpoints(training, all.run, model);
-
-  if (replica.is_chief()) {
+  const double rate = all.learning_rate * static_cast<double>(ranks);
+  StrategyModel model([&all] { return make_network(all); });
+  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
+                         {.schedule = {.learning_rate = rate}});
+  model.compile(adam, two_classes_loss, all.run.seed);
+  if (strategy.is_chief() && !all.run.evaluates) {
     std::printf("%zu epochs over %zu ranks: %zu on each, with a learning rate of %g x %zu = %g\n",
-                all.epochs, ranks, epochs, all.learning_rate, ranks, schedule.learning_rate);
+                all.epochs, ranks, epochs, all.learning_rate, ranks, rate);
     std::fflush(stdout);
   }
-  all.run.supervisor.flags = {{"--classes", classes},
-                              {"--dropout", std::to_string(all.dropout)},
-                              {"--seed", std::to_string(all.run.seed)},
-                              {"ranks", std::to_string(ranks)},  // they decide what is learned
-                              {"data", data.settings()}};
-  Supervisor supervisor(replica, model, optimizer, all.run.supervisor);
-  return train(training, all.run, &supervisor);
+  const std::string classes = std::to_string(all.classes[0]) + ',' + std::to_string(all.classes[1]);
+  const Training training{
+      .data = data,
+      .test = test,
+      .epochs = epochs,
+      .same = {{"--classes", classes},
+               {"--dropout", std::to_string(all.dropout)},
+               {"--seed", std::to_string(all.run.seed)},
+               {"ranks", std::to_string(ranks)}},  // what is learned depends on it
+      .words = "classes=" + classes + ' '};
+  return train(model, training, all.run);
 }
 
 }  // namespace
@@ -130,7 +123,5 @@ int main(int argc, char** argv) {
   FlagTable flags("classify_two_classes",
                   "Tells two classes of Fashion-MNIST apart with a convolutional network.");
   add_flags(flags, all);
-  return run_program(argc, argv, flags, [&all](ronde::Engine& engine, Replica& replica) {
-    return work(engine, replica, all);
-  });
+  return run_program(argc, argv, flags, [&all](Strategy& strategy) { return work(strategy, all); });
 }

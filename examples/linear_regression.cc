@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns y = 2 x + 10 from noisy samples, of which every rank draws its own: a line on the tape,
-// and the smallest loop around DistributedOptimizer.
+// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own: a line on the tape,
+// and a loop under a supervisor. As guides to distributed training have it, one random sample a
+// step: --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <ronde/trainer.hpp>
+#include <string>
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 
@@ -17,9 +19,10 @@ struct Settings {
   double learning_rate = 0.05;
   double momentum = 0.0;
   std::uint64_t seed = 1;
+  SupervisorOptions chief;
 };
 
-// As many samples as one step of all ranks takes, new ones in each repetition.
+// As many samples as one step of all replicas takes, new ones in each repetition.
 Dataset noisy_line(std::uint64_t seed, std::size_t samples) {
   const auto draw = [seed, samples](std::uint64_t step, std::size_t index, const SampleRoom& room) {
     Generator generator(seed, step * samples + index);
@@ -31,51 +34,53 @@ Dataset noisy_line(std::uint64_t seed, std::size_t samples) {
   return Dataset::from_generator({.shape = {1}, .classes = 0, .targets = 1}, draw, samples);
 }
 
-int learn(ronde::Engine& engine, Replica& replica, const Settings& all) {
-  const auto [rank, ranks] = share_of(replica);
-  Linear line("line", 1, 1, Initialization::kGlorot, all.seed);
-  const Model model(line);
-  const float& weight = model.parameters()[0]->value()[0];
-  const float& bias = model.parameters()[1]->value()[0];
-  Sgd sgd(model.parameters(), {.momentum = all.momentum});
-  DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd,
-                                 {.schedule = {.learning_rate = all.learning_rate}});
-  optimizer.broadcast_state();
+// On each replica: takes the steps that are left.
+void descend(const TrainingReplica& one, const Settings& all, const Dataset& data,
+             Supervisor& supervisor) {
+  const float& weight = one.model.parameters()[0]->value()[0];
+  const float& bias = one.model.parameters()[1]->value()[0];
   const double start = steady_seconds();
-  Epoch batches = noisy_line(all.seed, all.batch * ranks)
-                      .repeat(all.steps)
-                      .batch(all.batch * ranks)
-                      .shard(rank, ranks)
-                      .epoch(0);
-  Tape tape;
-  try {
-    while (const StepBatch* batch = batches.next()) {
-      const Batch& part = batch->parts.front();
-      tape.begin();
-      const Loss loss = mean_squared_error(model(tape.borrow(part.shape, part.inputs)),
-                                           part.targets, batch->global_size);
-      optimizer.backward(tape, loss);
-      optimizer.step();
-      const std::size_t step = batch->step + 1;
-      if (step % all.steps_to_validate != 0 && step != all.steps) continue;
+  Tape& tape = one.here.tape();
+  Epoch batches = one.shard(data).epoch(0, supervisor.step_in_epoch());
+  while (const StepBatch* batch = batches.next()) {
+    const Batch& part = batch->parts.front();
+    tape.begin();
+    const Loss loss =
+        regression_loss(one.model(tape.borrow(part.shape, part.inputs)), part, batch->global_size);
+    one.optimizer.backward(tape, loss);
+    one.optimizer.step();
+    supervisor.step_done();
+    const std::size_t step = batch->step + 1;
+    if (step % all.steps_to_validate == 0 || step == all.steps) {
       std::array<double, 1> total{loss.sum};
-      replica.allreduce("loss", total, Reduction::kSum);
-      if (!replica.is_chief()) continue;
-      std::printf("step %zu/%zu: weight %.4f, bias %.4f, loss %.6g\n", step, all.steps, weight,
-                  bias, total[0] / static_cast<double>(batch->global_size));
+      one.replica().allreduce("loss", total, Reduction::kSum);
+      if (one.here.is_chief()) {
+        std::printf("step %zu/%zu: weight %.4f, bias %.4f, loss %.6g\n", step, all.steps, weight,
+                    bias, total[0] / static_cast<double>(batch->global_size));
+      }
     }
-    if (!std::isfinite(weight) || !std::isfinite(bias)) throw NotFinite("", "line");
-  } catch (const NotFinite&) {  // on every rank
+    if (supervisor.should_stop()) return;
+  }
+  if (!std::isfinite(weight) || !std::isfinite(bias)) throw NotFinite("", "line");
+  const std::string hash = one.model.parameter_hash();
+  require_same_parameters(one.replica(), hash);
+  std::array<char, 200> line{};
+  std::snprintf(line.data(), line.size(),
+                "ranks=%d weight=%.6f bias=%.6f seconds=%.3f param_hash=%s", one.replica().size(),
+                weight, bias, steady_seconds() - start, hash.c_str());
+  supervisor.finish(line.data());
+}
+
+int learn(const TrainingReplica& one, const Settings& all, const Dataset& data) {
+  Supervisor supervisor(one.replica(), one.model, one.optimizer, all.chief);
+  try {
+    supervisor.managed_session([&] { descend(one, all, data, supervisor); });
+  } catch (const NotFinite&) {  // on every replica
     throw AgreedError("the line is not finite any more: use a smaller learning rate or momentum", 0,
                       kExitConfiguration);
   }
-  const std::string hash = model.parameter_hash();
-  require_same_parameters(replica, hash);
-  if (replica.is_chief()) {
-    std::printf("ranks=%zu weight=%.6f bias=%.6f seconds=%.3f param_hash=%s\n", ranks, weight, bias,
-                steady_seconds() - start, hash.c_str());
-  }
-  return 0;
+  if (one.here.is_chief() && supervisor.result()) std::puts(supervisor.result()->c_str());
+  return supervisor.exit_code();
 }
 
 }  // namespace
@@ -91,7 +96,17 @@ int main(int argc, char** argv) {
        {"learning-rate", positive(all.learning_rate, 1.0), "step size"},
        {"momentum", share(all.momentum), "share of the last step that is kept"},
        {"seed", whole(all.seed, 0, UINT64_MAX), "seed of the first weight and of the samples"}});
-  return run_program(argc, argv, flags, [&all](ronde::Engine& engine, Replica& replica) {
-    return learn(engine, replica, all);
+  add_supervisor_flags(flags, all.chief);
+  return run_program(argc, argv, flags, [&](Strategy& strategy) {
+    const std::size_t batch = all.batch * strategy.num_replicas_in_sync();
+    const Dataset data = noisy_line(all.seed, batch).repeat(all.steps).batch(batch);
+    StrategyModel model([&] { return Linear("line", 1, 1, Initialization::kGlorot, all.seed); });
+    StrategyOptimizer sgd(model, {.momentum = all.momentum},
+                          {.schedule = {.learning_rate = all.learning_rate}});
+    model.compile(sgd, regression_loss);
+    all.chief.flags = flags.values_of({"seed", "batch"});
+    const auto codes =
+        model.train([&](const TrainingReplica& one) { return learn(one, all, data); });
+    return codes.values().front();
   });
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "bindings/trainer/loop/agreement.h"
 #include "examples/gpu/device_learner.h"
 #include "examples/gpu/no_device.h"
 #include "examples/gpu/trainer_math.h"
@@ -12,9 +13,10 @@ namespace ronde::examples {
 
 namespace {
 
-void refuse(const std::string& model, const trainer::StepSettings& step,
-            const trainer::RunSettings& run) {
+void refuse(const trainer::FlagTable& flags, const std::string& model,
+            const trainer::StepSettings& step, const trainer::RunSettings& run) {
   using Schedule = trainer::ScheduleOptions::Kind;
+  const auto given = flags.values_of({"threads", "strategy"});
   const trainer::DistributedOptions& how = step.distributed;
   const std::pair<const char*, bool> asked[]{
       {"--model cnn", model != "mlp"},
@@ -27,7 +29,8 @@ void refuse(const std::string& model, const trainer::StepSettings& step,
       {"--bucket-bytes", how.bucket_bytes != trainer::DistributedOptions{}.bucket_bytes},
       {"--schedule", how.schedule.kind != Schedule::kConstant},
       {"--warmup", how.schedule.warmup != 0},
-      {"--threads", run.threads != 1},
+      {"--threads", given[0].second != "1"},
+      {"--strategy", given[1].second != "multiworker"},
       {"--log-every", run.log_every != 0},
       {"--logdir", !run.supervisor.logdir.empty()},
       {"--early-stopping", run.stop_early},
@@ -52,7 +55,7 @@ void add_device_flag(trainer::FlagTable& flags, std::unique_ptr<trainer::DeviceM
         "where to train: cpu, or cuda (mlp: a GPU; the ranks of a host take them in turns)"}});
   flags.check([&, device] {
     if (*device == "cpu") return;
-    refuse(model, step, run);
+    refuse(flags, model, step, run);
     try {
       math = open_cuda_math();
     } catch (const NoDevice& error) {
@@ -62,14 +65,21 @@ void add_device_flag(trainer::FlagTable& flags, std::unique_ptr<trainer::DeviceM
   });
 }
 
-std::unique_ptr<trainer::Learner> make_device_learner(Engine& engine, trainer::DeviceMath& math,
-                                                      const trainer::Model& model,
-                                                      const trainer::StepSettings& step,
-                                                      const trainer::FashionMnist& images) {
+int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
+                    const trainer::Model& model, const trainer::StepSettings& step,
+                    const trainer::FashionMnist& images, const trainer::Training& training,
+                    const trainer::RunSettings& run) {
   const trainer::DeviceSgd sgd{step.distributed.schedule.learning_rate, step.optimizer.momentum};
-  auto learner = std::make_unique<trainer::DeviceLearner>(engine, math, model, sgd, images.train);
-  learner->evaluate_on(images.test);
-  return learner;
+  const auto codes = strategy.run([&](trainer::ReplicaContext& here) {
+    std::unique_ptr<trainer::DeviceLearner> learner;
+    trainer::succeed_on_all(here.replica(), [&] {
+      learner =
+          std::make_unique<trainer::DeviceLearner>(here.engine(), math, model, sgd, images.train);
+      learner->evaluate_on(images.test);
+    });
+    return trainer::train(here, *learner, training, run);
+  });
+  return codes.values().front();
 }
 
 }  // namespace ronde::examples

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on a GPU, where the build has CUDA: the flag --device, and the learner.
+// Training on a GPU, where the build has CUDA: the flag --device, and the training.
 #pragma once
 
 #include <memory>
-#include <ronde/ronde.hpp>
 #include <string>
 
 #include "bindings/trainer/data/fashion_mnist.h"
-#include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/nn/model.h"
 #include "bindings/trainer/program/flags.h"
 #include "bindings/trainer/program/settings.h"
+#include "bindings/trainer/program/training.h"
+#include "bindings/trainer/strategy/strategy.h"
 #include "examples/gpu/device_math.h"
 
 namespace ronde::examples {
@@ -22,9 +22,10 @@ void add_device_flag(trainer::FlagTable& flags, std::unique_ptr<trainer::DeviceM
                      const std::string& model, const trainer::StepSettings& step,
                      const trainer::RunSettings& run);
 
-// All must outlive it. Evaluations are of the test images.
-[[nodiscard]] std::unique_ptr<trainer::Learner> make_device_learner(
-    Engine& engine, trainer::DeviceMath& math, const trainer::Model& model,
-    const trainer::StepSettings& step, const trainer::FashionMnist& images);
+// As trainer::train() does it, from the parameters of `model`, with SGD.
+int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
+                    const trainer::Model& model, const trainer::StepSettings& step,
+                    const trainer::FashionMnist& images, const trainer::Training& training,
+                    const trainer::RunSettings& run);
 
 }  // namespace ronde::examples

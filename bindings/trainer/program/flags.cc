@@ -87,10 +87,16 @@ bool FlagTable::parse(int argc, const char* const* argv) {
   constexpr int kStyle = po::command_line_style::allow_long |
                          po::command_line_style::long_allow_adjacent |
                          po::command_line_style::long_allow_next;
+  // The guides' flags have underscores: --steps_to_validate.
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    std::replace(word.begin(), word.begin() + std::ssize(word.substr(0, word.find('='))), '_', '-');
+  }
   const std::string see_help = ": see " + program_ + " --help";
   try {
     po::variables_map variables;
-    po::store(po::command_line_parser(argc, argv)
+    po::store(po::command_line_parser(words)
                   .options(options)
                   .positional(po::positional_options_description())
                   .style(kStyle)

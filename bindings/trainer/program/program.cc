@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank prints an error, and in which order the ranks end.
+// Which strategy there is, which rank prints an error, and in which order the ranks end.
 #include "bindings/trainer/program/program.h"
 
 #include <fcntl.h>
@@ -9,8 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "bindings/trainer/strategy/strategies.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -37,34 +41,84 @@ void print_error(const std::string& program, const std::string& rank, const std:
   std::_Exit(code);
 }
 
-// Every rank calls this with the same error. None leaves before all have printed: mpirun kills the
-// rest of a job when the first rank fails.
-[[noreturn]] void fail_together(const std::string& program, Engine& engine, int rank,
+struct StrategySettings {
+  std::string name = "multiworker";
+  std::size_t replicas = 1;
+  int threads = 1;
+  std::string cross_device = "NcclAllReduce";
+};
+
+void add_flags(FlagTable& flags, StrategySettings& settings) {
+  flags.add({{"strategy",
+              one_of(settings.name, {"none", "onedevice", "mirrored", "multiworker", "central"}),
+              "on which replicas it is trained: one (none, onedevice), --replicas of this process "
+              "(mirrored; central: they share the variables), or one in each process of the job"},
+             {"replicas", whole(settings.replicas, 1, 64), "mirrored, central: how many there are"},
+             {"threads", whole(settings.threads, 1, 256), "threads of a replica's computing"},
+             {"cross-device",
+              one_of(settings.cross_device,
+                     {"NcclAllReduce", "HierarchicalCopyAllReduce", "ReductionToOneDevice"}),
+              "mirrored: how the replicas sum gradients; on CPUs the first one is shared memory"}});
+}
+
+std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
+  const std::string asked = "--strategy " + settings.name;
+  const bool several = settings.name == "mirrored" || settings.name == "central";
+  if (!several && settings.replicas != 1) {
+    throw UsageError("--replicas " + std::to_string(settings.replicas) +
+                     " is for --strategy mirrored and central: with " + asked +
+                     " start as many processes, with mpirun -np for instance");
+  }
+  const char* const processes = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (settings.name == "multiworker") {
+    return std::make_unique<MultiWorkerMirrored>(
+        MultiWorkerOptions{.threads = settings.threads, .say = [](const std::string&) {}});
+  }
+  if (processes != nullptr && std::string(processes) != "1") {
+    throw UsageError(asked + " is for one process, and mpirun has started " + processes +
+                     ": use --strategy multiworker, or start it alone");
+  }
+  if (settings.name == "central") {
+    return std::make_unique<CentralStorage>(settings.replicas, settings.threads);
+  }
+  if (settings.name == "mirrored") {
+    return std::make_unique<Mirrored>(settings.replicas, cross_device_ops(settings.cross_device),
+                                      settings.threads);
+  }
+  if (settings.name == "onedevice") return std::make_unique<OneDevice>("cpu", settings.threads);
+  return std::make_unique<Default>();
+}
+
+// Every process calls this with the same error. None leaves before all have printed: mpirun kills
+// the rest of a job when the first rank fails.
+[[noreturn]] void fail_together(const std::string& program, Strategy& strategy,
                                 const AgreedError& error) {
-  if (error.speaker() == AgreedError::kEveryRank || error.speaker() == rank) {
-    print_error(program, std::to_string(rank), error.what());
+  const int first = strategy.context(0).rank();
+  const bool ours = error.speaker() >= first &&
+                    error.speaker() < first + static_cast<int>(strategy.local_replicas());
+  if (ours || error.speaker() == AgreedError::kEveryRank) {
+    print_error(program, std::to_string(ours ? error.speaker() : first), error.what());
   }
   try {
-    engine.barrier_blocking("program/failed");
+    strategy.run([](ReplicaContext& here) { here.engine().barrier_blocking("program/failed"); });
   } catch (const std::exception&) {
     exit_now(error.exit_code());  // the message is out, which is all that matters now
   }
   exit_now(error.exit_code());
 }
 
-int run_rank(const FlagTable& flags, const Body& body) {
-  Engine engine;
-  const int rank = engine.rank();  // a closed engine cannot be asked
+int run_under(Strategy& strategy, const FlagTable& flags,
+              const std::function<int(Strategy&)>& body) {
   try {
-    EngineReplica replica(engine);
-    require_same_flags(replica, flags.values());
-    const int exit_code = body(engine, replica);
-    engine.close();
+    const Scope scope(strategy);
+    strategy.run([&](ReplicaContext& here) { require_same_flags(here.replica(), flags.values()); });
+    const int exit_code = body(strategy);
+    strategy.run([](ReplicaContext& here) { here.engine().close(); });
     return exit_code;
   } catch (const AgreedError& error) {
-    fail_together(flags.program(), engine, rank, error);
+    fail_together(flags.program(), strategy, error);
   } catch (const std::exception& error) {
-    print_error(flags.program(), std::to_string(rank), error.what());
+    print_error(flags.program(), std::to_string(strategy.context(0).rank()), error.what());
     exit_now(exit_code_of(error));
   }
 }
@@ -86,9 +140,25 @@ int report_errors(const std::string& program, const std::function<int()>& call) 
   }
 }
 
-int run_program(int argc, char** argv, FlagTable& flags, const Body& body) {
-  return report_errors(flags.program(),
-                       [&] { return flags.parse(argc, argv) ? run_rank(flags, body) : 0; });
+int run_program(int argc, char** argv, FlagTable& flags,
+                const std::function<int(Strategy&)>& body) {
+  StrategySettings settings;
+  add_flags(flags, settings);
+  return report_errors(flags.program(), [&] {
+    if (!flags.parse(argc, argv)) return 0;
+    return run_under(*make_strategy(settings), flags, body);
+  });
+}
+
+Metrics total(const PerReplica<Metrics>& parts) {
+  std::vector<double> mine;
+  for (const Metrics& one : parts.values()) {
+    mine.insert(mine.end(), {one.loss_sum, one.correct, one.samples});
+  }
+  const auto all = current_strategy().over_processes("metrics", std::move(mine));
+  Metrics sums;
+  for (std::size_t i = 0; i < all.size(); i += 3) sums.add({all[i], all[i + 1], all[i + 2]});
+  return sums;
 }
 
 bool stderr_is_terminal() {

@@ -32,17 +32,14 @@ std::string goal_of(const Flags& flags) {
 }
 
 void check_run(const FlagTable& table, RunSettings& settings) {
-  SupervisorOptions& chief = settings.supervisor;
   settings.all_flags = table.values();
-  chief.goal = goal_of(settings.all_flags);
-  if (chief.logdir.empty() && chief.restore != "auto" && chief.restore != "never") {
-    throw UsageError("--restore " + chief.restore + " needs a --logdir to go on in");
-  }
   if (!settings.evaluates) return;
   if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) {
     throw UsageError("--job evaluate is a process of its own: start it without mpirun");
   }
-  if (chief.logdir.empty()) throw UsageError("--job evaluate needs the --logdir of a training");
+  if (settings.supervisor.logdir.empty()) {
+    throw UsageError("--job evaluate needs the --logdir of a training");
+  }
   setenv("RONDE_MPI", "off", 1);  // wherever it was started from
 }
 
@@ -72,15 +69,9 @@ void check_steps(const Automatic& given, const TrainingDefaults& defaults, StepS
 
 }  // namespace
 
-void add_run_flags(FlagTable& table, RunSettings& settings) {
-  SupervisorOptions& chief = settings.supervisor;
-  const Choices<bool> jobs{{"train", false}, {"evaluate", true}};
+void add_supervisor_flags(FlagTable& table, SupervisorOptions& chief) {
   table.add(
-      {{"seed", whole(settings.seed, 0, UINT64_MAX),
-        "seed of the first weights, the order of the samples, and dropout"},
-       {"threads", whole(settings.threads, 1, 256), "threads of a rank's computing"},
-       {"steps", whole(settings.steps, 0, kMany), "stop after so many steps; 0: after all epochs"},
-       {"logdir", text(chief.logdir),
+      {{"logdir", text(chief.logdir),
         "directory of rank 0 for checkpoints, TensorBoard's event files and metrics.jsonl; a "
         "training that is started again goes on from the last checkpoint there"},
        {"save-seconds", seconds(chief.save_model_secs),
@@ -103,7 +94,20 @@ void add_run_flags(FlagTable& table, RunSettings& settings) {
        {"max-seconds", seconds(chief.max_seconds),
         "save and stop after so many seconds; 0: never, but before the end of Slurm's job"},
        {"stopped-exit-code", whole(chief.stopped_exit_code, 0, 255),
-        "exit code of a training that was stopped and saved before its end"},
+        "exit code of a training that was stopped and saved before its end"}});
+  table.check([&table, &chief] {
+    chief.goal = goal_of(table.values());
+    if (!chief.logdir.empty() || chief.restore == "auto" || chief.restore == "never") return;
+    throw UsageError("--restore " + chief.restore + " needs a --logdir to go on in");
+  });
+}
+
+void add_run_flags(FlagTable& table, RunSettings& settings) {
+  const Choices<bool> jobs{{"train", false}, {"evaluate", true}};
+  table.add(
+      {{"seed", whole(settings.seed, 0, UINT64_MAX),
+        "seed of the first weights, the order of the samples, and dropout"},
+       {"steps", whole(settings.steps, 0, kMany), "stop after so many steps; 0: after all epochs"},
        {"early-stopping", on_off(settings.stop_early),
         "end when the loss on the test images has not fallen for --patience epochs: off, on"},
        {"patience", whole(settings.patience, 1, 100'000),
@@ -119,6 +123,7 @@ void add_run_flags(FlagTable& table, RunSettings& settings) {
         "as a process of its own without mpirun"},
        {"idle-seconds", positive(settings.idle_seconds, 1e9),
         "evaluate: end after so many seconds without a new checkpoint or a sign of a training"}});
+  add_supervisor_flags(table, settings.supervisor);
   table.check([&table, &settings] { check_run(table, settings); });
 }
 
@@ -200,13 +205,13 @@ void finish_schedule(StepSettings& settings, std::size_t steps_per_epoch) {
                     0);
 }
 
-void require_batch(const StepSettings& settings, int ranks, std::size_t samples) {
+void require_batch(const StepSettings& settings, std::size_t replicas, std::size_t samples) {
   const std::string accumulate = std::to_string(settings.distributed.accumulate);
-  const std::uint64_t parts = static_cast<std::uint64_t>(ranks) * settings.distributed.accumulate;
+  const std::uint64_t parts = replicas * settings.distributed.accumulate;
   const std::string batch = "--global-batch " + std::to_string(settings.global_batch);
   std::string failure;
   if (settings.global_batch < parts) {
-    failure = batch + " is less than " + std::to_string(ranks) + " ranks x --accumulate " +
+    failure = batch + " is less than " + std::to_string(replicas) + " ranks x --accumulate " +
               accumulate + ": use at least " + std::to_string(parts);
   }
   if (settings.global_batch > samples) {

@@ -18,7 +18,6 @@ namespace ronde::trainer {
 // How a training runs: what it begins with, when it ends, what its chief saves and writes.
 struct RunSettings {
   std::uint64_t seed = 1;
-  int threads = 1;               // of a rank's computing, which decide its rounding
   std::size_t steps = 0;         // since the very first start; 0: as many as there are
   SupervisorOptions supervisor;  // without init and flags
   bool stop_early = false;
@@ -48,6 +47,9 @@ struct StepSettings {
 };
 
 // The settings must outlive the table, and have their values when it has been parsed.
+
+// What the chief saves and when, for a program with a loop of its own; add_run_flags() has these.
+void add_supervisor_flags(FlagTable& table, SupervisorOptions& chief);
 void add_run_flags(FlagTable& table, RunSettings& settings);
 // `defaults` is called when all flags of these and earlier rows are read.
 void add_step_flags(FlagTable& table, StepSettings& settings,
@@ -58,6 +60,6 @@ void add_step_flags(FlagTable& table, StepSettings& settings,
 void finish_schedule(StepSettings& settings, std::size_t steps_per_epoch);
 // Throws AgreedError, on every rank, for a global batch in which some rank or micro-batch would
 // never have a sample, or which is larger than the training data.
-void require_batch(const StepSettings& settings, int ranks, std::size_t samples);
+void require_batch(const StepSettings& settings, std::size_t replicas, std::size_t samples);
 
 }  // namespace ronde::trainer
