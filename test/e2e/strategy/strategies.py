@@ -47,7 +47,7 @@ def check_bits(program):
         assert values["replicas"] == str(replicas) and values["predicted"] == "1000", mirrored
         assert values["shards"] == values["chief"] == values["own"], mirrored
         assert values["ranks"] == "".join(f"{rank}," for rank in range(replicas)), mirrored
-        assert float(values["accuracy"]) > 0.9, mirrored
+        assert float(values["accuracy"]) > 0.5, mirrored
         assert program.line("central", replicas, "bits") == mirrored
 
 
