@@ -111,16 +111,18 @@ class FromChief final : public DistributedEpoch::Reader {
     return true;
   }
   bool scatter(const StepBatch* all) {
-    std::vector<char> bytes;
-    std::vector<std::int64_t> splits(strategy_.num_replicas_in_sync(), 0);
-    for (std::size_t rank = 0; epoch_ && rank < splits.size(); ++rank) {
-      const std::size_t before = bytes.size();
-      write(all, rank, bytes);
-      splits[rank] = static_cast<std::int64_t>(bytes.size() - before);
-    }
-    const Work done =
-        strategy_.context(0).engine().all_to_all_blocking("strategy/feed", bytes, splits);
-    return read(done.output<char>());
+    strategy_.run([&](ReplicaContext& here) {
+      std::vector<char> bytes;
+      std::vector<std::int64_t> splits(strategy_.num_replicas_in_sync(), 0);
+      for (std::size_t rank = 0; here.is_chief() && rank < splits.size(); ++rank) {
+        const std::size_t before = bytes.size();
+        write(all, rank, bytes);
+        splits[rank] = static_cast<std::int64_t>(bytes.size() - before);
+      }
+      const Work done = here.engine().all_to_all_blocking("strategy/feed", bytes, splits);
+      read(done.output<char>(), mine_[here.local()]);
+    });
+    return mine_.front().global_size != 0;
   }
   static void write(const StepBatch* all, std::size_t rank, std::vector<char>& bytes) {
     const Batch none;
@@ -134,12 +136,11 @@ class FromChief final : public DistributedEpoch::Reader {
     append<std::uint32_t>(bytes, part.samples);
     append<std::uint32_t>(bytes, part.repetitions);
   }
-  bool read(std::span<const char> bytes) {
+  void read(std::span<const char> bytes, StepBatch& batch) const {
     std::vector<std::uint64_t> head;
     take(bytes, head, 3);
-    StepBatch& batch = mine_.front();
-    batch.global_size = head[0];
-    if (batch.global_size == 0) return false;
+    batch.global_size = head[0];  // 0: that was the last step
+    if (batch.global_size == 0) return;
     batch.step = head[1];
     batch.parts.resize(1);
     Batch& part = batch.parts.front();
@@ -150,7 +151,6 @@ class FromChief final : public DistributedEpoch::Reader {
     take(bytes, part.targets, head[2] * format_.targets);
     take(bytes, part.samples, head[2]);
     take(bytes, part.repetitions, head[2]);
-    return true;
   }
 
   Strategy& strategy_;

@@ -97,6 +97,7 @@ Strategy::Strategy(Parts parts)
                                                   parts_.shares_variables));
       },
       [](std::size_t /*local*/) {});
+  parts_.open = nullptr;
   replicas_ = static_cast<std::size_t>(contexts_.front()->engine_.size());
 }
 

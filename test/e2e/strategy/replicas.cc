@@ -30,7 +30,8 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t rep
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
   if (name == "central") return std::make_unique<CentralStorage>(replicas);
   if (name == "servers") return std::make_unique<ParameterServer>();
-  return std::make_unique<MultiWorkerMirrored>();
+  return std::make_unique<MultiWorkerMirrored>(
+      MultiWorkerOptions{.replicas = std::max<std::size_t>(replicas, 1)});
 }
 
 // Images of noise that say their class by a bright row; those of `process` of `processes` alone,

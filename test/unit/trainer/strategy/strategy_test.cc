@@ -194,7 +194,7 @@ TEST(Strategies, MultiWorkerMirroredSaysWhatItHasChosen) {
                                    .say = [&](const std::string& line) { lines.push_back(line); }};
   const MultiWorkerMirrored alone(options);
   EXPECT_EQ(alone.num_replicas_in_sync(), 1);
-  EXPECT_THAT(lines, ElementsAre("MultiWorkerMirrored: 1 workers, communication none, alone"));
+  EXPECT_THAT(lines, ElementsAre("MultiWorkerMirrored: 1 workers, 1 replicas, communication none, alone"));
   EXPECT_EQ(std::getenv("RONDE_START_TIMEOUT_SECONDS"), nullptr);
 }
 
