@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers on several hosts that nothing but TF_CONFIG has introduced train to the bits of those that mpirun started.
+"""Workers on several hosts that nothing but TF_CONFIG has introduced train to the bits of those that mpirun started; so do
+replicas of a worker to those of as many workers on a host.
 
     strategies.py PROGRAM JOB...            PROGRAM is test/e2e/strategy's; see hosts_job.py for JOB
     strategies.py --feeding PROGRAM [RATE]  measures, on 2 hosts (100mbit unless named), how fast batches reach the
@@ -28,6 +29,10 @@ def compare(program, jobs):
         over_mpi, by_hand = last_line(job.run(*words)), last_line(job.run(BY_TF_CONFIG, *words))
         assert over_mpi == by_hand, f"{text}:\n{over_mpi} over MPI\n{by_hand} with TF_CONFIG"
         print(f"{text}: {by_hand}")
+    # Two replicas in one worker on each host are laid out as two workers.
+    replicas = last_line(Job("2:1").run(program, "multiworker", "2", "bits"))
+    workers = last_line(Job("2:2").run(program, "multiworker", "1", "bits"))
+    assert replicas == workers, f"2 x 2:\n{replicas} as replicas\n{workers} as workers"
 
 
 def feeding(program, rate):

@@ -122,9 +122,10 @@ void agree(Opening& opening, std::size_t replicas) {
   const std::vector<std::uint64_t> mine{replicas};
   for (const std::uint64_t other : workers.allgather_blocking("strategy/replicas", mine)) {
     if (other == replicas) continue;
-    throw AgreedError("MultiWorkerMirrored has different numbers of replicas in the workers: give "
-                      "each of them as many",
-                      0, kExitConfiguration);
+    throw AgreedError(
+        "MultiWorkerMirrored has different numbers of replicas in the workers: give "
+        "each of them as many",
+        0, kExitConfiguration);
   }
   std::string said;
   if (workers.rank() == 0) {
@@ -186,6 +187,12 @@ std::string choice(const Engine& engine, Communication asked) {
 
 }  // namespace
 
+Strategy& current_strategy() {
+  if (Strategy* const chosen = Scope::innermost()) return *chosen;
+  static thread_local Default nothing_chosen;
+  return nothing_chosen;
+}
+
 Default::Default() : Strategy({.name = "Default", .open = in_this_process("Default", 1)}) {}
 
 OneDevice::OneDevice(const std::string& device, int threads)
@@ -238,8 +245,7 @@ Engine no_servers() {
 }  // namespace
 
 ParameterServer::ParameterServer()
-    : Strategy({.name = "ParameterServer", .open = [](std::size_t /*local*/) {
-        return no_servers();
-      }}) {}
+    : Strategy({.name = "ParameterServer",
+                .open = [](std::size_t /*local*/) { return no_servers(); }}) {}
 
 }  // namespace ronde::trainer

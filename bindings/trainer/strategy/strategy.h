@@ -77,6 +77,8 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   ~Scope();
+  // The strategy of this thread's innermost; null where there is none.
+  [[nodiscard]] static Strategy* innermost() noexcept;
 
  private:
   Strategy* before_;
