@@ -133,8 +133,7 @@ Source::Source(SampleFormat format, std::optional<std::size_t> size)
                        " has no elements: give it sides of at least 1");
   }
   if (format_.classes > kMostClasses) {
-    throw TrainerError("there are " + std::to_string(format_.classes) +
-                       " classes: use at most " +
+    throw TrainerError("there are " + std::to_string(format_.classes) + " classes: use at most " +
                        std::to_string(kMostClasses));
   }
   constexpr std::size_t kMostSamples = std::numeric_limits<std::uint32_t>::max();

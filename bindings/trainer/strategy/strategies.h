@@ -50,14 +50,16 @@ struct MultiWorkerOptions {
   enum class Communication : std::uint8_t { kAuto, kRing, kNccl };
 
   Communication communication = Communication::kAuto;
-  std::size_t bytes_per_pack = 0;    // DistributedOptions::bucket_bytes; 0: its default
-  std::chrono::seconds timeout{0};   // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
-  int threads = 1;                   // of the replica's kernels
+  std::size_t replicas = 1;         // of each worker, on threads of its process
+  std::size_t bytes_per_pack = 0;   // DistributedOptions::bucket_bytes; 0: its default
+  std::chrono::seconds timeout{0};  // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
+  int threads = 1;                  // of the replica's kernels
   Say say{};  // prints, on the chief, what was chosen; empty: on standard output
 };
 
-// One replica in each process of the job, however that was started: mpirun, torchrun, TF_CONFIG,
-// by hand.
+// Replicas in each process of the job, however that was started: mpirun, torchrun, TF_CONFIG, by
+// hand. Several in a process are ranks of one larger job, which meet at a free port of the chief's
+// host.
 class MultiWorkerMirrored final : public Strategy {
  public:
   explicit MultiWorkerMirrored(const MultiWorkerOptions& options = {});

@@ -7,7 +7,6 @@
 #include <exception>
 
 #include "bindings/trainer/optim/replicas.h"
-#include "bindings/trainer/strategy/strategies.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/operations.h"
 
@@ -63,12 +62,6 @@ ReplicaContext& current_replica() {
   throw TrainerError("this is no replica's thread: call it in a step, under Strategy::run()");
 }
 
-Strategy& current_strategy() {
-  if (strategy_of_scope != nullptr) return *strategy_of_scope;
-  static thread_local Default nothing_chosen;
-  return nothing_chosen;
-}
-
 SumOverRanks sum_over_replicas() {
   return [](std::span<double> sums) {
     current_replica().replica().allreduce("strategy/statistics", sums, Reduction::kSum);
@@ -84,6 +77,8 @@ Scope::Scope(Strategy& strategy) : before_(std::exchange(strategy_of_scope, &str
   }
 }
 
+Strategy* Scope::innermost() noexcept { return strategy_of_scope; }
+
 Scope::~Scope() { strategy_of_scope = before_; }
 
 Strategy::Strategy(Parts parts)
@@ -97,6 +92,7 @@ Strategy::Strategy(Parts parts)
                                                   parts_.shares_variables));
       },
       [](std::size_t /*local*/) {});
+  parts_.open = nullptr;
   replicas_ = static_cast<std::size_t>(contexts_.front()->engine_.size());
 }
 
@@ -289,8 +285,7 @@ Loss compute_average_loss(const Tensor& per_example, std::size_t global_batch) {
 }
 
 Tensor scale_regularisation(const Tensor& regularisation) {
-  return regularisation *
-         (1.0F / static_cast<float>(current_strategy().num_replicas_in_sync()));
+  return regularisation * (1.0F / static_cast<float>(current_strategy().num_replicas_in_sync()));
 }
 
 }  // namespace ronde::trainer

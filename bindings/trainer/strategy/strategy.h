@@ -77,6 +77,8 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   ~Scope();
+  // The strategy of this thread's innermost; null where there is none.
+  [[nodiscard]] static Strategy* innermost() noexcept;
 
  private:
   Strategy* before_;
@@ -162,7 +164,13 @@ class Strategy {
   template <typename T>
   [[nodiscard]] std::vector<T> over_processes(const std::string& name, std::vector<T> mine) {
     if (processes() == 1) return mine;
-    return contexts_.front()->engine_.allgather_blocking("strategy/" + name, mine);
+    return run([&](ReplicaContext& here) {
+             const std::vector<T> nothing;  // the first replica of each process speaks for it
+             return here.engine().allgather_blocking("strategy/" + name,
+                                                     here.local() == 0 ? mine : nothing);
+           })
+        .values()
+        .front();
   }
   [[nodiscard]] std::size_t processes() const noexcept { return replicas_ / contexts_.size(); }
 
@@ -170,7 +178,7 @@ class Strategy {
   struct Parts {
     std::string name;
     std::size_t replicas = 1;                         // of this process
-    std::function<Engine(std::size_t replica)> open;  // on its thread
+    std::function<Engine(std::size_t replica)> open;  // on its thread; kept no longer
     int threads = 1;                                  // of each replica's kernels
     bool shares_variables = false;
     std::shared_ptr<CrossDeviceOps> cross_device{};  // null: the engines sum
@@ -186,7 +194,7 @@ class Strategy {
 
   void sum_gradients(std::size_t local, std::span<Parameter* const> parameters);
 
-  const Parts parts_;
+  Parts parts_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::size_t replicas_ = 0;
   std::string ended_;  // by which error; empty: it has not

@@ -45,8 +45,7 @@ StrategyOptimizer::StrategyOptimizer(StrategyModel& model, const OptimizerOption
     auto distributed = std::make_unique<DistributedOptimizer>(
         strategy.context(i).engine(), copy.parameters(), copy.statistics(), *optimizer,
         strategy.completed(options, i));
-    copies_.push_back(
-        std::make_unique<Copy>(Copy{std::move(optimizer), std::move(distributed)}));
+    copies_.push_back(std::make_unique<Copy>(Copy{std::move(optimizer), std::move(distributed)}));
   }
   strategy.run([this](ReplicaContext& here) { of(here).broadcast_state(); });
 }

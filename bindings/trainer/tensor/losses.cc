@@ -105,7 +105,8 @@ Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_
                          " is neither 0 nor 1: give one of two classes");
     }
     // max(x, 0) - x y + log(1 + exp(-|x|)) is the same as the textbook's form and never overflows.
-    loss.sum += std::max(logit, 0.0) - logit * static_cast<double>(label) + std::log1p(std::exp(-std::abs(logit)));
+    loss.sum += std::max(logit, 0.0) - logit * static_cast<double>(label) +
+                std::log1p(std::exp(-std::abs(logit)));
     if (label == 1 ? logit > 0.0 : logit <= 0.0) ++loss.correct;
     const double probability = 1.0 / (1.0 + std::exp(-logit));
     gradient.data()[i] = static_cast<float>((probability - static_cast<double>(label)) /

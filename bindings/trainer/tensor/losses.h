@@ -15,6 +15,7 @@ namespace ronde::trainer {
 // A class for each sample, in a contiguous range of any integer type, which must outlive this.
 class Labels {
  public:
+  Labels() = default;  // none
   template <std::ranges::contiguous_range R>
     requires std::integral<std::ranges::range_value_t<R>>
   Labels(const R& labels)  // NOLINT(google-explicit-constructor): any range of labels is Labels
@@ -29,9 +30,9 @@ class Labels {
   [[nodiscard]] std::int64_t operator[](std::size_t i) const { return at_(data_, i); }
 
  private:
-  const void* data_;
-  std::size_t size_;
-  std::int64_t (*at_)(const void* data, std::size_t i);
+  const void* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::int64_t (*at_)(const void* data, std::size_t i) = nullptr;
 };
 
 // The loss of the samples that this rank has in a micro-batch. It holds sums and counts, never

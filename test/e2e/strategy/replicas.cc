@@ -30,7 +30,8 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t rep
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
   if (name == "central") return std::make_unique<CentralStorage>(replicas);
   if (name == "servers") return std::make_unique<ParameterServer>();
-  return std::make_unique<MultiWorkerMirrored>();
+  return std::make_unique<MultiWorkerMirrored>(
+      MultiWorkerOptions{.replicas = std::max<std::size_t>(replicas, 1)});
 }
 
 // Images of noise that say their class by a bright row; those of `process` of `processes` alone,
@@ -104,9 +105,8 @@ void print_bits(Strategy& strategy) {
   }
   const auto mean = strategy.reduce(
       ReduceOp::kMean, strategy.run([](ReplicaContext& here) { return 1.0 * here.rank(); }));
-  const Array ranks = strategy.gather(strategy.run([](ReplicaContext& here) {
-    return Array{{1}, {static_cast<float>(here.rank())}};
-  }));
+  const Array ranks = strategy.gather(strategy.run(
+      [](ReplicaContext& here) { return Array{{1}, {static_cast<float>(here.rank())}}; }));
   const std::string shards = fed(strategy, "shards");
   const std::string chief = fed(strategy, "chief");
   const std::string own = fed(strategy, "own");

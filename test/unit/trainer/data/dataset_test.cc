@@ -310,8 +310,9 @@ TEST(DatasetErrors, WrongSamplesAreNamed) {
               HasSubstr("3 input numbers and 2 labels"));
   EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1, 2}, Labels{0, 2}, 2); }),
               HasSubstr("sample 1 has the label 2, expected 0 to 1"));
-  EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1}, Labels{0}, std::size_t{1} << 40); }),
-              HasSubstr("at most 2147483647"));
+  EXPECT_THAT(
+      error_of([] { (void)Dataset::from_arrays({1}, {1}, Labels{0}, std::size_t{1} << 40); }),
+      HasSubstr("at most 2147483647"));
   EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1}, std::vector<int>{-1}, 2); }),
               HasSubstr("sample 0 has the label -1, expected 0 to 1"));
   EXPECT_THAT(error_of([] {

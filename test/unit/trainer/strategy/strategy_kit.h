@@ -63,11 +63,10 @@ inline double toy_loop(Strategy& strategy, const StrategyModel& model, StrategyO
                        DistributedEpoch steps) {
   double sum = 0.0;
   for (const DistributedBatch& batch : steps) {
-    const PerReplica<double> losses = strategy.run(
-        [&](ReplicaContext& here, const StepBatch& mine) {
-          return toy_step(here, model, sgd, mine);
-        },
-        batch);
+    const PerReplica<double> losses =
+        strategy.run([&](ReplicaContext& here,
+                         const StepBatch& mine) { return toy_step(here, model, sgd, mine); },
+                     batch);
     sum += strategy.reduce(ReduceOp::kSum, losses);
   }
   return sum;

@@ -41,9 +41,9 @@ TEST(Strategy, RunsAStepOnEachReplicaOnItsOwnThread) {
   EXPECT_NE(first[1], first[0]);
   EXPECT_NE(first[2], first[1]);
   EXPECT_EQ(threads(), first);
-  const auto doubled = strategy.run(
-      [](ReplicaContext&, double value, double more) { return value + more; }, ranks(strategy),
-      ranks(strategy));
+  const auto doubled =
+      strategy.run([](ReplicaContext&, double value, double more) { return value + more; },
+                   ranks(strategy), ranks(strategy));
   EXPECT_THAT(doubled.values(), ElementsAre(0, 2, 4));
 }
 
@@ -58,9 +58,7 @@ TEST(Strategy, TheCurrentOneIsThatOfTheThreadsInnermostScope) {
     OneDevice inner("cpu");
     const Scope innermost(inner);
     EXPECT_EQ(current_strategy().name(), "OneDevice(cpu)");
-    std::async(std::launch::async, [] {
-      EXPECT_EQ(current_strategy().name(), "Default");
-    }).get();
+    std::async(std::launch::async, [] { EXPECT_EQ(current_strategy().name(), "Default"); }).get();
     const auto seen = outer.run([](ReplicaContext& here) {
       EXPECT_EQ(&current_replica(), &here);
       return &current_strategy();
@@ -80,8 +78,7 @@ TEST(Strategy, ReducesNumbersAndArrays) {
     std::iota(array.values.begin(), array.values.end(), 10.0F * static_cast<float>(here.rank()));
     return array;
   });
-  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, arrays),
-            (Array{{2, 3}, {30, 33, 36, 39, 42, 45}}));
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, arrays), (Array{{2, 3}, {30, 33, 36, 39, 42, 45}}));
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, arrays), (Array{{2, 3}, {10, 11, 12, 13, 14, 15}}));
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, arrays, 0), (Array{{3}, {69, 75, 81}}));
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, arrays, 1), (Array{{2}, {11, 14}}));
@@ -126,8 +123,8 @@ TEST(Strategy, AnExceptionOnOneReplicaEndsAll) {
     std::string text;
     try {
       strategy.run([thrower](ReplicaContext& here) {
-        if (here.rank() == thrower) throw std::runtime_error("no more, says " +
-                                                             std::to_string(thrower));
+        if (here.rank() == thrower)
+          throw std::runtime_error("no more, says " + std::to_string(thrower));
         here.replica().barrier("all");
       });
     } catch (const std::runtime_error& error) {
@@ -152,15 +149,14 @@ TEST(Strategy, AnAgreedErrorLeavesItUsable) {
 
 TEST(Strategy, BelongsToTheThreadThatMadeIt) {
   Mirrored strategy(2);
-  const std::string text = std::async(std::launch::async, [&] {
-                             return error_of([&] { ranks(strategy); });
-                           }).get();
+  const std::string text =
+      std::async(std::launch::async, [&] { return error_of([&] { ranks(strategy); }); }).get();
   EXPECT_THAT(text, AllOf(HasSubstr("run(): another thread has made this Mirrored(2)"),
                           HasSubstr("make one in each")));
-  EXPECT_THAT(std::async(std::launch::async, [&] {
-                return error_of([&] { const Scope scope(strategy); });
-              }).get(),
-              HasSubstr("Scope: another thread"));
+  EXPECT_THAT(
+      std::async(std::launch::async, [&] { return error_of([&] { const Scope scope(strategy); }); })
+          .get(),
+      HasSubstr("Scope: another thread"));
   EXPECT_THAT(ranks(strategy).values(), ElementsAre(0, 1));
 }
 
@@ -179,11 +175,11 @@ TEST(Strategies, RefuseWhatCannotBe) {
               HasSubstr("/gpu:1"));
   EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:1"}).num_replicas_in_sync(), 2);
   EXPECT_THAT(error_of([] { ParameterServer servers; }), HasSubstr("no parameter servers yet"));
-  EXPECT_THAT(error_of([] {
-                MultiWorkerMirrored nccl(
-                    {.communication = MultiWorkerOptions::Communication::kNccl});
-              }),
-              HasSubstr("nccl needs gradients on GPUs"));
+  EXPECT_THAT(
+      error_of([] {
+        MultiWorkerMirrored nccl({.communication = MultiWorkerOptions::Communication::kNccl});
+      }),
+      HasSubstr("nccl needs gradients on GPUs"));
   EXPECT_THAT(error_of([] { (void)cross_device_ops("AllToAll"); }),
               AllOf(HasSubstr("\"AllToAll\""), HasSubstr("ReductionToOneDevice")));
 }
@@ -194,7 +190,8 @@ TEST(Strategies, MultiWorkerMirroredSaysWhatItHasChosen) {
                                    .say = [&](const std::string& line) { lines.push_back(line); }};
   const MultiWorkerMirrored alone(options);
   EXPECT_EQ(alone.num_replicas_in_sync(), 1);
-  EXPECT_THAT(lines, ElementsAre("MultiWorkerMirrored: 1 workers, communication none, alone"));
+  EXPECT_THAT(lines,
+              ElementsAre("MultiWorkerMirrored: 1 workers, 1 replicas, communication none, alone"));
   EXPECT_EQ(std::getenv("RONDE_START_TIMEOUT_SECONDS"), nullptr);
 }
 

@@ -42,8 +42,8 @@ Outcome fit_under(Strategy& strategy, std::size_t epochs = 3) {
   model.compile(sgd, classification_loss);
   Outcome outcome;
   outcome.fit = model.fit(toy_batches(), {.epochs = epochs});
-  outcome.test = model.evaluate(
-      Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50));
+  outcome.test =
+      model.evaluate(Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50));
   outcome.hash = model.parameter_hash();
   for (std::size_t i = 0; i < strategy.local_replicas(); ++i) {
     EXPECT_EQ(model.copy(i).parameter_hash(), outcome.hash) << "replica " << i;
@@ -119,8 +119,8 @@ TEST(Training, CentralStorageHasVariablesOnce) {
             model.copy(1).parameters()[0]->gradient().data());
 }
 
-// The cells of the table: each strategy fits, runs a loop of the program's own, evaluates, predicts,
-// saves and restores.
+// The cells of the table: each strategy fits, runs a loop of the program's own, evaluates,
+// predicts, saves and restores.
 class Cells : public testing::TestWithParam<NamedStrategy> {};
 
 TEST_P(Cells, FitAndEvaluate) {
@@ -309,8 +309,7 @@ TEST(Models, CallbacksAreMadeForEachReplica) {
   model.compile(sgd, classification_loss);
   std::map<std::string, double> numbers[2];
   std::vector<std::string> said;
-  const Dataset validation =
-      Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50);
+  const Dataset validation = Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50);
   const CallbackMaker callbacks = [&](const TrainingReplica& one) {
     std::vector<std::unique_ptr<Callback>> mine;
     Say say;
@@ -335,18 +334,18 @@ TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
               AllOf(HasSubstr("the optimiser is made under Mirrored(2)"),
                     HasSubstr("its model was under Default")));
   StrategyOptimizer sgd(outside, {}, kToyOptions);
-  EXPECT_THAT(error_of([&] {
-                strategy.run([&](ReplicaContext& here) {
-                  here.tape().begin();
-                  (void)outside(here.tape().constant({1, kFeatures}, std::vector<float>(kFeatures)));
-                });
-              }),
-              HasSubstr("a model of Default is used in a step of Mirrored(2)"));
+  EXPECT_THAT(
+      error_of([&] {
+        strategy.run([&](ReplicaContext& here) {
+          here.tape().begin();
+          (void)outside(here.tape().constant({1, kFeatures}, std::vector<float>(kFeatures)));
+        });
+      }),
+      HasSubstr("a model of Default is used in a step of Mirrored(2)"));
   Mirrored again(2);
-  EXPECT_THAT(error_of([&] {
-                again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); });
-              }),
-              HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
+  EXPECT_THAT(
+      error_of([&] { again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); }); }),
+      HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
   StrategyModel other(toy_network);
   EXPECT_THAT(error_of([&] { other.compile(sgd, classification_loss); }),
               HasSubstr("the optimiser of another model"));
