@@ -49,30 +49,31 @@ struct StrategySettings {
 };
 
 void add_flags(FlagTable& flags, StrategySettings& settings) {
-  flags.add({{"strategy",
-              one_of(settings.name, {"none", "onedevice", "mirrored", "multiworker", "central"}),
-              "on which replicas it is trained: one (none, onedevice), --replicas of this process "
-              "(mirrored; central: they share the variables), or one in each process of the job"},
-             {"replicas", whole(settings.replicas, 1, 64), "mirrored, central: how many there are"},
-             {"threads", whole(settings.threads, 1, 256), "threads of a replica's computing"},
-             {"cross-device",
-              one_of(settings.cross_device,
-                     {"NcclAllReduce", "HierarchicalCopyAllReduce", "ReductionToOneDevice"}),
-              "mirrored: how the replicas sum gradients; on CPUs the first one is shared memory"}});
+  flags.add(
+      {{"strategy",
+        one_of(settings.name, {"none", "onedevice", "mirrored", "multiworker", "central"}),
+        "on which replicas it is trained: one (none, onedevice), --replicas of this process "
+        "(mirrored; central: they share the variables), or those of all processes of the job"},
+       {"replicas", whole(settings.replicas, 1, 64), "replicas of this process"},
+       {"threads", whole(settings.threads, 1, 256), "threads of a replica's computing"},
+       {"cross-device",
+        one_of(settings.cross_device,
+               {"NcclAllReduce", "HierarchicalCopyAllReduce", "ReductionToOneDevice"}),
+        "mirrored: how the replicas sum gradients; on CPUs the first one is shared memory"}});
 }
 
 std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
   const std::string asked = "--strategy " + settings.name;
-  const bool several = settings.name == "mirrored" || settings.name == "central";
-  if (!several && settings.replicas != 1) {
-    throw UsageError("--replicas " + std::to_string(settings.replicas) +
-                     " is for --strategy mirrored and central: with " + asked +
-                     " start as many processes, with mpirun -np for instance");
+  if (settings.replicas != 1 && (settings.name == "none" || settings.name == "onedevice")) {
+    throw UsageError("--replicas " + std::to_string(settings.replicas) + " is too many for " +
+                     asked + ": use --strategy mirrored, or central");
   }
   const char* const processes = std::getenv("OMPI_COMM_WORLD_SIZE");
   if (settings.name == "multiworker") {
     return std::make_unique<MultiWorkerMirrored>(
-        MultiWorkerOptions{.threads = settings.threads, .say = [](const std::string&) {}});
+        MultiWorkerOptions{.replicas = settings.replicas,
+                           .threads = settings.threads,
+                           .say = [](const std::string& /*choice*/) {}});
   }
   if (processes != nullptr && std::string(processes) != "1") {
     throw UsageError(asked + " is for one process, and mpirun has started " + processes +
