@@ -65,7 +65,7 @@ int walk(Strategy& strategy, std::size_t epochs, std::uint64_t seed) {
   model.compile(sgd, classification_loss, seed);
   const Metrics untrained = model.evaluate(test);
   say("3. Before the training it guesses: a loss of " + std::to_string(untrained.loss()) +
-      ", about ln 10");
+      ", and chance has ln 10 = 2.3");
   const auto before = probabilities(model.predict(test).outputs.data());
   if (speaks) show_guess("its guess", before, images.test.labels[0]);
 

@@ -42,7 +42,7 @@ def same(key):
 
 
 # What it shows, the command, what is asserted of the values in its last line. {} is a folder of its own.
-CONSTANTS = (equal("predicted_in_order", "100"), below("evaluate_loss", 0.05), below("loop_loss", 2.0))
+CONSTANTS = (equal("predicted_in_order", "100"), below("evaluate_loss", 0.05), near("loop_loss", 0.2876, 0.001))
 STOPS = [
     ("Dense(1) on constants: compile, fit, evaluate, predict, a loop; one replica", "strategies --strategy none",
      CONSTANTS),
@@ -50,8 +50,6 @@ STOPS = [
     ("the same on two processes: the same bits", f"{MPIRUN} 2 strategies", (*CONSTANTS, same("param_hash"))),
     ("the same with central storage: the variables once, the same bits", "strategies --strategy central --replicas 2",
      (*CONSTANTS, same("param_hash"))),
-    ("four replicas of one process", f"strategies {MIRRORED} 4", CONSTANTS),
-    ("four processes: the same bits", f"{MPIRUN} 4 strategies", (*CONSTANTS, same("param_hash"))),
     ("a model and a loop of one's own, on two replicas", f"custom_loop --epochs 1 {MIRRORED} 2",
      (at_least("accuracy", 0.75),)),
     ("the same on two processes: the same bits", f"{MPIRUN} 2 custom_loop --epochs 1",
@@ -68,7 +66,7 @@ STOPS = [
      "linear_regression --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 50000 --logdir {}",
      (same("param_hash"), same("seconds"))),
     ("a walk through a training of 784-128-10", f"mnist_walkthrough {MIRRORED} 2",
-     (near("untrained_loss", 2.5, 0.5), at_least("test_accuracy", 0.8), equal("predicted", "10000"))),
+     (at_least("untrained_loss", 2.3), at_least("test_accuracy", 0.8), equal("predicted", "10000"))),
     ("two classes, whose epochs are divided by the ranks and whose rate is multiplied",
      f"{MPIRUN} 2 classify_two_classes --epochs 2 --steps 60 --classes t-shirt,trouser",
      (equal("epochs", "1"), at_least("test_accuracy", 0.93))),
@@ -76,8 +74,11 @@ STOPS = [
      f"{MPIRUN} 4 classify_two_classes --epochs 4 --steps 30 --classes t-shirt,trouser",
      (equal("epochs", "1"), equal("ranks", "4"), at_least("test_accuracy", 0.9))),
     ("a generator against a discriminator: three steps to one", f"gan {MIRRORED} 2",
-     ("the generator comes nearer", lambda now, _: float(now["distance"]) < 0.7 * float(now["distance_before"])),),
+     (("what it makes comes nearer", lambda now, _: float(now["distance"]) < 0.8 * float(now["distance_before"])),)),
     ("the same on two processes: the same bits", f"{MPIRUN} 2 gan", (same("param_hash"), same("discriminator_hash"))),
+    ("ten rounds of it on four replicas", f"gan --rounds 10 {MIRRORED} 4", (equal("ranks", "4"),)),
+    ("the same on four processes: the same bits", f"{MPIRUN} 4 gan --rounds 10",
+     (same("param_hash"), same("discriminator_hash"))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
