@@ -162,6 +162,7 @@ class FromChief final : public DistributedEpoch::Reader {
 DistributedDataset Strategy::distribute(const Dataset& data) {
   require_usable("distribute()");
   std::vector<Dataset> shards;
+  shards.reserve(contexts_.size());
   for (const auto& one : contexts_) shards.push_back(one->shard(data));
   return DistributedDataset([shards](std::uint64_t epoch, std::size_t first_step) {
     return std::make_unique<OwnParts>(shards, epoch, first_step);
@@ -184,6 +185,7 @@ DistributedDataset Strategy::distribute_from(
        .input_pipeline_id = static_cast<std::size_t>(contexts_.front()->rank()) / contexts_.size(),
        .num_replicas_in_sync = replicas_});
   std::vector<Dataset> shards;
+  shards.reserve(contexts_.size());
   for (std::size_t i = 0; i < contexts_.size(); ++i) {
     shards.push_back(data.shard(i, contexts_.size()));
   }

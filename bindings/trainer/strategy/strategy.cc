@@ -14,8 +14,16 @@ namespace ronde::trainer {
 
 namespace {
 
-thread_local Strategy* strategy_of_scope = nullptr;
-thread_local ReplicaContext* replica_of_thread = nullptr;
+// What is current on this thread.
+struct Current {
+  Strategy* strategy = nullptr;       // of the innermost scope
+  ReplicaContext* replica = nullptr;  // in a step
+};
+
+Current& current() {
+  static thread_local Current of_thread;
+  return of_thread;
+}
 
 // The sides in front of an axis, and behind it, as numbers of elements.
 struct Around {
@@ -55,10 +63,10 @@ Dataset ReplicaContext::shard(const Dataset& data, std::size_t parts) const {
   }
 }
 
-bool in_step() noexcept { return replica_of_thread != nullptr; }
+bool in_step() noexcept { return current().replica != nullptr; }
 
 ReplicaContext& current_replica() {
-  if (replica_of_thread != nullptr) return *replica_of_thread;
+  if (current().replica != nullptr) return *current().replica;
   throw TrainerError("this is no replica's thread: call it in a step, under Strategy::run()");
 }
 
@@ -68,18 +76,18 @@ SumOverRanks sum_over_replicas() {
   };
 }
 
-Scope::Scope(Strategy& strategy) : before_(std::exchange(strategy_of_scope, &strategy)) {
+Scope::Scope(Strategy& strategy) : before_(std::exchange(current().strategy, &strategy)) {
   try {
     strategy.require_usable("Scope");
   } catch (...) {
-    strategy_of_scope = before_;
+    current().strategy = before_;
     throw;
   }
 }
 
-Strategy* Scope::innermost() noexcept { return strategy_of_scope; }
+Strategy* Scope::innermost() noexcept { return current().strategy; }
 
-Scope::~Scope() { strategy_of_scope = before_; }
+Scope::~Scope() { current().strategy = before_; }
 
 Strategy::Strategy(Parts parts)
     : parts_(std::move(parts)),
@@ -102,9 +110,9 @@ Strategy::~Strategy() {
 }
 
 void Strategy::require_usable(const char* call) const {
-  if (replica_of_thread != nullptr) {
+  if (current().replica != nullptr) {
     throw TrainerError(std::string(call) + " is called in a step of " +
-                       replica_of_thread->strategy().name() + ": call it outside of run()");
+                       current().replica->strategy().name() + ": call it outside of run()");
   }
   if (std::this_thread::get_id() != thread_) {
     throw TrainerError(std::string(call) + ": another thread has made this " + name() +
@@ -124,12 +132,12 @@ void Strategy::on_replicas(const std::function<void(ReplicaContext&)>& body) {
           struct Here {
             Strategy* before;
             ~Here() {
-              strategy_of_scope = before;
-              replica_of_thread = nullptr;
+              current().strategy = before;
+              current().replica = nullptr;
             }
           };
-          const Here here{std::exchange(strategy_of_scope, this)};
-          replica_of_thread = contexts_[local].get();
+          const Here here{std::exchange(current().strategy, this)};
+          current().replica = contexts_[local].get();
           body(*contexts_[local]);
         },
         [this](std::size_t local) { end_replica(*contexts_[local]); });

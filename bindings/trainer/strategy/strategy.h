@@ -119,6 +119,7 @@ class Strategy {
         results[here.local()].emplace(step(here, values[here.local()]...));
       });
       std::vector<Result> all;
+      all.reserve(results.size());
       for (std::optional<Result>& one : results) all.push_back(std::move(*one));
       return PerReplica<Result>(std::move(all));
     }

@@ -29,7 +29,7 @@ struct StrategyOptimizer::Copy {
 };
 
 StrategyOptimizer::StrategyOptimizer(StrategyModel& model, const OptimizerOptions& how,
-                                     DistributedOptions options)
+                                     const DistributedOptions& options)
     : model_(model) {
   Strategy& strategy = model.strategy();
   if (&strategy != &current_strategy()) {
@@ -125,6 +125,7 @@ FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
   return train([&](const TrainingReplica& one) {
            const auto owned = callbacks ? callbacks(one) : decltype(callbacks(one))();
            std::vector<Callback*> called;
+           called.reserve(owned.size());
            for (const auto& callback : owned) called.push_back(callback.get());
            std::optional<Dataset> validated;
            if (validation != nullptr) validated = one.here.shard(*validation);

@@ -34,7 +34,7 @@ class StrategyOptimizer {
   // where it was made under another strategy than the current one, and for options that make no
   // sense.
   StrategyOptimizer(StrategyModel& model, const OptimizerOptions& how,
-                    DistributedOptions options = {});
+                    const DistributedOptions& options = {});
   StrategyOptimizer(const StrategyOptimizer&) = delete;
   StrategyOptimizer& operator=(const StrategyOptimizer&) = delete;
   ~StrategyOptimizer();

@@ -144,6 +144,7 @@ TEST(Strategy, AnAgreedErrorLeavesItUsable) {
               strategy.run([](ReplicaContext&) { throw AgreedError("not this one", 0); });
             }),
             "not this one");
+  strategy.run([](ReplicaContext& here) { here.replica().barrier("all"); });
   EXPECT_THAT(ranks(strategy).values(), ElementsAre(0, 1));
 }
 
