@@ -4,8 +4,7 @@
 #include <ronde/trainer.hpp>
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
-
-struct TwoBranches {  // any class is a model that can be called and lists its parameters
+struct TwoBranches {             // any class is a model that can be called and lists its parameters
   Linear sharp{"sharp", 784, 64, Initialization::kHe, 1};
   Linear soft{"soft", 784, 64, Initialization::kGlorot, 1};
   Linear last{"last", 128, 10, Initialization::kGlorot, 1};
@@ -36,11 +35,10 @@ int main(int argc, char** argv) {
     for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
       Metrics all;
       for (const auto& batch : batches.epoch(epoch - 1)) all.add(total(strategy.run(step, batch)));
-      if (strategy.is_chief()) {
-        std::printf("ranks=%zu epoch=%zu loss=%.6f accuracy=%.4f param_hash=%s\n",
-                    strategy.num_replicas_in_sync(), epoch, all.loss(), all.accuracy(),
-                    model.parameter_hash().c_str());
-      }
+      if (!strategy.is_chief()) continue;
+      std::printf("ranks=%zu epoch=%zu loss=%.6f accuracy=%.4f param_hash=%s\n",
+                  strategy.num_replicas_in_sync(), epoch, all.loss(), all.accuracy(),
+                  model.parameter_hash().c_str());
     }
     return 0;
   });
