@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
-#include "examples/support/command_line.h"
-#include "examples/support/job.h"
+#include "bindings/trainer/program/program.h"
 
 namespace ronde::examples {
 namespace {
@@ -120,13 +119,13 @@ int run(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[0] == "list") return list(words[1]);
   if (words.size() == 2 && words[0] == "verify") return verify(words[1]);
   if (words.size() == 3 && words[0] == "export") return export_parameters(words[1], words[2]);
-  throw UsageError(std::string("it takes one of these:\n") + kUsage);
+  throw trainer::UsageError(std::string("it takes one of these:\n") + kUsage);
 }
 
 }  // namespace
 }  // namespace ronde::examples
 
 int main(int argc, char** argv) {
-  return ronde::examples::run_program(
+  return ronde::trainer::report_errors(
       "ronde-checkpoint", [&] { return ronde::examples::run({argv + 1, argv + argc}); });
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of ./dev bench about a CNN with 8 MiB of gradients: two ranks on one host, and two hosts.
+"""The rows of ./dev bench about a CNN with 8 MiB of gradients: two ranks on one host, two replicas in one process, and
+two hosts.
 
 On two hosts a step is compared with its lower bound, whose terms the same run measures:
 
@@ -102,7 +103,9 @@ class Cnn:
 
     def one_host(self):
         one = self.command(1, 64)
-        return self.turns({"two ranks": [self.command(2, 64)], "two apart": [one, one]})
+        # Two threads of one process: the same 64 images on each.
+        mirrored = self.command(1, 128, "--strategy", "mirrored", "--replicas", "2", steps=STEPS[64])
+        return self.turns({"two ranks": [self.command(2, 64)], "mirrored": [mirrored], "two apart": [one, one]})
 
     def saving(self):
         """With Adam, whose moments make a checkpoint of 25 MB."""
@@ -139,6 +142,9 @@ def rows_one_host(cnn):
     in_step = Series([2 * min(each) for each in apart])
     yield Row("CNN, 2 ranks at 128, to 2 unconnected jobs", f"{spread(both)} images/s", f"{spread(two)} images/s",
               two.over(both), ">=", 0.95, in_step.over(both))
+    mirrored = Series([turns[0].images_per_second for turns in measured["mirrored"]])
+    yield Row("CNN, Mirrored(2) at 128, to 2 ranks", f"{spread(two)} images/s", f"{spread(mirrored)} images/s",
+              mirrored.over(two), ">=", 0.95)
 
 
 def rows_saving(cnn):

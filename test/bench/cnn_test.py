@@ -114,7 +114,7 @@ class Rows(unittest.TestCase):
         list(cnn.rows_two_hosts(cnn.Cnn(programs)))
         list(cnn.rows_one_host(cnn.Cnn(programs)))
         for ranks, flags in programs.started:
-            size = 2 if isinstance(ranks, Hosts) else ranks
+            size = 2 if isinstance(ranks, Hosts) or "mirrored" in flags else ranks
             self.assertIn(int(flags[flags.index("--global-batch") + 1]) / size, cnn.BATCHES)
 
     def test_two_ranks_are_compared_with_what_two_jobs_do_together(self):
@@ -131,7 +131,8 @@ class Rows(unittest.TestCase):
             return results
 
         programs.run_together = run_together
-        row, = cnn.rows_one_host(cnn.Cnn(programs))
+        row, mirrored = cnn.rows_one_host(cnn.Cnn(programs))
+        self.assertEqual((mirrored.ratio.median, mirrored.verdict), (1.0, report.OK))
         self.assertAlmostEqual(row.ratio.median, 0.9)
         # The slower of the two jobs would hold up the other, so 0.72 is all that these cores allow.
         self.assertAlmostEqual(row.floor.median, 0.72)

@@ -188,8 +188,8 @@ class FakePrograms:
 
     def run_together(self, commands):
         """Steps of 10 ms, and of 20 without overlap; the line takes 1 ms."""
-        return [{"images_per_second": 1000.0 * (2 if command[0] == 2 else 1), "steps": 10.0, "first_gradient_ms": 2.0,
-                 "seconds": 0.2 if "off" in command else 0.1, "update_ms": 1.0, "wait_share": 0.1,
+        return [{"images_per_second": 1000.0 * (2 if command[0] == 2 or "mirrored" in command else 1), "steps": 10.0,
+                 "seconds": 0.2 if "off" in command else 0.1, "first_gradient_ms": 2.0, "update_ms": 1.0, "wait_share": 0.1,
                  "share_before_wait": 0.9} for command in commands]
 
 

@@ -53,7 +53,7 @@ class Tree(unittest.TestCase):
         self.write("bindings/cpp/README.md", REFERENCE)
         self.write("examples/readme_snippet.cc", "// SPDX\n\nint main() {}\n")
         self.write("examples/supervised_loop.cc", "// SPDX\n\nstatic int train() {\n  step();\n}\n\nint main() {}\n")
-        self.write("bindings/trainer/README.md", "# Core\n\n```cpp\n```\n")
+        self.write("bindings/trainer/README.md", "# Core\n\n```cpp\nstatic int train() {\n}\n```\n")
         map_end = "  board/         memory\n"
         self.write("README.md", README.replace(map_end, map_end + "bindings/        c\nexamples/        e\n"))
         for page, text in readme.made(self.root).items():

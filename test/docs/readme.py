@@ -90,7 +90,7 @@ def made(root):
         result[page] = replace(page, text, r"^\| setting \| default \| meaning \|\n(\|[^\n]*\n)*",
                                settings_table(root, short=page == README))
     text = (root / TRAINER).read_text(encoding="utf-8")
-    result[TRAINER] = replace(TRAINER, text, r"^```cpp\n.*?^```\n", supervised_function(root))
+    result[TRAINER] = replace(TRAINER, text, r"^```cpp\nstatic int train\(.*?^```\n", supervised_function(root))
     return result
 
 

@@ -7,16 +7,17 @@ import tempfile
 
 from programs import TRAIN, expect, expect_refused, result
 
+# Of the last line of a training.
+RESULT_KEYS = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches tensors_per_batch "
+               "control_bytes_per_step compute_share wait_share transfer_share share_before_wait straggler steps "
+               "first_gradient_ms update_ms")
 
 
 def train(programs, ranks, **flags):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     done = programs.run(TRAIN, *flags, ranks=ranks)
     values = result(done)
-    keys = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches "
-            "tensors_per_batch control_bytes_per_step compute_share wait_share transfer_share "
-            "share_before_wait straggler steps first_gradient_ms update_ms")
-    expect(list(values) == keys.split(), done, "the last line has other keys")
+    expect(list(values) == RESULT_KEYS.split(), done, "the last line has other keys")
     expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
     compute, wait, transfer = (float(values[f"{what}_share"]) for what in ("compute", "wait", "transfer"))
     # Three decimals: on a busy machine computing may be all that one rank does.

@@ -15,7 +15,7 @@ namespace ronde::trainer {
 struct Batch {
   Shape shape;                             // of the inputs: {samples, ...}
   std::vector<float> inputs;               // row-major
-  std::vector<std::uint8_t> labels;        // a class for each sample, or none
+  std::vector<std::int32_t> labels;        // a class for each sample, or none
   std::vector<float> targets;              // numbers for a regression, or none
   std::vector<std::uint32_t> samples;      // the number of each sample in the data set
   std::vector<std::uint32_t> repetitions;  // how often repeat() has given it before in this epoch

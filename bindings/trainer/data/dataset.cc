@@ -34,8 +34,8 @@ Dataset Dataset::from_files(const std::string& images_file, const std::string& l
   return from_images(read_images(images_file, labels_file, classes), shape);
 }
 
-Dataset Dataset::from_arrays(Shape sample, std::vector<float> inputs,
-                             std::vector<std::uint8_t> labels, std::size_t classes) {
+Dataset Dataset::from_labels(Shape sample, std::vector<float> inputs,
+                             std::vector<std::int32_t> labels, std::size_t classes) {
   SampleFormat format{.shape = std::move(sample), .classes = classes, .targets = 0};
   return Dataset(array_source(std::move(format), std::move(inputs), std::move(labels), {}));
 }

@@ -2,11 +2,13 @@
 // A data set: samples from somewhere, and how they become the batches of a rank.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/data/batch.h"
@@ -66,10 +68,20 @@ class Dataset {
   // A pair of IDX files, read now: throws DataError. Pixels become 0..1.
   static Dataset from_files(const std::string& images_file, const std::string& labels_file,
                             std::size_t classes, ImageShape shape);
-  // Inputs of `sample` elements each, row-major, with a label each, below `classes`. Throws
-  // DataError if the counts differ or a label is too large.
+  // Inputs of `sample` elements each, row-major, with a label each, of any integer type, below
+  // `classes`. Throws DataError if the counts differ or a label is too large.
+  template <std::integral Label>
   static Dataset from_arrays(Shape sample, std::vector<float> inputs,
-                             std::vector<std::uint8_t> labels, std::size_t classes);
+                             const std::vector<Label>& labels, std::size_t classes) {
+    std::vector<std::int32_t> narrowed;
+    narrowed.reserve(labels.size());
+    // One that has no room is refused as what it becomes: below 0.
+    for (const Label label : labels) {
+      narrowed.push_back(std::in_range<std::int32_t>(label) ? static_cast<std::int32_t>(label)
+                                                            : -1);
+    }
+    return from_labels(std::move(sample), std::move(inputs), std::move(narrowed), classes);
+  }
   // The same with `each` numbers to predict for each sample.
   static Dataset from_arrays(Shape sample, std::vector<float> inputs, std::vector<float> targets,
                              std::size_t each = 1);
@@ -117,6 +129,8 @@ class Dataset {
 
  private:
   explicit Dataset(std::shared_ptr<const Source> source);
+  static Dataset from_labels(Shape sample, std::vector<float> inputs,
+                             std::vector<std::int32_t> labels, std::size_t classes);
   [[nodiscard]] Dataset with(const char* call, Stage stage) const;
   void require_batches(const char* call) const;
 

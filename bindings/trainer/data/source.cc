@@ -15,17 +15,17 @@ namespace ronde::trainer {
 
 namespace {
 
-constexpr std::size_t kMostClasses = std::numeric_limits<std::uint8_t>::max() + std::size_t{1};
+constexpr std::size_t kMostClasses = std::numeric_limits<std::int32_t>::max();
 
-void check_label(std::size_t index, std::size_t label, std::size_t classes) {
-  if (label < classes) return;
+void check_label(std::size_t index, std::int64_t label, std::size_t classes) {
+  if (static_cast<std::size_t>(label) < classes) return;  // a negative one is too large
   throw DataError("sample " + std::to_string(index) + " has the label " + std::to_string(label) +
                   ", expected " + labels_text(classes) + ": correct it, or give more classes");
 }
 
 // What a sample's room holds until the generator has written it: a NaN that no arithmetic makes.
 constexpr std::uint32_t kUnwritten = 0x7FD1CE55;
-constexpr std::uint8_t kNoLabel = 255;
+constexpr std::int32_t kNoLabel = std::numeric_limits<std::int32_t>::min();
 
 void require_written(const char* what, std::span<const float> values, std::size_t index) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -59,7 +59,7 @@ class ImageSource final : public Source {
 class ArraySource final : public Source {
  public:
   ArraySource(SampleFormat format, std::size_t samples, std::vector<float> inputs,
-              std::vector<std::uint8_t> labels, std::vector<float> targets)
+              std::vector<std::int32_t> labels, std::vector<float> targets)
       : Source(std::move(format), samples),
         inputs_(std::move(inputs)),
         labels_(std::move(labels)),
@@ -88,7 +88,7 @@ class ArraySource final : public Source {
 
  private:
   std::vector<float> inputs_;
-  std::vector<std::uint8_t> labels_;
+  std::vector<std::int32_t> labels_;
   std::vector<float> targets_;
 };
 
@@ -110,7 +110,7 @@ class GeneratorSource final : public Source {
                       std::to_string(*size()) +
                       " that were announced: announce as many as it has, or none");
     }
-    if (room.label != nullptr && *room.label == kNoLabel && format().classes <= kNoLabel) {
+    if (room.label != nullptr && *room.label == kNoLabel) {
       throw DataError("the generator has not written the label of sample " + std::to_string(index) +
                       ": write all of each sample, and labels below its classes");
     }
@@ -133,8 +133,7 @@ Source::Source(SampleFormat format, std::optional<std::size_t> size)
                        " has no elements: give it sides of at least 1");
   }
   if (format_.classes > kMostClasses) {
-    throw TrainerError("there are " + std::to_string(format_.classes) +
-                       " classes, and labels are bytes: use at most " +
+    throw TrainerError("there are " + std::to_string(format_.classes) + " classes: use at most " +
                        std::to_string(kMostClasses));
   }
   constexpr std::size_t kMostSamples = std::numeric_limits<std::uint32_t>::max();
@@ -162,7 +161,7 @@ std::shared_ptr<const Source> image_source(std::shared_ptr<const Images> images,
 }
 
 std::shared_ptr<const Source> array_source(SampleFormat format, std::vector<float> inputs,
-                                           std::vector<std::uint8_t> labels,
+                                           std::vector<std::int32_t> labels,
                                            std::vector<float> targets) {
   const std::size_t samples = format.targets == 0 ? labels.size() : targets.size() / format.targets;
   return std::make_shared<ArraySource>(std::move(format), samples, std::move(inputs),

@@ -25,12 +25,12 @@ struct SampleFormat {
 // The memory that one sample is written to.
 struct SampleRoom {
   std::span<float> input;
-  std::uint8_t* label = nullptr;  // null where there are no labels
+  std::int32_t* label = nullptr;  // null where there are no labels
   std::span<float> targets;
 };
 
 // Writes all of sample number `index` of an epoch, and returns whether there is one. What it leaves
-// alone of one is refused (but a label that may be 255, the last of 256 classes).
+// alone of one is refused.
 using SampleGenerator =
     std::function<bool(std::uint64_t epoch, std::size_t index, const SampleRoom& room)>;
 
@@ -68,7 +68,7 @@ enum class ImageShape { kImage, kFlat };
 // Throws TrainerError if the arrays do not hold the same number of samples, or a label is wrong.
 [[nodiscard]] std::shared_ptr<const Source> array_source(SampleFormat format,
                                                          std::vector<float> inputs,
-                                                         std::vector<std::uint8_t> labels,
+                                                         std::vector<std::int32_t> labels,
                                                          std::vector<float> targets);
 [[nodiscard]] std::shared_ptr<const Source> generator_source(SampleFormat format,
                                                              SampleGenerator generator,

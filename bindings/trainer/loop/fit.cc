@@ -288,32 +288,40 @@ Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
       0);
 }
 
+Predictions in_order(std::span<const std::uint32_t> samples, std::span<const float> outputs) {
+  std::vector<std::pair<std::uint32_t, std::size_t>> rows;  // samples, and where each came
+  for (const std::uint32_t sample : samples) rows.emplace_back(sample, rows.size());
+  std::ranges::sort(rows);
+  const std::size_t each = rows.empty() ? 0 : outputs.size() / rows.size();
+  Predictions predictions;
+  for (const auto& [sample, row] : rows) {
+    const std::span<const float> values = outputs.subspan(row * each, each);
+    if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
+      throw TrainerError("an output for sample " + std::to_string(sample) +
+                         " is not a number: look for NaN in the data and the parameters");
+    }
+    predictions.samples.push_back(sample);
+    predictions.outputs.insert(predictions.outputs.end(), values.begin(), values.end());
+  }
+  return predictions;
+}
+
 Predictions predict(Replica& replica, Learner& learner, const Dataset& data) {
   require_shares(replica, data);
   learner.broadcast_statistics(0);
   Predictions predictions;
   succeed_on_all(replica, [&] {
+    std::vector<std::uint32_t> samples;
     std::vector<float> outputs;
-    std::vector<std::pair<std::uint32_t, std::size_t>> rows;  // samples, and where each came
     Epoch batches = data.epoch(0);
     while (const StepBatch* const batch = batches.next()) {
       for (const Batch& part : batch->parts) {
         const std::vector<float> more = learner.predict(part);
         outputs.insert(outputs.end(), more.begin(), more.end());
-        for (const std::uint32_t sample : part.samples) rows.emplace_back(sample, rows.size());
+        samples.insert(samples.end(), part.samples.begin(), part.samples.end());
       }
     }
-    std::ranges::sort(rows);
-    const std::size_t each = rows.empty() ? 0 : outputs.size() / rows.size();
-    for (const auto& [sample, row] : rows) {
-      const std::span<const float> values = std::span(outputs).subspan(row * each, each);
-      if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
-        throw TrainerError("an output for sample " + std::to_string(sample) +
-                           " is not a number: look for NaN in the data and the parameters");
-      }
-      predictions.samples.push_back(sample);
-      predictions.outputs.insert(predictions.outputs.end(), values.begin(), values.end());
-    }
+    predictions = in_order(samples, outputs);
   });
   return predictions;
 }

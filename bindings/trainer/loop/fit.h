@@ -64,6 +64,11 @@ struct Predictions {
   std::vector<float> outputs;
 };
 
+// Rows in any order, put into that of their samples. Throws TrainerError for an output that is not
+// a number.
+[[nodiscard]] Predictions in_order(std::span<const std::uint32_t> samples,
+                                   std::span<const float> outputs);
+
 // With the chief's statistics. Throws AgreedError for an output that is not a number.
 [[nodiscard]] Predictions predict(Replica& replica, Learner& learner, const Dataset& data);
 

@@ -36,6 +36,18 @@ class KeepStatistics {
 
 }  // namespace
 
+Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return softmax_cross_entropy(outputs, batch.labels, global_batch);
+}
+
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return binary_cross_entropy(outputs, batch.labels, global_batch);
+}
+
+Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return mean_squared_error(outputs, batch.targets, global_batch);
+}
+
 HostLearner::HostLearner(Model model, LossFunction loss, DistributedOptimizer& optimizer,
                          std::uint64_t seed, int threads)
     : model_(std::move(model)),

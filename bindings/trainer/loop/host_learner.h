@@ -19,6 +19,12 @@ namespace ronde::trainer {
 using LossFunction =
     std::function<Loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch)>;
 
+// softmax_cross_entropy() and binary_cross_entropy() of the labels, mean_squared_error() of the
+// targets.
+Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+
 class HostLearner final : public Learner {
  public:
   // The model and the optimiser must outlive this object. `seed` is what dropout is drawn from.

@@ -2,7 +2,9 @@
 // A replica's calls over an engine.
 #include "bindings/trainer/loop/replica.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 
 namespace ronde::trainer {
 
@@ -42,7 +44,15 @@ std::vector<char> EngineReplica::allgather(const std::string& name, std::span<co
 }
 
 void EngineReplica::broadcast(const std::string& name, std::span<float> numbers, int root) {
-  timed([&] { engine_.broadcast_blocking(name, numbers, root); });
+  if (!shares_memory_) {
+    timed([&] { engine_.broadcast_blocking(name, numbers, root); });
+    return;
+  }
+  std::vector<float> sent(numbers.begin(), numbers.end());
+  timed([&] { engine_.broadcast_blocking(name, sent, root); });
+  if (std::memcmp(sent.data(), numbers.data(), numbers.size_bytes()) != 0) {
+    std::ranges::copy(sent, numbers.begin());
+  }
 }
 
 void EngineReplica::barrier(const std::string& name) {

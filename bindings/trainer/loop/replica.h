@@ -48,9 +48,13 @@ class Replica {
 // A rank of a Ronde job.
 class EngineReplica final : public Replica {
  public:
-  // The engine must outlive this object, and be open.
-  explicit EngineReplica(Engine& engine)
-      : engine_(engine), rank_(engine.rank()), size_(engine.size()) {}
+  // The engine must outlive this object, and be open. Where ranks share memory (the variables of
+  // CentralStorage) a broadcast writes nothing that is there already.
+  explicit EngineReplica(Engine& engine, bool shares_memory = false)
+      : engine_(engine),
+        rank_(engine.rank()),
+        size_(engine.size()),
+        shares_memory_(shares_memory) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
@@ -70,6 +74,7 @@ class EngineReplica final : public Replica {
   Engine& engine_;
   int rank_;
   int size_;
+  bool shares_memory_;
   double waited_seconds_ = 0.0;
 };
 

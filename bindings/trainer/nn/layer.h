@@ -2,6 +2,7 @@
 // A layer, and layers one after the other.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,6 +28,15 @@ class Layer {
   // Running statistics; none for most.
   [[nodiscard]] virtual std::vector<StateTensor> statistics() { return {}; }
 };
+
+// Those of several layers, for a model that is a class of its own.
+[[nodiscard]] inline std::vector<Parameter*> parameters_of(std::initializer_list<Layer*> layers) {
+  std::vector<Parameter*> all;
+  for (Layer* const layer : layers) {
+    for (Parameter* const one : layer->parameters()) all.push_back(one);
+  }
+  return all;
+}
 
 // Layers one after the other.
 class Sequential final : public Layer {

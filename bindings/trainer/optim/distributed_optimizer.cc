@@ -149,9 +149,11 @@ void DistributedOptimizer::broadcast_state(int root) {
   for (const Parameter* parameter : parameters_) {
     values.push_back({parameter->name(), parameter->shape(), parameter->value()});
   }
-  broadcast(engine_, "parameter", values, root);
+  if (!options_.shared_values) {
+    broadcast(engine_, "parameter", values, root);
+    broadcast(engine_, "optimizer", optimizer_.state(), root);
+  }
   for (Parameter* const parameter : parameters_) parameter->changed();
-  broadcast(engine_, "optimizer", optimizer_.state(), root);
   std::array<std::uint64_t, 2> counters{global_step_, optimizer_.steps()};
   engine_.broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
@@ -242,6 +244,7 @@ void DistributedOptimizer::submit(Id id) {
   if (passes_ < options_.accumulate) return;
   // A pass that has failed may have no gradient at all: the sums over the ranks carry the word.
   if (!finite_) std::ranges::fill(parameters_[id]->gradient().first(1), std::nanf(""));
+  if (options_.sum_gradients) return;
   if (options_.shuffle_seed == 0) {
     averager_.ready(id);
   } else {
@@ -267,7 +270,7 @@ StepResult DistributedOptimizer::step() {
   }
   passes_ = 0;
   submit_held_back();
-  averager_.wait();
+  options_.sum_gradients ? options_.sum_gradients(parameters_) : averager_.wait();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
   try {
@@ -280,7 +283,7 @@ StepResult DistributedOptimizer::step() {
     scale_gradients(static_cast<float>(options_.clip_norm / (result.norm + 1e-6)));
   }
   result.learning_rate = rate_factor_ * learning_rate(options_.schedule, global_step_);
-  optimizer_.step(result.learning_rate);
+  update(result.learning_rate);
   keep_statistics();
   ++global_step_;
   update_seconds_ +=
@@ -288,6 +291,13 @@ StepResult DistributedOptimizer::step() {
   if (++steps_here_ == 1) require_samples_of_all_ranks();
   if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
   return result;
+}
+
+void DistributedOptimizer::update(double rate) {
+  if (!options_.shared_values) return optimizer_.step(rate);
+  engine_.barrier_blocking("optimizer/read");  // nobody goes back over the values any more
+  optimizer_.step(rate);
+  engine_.barrier_blocking("optimizer/updated");
 }
 
 void DistributedOptimizer::require_samples_of_all_ranks() {

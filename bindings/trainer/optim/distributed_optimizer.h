@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ronde/ronde.hpp>
 #include <span>
@@ -62,6 +63,12 @@ struct DistributedOptions {
   std::uint64_t shuffle_seed = 0;
   // Others than its own parameters may be used: they stay as they are, and are not broadcast.
   bool part_of_model = false;
+  // The ranks have the same parameters in the same memory (Parameter::share_value_of()): rank 0
+  // alone updates them, while the others wait.
+  bool shared_values = false;
+  // Collective: leaves in each gradient the sum over the ranks. Empty: the engine does it, while
+  // backward goes on.
+  std::function<void(std::span<Parameter* const>)> sum_gradients{};
 };
 
 struct StepResult {
@@ -171,6 +178,7 @@ class DistributedOptimizer {
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
   void scale_gradients(float factor);
+  void update(double rate);
   void keep_statistics();
   void put_statistics_back();
 

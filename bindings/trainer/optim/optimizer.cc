@@ -41,6 +41,10 @@ Optimizer::Optimizer(std::vector<Parameter*> parameters, std::vector<std::string
 
 void Optimizer::step(double learning_rate) {
   ++steps_;
+  if (whose_ != nullptr) {
+    for (Parameter* const parameter : parameters_) parameter->changed();
+    return;
+  }
   Update one{0, nullptr, nullptr, std::vector<float*>(moments_.size())};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
@@ -54,7 +58,13 @@ void Optimizer::step(double learning_rate) {
   }
 }
 
+void Optimizer::read_state_of(Optimizer& other) {
+  whose_ = &other;
+  moments_.clear();
+}
+
 std::vector<StateTensor> Optimizer::state() {
+  if (whose_ != nullptr) return whose_->state();
   std::vector<StateTensor> tensors;
   for (std::size_t kind = 0; kind < names_.size(); ++kind) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {

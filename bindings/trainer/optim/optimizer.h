@@ -32,6 +32,9 @@ class Optimizer {
   // The moments, such as "velocity/fc1/weight": with the parameters and steps() all that a
   // checkpoint needs. The memory belongs to this object.
   [[nodiscard]] std::vector<StateTensor> state();
+  // For a rank whose parameters are another one's, in the same memory: state() is that of `other`
+  // from now on, which must outlive this, and step() counts, and updates nothing.
+  void read_state_of(Optimizer& other);
   // How many steps the moments have seen: Adam corrects by it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
@@ -57,6 +60,7 @@ class Optimizer {
   std::vector<std::string> names_;
   std::vector<std::vector<std::vector<float>>> moments_;  // by name, then by parameter
   std::uint64_t steps_ = 0;
+  Optimizer* whose_ = nullptr;  // state this reads
 };
 
 struct SgdOptions {

@@ -79,4 +79,16 @@ std::string text_of(const ScheduleOptions& options) {
   return text.str();
 }
 
+double learning_rate_for(std::size_t global_batch, const std::map<std::size_t, double>& rates) {
+  if (const auto found = rates.find(global_batch); found != rates.end()) return found->second;
+  std::string known;
+  for (const auto& [batch, rate] : rates) {
+    known += (known.empty() ? "" : ", ") + std::to_string(batch);
+  }
+  throw TrainerError("there is no learning rate for a global batch of " +
+                         std::to_string(global_batch) + ": add it to the table, which has " +
+                         (known.empty() ? "none" : known),
+                     kExitConfiguration);
+}
+
 }  // namespace ronde::trainer

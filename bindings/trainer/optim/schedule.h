@@ -2,7 +2,9 @@
 // The learning rate of each step. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace ronde::trainer {
@@ -28,6 +30,11 @@ struct ScheduleOptions {
 // The learning rate of a global step, which counts from 0. Throws TrainerError for options that
 // make no sense, in one line.
 [[nodiscard]] double learning_rate(const ScheduleOptions& options, std::uint64_t step);
+
+// The rate that a table has for this global batch, such as {{64, 0.01}, {128, 0.02}}. Throws
+// TrainerError where it has none.
+[[nodiscard]] double learning_rate_for(std::size_t global_batch,
+                                       const std::map<std::size_t, double>& rates);
 
 // The schedule in words. Two of them are the same if they give each step the same rate.
 [[nodiscard]] std::string text_of(const ScheduleOptions& options);

@@ -48,8 +48,7 @@ void require_batch(const char* loss, std::size_t global_batch) {
 
 }  // namespace
 
-Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
-                           std::size_t global_batch) {
+Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch) {
   constexpr const char* kName = "softmax_cross_entropy";
   require_batch(kName, global_batch);
   require_sides(kName, logits, 2);
@@ -62,9 +61,9 @@ Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> l
   loss.samples = labels.size();
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const std::span<const float> row = all.plain().subspan(i * classes, classes);
-    const std::size_t label = labels[i];
+    const auto label = static_cast<std::size_t>(labels[i]);  // a negative one is too large
     if (label >= classes) {
-      throw TrainerError("label " + std::to_string(label) + " of sample " + std::to_string(i) +
+      throw TrainerError("label " + std::to_string(labels[i]) + " of sample " + std::to_string(i) +
                          " has no output: give the model an output per class");
     }
     // Subtracting the largest logit changes nothing but keeps exp() from overflowing.
@@ -84,8 +83,7 @@ Loss softmax_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> l
   return finish(kName, logits, gradient, std::move(loss), global_batch);
 }
 
-Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> labels,
-                          std::size_t global_batch) {
+Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch) {
   constexpr const char* kName = "binary_cross_entropy";
   require_batch(kName, global_batch);
   const Shape& shape = logits.shape();
@@ -101,16 +99,18 @@ Loss binary_cross_entropy(const Tensor& logits, std::span<const std::uint8_t> la
   loss.samples = labels.size();
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double logit = all.data()[i];
-    if (labels[i] > 1) {
-      throw TrainerError("label " + std::to_string(labels[i]) + " of sample " + std::to_string(i) +
+    const std::int64_t label = labels[i];
+    if (label < 0 || label > 1) {
+      throw TrainerError("label " + std::to_string(label) + " of sample " + std::to_string(i) +
                          " is neither 0 nor 1: give one of two classes");
     }
     // max(x, 0) - x y + log(1 + exp(-|x|)) is the same as the textbook's form and never overflows.
-    loss.sum += std::max(logit, 0.0) - logit * labels[i] + std::log1p(std::exp(-std::abs(logit)));
-    if (labels[i] == 1 ? logit > 0.0 : logit <= 0.0) ++loss.correct;
+    loss.sum += std::max(logit, 0.0) - logit * static_cast<double>(label) +
+                std::log1p(std::exp(-std::abs(logit)));
+    if (label == 1 ? logit > 0.0 : logit <= 0.0) ++loss.correct;
     const double probability = 1.0 / (1.0 + std::exp(-logit));
-    gradient.data()[i] =
-        static_cast<float>((probability - labels[i]) / static_cast<double>(global_batch));
+    gradient.data()[i] = static_cast<float>((probability - static_cast<double>(label)) /
+                                            static_cast<double>(global_batch));
   }
   return finish(kName, logits, gradient, std::move(loss), global_batch);
 }

@@ -60,6 +60,9 @@ class Parameter {
     begin_step();
   }
 
+  // From now on the value is that of `other`, of the same shape, in the same memory.
+  void share_value_of(const Parameter& other) { value_ = other.value_; }
+
   // Forgets the gradient: the next backward pass writes it, those after it add to it. At the end of
   // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
   // step has used the parameter, so that it can be summed over ranks as it is. Steps without any

@@ -9,7 +9,7 @@ export RONDE_START_TIMEOUT_SECONDS=60
 
 rm -rf "$work"
 mkdir -p "$work/project"
-cp "$here/CMakeLists.txt" "$examples/custom_loop.cc" "$examples/supervised_loop.cc" "$examples/readme_snippet.cc" \
+cp "$here/CMakeLists.txt" "$here/own_sums.cc" "$examples/custom_loop.cc" "$examples/supervised_loop.cc" "$examples/readme_snippet.cc" \
   "$work/project"
 # What each installed header includes must be in the prefix, and each may come first.
 {
@@ -48,9 +48,10 @@ case $(grep '^ronde_DIR:' "$work/build/CMakeCache.txt") in
   *) echo "find_package found another ronde than $prefix"; exit 1 ;;
 esac
 "$cmake" --build "$work/build" --parallel 2
+"$work/build/own_sums"
 for ranks in 1 2; do
   run="$prefix/bin/ronderun -np $ranks"
-  $run "$work/build/custom_loop" 1 | tee "$work/said"
+  $run "$work/build/custom_loop" --epochs 1 | tee "$work/said"
   grep -q "^ranks=$ranks epoch=1 loss=0\..* accuracy=0\.[789]" "$work/said"
   $run "$work/build/supervised_loop" "$work/train-$ranks" 1 | tee "$work/said"
   grep -q '^steps=469 param_hash=' "$work/said"

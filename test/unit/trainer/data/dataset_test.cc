@@ -293,14 +293,33 @@ TEST(DatasetErrors, WrongNumbersSayWhatToUse) {
   EXPECT_THAT(error_of([&] { (void)batched.prefetch(5000); }), HasSubstr("use at most 1000"));
 }
 
+// More classes than a byte has.
+TEST(Dataset, LabelsAreOfAnyIntegerType) {
+  const auto labels_of = [](const auto& labels) {
+    Epoch epoch = Dataset::from_arrays({1}, {1, 2}, labels, 70000).batch(2).epoch(0);
+    return epoch.next()->parts[0].labels;
+  };
+  EXPECT_THAT(labels_of(std::vector<std::uint8_t>{0, 255}), ElementsAre(0, 255));
+  EXPECT_THAT(labels_of(std::vector<std::int64_t>{69999, 256}), ElementsAre(69999, 256));
+  EXPECT_THAT(labels_of(std::vector<unsigned short>{65535, 1}), ElementsAre(65535, 1));
+}
+
 TEST(DatasetErrors, WrongSamplesAreNamed) {
   using Labels = std::vector<std::uint8_t>;
   EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({2}, {1, 2, 3}, Labels{0, 1}, 2); }),
               HasSubstr("3 input numbers and 2 labels"));
   EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1, 2}, Labels{0, 2}, 2); }),
               HasSubstr("sample 1 has the label 2, expected 0 to 1"));
-  EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1}, Labels{0}, 300); }),
-              HasSubstr("at most 256"));
+  EXPECT_THAT(
+      error_of([] { (void)Dataset::from_arrays({1}, {1}, Labels{0}, std::size_t{1} << 40); }),
+      HasSubstr("at most 2147483647"));
+  EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({1}, {1}, std::vector<int>{-1}, 2); }),
+              HasSubstr("sample 0 has the label -1, expected 0 to 1"));
+  EXPECT_THAT(error_of([] {
+                const std::vector<std::uint64_t> huge{(std::uint64_t{1} << 32) + 1};
+                (void)Dataset::from_arrays({1}, {1}, huge, 2);
+              }),
+              HasSubstr("sample 0 has the label -1"));
   EXPECT_THAT(error_of([] { (void)Dataset::from_arrays({3, 0}, {}, Labels{}, 2); }),
               HasSubstr("sample of 3 x 0 has no elements"));
   Images images = three_images();

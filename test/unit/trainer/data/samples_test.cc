@@ -82,7 +82,7 @@ std::string error_of_generator(const SampleGenerator& writes, std::size_t classe
 }
 
 TEST(Generators, WriteAllOfASampleOrAreRefused) {
-  const auto write = [](bool inputs, bool targets, std::uint8_t label) {
+  const auto write = [](bool inputs, bool targets, std::int32_t label) {
     return [=](std::uint64_t /*epoch*/, std::size_t /*index*/, const SampleRoom& room) {
       room.input[0] = 2.0F;
       room.targets[0] = std::numeric_limits<float>::quiet_NaN();  // written, whatever it is
@@ -100,7 +100,8 @@ TEST(Generators, WriteAllOfASampleOrAreRefused) {
               HasSubstr("not written number 1 of the targets of sample 1"));
   EXPECT_THAT(error_of_generator(write(true, true, 0)),
               HasSubstr("not written the label of sample 1"));
-  EXPECT_EQ(error_of_generator(write(true, true, 255), 256), "no error");
+  EXPECT_EQ(error_of_generator(write(true, true, 299), 300), "no error");
+  EXPECT_THAT(error_of_generator(write(true, true, -1), 300), HasSubstr("has the label -1"));
 }
 
 TEST(Labels, WithoutClassesAreNamedAsSuch) {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A round of all replicas, and its first exception.
+#include "bindings/trainer/strategy/replica_threads.h"
+
+#include <utility>
+
+namespace ronde::trainer {
+
+ReplicaThreads::ReplicaThreads(std::size_t replicas) {
+  for (std::size_t replica = 1; replica < replicas; ++replica) {
+    threads_.emplace_back([this, replica] { serve(replica); });
+  }
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReplicaThreads::run(const Body& body, const Body& failed) {
+  {
+    const std::lock_guard lock(mutex_);
+    body_ = &body;
+    failed_ = &failed;
+    working_ = threads_.size();
+    ++round_;
+  }
+  changed_.notify_all();
+  call(0);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return working_ == 0; });
+  if (const std::exception_ptr first = std::exchange(first_, nullptr)) {
+    std::rethrow_exception(first);
+  }
+}
+
+void ReplicaThreads::serve(std::size_t replica) {
+  std::uint64_t seen = 0;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ending_ || round_ != seen; });
+      if (ending_) return;
+      seen = round_;
+    }
+    call(replica);
+    const std::lock_guard lock(mutex_);
+    if (--working_ == 0) changed_.notify_all();
+  }
+}
+
+void ReplicaThreads::call(std::size_t replica) noexcept {
+  try {
+    (*body_)(replica);
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!first_) first_ = std::current_exception();
+    }
+    (*failed_)(replica);
+  }
+}
+
+}  // namespace ronde::trainer

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of the replicas of one process.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace ronde::trainer {
+
+// Runs a function as every replica at once: replica 0 on the thread that asks, each other one on a
+// thread of its own, which stays the same from call to call.
+//
+// Thread safety: run() and the destructor belong to the thread that made this.
+class ReplicaThreads {
+ public:
+  using Body = std::function<void(std::size_t replica)>;
+
+  explicit ReplicaThreads(std::size_t replicas);
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
+  ~ReplicaThreads();
+
+  [[nodiscard]] std::size_t size() const noexcept { return threads_.size() + 1; }
+  // Returns once all replicas are done. Throws what the first of them (in time) has thrown; a
+  // replica that throws calls `failed` at once, still on its thread, so that no other waits for it.
+  void run(const Body& body, const Body& failed);
+
+ private:
+  void serve(std::size_t replica);
+  void call(std::size_t replica) noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t round_ = 0;  // how many times run() was called
+  std::size_t working_ = 0;  // threads that have not finished this round
+  bool ending_ = false;
+  const Body* body_ = nullptr;
+  const Body* failed_ = nullptr;
+  std::exception_ptr first_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ronde::trainer

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every worked example of the field's guides, run and checked: ./dev tour.
+
+For each stop: what it shows, the command, the last line that it prints, and what is asserted of it. Ends with a
+table of strategies against what a program does with them. At most ten minutes on two cores; exit code 1 if
+something does not hold. examples/TOUR.md says which guide each stop is from.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+SECONDS = 300  # that one command may take
+MPIRUN = "mpirun --oversubscribe --bind-to none -np"
+MIRRORED = "--strategy mirrored --replicas"
+
+
+def near(key, value, by):
+    return f"{key} is {value} to {by}", lambda now, _: abs(float(now[key]) - value) <= by
+
+
+def at_least(key, least):
+    return f"{key} is at least {least}", lambda now, _: float(now[key]) >= least
+
+
+def below(key, most):
+    return f"{key} is below {most}", lambda now, _: float(now[key]) < most
+
+
+def equal(key, value):
+    return f"{key} is {value}", lambda now, _: now[key] == value
+
+
+def same(key):
+    return f"{key} is that of the stop before", lambda now, before: now[key] == before[key]
+
+
+# What it shows, the command, what is asserted of the values in its last line. {} is a folder of its own.
+CONSTANTS = (equal("predicted_in_order", "100"), below("evaluate_loss", 0.05), near("loop_loss", 0.2876, 0.001))
+STOPS = [
+    ("Dense(1) on constants: compile, fit, evaluate, predict, a loop; one replica", "strategies --strategy none",
+     CONSTANTS),
+    ("the same on two replicas of one process: each batch of 10 is 5 + 5", f"strategies {MIRRORED} 2", CONSTANTS),
+    ("the same on two processes: the same bits", f"{MPIRUN} 2 strategies", (*CONSTANTS, same("param_hash"))),
+    ("the same with central storage: the variables once, the same bits", "strategies --strategy central --replicas 2",
+     (*CONSTANTS, same("param_hash"))),
+    ("a model and a loop of one's own, on two replicas", f"custom_loop --epochs 1 {MIRRORED} 2",
+     (at_least("accuracy", 0.75),)),
+    ("the same on two processes: the same bits", f"{MPIRUN} 2 custom_loop --epochs 1",
+     (at_least("accuracy", 0.75), same("param_hash"))),
+    ("compile and fit with every switch: a CNN on two replicas",
+     f"train_fashion_mnist --model cnn --epochs 1 --steps 60 --test-images 1000 {MIRRORED} 2",
+     (at_least("test_accuracy", 0.6),)),
+    ("the same on two processes: the same bits",
+     f"{MPIRUN} 2 train_fashion_mnist --model cnn --epochs 1 --steps 60 --test-images 1000", (same("param_hash"),)),
+    ("y = 2 x + 10 with a rate of 3e-5 and one random sample a step, under a supervisor",
+     "linear_regression --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 50000 --logdir {}",
+     (near("weight", 2, 0.2), near("bias", 10, 0.2))),
+    ("the same, started again: it has finished, and says its line once more",
+     "linear_regression --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 50000 --logdir {}",
+     (same("param_hash"), same("seconds"))),
+    ("a walk through a training of 784-128-10", f"mnist_walkthrough {MIRRORED} 2",
+     (at_least("untrained_loss", 2.3), at_least("test_accuracy", 0.8), equal("predicted", "10000"))),
+    ("two classes, whose epochs are divided by the ranks and whose rate is multiplied",
+     f"{MPIRUN} 2 classify_two_classes --epochs 2 --steps 60 --classes t-shirt,trouser",
+     (equal("epochs", "1"), at_least("test_accuracy", 0.93))),
+    ("the same on four ranks, as on four nodes",
+     f"{MPIRUN} 4 classify_two_classes --epochs 4 --steps 30 --classes t-shirt,trouser",
+     (equal("epochs", "1"), equal("ranks", "4"), at_least("test_accuracy", 0.9))),
+    ("a generator against a discriminator: three steps to one", f"gan {MIRRORED} 2",
+     (("what it makes comes nearer", lambda now, _: float(now["distance"]) < 0.8 * float(now["distance_before"])),)),
+    ("the same on two processes: the same bits", f"{MPIRUN} 2 gan", (same("param_hash"), same("discriminator_hash"))),
+    ("ten rounds of it on four replicas", f"gan --rounds 10 {MIRRORED} 4", (equal("ranks", "4"),)),
+    ("the same on four processes: the same bits", f"{MPIRUN} 4 gan --rounds 10",
+     (same("param_hash"), same("discriminator_hash"))),
+]
+
+STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
+              "multiworker": "", "central": "--strategy central --replicas 2"}
+SMALL = "train_fashion_mnist --epochs 1 --test-images 500 --save-seconds 0"
+# What a program does, and with which commands; of the last one the line of results counts.
+DOES = {"fit": [f"{SMALL} --steps 10"],
+        "custom loop": ["strategies --epochs 1"],
+        "evaluate": [f"{SMALL} --steps 20 --early-stopping on"],
+        "save and restore": [f"{SMALL} --steps 10 --logdir {{}}", f"{SMALL} --steps 20 --logdir {{}}"]}
+# Asked for, and refused in a line.
+REFUSED = [("--strategy none --replicas 2", "use --strategy mirrored"),
+           ("--strategy onedevice --replicas 2", "use --strategy mirrored"),
+           ("--strategy parameterserver", "use one of: none onedevice mirrored multiworker central")]
+
+
+class Tour:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        self.problems = 0
+
+    def run(self, command, logdir):
+        words = shlex.split(command.replace("{}", logdir))
+        place = next(i for i, word in enumerate(words) if (self.folder / word).is_file())
+        words[place] = str(self.folder / words[place])
+        return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SECONDS,
+                              env=self.environment, stdin=subprocess.DEVNULL, check=False)
+
+    @staticmethod
+    def values(done):
+        """Those of the last line; none where it has failed."""
+        lines = done.stdout.splitlines()
+        if done.returncode != 0 or not lines:
+            return {}
+        return dict(pair.split("=", 1) for pair in lines[-1].split() if "=" in pair)
+
+    def fail(self, what, done):
+        self.problems += 1
+        print(f"   DOES NOT HOLD: {what} (exit code {done.returncode})\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def stop(self, number, stop, before, logdir):
+        shows, command, asserted = stop
+        print(f"{number}. {shows}\n   $ {command.replace('{}', 'LOGDIR')}", flush=True)
+        start = time.monotonic()
+        done = self.run(command, logdir)
+        now = self.values(done)
+        print(f"   {done.stdout.splitlines()[-1] if done.stdout else ''}")
+        for what, holds in asserted:
+            try:
+                good = bool(now) and holds(now, before)
+            except (KeyError, ValueError):
+                good = False
+            if good:
+                print(f"   holds: {what}")
+            else:
+                self.fail(what, done)
+        print(f"   {time.monotonic() - start:.1f} s\n", flush=True)
+        return now
+
+    def cell(self, strategy, commands, logdir):
+        for command in commands:
+            done = self.run(f"{command} {STRATEGIES[strategy]}", logdir)
+        now = self.values(done)
+        if now.get("param_hash"):
+            return "works", now["param_hash"]
+        self.fail(commands[-1], done)
+        return (done.stderr.splitlines() or ["failed"])[-1], None
+
+    def table(self):
+        """Every strategy with everything that it does; one process has the same bits under all with as many replicas."""
+        print("strategy    " + "  ".join(f"{what:16}" for what in DOES))
+        hashes = {}
+        for strategy in STRATEGIES:
+            row = []
+            for what, commands in DOES.items():
+                with tempfile.TemporaryDirectory(prefix="ronde_tour_") as logdir:
+                    said, found = self.cell(strategy, commands, logdir)
+                row.append(f"{said:16}")
+                hashes[strategy, what] = found
+            print(f"{strategy:10}  " + "  ".join(row), flush=True)
+        for what in DOES:
+            for group in (("none", "onedevice", "multiworker"), ("mirrored", "central")):
+                found = {hashes[strategy, what] for strategy in group}
+                if len(found) != 1:
+                    self.problems += 1
+                    print(f"   DOES NOT HOLD: {what}: {group} have the same bits, and these are {found}")
+        for flags, why in REFUSED:
+            done = self.run(f"strategies {flags}", "")
+            lines = done.stderr.splitlines()
+            print(f"{flags}: {lines[-1] if lines else 'not refused'}")
+            if done.returncode == 0 or len(lines) != 1 or why not in lines[0]:
+                self.fail(f"{flags} is refused in one line with: {why}", done)
+
+    def take(self, stops):
+        before = {}
+        with tempfile.TemporaryDirectory(prefix="ronde_tour_") as logdir:
+            for number, stop in enumerate(STOPS, 1):
+                if stops is None or number in stops:
+                    before = self.stop(number, stop, before, logdir)
+        if stops is None or 0 in stops:
+            self.table()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bin", help="where the programs are")
+    parser.add_argument("--stops", help="only these, with commas between them; 0 is the table")
+    options = parser.parse_args()
+    start = time.monotonic()
+    tour = Tour(options.bin)
+    tour.take({int(one) for one in options.stops.split(",")} if options.stops else None)
+    print(f"{tour.problems} problems, {time.monotonic() - start:.0f} s")
+    return 1 if tour.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

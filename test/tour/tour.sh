@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# ./dev tour: sourced by ./dev.
+
+# tour [flag]...
+tour() {
+  if asks_for_help "$@"; then
+    need_packages python3
+    python3 -B test/tour/tour.py --help
+    return
+  fi
+  need_packages "${BUILD_PACKAGES[@]}" "${DATA_PACKAGES[@]}" python3
+  use_compiler_cache
+  configure release
+  compile release strategies custom_loop train_fashion_mnist linear_regression mnist_walkthrough \
+    classify_two_classes gan
+  timed python3 -B test/tour/tour.py build/release/bin "$@"
+}

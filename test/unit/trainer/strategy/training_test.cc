@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training under every strategy: what each cell gives, and the bits of as many processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bindings/trainer/chief/supervisor.h"
+#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/nn/layers.h"
+#include "bindings/trainer/strategy/strategies.h"
+#include "bindings/trainer/strategy/strategy_model.h"
+#include "test/unit/trainer/error_of.h"
+#include "test/unit/trainer/loop/toy_training.h"
+#include "test/unit/trainer/strategy/strategy_kit.h"
+#include "test/unit/trainer/temporary_folder.h"
+
+namespace ronde::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Outcome {
+  FitResult fit;
+  Metrics test;
+  std::string hash;
+};
+
+Outcome fit_under(Strategy& strategy, std::size_t epochs = 3) {
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  model.compile(sgd, classification_loss);
+  Outcome outcome;
+  outcome.fit = model.fit(toy_batches(), {.epochs = epochs});
+  outcome.test =
+      model.evaluate(Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50));
+  outcome.hash = model.parameter_hash();
+  for (std::size_t i = 0; i < strategy.local_replicas(); ++i) {
+    EXPECT_EQ(model.copy(i).parameter_hash(), outcome.hash) << "replica " << i;
+  }
+  return outcome;
+}
+
+// As toy_training.h has it for ranks that open their own engines.
+std::string hash_of_ranks(int ranks) {
+  return run_toy({.ranks = ranks, .epochs = 1}).hashes.front();
+}
+
+TEST(Training, MirroredHasTheBitsOfAsManyRanks) {
+  for (const int replicas : {1, 2, 4}) {
+    Mirrored strategy(static_cast<std::size_t>(replicas));
+    EXPECT_EQ(fit_under(strategy, 1).hash, hash_of_ranks(replicas)) << replicas;
+  }
+}
+
+// As a user of the installed headers would write it: backwards in place, then handed out.
+class OfTheUsers final : public CrossDeviceOps {
+ public:
+  void sum(std::span<const std::span<float>> replicas) override {
+    for (std::size_t i = 0; i < replicas[0].size(); ++i) {
+      float total = replicas[0][i];
+      for (std::size_t r = 1; r < replicas.size(); ++r) total += replicas[r][i];
+      for (const std::span<float> one : replicas) one[i] = total;
+    }
+  }
+};
+
+TEST(Training, AlgorithmsThatSumInOrderHaveTheSameBits) {
+  for (const std::size_t replicas : {2U, 4U}) {
+    const std::string expected = hash_of_ranks(static_cast<int>(replicas));
+    Mirrored users(replicas, std::make_shared<OfTheUsers>());
+    EXPECT_EQ(fit_under(users, 1).hash, expected) << replicas;
+    Mirrored to_one(replicas, cross_device_ops("ReductionToOneDevice"));
+    EXPECT_EQ(fit_under(to_one, 1).hash, expected) << replicas;
+    Mirrored board(replicas, cross_device_ops("NcclAllReduce"));
+    EXPECT_EQ(fit_under(board, 1).hash, expected) << replicas;
+    Mirrored in_groups(replicas, cross_device_ops("HierarchicalCopyAllReduce"));
+    const Outcome grouped = fit_under(in_groups, 1);
+    EXPECT_EQ(grouped.hash == expected, replicas == 2) << replicas;
+    EXPECT_NEAR(grouped.test.loss(), run_toy({.epochs = 1}).test.loss(), 0.01);
+  }
+}
+
+class Throws final : public CrossDeviceOps {
+ public:
+  void sum(std::span<const std::span<float>> /*replicas*/) override {
+    throw std::runtime_error("cannot add");
+  }
+};
+
+TEST(Training, AnAlgorithmThatThrowsEndsTheTraining) {
+  Mirrored strategy(2, std::make_shared<Throws>());
+  EXPECT_THROW(fit_under(strategy), std::runtime_error);
+}
+
+TEST(Training, CentralStorageHasTheBitsOfMirrored) {
+  for (const std::size_t replicas : {1U, 3U}) {
+    CentralStorage central(replicas);
+    Mirrored mirrored(replicas);
+    EXPECT_EQ(fit_under(central, 1).hash, fit_under(mirrored, 1).hash) << replicas;
+  }
+}
+
+TEST(Training, CentralStorageHasVariablesOnce) {
+  CentralStorage strategy(2);
+  const Scope scope(strategy);
+  const StrategyModel model(toy_network);
+  EXPECT_EQ(model.copy(0).parameters()[0]->value().data(),
+            model.copy(1).parameters()[0]->value().data());
+  EXPECT_NE(model.copy(0).parameters()[0]->gradient().data(),
+            model.copy(1).parameters()[0]->gradient().data());
+}
+
+// The cells of the table: each strategy fits, runs a loop of the program's own, evaluates,
+// predicts, saves and restores.
+class Cells : public testing::TestWithParam<NamedStrategy> {};
+
+TEST_P(Cells, FitAndEvaluate) {
+  const auto strategy = GetParam().make();
+  const Outcome outcome = fit_under(*strategy);
+  EXPECT_EQ(outcome.fit.steps, 3 * 21);
+  EXPECT_EQ(outcome.test.samples, 101);
+  EXPECT_GT(outcome.test.accuracy(), 0.9);
+}
+
+TEST_P(Cells, ALoopOfTheProgramsOwnGivesWhatFitDoes) {
+  const auto strategy = GetParam().make();
+  const std::string expected = fit_under(*strategy, 2).hash;
+  const Scope scope(*strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  const DistributedDataset data = strategy->distribute(toy_batches());
+  std::vector<double> losses;
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+    losses.push_back(toy_loop(*strategy, model, sgd, data.epoch(epoch)));
+  }
+  EXPECT_LT(losses[1], losses[0]);
+  EXPECT_EQ(model.parameter_hash(), expected);
+}
+
+TEST_P(Cells, PredictsInTheDataSetsOrder) {
+  const auto strategy = GetParam().make();
+  const Scope scope(*strategy);
+  StrategyModel model([] { return Linear("dense", 1, 1, Initialization::kGlorot, 3); });
+  StrategyOptimizer sgd(model, {}, kToyOptions);
+  model.compile(sgd, regression_loss);
+  std::vector<float> inputs;
+  for (int i = 0; i < 23; ++i) inputs.push_back(static_cast<float>(i));
+  const std::vector<float> targets(inputs.size(), 0.0F);
+  const Predictions all =
+      model.predict(Dataset::from_arrays({1}, inputs, targets).shuffle(3).batch(7));
+  const float weight = model.parameters()[0]->value()[0];
+  ASSERT_EQ(all.samples.size(), inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(all.samples[i], i);
+    EXPECT_FLOAT_EQ(all.outputs[i], weight * inputs[i]);
+  }
+}
+
+// Trains under a supervisor, at most so many steps of this session.
+std::string supervised(Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kToyOptions);
+  model.compile(adam, classification_loss);
+  model.train([&](const TrainingReplica& one) {
+    Supervisor supervisor(one.replica(), one.model, one.optimizer,
+                          {.logdir = logdir, .say = [](const std::string&) {}});
+    supervisor.managed_session([&] {
+      const Dataset mine = one.shard(toy_batches());
+      std::size_t steps = 0;
+      for (auto epoch = supervisor.epoch(); epoch < 2; ++epoch) {
+        Epoch batches = mine.epoch(epoch, supervisor.step_in_epoch());
+        while (const StepBatch* const batch = batches.next()) {
+          one.learner.step(*batch, epoch);
+          supervisor.step_done();
+          if (++steps == most_steps) return supervisor.stop();
+        }
+        supervisor.epoch_done();
+      }
+    });
+  });
+  return model.parameter_hash();
+}
+
+TEST_P(Cells, SavesAndRestores) {
+  const auto strategy = GetParam().make();
+  const TemporaryFolder folder;
+  const std::string whole = supervised(*strategy, "", 1000);
+  const std::string logdir = folder.path() + "/train";
+  EXPECT_NE(supervised(*strategy, logdir, 25), whole);
+  EXPECT_EQ(supervised(*strategy, logdir, 1000), whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Cells, testing::ValuesIn(every_strategy()),
+                         [](const auto& cell) { return cell.param.name; });
+
+// ---- models ----
+
+class TwoBranches {
+ public:
+  Tensor operator()(const Tensor& input) {
+    return last_(concat(std::array{relu(sharp_(input)), sigmoid(soft_(input))}, 1));
+  }
+  std::vector<Parameter*> parameters() {
+    std::vector<Parameter*> all;
+    for (Linear* const layer : {&sharp_, &soft_, &last_}) {
+      for (Parameter* const one : layer->parameters()) all.push_back(one);
+    }
+    return all;
+  }
+
+ private:
+  Linear sharp_{"sharp", kFeatures, 8, Initialization::kHe, 1};
+  Linear soft_{"soft", kFeatures, 8, Initialization::kGlorot, 1};
+  Linear last_{"last", 16, kClasses, Initialization::kGlorot, 1};
+};
+
+TEST(Models, OfTheUsersClassAreTrainedAlike) {
+  std::vector<std::string> hashes;
+  for (const bool central : {false, true}) {
+    std::unique_ptr<Strategy> strategy;
+    if (central) {
+      strategy = std::make_unique<CentralStorage>(2);
+    } else {
+      strategy = std::make_unique<Mirrored>(2);
+    }
+    const Scope scope(*strategy);
+    StrategyModel model([] { return TwoBranches(); });
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    model.compile(sgd, classification_loss);
+    EXPECT_GT(model.fit(toy_batches(), {.epochs = 4}).training.accuracy(), 0.9);
+    hashes.push_back(model.parameter_hash());
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+// A batch of 10 is 5 and 5.
+TEST(Models, ABatchIsCutBetweenTheReplicas) {
+  Mirrored strategy(2);
+  const DistributedDataset data = strategy.distribute(toy_batches(100));
+  DistributedEpoch steps = data.epoch(0);
+  int taken = 0;
+  for (; taken < 4 && steps.next(); ++taken) {  // a given number of steps
+    for (const StepBatch& one : steps.batch().values()) {
+      EXPECT_EQ(one.global_size, 10);
+      EXPECT_EQ(one.parts.front().size(), 5);
+    }
+  }
+  EXPECT_EQ(taken, 4);
+  for ([[maybe_unused]] const DistributedBatch& batch : steps) ++taken;  // the rest
+  EXPECT_EQ(taken, 10);
+}
+
+TEST(Models, ThreeWaysToFeedGiveTheSameBits) {
+  std::vector<std::string> hashes;
+  for (int way = 0; way < 3; ++way) {
+    Mirrored strategy(2);
+    const Scope scope(strategy);
+    StrategyModel model(toy_network);
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    const DistributedDataset data =
+        way == 0   ? strategy.distribute(toy_batches())
+        : way == 1 ? strategy.distribute_from_chief(toy_batches())
+                   : strategy.distribute_from([](const InputContext& input) {
+                       EXPECT_EQ(input.num_input_pipelines, 1);
+                       return toy_batches(205, 2 * input.get_per_replica_batch_size(10));
+                     });
+    toy_loop(strategy, model, sgd, data.epoch(0));
+    hashes.push_back(model.parameter_hash());
+  }
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_EQ(hashes[2], hashes[0]);
+  const InputContext three{.num_replicas_in_sync = 3};
+  EXPECT_THAT(error_of([&] { (void)three.get_per_replica_batch_size(10); }),
+              HasSubstr("global batch of 10"));
+}
+
+// Normalisation over the samples of all replicas sees what one replica would.
+TEST(Models, NormaliseOverAllReplicas) {
+  const auto loss_with = [](std::size_t replicas) {
+    Mirrored strategy(replicas);
+    const Scope scope(strategy);
+    StrategyModel model([] {
+      auto network = toy_network();
+      network->add<BatchNorm>("norm", kClasses, sum_over_replicas());
+      return network;
+    });
+    StrategyOptimizer sgd(model, {}, kToyOptions);
+    model.compile(sgd, classification_loss);
+    return model.fit(toy_batches(), {.epochs = 1}).training.loss();
+  };
+  EXPECT_NEAR(loss_with(2), loss_with(1), 1e-4);
+}
+
+TEST(Models, CallbacksAreMadeForEachReplica) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  model.compile(sgd, classification_loss);
+  std::map<std::string, double> numbers[2];
+  std::vector<std::string> said;
+  const Dataset validation = Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50);
+  const CallbackMaker callbacks = [&](const TrainingReplica& one) {
+    std::vector<std::unique_ptr<Callback>> mine;
+    Say say;
+    if (one.here.is_chief()) say = [&](const std::string& line) { said.push_back(line); };
+    mine.push_back(
+        std::make_unique<EarlyStopping>(numbers[one.here.local()], 1, 1000.0, std::move(say)));
+    return mine;
+  };
+  EXPECT_EQ(model.fit(toy_batches(), {.epochs = 9}, callbacks, &validation).steps, 2 * 21);
+  EXPECT_FALSE(said.empty());
+}
+
+// ---- refusals ----
+
+TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
+  Mirrored strategy(2);
+  StrategyModel outside(toy_network);  // under Default
+  EXPECT_THAT(error_of([&] {
+                const Scope scope(strategy);
+                StrategyOptimizer sgd(outside, {}, kToyOptions);
+              }),
+              AllOf(HasSubstr("the optimiser is made under Mirrored(2)"),
+                    HasSubstr("its model was under Default")));
+  StrategyOptimizer sgd(outside, {}, kToyOptions);
+  EXPECT_THAT(
+      error_of([&] {
+        strategy.run([&](ReplicaContext& here) {
+          here.tape().begin();
+          (void)outside(here.tape().constant({1, kFeatures}, std::vector<float>(kFeatures)));
+        });
+      }),
+      HasSubstr("a model of Default is used in a step of Mirrored(2)"));
+  Mirrored again(2);
+  EXPECT_THAT(
+      error_of([&] { again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); }); }),
+      HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
+  StrategyModel other(toy_network);
+  EXPECT_THAT(error_of([&] { other.compile(sgd, classification_loss); }),
+              HasSubstr("the optimiser of another model"));
+  EXPECT_THAT(error_of([&] { other.fit(toy_batches()); }), HasSubstr("call compile() before"));
+}
+
+TEST(Refusals, AMakerThatMakesAnotherModelEachTime) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  std::size_t hidden = 3;
+  EXPECT_THAT(error_of([&] {
+                StrategyModel model([&] { return make_mlp(kFeatures, ++hidden, kClasses, 1); });
+              }),
+              AllOf(HasSubstr("fc1/weight 16 x 4"), HasSubstr("fc1/weight 16 x 5"),
+                    HasSubstr("make the same model each time")));
+}
+
+TEST(Refusals, FewerSamplesThanReplicas) {
+  Mirrored strategy(3);
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, {}, kToyOptions);
+  model.compile(sgd, classification_loss);
+  const std::string expected = "the data set has 2 samples, and Mirrored(3) has 3 replicas";
+  EXPECT_THAT(error_of([&] { model.fit(toy_batches(2)); }), HasSubstr(expected));
+  EXPECT_THAT(error_of([&] { (void)strategy.distribute(toy_batches(2)); }), HasSubstr(expected));
+  EXPECT_THAT(error_of([&] { (void)strategy.distribute_from_chief(toy_batches(2)); }),
+              HasSubstr(expected));
+  EXPECT_THAT(error_of([&] { model.fit(toy_batches(20, 2)); }),
+              HasSubstr("global batch of 2 is too small for 3 ranks"));
+  EXPECT_EQ(model.fit(toy_batches(30)).steps, 3);  // and it goes on
+}
+
+TEST(Refusals, AnErrorOfOneReplicasModelEndsTheFit) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, {}, kToyOptions);
+  std::size_t calls = 0;  // of replica 1
+  model.compile(sgd, [&](const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+    if (current_replica().rank() == 1 && ++calls == 5) throw TrainerError("the fifth is too much");
+    return softmax_cross_entropy(outputs, batch.labels, global_batch);
+  });
+  EXPECT_THAT(error_of([&] { model.fit(toy_batches()); }),
+              HasSubstr("rank 1: the fifth is too much"));
+}
+
+}  // namespace
+}  // namespace ronde::trainer
