@@ -48,6 +48,19 @@ def share(tensor):
     return tensor.chunk(hvd.size())[hvd.rank()]
 
 
+def only_here():
+    """What an OnlyHere becomes where it is read."""
+    if hvd.rank() == 1:
+        raise RuntimeError("not on rank 1")
+
+
+class OnlyHere:
+    """Rank 1 cannot read it."""
+
+    def __reduce__(self):
+        return only_here, ()
+
+
 class Ranks(unittest.TestCase):
     def setUp(self):
         hvd.init()
@@ -318,6 +331,20 @@ class State(Ranks):
             with self.assertRaisesRegex(kind if self.rank == root else hvd.Error,
                                         word if self.rank == root else f"rank {root} could not be serialized"):
                 hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+
+    def test_a_state_that_a_rank_cannot_read_or_take_is_an_error_on_every_rank(self):
+        def optimizer_of(count):
+            return torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(count)], lr=0.1)
+
+        if self.size == 1:
+            return
+        optimizer = optimizer_of(1)
+        optimizer.param_groups[0]["extra"] = OnlyHere() if self.rank == 0 else None
+        with self.assertRaisesRegex(hvd.Error, "rank 1 cannot read it: RuntimeError: not on rank 1"):
+            hvd.broadcast_optimizer_state(optimizer)
+        with self.assertRaisesRegex(hvd.Error, "rank 1 cannot take it: ValueError.*parameter group"):
+            hvd.broadcast_optimizer_state(optimizer_of(1 + (self.rank == 1)))
+        hvd.broadcast_optimizer_state(optimizer_of(1))  # the job lives on
 
     def test_a_named_gather_has_a_named_gradient(self):
         # Unnamed operations are numbered: ranks that gather by name may do it in different orders.

@@ -70,6 +70,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0
         self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
+        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=_NAMES)
         self._kept: "collections.deque[GroupWork]" = collections.deque(maxlen=_KEPT)
         self._completions = Completions()
 
@@ -85,7 +86,10 @@ class RondeProcessGroup(dist.ProcessGroup):
         return self._count
 
     def shutdown(self) -> None:
-        """Completes what is in flight and leaves the group."""
+        """Completes what is in flight and leaves the group. Raises ronde.Error if an operation failed that nobody has
+        waited for; a second time it does nothing."""
+        for flight in self._refused:
+            _hear(flight, 0)
         self._engine.close()
 
     def abort(self) -> None:
@@ -96,7 +100,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         engine = getattr(self, "_engine", None)
         if engine is not None and engine.is_open:
             try:
-                engine.close()
+                self.shutdown()
             except RuntimeError:
                 pass  # of an operation that nobody has waited for
 
@@ -128,11 +132,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     def _wait_for_slot(self, slot: int) -> None:
         """Waits until the operation that had these names before is done, whatever became of it."""
         for flight in self._slots[slot]:
-            try:
-                if flight.pointer:
-                    flight.wait(None)
-            except RuntimeError:
-                pass  # its own work says so
+            _hear(flight, None)
         self._engine._names_since_a_wait.clear()
 
     def _refuse(self, flights: list[_Flight], names: Sequence[str], error: Exception) -> None:
@@ -142,7 +142,7 @@ class RondeProcessGroup(dist.ProcessGroup):
                 flights.append(self._engine._submit("barrier", [name], [None], [None], remark=where))
         except RuntimeError:
             pass  # the group has failed or is closed, and the other ranks hear of that
-        self._engine._dropped.extend(flights)
+        self._refused.extend(flights)
 
     def _part(self, flights: list[_Flight], operation: str, name: str, source: Optional[Memory],
               target: Optional[Memory], **options: Any) -> None:
@@ -426,6 +426,15 @@ class RondeProcessGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
         raise _no_pairs("recv from any source")
+
+
+def _hear(flight: _Flight, until: Optional[float]) -> None:
+    """Waits for it until then, whatever becomes of it: its own work says so, if it has one."""
+    try:
+        if flight.pointer:
+            flight.wait(until)
+    except RuntimeError:
+        pass
 
 
 def _no_pairs(what: str) -> NotImplementedError:
