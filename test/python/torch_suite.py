@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests of a back end, torch.testing._internal.distributed.distributed_test, which every PyTorch has.
 
-usage: torch_suite.py [--backend ronde] [--ranks 2] [-k PATTERN]... [--shard I/N] [-v]
+usage: torch_suite.py [--backend ronde] [--by-name] [--ranks 2] [-k PATTERN]... [-x PATTERN]... [-v]
+
+Which tests run for a back end is written in that file by name, and ronde is in it as little as any other: it runs those
+of gloo, in whose place it is put, unless --by-name is given.
 
 Prints passed, failed, refused and skipped tests, and ends with 0 if none failed. A test on whose ranks an operation
 raises NotImplementedError is refused. The tests' own helper starts a new interpreter for each rank of each test; here
@@ -20,6 +23,7 @@ import unittest
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="ronde")
+    parser.add_argument("--by-name", action="store_true", help="with ronde: only the tests that fit its name")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--timeout", type=int, default=100, help="seconds that a test may take")
     parser.add_argument("-v", action="store_true", help="name every test, and say why it did not pass")
@@ -30,7 +34,8 @@ def options_of(arguments):
 
 def load(options):
     """The test class for this back end. distributed_test reads what it runs from the environment as it is imported."""
-    os.environ.update(BACKEND=options.backend, WORLD_SIZE=str(options.ranks), OMP_NUM_THREADS="1",
+    in_place = options.backend == "ronde" and not options.by_name
+    os.environ.update(BACKEND="gloo" if in_place else options.backend, WORLD_SIZE=str(options.ranks), OMP_NUM_THREADS="1",
                       TEMP_DIR=tempfile.mkdtemp(prefix="ronde_suite_"), DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.timeout))
     try:
         import expecttest  # pylint: disable=import-outside-toplevel,unused-import
@@ -39,6 +44,8 @@ def load(options):
     import torch  # pylint: disable=import-outside-toplevel
     torch.set_num_threads(1)
     import ronde.torch  # pylint: disable=import-outside-toplevel,unused-import
+    if in_place:
+        put_in_place_of_gloo()
     from torch.testing._internal import common_distributed  # pylint: disable=import-outside-toplevel
     for feature in ("ddp", "subgroup"):
         common_distributed.DistTestCases.backend_feature[feature].add("ronde")
@@ -53,6 +60,23 @@ def load(options):
 
     Suite.__module__ = "__main__"
     return Suite
+
+
+def put_in_place_of_gloo():
+    """What asks for gloo gets ronde from now on."""
+    from torch.distributed import distributed_c10d  # pylint: disable=import-outside-toplevel
+    from ronde.torch._process_group import RondeProcessGroup  # pylint: disable=import-outside-toplevel
+
+    class InPlaceOfGloo(RondeProcessGroup):
+        """Under the name that tests expect."""
+
+        def __init__(self, store, rank, size, timeout, **_):
+            super().__init__(store, rank, size, timeout)
+
+    distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
+    plugins = distributed_c10d.Backend._plugins
+    if "GLOO" in plugins:  # in newer versions of PyTorch
+        plugins["GLOO"] = plugins["RONDE"]
 
 
 class Result(unittest.TextTestResult):

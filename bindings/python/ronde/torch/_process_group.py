@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import datetime
 import threading
+import warnings
 from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
@@ -64,6 +65,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "") -> None:
         super().__init__(rank, size)
         self._rank, self._size = rank, size
+        self._group_name = name
         self._label = f"group {name}" if name else "group"
         self._timeout = timeout.total_seconds()
         self._engine = meet(store, rank, size, timeout, self._label)
@@ -79,6 +81,14 @@ class RondeProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return "ronde"
 
+    @property
+    def group_name(self) -> str:
+        return self._group_name
+
+    @property
+    def group_desc(self) -> str:
+        return self._label
+
     def _set_sequence_number_for_group(self) -> None:
         """Every group counts from 0."""
 
@@ -86,11 +96,14 @@ class RondeProcessGroup(dist.ProcessGroup):
         return self._count
 
     def shutdown(self) -> None:
-        """Completes what is in flight and leaves the group. Raises ronde.Error if an operation failed that nobody has
-        waited for; a second time it does nothing."""
+        """Completes what is in flight and leaves the group; a second time it does nothing. Warns of a group that has
+        failed, and of operations that failed and that nobody has waited for."""
         for flight in self._refused:
             _hear(flight, 0)
-        self._engine.close()
+        try:
+            self._engine.close()
+        except RuntimeError as error:
+            warnings.warn(f"{self._label}: {error}", RuntimeWarning)
 
     def abort(self) -> None:
         """Gives up what other ranks may never join, on all of them, and leaves the group."""
@@ -99,10 +112,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         if engine is not None and engine.is_open:
-            try:
-                self.shutdown()
-            except RuntimeError:
-                pass  # of an operation that nobody has waited for
+            self.shutdown()
 
     # ---- how an operation starts ----
 
