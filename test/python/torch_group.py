@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or those of
-torchrun, or of mpirun with --store FILE."""
+"""The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or torchrun's or
+mpirun's."""
 import argparse
 import datetime
 import os
@@ -461,13 +461,13 @@ def run_tests(rank, size, init_method, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--store", help="a file that is not there yet, for ranks of mpirun")
     options, arguments = parser.parse_known_args()
     if "RANK" in os.environ:
         return run_tests(-1, -1, "env://", arguments)
-    if options.store:
+    if "PMIX_NAMESPACE" in os.environ:  # the name of mpirun's job
         rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
-        return run_tests(rank, size, f"file://{options.store}", arguments)
+        store = f"{tempfile.gettempdir()}/torch_group_{os.environ['PMIX_NAMESPACE']}"
+        return run_tests(rank, size, f"file://{store}", arguments)
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("fork")  # PyTorch is loaded once
         ranks = [context.Process(target=lambda rank=rank: sys.exit(

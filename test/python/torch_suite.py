@@ -2,20 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests of a back end, torch.testing._internal.distributed.distributed_test, which every PyTorch has.
 
-usage: torch_suite.py [--backend ronde] [--by-name] [--ranks 2] [-k PATTERN]... [-x PATTERN]... [-v]
+usage: torch_suite.py [--backend ronde] [--beside gloo] [--ranks 2] [-k PATTERN]... [-v]
 
-Which tests run for a back end is written in that file by name, and ronde is in it as little as any other: it runs those
-of gloo, in whose place it is put, unless --by-name is given.
+Prints passed, failed, refused and skipped tests; one on whose ranks an operation raises NotImplementedError is refused.
+With --beside the other back end runs the same tests, and the end is 0 if none that passes there fails here; else if
+none failed.
 
-Prints passed, failed, refused and skipped tests, and ends with 0 if none failed. A test on whose ranks an operation
-raises NotImplementedError is refused. The tests' own helper starts a new interpreter for each rank of each test; here
-ranks are forked from one that has loaded PyTorch already, so that a test takes a second.
+Which tests run for a back end is written in that file by name. Ronde is put in the place of gloo, so that it runs
+gloo's, but for the checks of what gloo tells PyTorch's profiler; --by-name runs what the file has for a name that it does
+not know. The file's own helper starts an interpreter for each rank of each test; here ranks are forked from one that has
+loaded PyTorch already, so that a test takes a second.
 """
 import argparse
 import os
+import re
+import subprocess
 import sys
 import tempfile
-import time
 import types
 import unittest
 
@@ -23,20 +26,21 @@ import unittest
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="ronde")
-    parser.add_argument("--by-name", action="store_true", help="with ronde: only the tests that fit its name")
+    parser.add_argument("--beside", help="another back end, which runs the same tests")
+    parser.add_argument("--by-name", action="store_true", help="with ronde: what the file has for an unknown name")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--timeout", type=int, default=100, help="seconds that a test may take")
-    parser.add_argument("-v", action="store_true", help="name every test, and say why it did not pass")
-    parser.add_argument("-k", action="append", default=[], help="only tests whose name has this in it")
-    parser.add_argument("-x", action="append", default=[], help="not the tests whose name has this in it")
+    parser.add_argument("-v", action="store_true", help="name every test, and show what its ranks print")
+    parser.add_argument("-k", action="append", default=[], help="only tests whose name matches this")
     return parser.parse_args(arguments)
 
 
 def load(options):
-    """The test class for this back end. distributed_test reads what it runs from the environment as it is imported."""
+    """The test class for this back end. The file reads what it runs from the environment as it is imported."""
     in_place = options.backend == "ronde" and not options.by_name
     os.environ.update(BACKEND="gloo" if in_place else options.backend, WORLD_SIZE=str(options.ranks), OMP_NUM_THREADS="1",
-                      TEMP_DIR=tempfile.mkdtemp(prefix="ronde_suite_"), DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.timeout))
+                      TEMP_DIR=tempfile.mkdtemp(prefix="ronde_suite_"),
+                      DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.timeout))
     try:
         import expecttest  # pylint: disable=import-outside-toplevel,unused-import
     except ImportError:  # PyTorch's tests derive from its TestCase; those of this file use nothing of it
@@ -44,12 +48,17 @@ def load(options):
     import torch  # pylint: disable=import-outside-toplevel
     torch.set_num_threads(1)
     import ronde.torch  # pylint: disable=import-outside-toplevel,unused-import
-    if in_place:
-        put_in_place_of_gloo()
     from torch.testing._internal import common_distributed  # pylint: disable=import-outside-toplevel
     for feature in ("ddp", "subgroup"):
         common_distributed.DistTestCases.backend_feature[feature].add("ronde")
     from torch.testing._internal.distributed import distributed_test  # pylint: disable=import-outside-toplevel
+    if in_place:
+        put_in_place_of_gloo(distributed_test)
+    try:  # an experiment of PyTorch 1.13, which Debian's Python cannot load
+        from torch.nn.parallel import _replicated_tensor_ddp_utils as experiment  # pylint: disable=C0415
+        experiment._set_ddp_with_replicated_tensor = lambda _: None
+    except ImportError:
+        pass
 
     class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         """Every test of the file, each with ranks of its own."""
@@ -58,17 +67,16 @@ def load(options):
             super().setUp()
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
-    Suite.__module__ = "__main__"
     return Suite
 
 
-def put_in_place_of_gloo():
+def put_in_place_of_gloo(distributed_test):
     """What asks for gloo gets ronde from now on."""
     from torch.distributed import distributed_c10d  # pylint: disable=import-outside-toplevel
     from ronde.torch._process_group import RondeProcessGroup  # pylint: disable=import-outside-toplevel
 
     class InPlaceOfGloo(RondeProcessGroup):
-        """Under the name that tests expect."""
+        """Made as gloo's is."""
 
         def __init__(self, store, rank, size, timeout, **_):
             super().__init__(store, rank, size, timeout)
@@ -77,44 +85,75 @@ def put_in_place_of_gloo():
     plugins = distributed_c10d.Backend._plugins
     if "GLOO" in plugins:  # in newer versions of PyTorch
         plugins["GLOO"] = plugins["RONDE"]
+    # The wrapper that checks calls where TORCH_DISTRIBUTED_DEBUG says DETAIL is for PyTorch's own back ends.
+    distributed_c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
+    for name in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
+        getattr(distributed_test, name).remove("gloo")
 
 
-class Result(unittest.TextTestResult):
-    """Tells what is refused from what fails."""
+class Result(unittest.TestResult):
+    """The outcome of each test by its name: passed, failed, refused or skipped; and why."""
 
-    def __init__(self, *arguments, **keywords):
-        super().__init__(*arguments, **keywords)
-        self.passed, self.refused = [], []
-        self.began = time.monotonic()
+    def __init__(self, show):
+        super().__init__()
+        self.outcomes, self.show = {}, show
 
-    def startTest(self, test):
-        super().startTest(test)
-        self.began = time.monotonic()
+    def note(self, test, outcome, why=""):
+        self.outcomes[test._testMethodName] = outcome
+        if self.show:
+            last = why.strip().splitlines()[-1] if why.strip() else ""
+            print(f"{outcome} {test._testMethodName} {last}", flush=True)
 
     def addSuccess(self, test):
-        super().addSuccess(test)
-        self.passed.append(test)
+        self.note(test, "passed")
+
+    def addSkip(self, test, reason):
+        self.note(test, "skipped", reason)
 
     def addError(self, test, err):
-        if "NotImplementedError" in str(err[1]):
-            self.refused.append((test, str(err[1]).strip().splitlines()[-1]))
-        else:
-            super().addError(test, err)
+        why = str(err[1])
+        self.note(test, "refused" if "NotImplementedError" in why else "failed", why)
+
+    addFailure = addError
+
+
+def run_here(options):
+    suite_class = load(options)
+    if not options.v:  # its ranks and its helper say a lot
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    names = [name for name in unittest.TestLoader().getTestCaseNames(suite_class)
+             if not options.k or any(re.search(one, name) for one in options.k)]
+    result = Result(show=True)
+    unittest.TestSuite(suite_class(name) for name in names).run(result)
+    return result.outcomes
+
+
+def run_beside(options):
+    """The outcomes of the other back end, whose name an own interpreter has to know from the start."""
+    command = [sys.executable, __file__, "--backend", options.beside, "--ranks", str(options.ranks),
+               "--timeout", str(options.timeout), *[word for one in options.k for word in ("-k", one)]]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+    return {found[2]: found[1] for found in re.finditer(r"^(passed|failed|refused|skipped) (test_\w+)", printed,
+                                                        re.MULTILINE)}
+
+
+def summary(backend, options, outcomes):
+    counts = {kind: list(outcomes.values()).count(kind) for kind in ("passed", "failed", "refused", "skipped")}
+    print(f"backend={backend} ranks={options.ranks} tests={len(outcomes)} " +
+          " ".join(f"{kind}={count}" for kind, count in counts.items()), flush=True)
 
 
 def main():
     options = options_of(sys.argv[1:])
-    suite_class = load(options)
-    names = [name for name in unittest.TestLoader().getTestCaseNames(suite_class)
-             if (not options.k or any(one in name for one in options.k)) and not any(one in name for one in options.x)]
-    suite = unittest.TestSuite(suite_class(name) for name in names)
-    result = unittest.TextTestRunner(resultclass=Result, verbosity=2 if options.v else 0, stream=sys.stdout).run(suite)
-    for test, why in result.refused + result.skipped if options.v else []:
-        print(f"{test.id()}: {why}")
-    failed = len(result.failures) + len(result.errors)
-    print(f"backend={options.backend} ranks={options.ranks} tests={result.testsRun} passed={len(result.passed)} "
-          f"failed={failed} refused={len(result.refused)} skipped={len(result.skipped)}", flush=True)
-    return 1 if failed else 0
+    outcomes = run_here(options)
+    failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
+    if options.beside:
+        others = run_beside(options)
+        failed = {name for name in failed if others.get(name) == "passed"}
+        print(f"passed with {options.beside} and failed with {options.backend}:", " ".join(sorted(failed)) or "none")
+        summary(options.beside, options, others)
+    summary(options.backend, options, outcomes)
+    return 1 if failed or not outcomes else 0
 
 
 if __name__ == "__main__":
