@@ -81,6 +81,9 @@ def put_in_place_of_gloo(distributed_test):
         def __init__(self, store, rank, size, timeout, **_):
             super().__init__(store, rank, size, timeout)
 
+        def getBackendName(self):
+            return "gloo"
+
     distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
     plugins = distributed_c10d.Backend._plugins
     if "GLOO" in plugins:  # in newer versions of PyTorch

@@ -437,6 +437,10 @@ class RondeProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
         raise _no_pairs("recv from any source")
 
+    def monitored_barrier(self, *_: Any) -> None:
+        raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
+                                  "the ranks that are missing")
+
 
 def _hear(flight: _Flight, until: Optional[float]) -> None:
     """Waits for it until then, whatever becomes of it: its own work says so, if it has one."""
