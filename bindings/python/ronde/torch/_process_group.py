@@ -437,7 +437,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
         raise _no_pairs("recv from any source")
 
-    def monitored_barrier(self, *_: Any) -> None:
+    def monitored_barrier(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
                                   "the ranks that are missing")
 
