@@ -23,7 +23,7 @@ import types
 import unittest
 
 
-GLOOS_OWN = {"test_ddp_logging_data_cpu"}  # asks how many threads gloo has
+GLOOS_OWN = {"test_ddp_logging_data_cpu"}  # asks for gloo's name and threads
 
 
 def options_of(arguments):
@@ -85,9 +85,6 @@ def put_in_place_of_gloo(distributed_test):
 
         def __init__(self, store, rank, size, timeout, **_):
             super().__init__(store, rank, size, timeout)
-
-        def getBackendName(self):
-            return "gloo"
 
     distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
     plugins = distributed_c10d.Backend._plugins

@@ -5,11 +5,11 @@
 //
 //   torch_step_bench FOLDER [mlp|cnn] [RANKS [STEPS [ROUNDS]]]      (FOLDER: a new one, for stores)
 #include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <torch/torch.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -120,8 +120,8 @@ Times after_backward(ronde::Engine& engine, const Plan& plan) {
 Times with_reducer(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const Plan& plan) {
   torch::nn::Sequential model = make_model(plan.model);
   const std::vector<at::Tensor> parameters = model->parameters();
-  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
-      parameters, {kFirstBucketBytes, kBucketBytes});
+  auto [buckets, limits] =
+      c10d::compute_bucket_assignment_by_size(parameters, {kFirstBucketBytes, kBucketBytes});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
   c10d::Reducer reducer(parameters, buckets, limits, group,
@@ -188,7 +188,8 @@ void run_rank(const Plan& plan, int rank) {
       const Times times = run();
       steps[name].push_back(times.step_ms);
       waits[name].push_back(times.wait_ms);
-      if (rank == 0) std::printf("round %d %-21s %8.3f ms a step\n", round, name.c_str(), times.step_ms);
+      if (rank == 0)
+        std::printf("round %d %-21s %8.3f ms a step\n", round, name.c_str(), times.step_ms);
     }
   }
   engine.close();

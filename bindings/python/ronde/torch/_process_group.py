@@ -89,6 +89,10 @@ class RondeProcessGroup(dist.ProcessGroup):
     def group_desc(self) -> str:
         return self._label
 
+    def _get_backend(self, _device: torch.device) -> "RondeProcessGroup":
+        """Newer versions of PyTorch tell a group from the back ends of its devices."""
+        return self
+
     def _set_sequence_number_for_group(self) -> None:
         """Every group counts from 0."""
 
