@@ -88,6 +88,22 @@ class Operations(Ranks):
             with self.assertRaisesRegex(ValueError, word):
                 hvd.allreduce_async(wrong)
 
+    def test_another_type_on_one_rank_is_an_error_on_every_rank(self):
+        if self.size > 1:
+            with self.assertRaisesRegex(hvd.Error, "rank 0 .*f64.*torch_ranks.py.* rank.* 1.*f32"):
+                hvd.allreduce(torch.ones(2, dtype=torch.float32 if self.rank else torch.float64), name="type")
+        self.assertEqual(hvd.allreduce(torch.ones(1), name="type").item(), 1)
+
+    def test_without_an_engine_everything_says_what_to_do(self):
+        hvd.shutdown()
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for call in (lambda: hvd.allreduce(torch.ones(1)), lambda: hvd.broadcast_parameters(model.state_dict()),
+                     lambda: hvd.broadcast_optimizer_state(optimizer), hvd.rank):
+            with self.assertRaisesRegex(ValueError, r"call init\(\) first"):
+                call()
+        hvd.init()
+
     def test_gradients_flow_through_operations(self):
         def gradient(operation, rows=1):
             tensor = torch.full((rows, 2), 1.0, requires_grad=True)
