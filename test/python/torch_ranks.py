@@ -48,6 +48,19 @@ def share(tensor):
     return tensor.chunk(hvd.size())[hvd.rank()]
 
 
+def only_here():
+    """What an OnlyHere becomes where it is read."""
+    if hvd.rank() == 1:
+        raise RuntimeError("not on rank 1")
+
+
+class OnlyHere:
+    """Rank 1 cannot read it."""
+
+    def __reduce__(self):
+        return only_here, ()
+
+
 class Ranks(unittest.TestCase):
     def setUp(self):
         hvd.init()
@@ -74,6 +87,22 @@ class Operations(Ranks):
                             (torch.ones(2, dtype=torch.complex64), "complex64"), (torch.ones(2, device="meta"), "meta")):
             with self.assertRaisesRegex(ValueError, word):
                 hvd.allreduce_async(wrong)
+
+    def test_another_type_on_one_rank_is_an_error_on_every_rank(self):
+        if self.size > 1:
+            with self.assertRaisesRegex(hvd.Error, "rank 0 .*f64.*torch_ranks.py.* rank.* 1.*f32"):
+                hvd.allreduce(torch.ones(2, dtype=torch.float32 if self.rank else torch.float64), name="type")
+        self.assertEqual(hvd.allreduce(torch.ones(1), name="type").item(), 1)
+
+    def test_without_an_engine_everything_says_what_to_do(self):
+        hvd.shutdown()
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for call in (lambda: hvd.allreduce(torch.ones(1)), lambda: hvd.broadcast_parameters(model.state_dict()),
+                     lambda: hvd.broadcast_optimizer_state(optimizer), hvd.rank):
+            with self.assertRaisesRegex(ValueError, r"call init\(\) first"):
+                call()
+        hvd.init()
 
     def test_gradients_flow_through_operations(self):
         def gradient(operation, rows=1):
@@ -318,6 +347,20 @@ class State(Ranks):
             with self.assertRaisesRegex(kind if self.rank == root else hvd.Error,
                                         word if self.rank == root else f"rank {root} could not be serialized"):
                 hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+
+    def test_a_state_that_a_rank_cannot_read_or_take_is_an_error_on_every_rank(self):
+        def optimizer_of(count):
+            return torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(count)], lr=0.1)
+
+        if self.size == 1:
+            return
+        optimizer = optimizer_of(1)
+        optimizer.param_groups[0]["extra"] = OnlyHere() if self.rank == 0 else None
+        with self.assertRaisesRegex(hvd.Error, "rank 1 cannot read it: RuntimeError: not on rank 1"):
+            hvd.broadcast_optimizer_state(optimizer)
+        with self.assertRaisesRegex(hvd.Error, "rank 1 cannot take it: ValueError.*parameter group"):
+            hvd.broadcast_optimizer_state(optimizer_of(1 + (self.rank == 1)))
+        hvd.broadcast_optimizer_state(optimizer_of(1))  # the job lives on
 
     def test_a_named_gather_has_a_named_gradient(self):
         # Unnamed operations are numbered: ranks that gather by name may do it in different orders.

@@ -9,8 +9,9 @@ import sys
 import threading
 from typing import Any, NamedTuple, Optional, Sequence
 
-from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, InvalidArgument, Op, Request, Statistics, Status,
-                       call)
+from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Op, Request, Statistics,
+                       Status, call)
+from ._store import Store, StoreFunctions
 from ._works import _Flight
 
 _WILL_WAIT = 1
@@ -42,12 +43,15 @@ def supported(op: Op) -> Op:
     return op
 
 
-def _place() -> tuple[Optional[bytes], int]:
+def _place(remark: str = "") -> tuple[Optional[bytes], int]:
     """File and line of the caller: the nearest frame that is neither this package nor torch."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ronde", "torch"):
-            return frame.f_code.co_filename.encode(errors="replace"), frame.f_lineno
+            file = frame.f_code.co_filename
+            if remark:  # no path is looked for in it
+                file = f"{remark.replace('/', ' or ')} in {os.path.basename(file)}"
+            return file.encode(errors="replace"), frame.f_lineno
         frame = frame.f_back
     return None, 0
 
@@ -68,7 +72,11 @@ class Engine:
     """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
     closed nor used any more stays open until the program ends."""
 
-    def __init__(self, job: Optional[LocalJob] = None, rank: int = 0) -> None:
+    def __init__(self, job: Optional[LocalJob] = None, rank: int = 0, *, size: int = 0,
+                 store: Optional[Store] = None) -> None:
+        """Joins a job and waits until every rank has, at most RONDE_START_TIMEOUT_SECONDS: that of MPI's mpirun, of
+        torchrun or whatever else has started the process; rank `rank` of a LocalJob; or, where the program says so
+        itself, rank `rank` of `size` that meet over a store."""
         self._pointer: Optional[ctypes.c_void_p] = None
         self._pid = os.getpid()
         self._lock = threading.Lock()  # submissions against close()
@@ -80,8 +88,18 @@ class Engine:
         if job is not None:
             options.local_job = job._pointer
             options.local_job_rank = rank
+        else:
+            options.rank, options.size = rank, size
+        functions = None if store is None else StoreFunctions(store)
+        if functions is not None:
+            options.store = ctypes.pointer(functions.table)
         pointer = ctypes.c_void_p()
-        call(LIBRARY.ronde_engine_open, ctypes.byref(options), ctypes.byref(pointer))
+        try:
+            call(LIBRARY.ronde_engine_open, ctypes.byref(options), ctypes.byref(pointer))
+        except Error as error:
+            if functions is not None and functions.raised is not None:
+                raise functions.raised from error
+            raise
         self._pointer = pointer
         self._rank = LIBRARY.ronde_rank(pointer)
         self._size = LIBRARY.ronde_size(pointer)
@@ -174,10 +192,12 @@ class Engine:
 
     def _submit(self, operation: str, names: Sequence[str], inputs: Sequence[Optional[Memory]],
                 outputs: Sequence[Optional[Memory]], reduction: Reduction = Reduction(), *, root: int = 0,
-                splits: Optional[Sequence[int]] = None, priority: int = 0, blocking: bool = False) -> _Flight:
-        """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None."""
+                splits: Optional[Sequence[int]] = None, priority: int = 0, blocking: bool = False,
+                remark: str = "") -> _Flight:
+        """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None.
+        In errors the remark stands before the place of the call."""
         requests = (Request * len(names))()
-        file, line = _place()
+        file, line = _place(remark)
         alive: list = [names, inputs, outputs]
         for request, name, source, target in zip(requests, names, inputs, outputs):
             LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(Request))

@@ -7,7 +7,7 @@ import ctypes
 import enum
 import os
 import pathlib
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 ABI = "0.1"  # until 1.0 each minor version may change the structs
 
@@ -71,11 +71,23 @@ for _public in (Status, Op, Error, InvalidArgument):
     _public.__module__ = "ronde"  # as tracebacks name them
 
 
+STORE_TAKE = CFUNCTYPE(None, c_void_p, c_char_p, c_size_t)
+STORE_SET = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t)
+STORE_GET = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, STORE_TAKE, c_void_p)
+
+
+class StoreTable(ctypes.Structure):
+    """ronde_store"""
+
+    _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("set", STORE_SET), ("get", STORE_GET)]
+
+
 class EngineOptions(ctypes.Structure):
     """ronde_engine_options"""
 
     _fields_ = [("struct_size", c_size_t), ("mpi_communicator", c_uint64), ("mpi_family", c_int32),
-                ("local_job_rank", c_int32), ("local_job", c_void_p), ("flags", c_uint64)]
+                ("local_job_rank", c_int32), ("local_job", c_void_p), ("flags", c_uint64), ("rank", c_int32),
+                ("size", c_int32), ("meet", c_char_p), ("store", POINTER(StoreTable))]
 
 
 class Request(ctypes.Structure):
@@ -131,6 +143,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_error_status": (status, [handle]), "ronde_error_rank": (c_int32, [handle]),
         "ronde_error_release": (None, [handle]),
         "ronde_local_job_create": (status, [c_int32, out, out]), "ronde_local_job_release": (None, [handle]),
+        "ronde_store_init_sized": (None, [POINTER(StoreTable), c_size_t]),
         "ronde_engine_options_init_sized": (None, [POINTER(EngineOptions), c_size_t]),
         "ronde_engine_open": (status, [POINTER(EngineOptions), out, out]),
         "ronde_engine_close": (status, [handle, out]),

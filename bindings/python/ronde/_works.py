@@ -73,14 +73,15 @@ class _Flight:
             LIBRARY.ronde_work_release(pointer)
         self.keep = []
 
-    def settle(self) -> None:
-        """Waits a moment, fails the job on all ranks if that is not enough, and releases: an exception unwinds."""
+    def settle(self, grace_ns: int = GRACE_UNWIND) -> None:
+        """Waits so long, fails the job on all ranks if that is not enough, and releases; by itself it waits the moment
+        of a program that an exception ends."""
         if not self.lock.acquire(blocking=False):
             return  # a thread waits for it, and hears what becomes of it
         try:
             pointer, self.pointer = self.pointer, None
             if pointer:
-                LIBRARY.ronde_work_settle(pointer, GRACE_UNWIND)
+                LIBRARY.ronde_work_settle(pointer, grace_ns)
         finally:
             self.lock.release()
         self.keep = []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ronde for PyTorch, with Horovod's interface.
+"""Ronde for PyTorch: the back end "ronde" of torch.distributed, which importing this makes known, and Horovod's
+interface.
 
     import ronde.torch as hvd
     hvd.init()
@@ -15,6 +16,7 @@ from .. import (Adasum, Average, BAnd, BOr, BXor, Compression, Compressor, Error
                 local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, remove_process_set,
                 rocm_built, shutdown, size, start_timeline, stop_timeline)
 from .._missing import elastic_attribute
+from ._backend import register as _register_backend
 from ._functions import (broadcast_optimizer_state, broadcast_parameters, operations as _operations,
                          sparse_allreduce_async)
 from ._optimizer import DistributedOptimizer
@@ -45,6 +47,8 @@ grouped_reducescatter_async = _operations.grouped_reducescatter_async
 barrier = _operations.barrier
 synchronize = _operations.synchronize
 poll = _operations.poll
+
+_register_backend()
 
 
 def __getattr__(name: str):

@@ -60,11 +60,19 @@ def _require_the_same(mine: list[Description], root_rank: int) -> None:
     expected = broadcast_object(mine, root_rank, "broadcast_parameters.which")
     difference = next((f"has {one} where rank {root_rank} has {other}" for one, other in
                        itertools.zip_longest(mine, expected, fillvalue="no more tensor") if one != other), None)
-    differences = [f"rank {rank} {text}" for rank, text in
-                   enumerate(allgather_object(difference, "broadcast_parameters.differences")) if text]
-    if differences:
-        raise Error("broadcast_parameters(): the ranks' models differ: " + "; ".join(differences[:4]),
-                    Status.MISMATCH, tensor="broadcast_parameters")
+    _require_no_trouble(difference, "broadcast_parameters", "the ranks' models differ", Status.MISMATCH)
+
+
+def _require_no_trouble(mine: Optional[str], function: str, what: str, status: Status) -> None:
+    """Raises one Error on every rank where any of them has trouble, and says which have."""
+    troubles = {rank: text for rank, text in enumerate(allgather_object(mine, f"{function}.trouble")) if text}
+    if troubles:
+        listed = "; ".join(f"rank {rank} {text}" for rank, text in list(troubles.items())[:4])
+        raise Error(f"{function}(): {what}: {listed}", status, min(troubles), tensor=function)
+
+
+def _trouble_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _broadcast_all(names: list[str], tensors: list[torch.Tensor], root_rank: int) -> None:
@@ -103,7 +111,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     """Gives every rank's optimiser the state and the options (learning rate, ...) of rank root_rank's; the others need
     have taken no step. Works for every optimiser whose state_dict() and load_state_dict() do, LBFGS too.
 
-    Where there is no state yet, gradients that are None become zeros, as with Horovod. model is not needed.
+    Where there is no state yet, gradients that are None become zeros, as with Horovod. model is not needed. Where one
+    rank cannot send, read or take the state, every rank gets the error.
     """
     engine = current_engine()
     tensors: list[torch.Tensor] = []
@@ -119,12 +128,23 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 
     data = broadcast_bytes(roots, root_rank, "object.optimizer_state")
     state: Any = None
+    trouble: Optional[str] = None
     if engine.rank != root_rank:
         unpickler = _StateUnpickler(io.BytesIO(data))
-        state, tensors = unpickler.load(), unpickler.tensors
+        try:
+            state, tensors = unpickler.load(), unpickler.tensors
+        except Exception as error:  # a class that this rank lacks, say; the others must not wait for its tensors
+            trouble = f"cannot read it: {_trouble_of(error)}"
+    _require_no_trouble(trouble, "broadcast_optimizer_state", f"the state of rank {root_rank} was not sent",
+                        Status.INVALID_ARGUMENT)
     _broadcast_all([f"optimizer_state.{i}" for i in range(len(tensors))], tensors, root_rank)
     if state is not None:
-        optimizer.load_state_dict(state)
+        try:
+            optimizer.load_state_dict(state)
+        except Exception as error:  # an optimiser of another kind
+            trouble = f"cannot take it: {_trouble_of(error)}"
+    _require_no_trouble(trouble, "broadcast_optimizer_state", f"the state of rank {root_rank} fits not everywhere",
+                        Status.INVALID_ARGUMENT)
     for group in optimizer.param_groups if not optimizer.state else []:
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:

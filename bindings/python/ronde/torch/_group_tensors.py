@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors and reductions of torch.distributed, as the runtime takes them."""
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Iterable, Optional, Sequence
+
+import torch
+from torch._C._distributed_c10d import ReduceOp
+
+from .._engine import Memory, Reduction
+from .._library import InvalidArgument, Op, Status
+from .._numpy import DTYPES
+from .._works import Output, _Flight
+from ._tensors import _TO_RONDE, require_host
+
+_U8, _BOOL = DTYPES.index("uint8"), DTYPES.index("bool")
+_COMPLEX = {torch.complex64: DTYPES.index("float32"), torch.complex128: DTYPES.index("float64")}
+_OPS = {"SUM": Op.SUM, "AVG": Op.AVERAGE, "PRODUCT": Op.PRODUCT, "MIN": Op.MIN, "MAX": Op.MAX, "BAND": Op.BAND,
+        "BOR": Op.BOR, "BXOR": Op.BXOR, "PREMUL_SUM": Op.SUM}
+_OF_BOOLS = {Op.SUM: Op.MAX, Op.PRODUCT: Op.MIN}  # "or" and "and", as torch has them for NCCL
+
+_memcpy = ctypes.CDLL(None).memcpy  # unlike ctypes.memmove it lets go of the interpreter's lock
+_memcpy.restype, _memcpy.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+def reduction_of(op: Any, tensor: torch.Tensor) -> Reduction:
+    """How the runtime does a ReduceOp for tensors like this one."""
+    name = getattr(op, "op", op).name
+    if name not in _OPS:
+        raise InvalidArgument(f"{op}: the back end ronde has {', '.join(_OPS)}")
+    how = _OPS[name]
+    factor = _factor(op) if name == "PREMUL_SUM" else 1.0
+    if tensor.dtype is torch.bool:
+        how = _OF_BOOLS.get(how, how)
+    if tensor.is_complex() and how not in (Op.SUM, Op.AVERAGE):
+        raise InvalidArgument(f"{how.name} of {tensor.dtype}: complex numbers can be summed and averaged")
+    return Reduction(how, prescale=factor)
+
+
+def _factor(op: ReduceOp) -> float:
+    """The factor of a PREMUL_SUM, which only its pickled form gives away."""
+    try:
+        factor = op.__getstate__()[1]
+    except (AttributeError, TypeError, IndexError, RuntimeError):
+        raise InvalidArgument(f"PREMUL_SUM: PyTorch {torch.__version__} does not let a back end in Python read its "
+                              "factor: multiply the tensor before", Status.UNSUPPORTED) from None
+    if isinstance(factor, torch.Tensor) and factor.numel() != 1:
+        raise InvalidArgument("PREMUL_SUM with a factor for each element: multiply the tensor before",
+                              Status.UNSUPPORTED)
+    return float(factor)
+
+
+def require_numbers(tensor: torch.Tensor) -> None:
+    """Raises InvalidArgument where the tensor's type cannot be reduced."""
+    if tensor.dtype not in _TO_RONDE and tensor.dtype not in _COMPLEX:
+        raise InvalidArgument(f"a reduction of tensors of type {tensor.dtype}: Ronde has {', '.join(DTYPES)}, and sums "
+                              "of complex numbers; convert it with .to()")
+
+
+def require_alike(tensors: Iterable[torch.Tensor], one: torch.Tensor) -> None:
+    """Raises InvalidArgument unless all are dense tensors on the CPU of the type of `one`."""
+    require_host(one)
+    for tensor in tensors:
+        require_host(tensor)
+        if tensor.dtype is not one.dtype:
+            raise InvalidArgument(f"tensors of types {tensor.dtype} and {one.dtype} in one operation")
+
+
+def numbers_of(dtype: torch.dtype, itemsize: int) -> tuple[int, int]:
+    """What an element is to the runtime: (ronde_dtype, how many of it). Types that it lacks are moved as bytes."""
+    if dtype in _COMPLEX:
+        return _COMPLEX[dtype], 2
+    number = _TO_RONDE.get(dtype)
+    return (_U8, itemsize) if number is None else (number, 1)
+
+
+class Landing:
+    """Contiguous memory of a tensor, from which it is filled where it is not contiguous itself."""
+
+    def __init__(self, tensor: torch.Tensor, load: bool) -> None:
+        """load: with the tensor's values; else they are not specified."""
+        self.tensor = tensor
+        if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+            self.memory = tensor
+        elif load:
+            self.memory = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        else:
+            self.memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def land(self) -> torch.Tensor:
+        """Puts the result where it belongs, and returns the tensor."""
+        if self.memory is not self.tensor:
+            with torch.no_grad():
+                self.tensor.copy_(self.memory)
+        return self.tensor
+
+
+def described(tensor: torch.Tensor, shape: Optional[Sequence[int]] = None) -> Memory:
+    """A contiguous tensor for the runtime; `shape` is in elements, as its own is."""
+    dtype, count = numbers_of(tensor.dtype, tensor.element_size())
+    shape = tuple(tensor.shape) if shape is None else tuple(shape)
+    if count > 1:
+        shape = (*shape[:-1], shape[-1] * count) if shape else (count,)
+    return Memory(tensor.data_ptr(), shape, dtype, tensor)
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return Landing(tensor, load=True).memory
+
+
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Their elements in one flat tensor."""
+    return torch.cat([contiguous(tensor).detach().reshape(-1) for tensor in tensors])
+
+
+class Received:
+    """The result of an allgather or an all-to-all that is done."""
+
+    def __init__(self, flight: _Flight) -> None:
+        self._name = flight.name
+        self._output = Output(flight)
+        self.size_bytes = math.prod(self._output.shape) * _BYTES[self._output.dtype]
+
+    def require_rows(self, expected: Sequence[int]) -> "Received":
+        """Raises InvalidArgument unless each rank has sent as many rows of an all-to-all as were expected of it."""
+        received = self._output.received_splits()
+        if list(received) != list(expected):
+            raise InvalidArgument(f"'{self._name}': the ranks have sent {list(received)} rows, and {list(expected)} "
+                                  "were expected here", tensor=self._name)
+        return self
+
+    def into(self, outputs: Sequence[Landing]) -> list[torch.Tensor]:
+        """Copies it, part by part, into the outputs."""
+        sizes = [landing.memory.numel() * landing.memory.element_size() for landing in outputs]
+        if sum(sizes) != self.size_bytes:
+            raise InvalidArgument(f"'{self._name}': the ranks have sent {self.size_bytes} bytes, and the outputs here "
+                                  f"have room for {sum(sizes)}", tensor=self._name)
+        address = self._output.address
+        for landing, size in zip(outputs, sizes):
+            if size:
+                _memcpy(landing.memory.data_ptr(), address, size)
+            address += size
+        return [landing.land() for landing in outputs]
+
+    def rows_like(self, like: torch.Tensor) -> torch.Tensor:
+        """It as a new tensor with rows of the shape of another one's."""
+        per_row = math.prod(like.shape[1:]) * like.element_size()
+        rows = torch.empty((self.size_bytes // per_row if per_row else 0, *like.shape[1:]), dtype=like.dtype)
+        return self.into([Landing(rows, load=False)])[0]
+
+
+_BYTES = (1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1)  # of a number of each ronde_dtype

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The back end "ronde" of torch.distributed: each process group is an engine of its own, whose ranks meet over the
+group's store. It is longer than most files, since it has every operation that torch.distributed knows."""
+from __future__ import annotations
+
+import collections
+import datetime
+import threading
+import warnings
+from typing import Any, Callable, Optional, Sequence, Union
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ReduceOp
+
+from .._engine import Memory, Reduction
+from .._library import InvalidArgument, Status
+from .._works import _Flight
+from ._group_store import meet
+from ._group_tensors import (Landing, Received, contiguous, described, joined, reduction_of, require_alike,
+                             require_numbers)
+from ._group_work import Completions, GroupWork
+from ._tensors import require_host
+
+_NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
+_KEPT = 16  # works of which PyTorch 1.13 may hold only the C++ half
+
+Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
+Finish = Callable[[list[_Flight]], list[torch.Tensor]]
+
+
+def _listed(tensors: Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _only(lists: Any) -> Any:
+    """What belongs to this rank's one device: torch's interface has a list with an entry for each of several."""
+    if isinstance(lists, torch.Tensor):
+        return lists
+    if len(lists) != 1:
+        raise InvalidArgument(f"tensors of {len(lists)} devices: the back end ronde takes one for each rank")
+    return lists[0]
+
+
+def _matrix(lists: Any) -> list[torch.Tensor]:
+    """The list of a list of lists, or the list itself."""
+    return list(lists) if lists and isinstance(lists[0], torch.Tensor) else list(_only(lists))
+
+
+def _root(opts: Any) -> int:
+    return opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
+
+
+def _op(opts: Any, op: Any = None) -> Any:
+    return op if op is not None else getattr(opts, "reduceOp", ReduceOp.SUM if opts is None else opts)
+
+
+class RondeProcessGroup(dist.ProcessGroup):
+    """Ranks of torch.distributed over Ronde, for dense tensors on the CPU; an allreduce also takes sparse ones.
+
+    Operations are called in the same order on all ranks of the group, as with every back end. An error reaches every
+    rank, as ronde.Error, a RuntimeError. Any thread may call. Waiting holds no lock of the interpreter.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "") -> None:
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self._group_name = name
+        self._label = f"group {name}" if name else "group"
+        self._timeout = timeout.total_seconds()
+        self._engine = meet(store, rank, size, timeout, self._label)
+        self._order = threading.Lock()  # an operation's number and its submission
+        self._count = 0
+        self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
+        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=_NAMES)
+        self._kept: "collections.deque[GroupWork]" = collections.deque(maxlen=_KEPT)
+        self._completions = Completions()
+
+    # ---- what torch asks ----
+
+    def getBackendName(self) -> str:
+        return "ronde"
+
+    @property
+    def group_name(self) -> str:
+        return self._group_name
+
+    @property
+    def group_desc(self) -> str:
+        return self._label
+
+    def _get_backend(self, _device: torch.device) -> "RondeProcessGroup":
+        """Newer versions of PyTorch tell a group from the back ends of its devices."""
+        return self
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Every group counts from 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._count
+
+    def shutdown(self) -> None:
+        """Completes what is in flight and leaves the group; a second time it does nothing. Warns of a group that has
+        failed, and of operations that failed and that nobody has waited for."""
+        for flight in self._refused:
+            _hear(flight, 0)
+        try:
+            self._engine.close()
+        except RuntimeError as error:
+            warnings.warn(f"{self._label}: {error}", RuntimeWarning)
+
+    def abort(self) -> None:
+        """Gives up what other ranks may never join, on all of them, and leaves the group."""
+        self._engine.abandon()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and engine.is_open:
+            self.shutdown()
+
+    # ---- how an operation starts ----
+
+    def _start(self, opts: Any, submit: Callable[..., Optional[Finish]], parts: int = 1) -> GroupWork:
+        """submit(*names) starts an operation of so many parts with _part(), and returns what is left to do at its end.
+
+        Where it raises, the other ranks must not wait for this one: what they do under these names meets a barrier.
+        """
+        timeout = getattr(opts, "timeout", datetime.timedelta(0))
+        seconds = timeout.total_seconds() if timeout > datetime.timedelta(0) else self._timeout
+        with self._order:
+            slot = self._count % _NAMES
+            self._count += 1
+            self._wait_for_slot(slot)
+            name = f"{self._label}/{slot}"
+            names = [name] + [f"{name}.{i}" for i in range(1, parts)]
+            self._slots[slot] = flights = []
+            try:
+                finish = submit(flights, *names)
+            except Exception as error:
+                self._refuse(flights, names, error)
+                raise
+        work = GroupWork(self._engine, flights, finish, seconds, self._completions)
+        self._kept.append(work)
+        return work
+
+    def _wait_for_slot(self, slot: int) -> None:
+        """Waits until the operation that had these names before is done, whatever became of it."""
+        for flight in self._slots[slot]:
+            _hear(flight, None)
+        self._engine._names_since_a_wait.clear()
+
+    def _refuse(self, flights: list[_Flight], names: Sequence[str], error: Exception) -> None:
+        where = f"a call that was refused ({error})"
+        try:
+            for name in names[len(flights):]:
+                flights.append(self._engine._submit("barrier", [name], [None], [None], remark=where))
+        except RuntimeError:
+            pass  # the group has failed or is closed, and the other ranks hear of that
+        self._refused.extend(flights)
+
+    def _part(self, flights: list[_Flight], operation: str, name: str, source: Optional[Memory],
+              target: Optional[Memory], **options: Any) -> None:
+        flights.append(self._engine._submit(operation, [name], [source], [target], **options))
+
+    def _require_list(self, tensors: Sequence[torch.Tensor], what: str) -> None:
+        if len(tensors) != self._size:
+            raise InvalidArgument(f"{len(tensors)} {what} for {self._size} ranks")
+
+    # ---- reductions ----
+
+    def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+        listed = _listed(tensors)
+        if len(listed) == 1 and listed[0].layout is torch.sparse_coo:
+            return self._allreduce_sparse(listed[0], opts)
+        return self.allreduce_coalesced(listed, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+        listed = _listed(tensors)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            for tensor in listed:
+                require_host(tensor)
+                require_numbers(tensor)
+            landings = [Landing(tensor, load=True) for tensor in listed]
+            for name, landing in zip(names, landings):
+                self._part(flights, "allreduce", name, None, described(landing.memory),
+                           reduction=reduction_of(_op(opts), landing.tensor))
+            return lambda _: [landing.land() for landing in landings]
+
+        return self._start(opts, submit, len(listed))
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> GroupWork:
+        """Every rank gets what is not zero on any."""
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            how = reduction_of(_op(opts), tensor)
+            if tensor.device.type != "cpu" or how.op not in (how.op.SUM, how.op.AVERAGE):
+                raise InvalidArgument(f"{how.op.name} of a sparse tensor on {tensor.device}: the back end ronde has "
+                                      "sums and averages of sparse tensors on the CPU")
+            ours = tensor.detach().coalesce()
+            values, indices = ours.values().contiguous(), ours.indices().t().contiguous()
+            require_numbers(values)
+            for name, part in zip(names, (values, indices)):
+                self._part(flights, "allgather", name, described(part), None)
+            return lambda done: [_assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values),
+                                                Received(done[1]).rows_like(indices))]
+
+        return self._start(opts, submit, 2)
+
+    def reduce(self, tensors: Tensors, opts: Any = None, op: Any = None) -> GroupWork:
+        """A reduce-scatter in which the root gets every row; the other ranks' tensors stay as they are."""
+        tensor, root = _only(tensors), _root(opts)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_host(tensor)
+            require_numbers(tensor)
+            landing = Landing(tensor, load=True)
+            memory = described(landing.memory, (tensor.numel(),))
+            splits = [memory.shape[0] if rank == root else 0 for rank in range(self._size)]
+            self._part(flights, "reduce_scatter", name, memory, memory, splits=splits,
+                       reduction=reduction_of(_op(opts, op), tensor))
+            return lambda _: [landing.land() if root == self._rank else tensor]
+
+        return self._start(opts, submit)
+
+    def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        output, inputs = _only(output_tensors), _matrix(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            self._require_list(inputs, "inputs")
+            require_alike(inputs, output)
+            return self._scatter_sums(flights, name, output, joined(inputs), [one.numel() for one in inputs], opts)
+
+        return self._start(opts, submit)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        outputs, inputs = _listed(outputs), _listed(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            ends = []
+            for name, output, whole in zip(names, outputs, inputs):
+                require_alike([whole], output)
+                rows, rest = divmod(whole.numel(), self._size)
+                if rest:
+                    raise InvalidArgument(f"{whole.numel()} elements cannot be scattered evenly over {self._size} "
+                                          "ranks")
+                ends.append(self._scatter_sums(flights, name, output, contiguous(whole), [rows] * self._size, opts))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(outputs))
+
+    def _scatter_sums(self, flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor,
+                      counts: Sequence[int], opts: Any) -> Finish:
+        """counts: the elements of each rank's share of `whole`."""
+        require_numbers(output)
+        if output.numel() != counts[self._rank]:
+            raise InvalidArgument(f"an output of {output.numel()} elements for a share of {counts[self._rank]}")
+        landing = Landing(output, load=False)
+        memory = described(whole, (whole.numel(),))
+        factor = 2 if whole.is_complex() else 1
+        self._part(flights, "reduce_scatter", name, memory, described(landing.memory),
+                   splits=[factor * count for count in counts], reduction=reduction_of(_op(opts), output))
+        return lambda _: [landing.land()]
+
+    # ---- operations that move ----
+
+    def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+        tensor, root = _only(tensors), _root(opts)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_host(tensor)
+            landing = Landing(tensor, load=root == self._rank)
+            self._part(flights, "broadcast", name, None, described(landing.memory), root=root)
+            return lambda _: [landing.land()]
+
+        return self._start(opts, submit)
+
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        outputs, ours = _matrix(output_tensors), _only(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            self._require_list(outputs, "outputs")
+            require_alike(outputs, ours)
+            return self._gather_everywhere(flights, name, outputs, ours)
+
+        return self._start(opts, submit)
+
+    def _gather_everywhere(self, flights: list[_Flight], name: str, outputs: Sequence[torch.Tensor],
+                           ours: torch.Tensor) -> Finish:
+        """A row of each rank, so that the ranks compare its length; where outputs differ in size, elements."""
+        even = len({output.numel() for output in outputs}) == 1
+        landings = [Landing(output, load=False) for output in outputs]
+        shape = (1, ours.numel()) if even else (ours.numel(),)
+        self._part(flights, "allgather", name, described(contiguous(ours), shape), None)
+        number = len(flights) - 1
+        return lambda done: Received(done[number]).into(landings)
+
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        outputs, inputs = _listed(outputs), _listed(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            ends = []
+            for name, output, ours in zip(names, outputs, inputs):
+                require_alike([ours], output)
+                if output.numel() != self._size * ours.numel():
+                    raise InvalidArgument(f"an output of {output.numel()} elements for {self._size} ranks with "
+                                          f"{ours.numel()} each")
+                ends.append(self._gather_everywhere(flights, name, [output], ours))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(outputs))
+
+    def allgather_coalesced(self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Tensors,
+                            opts: Any = None) -> GroupWork:
+        """output_lists[r][i] is where rank r's i-th tensor goes."""
+        inputs = _listed(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            self._require_list(output_lists, "lists of outputs")
+            ends = []
+            for i, (name, ours) in enumerate(zip(names, inputs)):
+                outputs = [of_rank[i] for of_rank in output_lists]
+                require_alike(outputs, ours)
+                ends.append(self._gather_everywhere(flights, name, outputs, ours))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(inputs))
+
+    def _exchange(self, flights: list[_Flight], name: str, rows: Memory, sent: Sequence[int],
+                  outputs: Sequence[torch.Tensor], expected: Sequence[int]) -> Finish:
+        """sent[r] rows go to rank r, expected[r] come from there; they are laid into the outputs one after another."""
+        landings = [Landing(output, load=False) for output in outputs]
+        self._part(flights, "all_to_all", name, rows, None, splits=sent)
+        return lambda done: Received(done[0]).require_rows(expected).into(landings)
+
+    def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_splits: Sequence[int],
+                      input_splits: Sequence[int], opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_alike([input], output)
+            sent, expected = self._splits(input, input_splits), self._splits(output, output_splits)
+            rows, *inner = input.shape
+            width = 1
+            for entry in inner:
+                width *= entry
+            return self._exchange(flights, name, described(contiguous(input), (rows, width)), sent, [output], expected)
+
+        return self._start(opts, submit)
+
+    def _splits(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
+        rows = tensor.shape[0] if tensor.dim() else -1
+        if not splits and rows >= 0 and rows % self._size == 0:
+            return [rows // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != rows:
+            raise InvalidArgument(f"splits {list(splits)} of a tensor of shape {tuple(tensor.shape)} over {self._size} "
+                                  "ranks: they must add up to its rows")
+        return list(splits)
+
+    def alltoall(self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor],
+                 opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            self._require_list(input_tensors, "inputs")
+            self._require_list(output_tensors, "outputs")
+            require_alike([*output_tensors, *input_tensors], input_tensors[0])
+            return self._exchange_elements(flights, name, joined(input_tensors), _counts(input_tensors), output_tensors,
+                                           _counts(output_tensors))
+
+        return self._start(opts, submit)
+
+    def _exchange_elements(self, flights: list[_Flight], name: str, elements: torch.Tensor, sent: Sequence[int],
+                           outputs: Sequence[torch.Tensor], expected: Sequence[int]) -> Finish:
+        """An exchange whose rows are elements."""
+        rows = described(elements, (elements.numel(), 1))
+        return self._exchange(flights, name, rows, sent, outputs, expected)
+
+    def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        """An all-to-all in which every rank sends to the root alone."""
+        root = _root(opts)
+        outputs, ours = (_matrix(output_tensors) if root == self._rank else []), _only(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            if root == self._rank:
+                self._require_list(outputs, "outputs")
+            require_alike(outputs, ours)
+            sent = [ours.numel() if rank == root else 0 for rank in range(self._size)]
+            return self._exchange_elements(flights, name, contiguous(ours), sent, outputs,
+                                           _counts(outputs) or [0] * self._size)
+
+        return self._start(opts, submit)
+
+    def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        """An all-to-all in which the root alone sends."""
+        root = _root(opts)
+        output, inputs = _only(output_tensors), (_matrix(input_tensors) if root == self._rank else [])
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            if root == self._rank:
+                self._require_list(inputs, "inputs")
+            require_alike(inputs, output)
+            elements = joined(inputs) if inputs else torch.empty(0, dtype=output.dtype)
+            expected = [output.numel() if rank == root else 0 for rank in range(self._size)]
+            return self._exchange_elements(flights, name, elements, _counts(inputs) or [0] * self._size, [output],
+                                           expected)
+
+        return self._start(opts, submit)
+
+    def barrier(self, opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            self._part(flights, "barrier", name, None, None)
+            return lambda _: []
+
+        return self._start(opts, submit)
+
+    # ---- names that newer versions of PyTorch use ----
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        mine = _root(opts) == self._rank
+        return self.gather([list(output.chunk(self._size))] if mine else [], [input], opts)
+
+    gather_into_tensor = gather_single
+
+    # ---- what the runtime lacks ----
+
+    def send(self, tensors: Tensors, destination: int, tag: int) -> GroupWork:
+        raise _no_pairs("send")
+
+    def recv(self, tensors: Tensors, source: int, tag: int) -> GroupWork:
+        raise _no_pairs("recv")
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
+        raise _no_pairs("recv from any source")
+
+    def monitored_barrier(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
+                                  "the ranks that are missing")
+
+
+def _hear(flight: _Flight, until: Optional[float]) -> None:
+    """Waits for it until then, whatever becomes of it: its own work says so, if it has one."""
+    try:
+        if flight.pointer:
+            flight.wait(until)
+    except RuntimeError:
+        pass
+
+
+def _no_pairs(what: str) -> NotImplementedError:
+    return NotImplementedError(f"{what}: Ronde has no operations between two ranks. Use broadcast, scatter or "
+                               "all_to_all, or a second group with the back end gloo: new_group(backend='gloo')")
+
+
+def _counts(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return [tensor.numel() for tensor in tensors]
+
+
+def _assign_sparse(tensor: torch.Tensor, how: Reduction, size: int, values: torch.Tensor,
+                   indices: torch.Tensor) -> torch.Tensor:
+    if how.op is how.op.AVERAGE:
+        values = values / size
+    with torch.no_grad():
+        return tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())

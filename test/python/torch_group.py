@@ -1,0 +1,486 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or torchrun's or
+mpirun's."""
+import argparse
+import datetime
+import os
+import sys
+import tempfile
+import threading
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+import ronde.torch
+from ronde.torch._process_group import RondeProcessGroup
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SECONDS = datetime.timedelta(seconds=120)
+BATCH = 12  # divides by 1, 2 and 3 ranks
+NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
+
+
+def place_of(rank, dtype=torch.float32, shape=(5,)):
+    """What a rank contributes: values that are exact in every type."""
+    return (torch.arange(torch.Size(shape).numel()) % 3 + rank + 1).reshape(shape).to(dtype)
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.all = range(self.size)
+
+    def assert_is(self, tensor, expected):
+        self.assertEqual(tensor.dtype, expected.dtype)
+        self.assertTrue(torch.equal(tensor, expected), f"{tensor} is not {expected}")
+
+
+class Collectives(Ranks):
+    def reduced(self, op, dtype, fold):
+        tensor = place_of(self.rank, dtype)
+        dist.all_reduce(tensor, op)
+        expected = place_of(0, dtype)
+        for rank in self.all[1:]:
+            expected = fold(expected, place_of(rank, dtype))
+        self.assert_is(tensor, expected)
+
+    def test_reductions_of_every_type(self):
+        ops = dist.ReduceOp
+        for dtype in INTEGERS + FLOATS:
+            self.reduced(ops.SUM, dtype, lambda a, b: a + b)
+            self.reduced(ops.PRODUCT, dtype, lambda a, b: a * b)
+            self.reduced(ops.MIN, dtype, torch.minimum)
+            self.reduced(ops.MAX, dtype, torch.maximum)
+        for dtype in INTEGERS + (torch.bool,):
+            self.reduced(ops.BAND, dtype, lambda a, b: a & b)
+            self.reduced(ops.BOR, dtype, lambda a, b: a | b)
+            self.reduced(ops.BXOR, dtype, lambda a, b: a ^ b)
+        mine = torch.tensor([self.rank == 0, True, False])
+        for op, expected in ((ops.SUM, [True, True, False]), (ops.PRODUCT, [self.size == 1, True, False])):
+            tensor = mine.clone()
+            dist.all_reduce(tensor, op)
+            self.assertEqual(tensor.tolist(), expected)
+        average = torch.tensor([float(self.rank)])
+        dist.all_reduce(average, ops.AVG)
+        self.assertAlmostEqual(average.item(), (self.size - 1) / 2, places=6)
+
+    def test_a_sum_of_multiples(self):
+        op = torch._C._distributed_c10d._make_nccl_premul_sum(2.0)
+        if not NEW_TORCH:  # which keeps the factor to itself
+            with self.assertRaisesRegex(ValueError, "PREMUL_SUM: PyTorch 1.13"):
+                dist.all_reduce(place_of(self.rank), op)
+            return
+        tensor = place_of(self.rank)
+        dist.all_reduce(tensor, op)
+        self.assert_is(tensor, sum(2 * place_of(rank) for rank in self.all))
+
+    def test_layouts(self):
+        for make in (lambda: torch.tensor(3.0), lambda: torch.ones(0, 4), lambda: torch.ones(3, 4).t(),
+                     lambda: torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
+                     lambda: torch.ones(6)[::2], lambda: torch.ones(2, dtype=torch.complex64)):
+            tensor = make()
+            dist.all_reduce(tensor)
+            self.assert_is(tensor, make() * self.size)
+            tensor = make() * self.rank
+            dist.broadcast(tensor, self.size - 1)
+            self.assert_is(tensor, make() * (self.size - 1))
+            outputs = [torch.empty_like(tensor) for _ in self.all]
+            dist.all_gather(outputs, make() * self.rank)
+            for rank, output in enumerate(outputs):
+                self.assert_is(output, make() * rank)
+        weight = torch.ones(3, requires_grad=True)
+        dist.all_reduce(weight)
+        self.assertEqual(weight.tolist(), [self.size] * 3)
+
+    def test_gathers(self):
+        for dtype in INTEGERS + FLOATS + (torch.bool, torch.complex128):
+            whole = torch.empty(self.size * 5, dtype=dtype)
+            dist._all_gather_base(whole, place_of(self.rank, dtype))
+            self.assert_is(whole, torch.cat([place_of(rank, dtype) for rank in self.all]))
+        outputs = [torch.empty(rank + 1, 2) for rank in self.all]  # ranks differ
+        dist.all_gather(outputs, torch.full((self.rank + 1, 2), float(self.rank)))
+        self.assertEqual([output.sum().item() for output in outputs], [2.0 * r * (r + 1) for r in self.all])
+        lists = [[torch.empty(2), torch.empty(3)] for _ in self.all]
+        dist.all_gather_coalesced(lists, [torch.full((size,), float(self.rank)) for size in (2, 3)])
+        for rank, pair in enumerate(lists):
+            for size, one in zip((2, 3), pair):
+                self.assert_is(one, torch.full((size,), float(rank)))
+        root = self.size - 1
+        outputs = [torch.empty(2, 2) for _ in self.all] if self.rank == root else None
+        dist.gather(torch.full((2, 2), float(self.rank)), outputs, root)
+        if self.rank == root:
+            self.assertEqual([output[0, 0].item() for output in outputs], [float(rank) for rank in self.all])
+        output = torch.empty(2, 2)
+        parts = [torch.full((2, 2), float(rank)) for rank in self.all] if self.rank == root else None
+        dist.scatter(output, parts, root)
+        self.assert_is(output, torch.full((2, 2), float(self.rank)))
+
+    def test_sums_that_are_scattered_or_for_one(self):
+        for dtype in (torch.int64, torch.float32, torch.complex64):
+            output = torch.empty(5, dtype=dtype)
+            dist.reduce_scatter(output, [place_of(self.rank + 10 * rank, dtype) for rank in self.all])
+            expected = sum(place_of(other + 10 * self.rank, dtype) for other in self.all)
+            self.assert_is(output, expected)
+            dist._reduce_scatter_base(output, torch.cat([place_of(self.rank + 10 * rank, dtype) for rank in self.all]))
+            self.assert_is(output, expected)
+        uneven = torch.empty(self.rank + 1)
+        dist.reduce_scatter(uneven, [torch.full((rank + 1,), float(rank)) for rank in self.all])
+        self.assert_is(uneven, torch.full((self.rank + 1,), float(self.rank * self.size)))
+        tensor, root = place_of(self.rank, shape=(2, 3)), self.size - 1
+        dist.reduce(tensor, root)
+        self.assert_is(tensor, sum(place_of(rank, shape=(2, 3)) for rank in self.all) if self.rank == root
+                       else place_of(self.rank, shape=(2, 3)))
+        several = [place_of(self.rank), place_of(self.rank, shape=(2, 2))]
+        dist.all_reduce_coalesced(several)
+        for one in several:
+            self.assert_is(one, sum(place_of(rank, shape=one.shape) for rank in self.all))
+
+    def test_exchanges(self):
+        sent = [torch.full((self.rank + rank,), float(10 * self.rank + rank)) for rank in self.all]
+        received = [torch.empty(self.rank + rank) for rank in self.all]
+        dist.all_to_all(received, sent)
+        for rank, one in enumerate(received):
+            self.assert_is(one, torch.full((self.rank + rank,), float(10 * rank + self.rank)))
+        output = torch.empty(sum(rank + 1 for rank in self.all), 2)
+        dist.all_to_all_single(output, torch.full(((self.rank + 1) * self.size, 2), float(self.rank)),
+                               [rank + 1 for rank in self.all], [self.rank + 1] * self.size)
+        self.assert_is(output[:, 0], torch.cat([torch.full((rank + 1,), float(rank)) for rank in self.all]))
+        output = torch.empty(self.size, dtype=torch.int64)
+        dist.all_to_all_single(output, torch.arange(self.size) + 10 * self.rank)
+        self.assert_is(output, 10 * torch.arange(self.size) + self.rank)
+
+    def test_objects(self):
+        objects = [None] * self.size
+        dist.all_gather_object(objects, {"rank": self.rank})
+        self.assertEqual(objects, [{"rank": rank} for rank in self.all])
+        objects = [("root", self.rank)]
+        dist.broadcast_object_list(objects, self.size - 1)
+        self.assertEqual(objects, [("root", self.size - 1)])
+        objects = [None]
+        dist.scatter_object_list(objects, list(self.all) if self.rank == 0 else [None] * self.size, 0)
+        self.assertEqual(objects, [self.rank])
+
+    def test_sparse_sums(self):
+        mine = torch.sparse_coo_tensor([[self.rank, 3]], torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (5, 2))
+        expected = sum(torch.sparse_coo_tensor([[rank, 3]], torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (5, 2)).to_dense()
+                       for rank in self.all)
+        dist.all_reduce(mine)
+        self.assert_is(mine.to_dense(), expected)
+
+
+class Works(Ranks):
+    def test_results_and_futures(self):
+        tensor = torch.ones(3)
+        work = dist.all_reduce(tensor, async_op=True)
+        self.assertIs(work.get_future(), work.get_future())
+        self.assert_is(work.get_future().wait()[0], torch.full((3,), float(self.size)))
+        self.assertTrue(work.wait() and work.is_completed() and work.is_success())
+        self.assertIs(work.result()[0], tensor)
+        outputs = [torch.empty(1) for _ in self.all]
+        work = dist.all_gather(outputs, torch.full((1,), float(self.rank)), async_op=True)
+        while not work.is_completed():  # then the outputs are filled
+            pass
+        self.assertEqual([output.item() for output in outputs], [float(rank) for rank in self.all])
+
+    def test_a_callback_may_wait_for_the_next_operation(self):
+        def then(first):
+            second = dist.all_reduce(first.wait()[0], async_op=True).get_future()
+            return second.wait()[0]
+
+        last = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(then).then(lambda one: one.wait() + 1)
+        self.assert_is(last.wait(), torch.full((2,), float(self.size ** 2 + 1)))
+
+    def test_more_in_flight_than_there_are_names_for(self):
+        tensors = [torch.full((2,), float(i)) for i in range(600)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        del works[::2]  # nobody waits for them
+        for work in works:
+            work.wait()
+        dist.barrier()
+        for i, tensor in enumerate(tensors):
+            self.assert_is(tensor, torch.full((2,), float(i * self.size)))
+
+    def test_waiting_holds_no_lock_of_the_interpreter(self):
+        """The ranks of this group are threads: a wait that held the lock would never end."""
+        store, results, last = dist.HashStore(), {}, threading.Event()
+
+        def run(rank):
+            for _ in range(2):  # a store serves one group after another
+                group = RondeProcessGroup(store, rank, 2, SECONDS, "threads")
+                if rank == 1:
+                    last.wait()
+                tensor = torch.ones(1)
+                work = group.allreduce([tensor])
+                if rank == 0:
+                    threading.Timer(0.0, last.set).start()
+                work.wait()
+                results[rank] = tensor.item()
+                group.shutdown()
+
+        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS.total_seconds())
+        self.assertEqual(results, {0: 2.0, 1: 2.0})
+
+
+class Errors(Ranks):
+    def everywhere(self, pattern, call, status=ronde.Status.MISMATCH):
+        """call() is an error on every rank, and the group lives on."""
+        with self.assertRaisesRegex(RuntimeError, pattern) as caught:
+            call()
+        if type(caught.exception) is ronde.Error:
+            self.assertEqual(caught.exception.status, status)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.item(), self.size)
+
+    def test_what_ranks_disagree_about_is_an_error_on_every_rank(self):
+        if self.size == 1:
+            return
+        first = self.rank == 0
+        self.everywhere("rank 0 .*f64.*torch_group.py.* rank", lambda: dist.all_reduce(
+            torch.ones(2, dtype=torch.float64 if first else torch.float32)))
+        self.everywhere(r"rank 0 .*\[3\]", lambda: dist.all_reduce(torch.ones(3 if first else 2)))
+        self.everywhere("rank 0 .*broadcast", lambda: dist.broadcast(torch.ones(2), 0) if first
+                        else dist.all_reduce(torch.ones(2)))
+        with self.assertRaisesRegex(RuntimeError, "the ranks disagree"):  # those who wait in C++ hear it, too
+            dist.all_reduce(torch.ones(3 if first else 2), async_op=True).get_future().wait()
+
+    def test_what_one_rank_must_refuse_is_an_error_on_every_rank(self):
+        wrong = {"meta": lambda: torch.ones(2, device="meta"),
+                 "quint8": lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8)}
+        for word, make in wrong.items():
+            self.everywhere(f"refused .*{word}|{word}", lambda make=make: dist.all_reduce(
+                make() if self.rank == 0 else torch.ones(2)))
+        self.everywhere("refused .*1 outputs|1 outputs for" if self.size > 1 else "2 outputs", lambda: dist.all_gather(
+            [torch.ones(1)] * (self.size if self.rank else (1 if self.size > 1 else 2)), torch.ones(1)))
+
+    def test_what_the_runtime_lacks_is_refused_by_name(self):
+        if self.size > 1:
+            other = (self.rank + 1) % self.size
+            with self.assertRaisesRegex(NotImplementedError, "send: "):
+                dist.isend(torch.ones(1), other)
+            with self.assertRaisesRegex(NotImplementedError, "recv: "):
+                dist.recv(torch.ones(1), other)
+
+    def test_a_wait_may_be_shorter_than_the_operation(self):
+        work = dist.all_reduce(torch.ones(1), async_op=True) if self.rank == 0 else None
+        if self.rank == 0 and self.size > 1:
+            with self.assertRaisesRegex(ronde.Error, "not done after 0.05 s"):
+                work.wait(datetime.timedelta(seconds=0.05))
+            self.assertFalse(work.is_completed())
+        self.go("waited")
+        if self.rank:
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+        self.assertTrue(work.wait())
+
+    def go(self, key):
+        """Rank 0 lets the others go on."""
+        store = dist.distributed_c10d._get_default_store()
+        if self.rank == 0:
+            store.set(f"go/{key}", "1")
+        store.wait([f"go/{key}"], SECONDS)
+
+    def test_after_the_timeout_of_a_group_it_fails_on_every_rank(self):
+        if self.size == 1:
+            return
+        group = dist.new_group()
+        group._timeout = 0.5  # as new_group(timeout=...) sets it; that also ends the meeting, which may be slow
+        if self.rank == 0:
+            with self.assertRaisesRegex(ronde.Error, "not done on all ranks within the group's timeout of 0.5 s: .*gr"):
+                dist.all_reduce(torch.ones(1), group=group)
+        self.go("given up")
+        with self.assertRaisesRegex(ronde.Error, "group"):
+            dist.all_reduce(torch.ones(1), group=group)
+
+    def test_a_rank_that_never_comes_is_counted(self):
+        with self.assertRaisesRegex(ronde.Error, r"1 of 2 ranks have called .* within 0\.1 s"):
+            RondeProcessGroup(dist.HashStore(), 0, 2, datetime.timedelta(seconds=0.1), "lonely")
+
+
+class Groups(Ranks):
+    def test_groups_are_engines_of_their_own(self):
+        halves = [dist.new_group([rank for rank in self.all if rank % 2 == half]) for half in (0, 1)
+                  if half < self.size]
+        mine, members = halves[self.rank % 2], [rank for rank in self.all if rank % 2 == self.rank % 2]
+        for _ in range(1 + self.rank % 2):  # the groups need not call as often as each other
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor, group=mine)
+            self.assertEqual(tensor.item(), len(members))
+        tensor = torch.tensor([self.rank])
+        dist.broadcast(tensor, members[-1], group=mine)
+        self.assertEqual(tensor.item(), members[-1])
+        dist.barrier()
+        dist.destroy_process_group(mine)
+
+
+class Model(torch.nn.Module):
+    """With tied weights, channels-last memory, a frozen parameter, a buffer, and one part that may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
+        self.first = torch.nn.Linear(16, 6)
+        self.tied = torch.nn.Linear(16, 6)
+        self.tied.weight = self.first.weight
+        self.frozen = torch.nn.Parameter(torch.ones(6), requires_grad=False)
+        self.extra = torch.nn.Linear(6, 6)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images, extra=True):
+        self.count += 1
+        features = self.conv(images.to(memory_format=torch.channels_last)).relu().contiguous().flatten(1)
+        values = (self.first(features) + self.tied(features * 0.5)) * self.frozen
+        return self.extra(values) if extra else values
+
+
+def data(step):
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(BATCH, 2, 4, 4, generator=generator), torch.randn(BATCH, 6, generator=generator)
+
+
+class Training(Ranks):
+    def share(self, tensor):
+        return tensor.chunk(self.size)[self.rank]
+
+    def train(self, wrap=None, make=None, share=False, steps=4, **inputs):
+        torch.manual_seed(1 + (self.rank if share else 0))
+        model = Model()
+        model = wrap(model) if wrap else model
+        optimizer = (make or (lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)))(
+            [one for one in model.parameters() if one.requires_grad])
+        for step in range(steps):
+            optimizer.zero_grad()
+            images, wanted = map(self.share, data(step)) if share else data(step)
+            F.mse_loss(model(images, **inputs), wanted).backward()
+            optimizer.step()
+        return model
+
+    def assert_same(self, model, reference, tolerance=1e-5):
+        for (name, one), other in zip(model.named_parameters(), reference.parameters()):
+            self.assertTrue(torch.allclose(one, other, atol=tolerance), name)
+
+    def test_ranks_with_shares_are_one_with_the_whole_batch(self):
+        reference = self.train()
+        self.assert_same(self.train(DistributedDataParallel, share=True), reference)
+        self.assert_same(self.train(lambda model: DistributedDataParallel(
+            model, bucket_cap_mb=0.0001, gradient_as_bucket_view=True), share=True), reference)
+        self.assert_same(self.train(lambda model: DistributedDataParallel(model, find_unused_parameters=True), share=True,
+                                    extra=False), self.train(extra=False))
+
+    def test_hooks(self):
+        def hooked(hook, state=None):
+            def wrap(model):
+                parallel = DistributedDataParallel(model)
+                parallel.register_comm_hook(state, hook)
+                return parallel
+            return wrap
+
+        reference = self.train()
+        self.assert_same(self.train(hooked(default_hooks.fp16_compress_hook), share=True), reference, 1e-2)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=6, start_powerSGD_iter=2,
+                                            min_compression_rate=0.1)
+        model = self.train(hooked(powerSGD_hook.powerSGD_hook, state), share=True)
+        for one in model.parameters():
+            others = [torch.empty_like(one) for _ in self.all]
+            dist.all_gather(others, one.detach())
+            self.assertTrue(all(torch.equal(one, other) for other in others))
+
+    def test_a_model_that_differs_is_an_error_on_every_rank(self):
+        if self.size == 1:
+            return
+        group = dist.new_group()
+        with self.assertRaises(RuntimeError):  # PyTorch 1.13 tells only some ranks, and the others hear of their end
+            DistributedDataParallel(torch.nn.Linear(3, 2 + (self.rank == 0)), process_group=group)
+        group.abort()
+        dist.barrier()
+
+    def test_sparse_gradients(self):
+        torch.manual_seed(1)
+        model = DistributedDataParallel(torch.nn.Embedding(7, 3, sparse=True))
+        model(torch.tensor([self.rank, 5])).sum().backward()
+        gradient = model.module.weight.grad.to_dense()[:, 0]
+        expected = torch.tensor([1.0 / self.size if row < self.size else float(row == 5) for row in range(7)])
+        self.assertTrue(torch.allclose(gradient, expected))
+
+    def test_the_state_of_an_optimiser_is_divided(self):
+        def make(parameters):
+            return ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, lr=0.01)
+
+        self.assert_same(self.train(DistributedDataParallel, make, share=True),
+                         self.train(make=lambda parameters: torch.optim.Adam(parameters, lr=0.01)), 1e-4)
+
+    def test_ranks_may_have_different_numbers_of_batches(self):
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        with model.join():
+            for _ in range(2 + self.rank):
+                model(torch.ones(1, 2)).sum().backward()
+        dist.barrier()
+
+    @unittest.skipUnless(NEW_TORCH, "PyTorch 1.13 shards on GPUs alone")
+    def test_parameters_are_sharded(self):
+        from torch.distributed.fsdp import FullyShardedDataParallel  # pylint: disable=import-outside-toplevel
+        reference = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6))
+        for parameter in reference.parameters():
+            dist.broadcast(parameter.data, 0)
+        sharded = FullyShardedDataParallel(torch.nn.Sequential(*[type(part)(*_sizes(part)) for part in reference]),
+                                           device_id=torch.device("cpu"))
+        with FullyShardedDataParallel.summon_full_params(sharded):
+            for one, other in zip(sharded.parameters(), reference.parameters()):
+                one.data.copy_(other.data)
+        for model in (sharded, reference):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(3):
+                optimizer.zero_grad()
+                values = data(step)[1]
+                values = self.share(values) if model is sharded else values
+                model(values).square().mean().backward()
+                optimizer.step()
+        with FullyShardedDataParallel.summon_full_params(sharded):
+            self.assert_same(sharded, reference)
+
+
+def _sizes(part):
+    return (part.in_features, part.out_features) if isinstance(part, torch.nn.Linear) else ()
+
+
+def run_tests(rank, size, init_method, arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group("ronde", init_method=init_method, rank=rank, world_size=size, timeout=SECONDS)
+    ended = unittest.main(argv=["torch_group.py", *arguments], exit=False).result
+    dist.destroy_process_group()
+    return 0 if ended.wasSuccessful() else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    options, arguments = parser.parse_known_args()
+    if "RANK" in os.environ:
+        return run_tests(-1, -1, "env://", arguments)
+    if "PMIX_NAMESPACE" in os.environ:  # the name of mpirun's job
+        rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
+        store = f"{tempfile.gettempdir()}/torch_group_{os.environ['PMIX_NAMESPACE']}"
+        return run_tests(rank, size, f"file://{store}", arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        context = torch.multiprocessing.get_context("fork")  # PyTorch is loaded once
+        ranks = [context.Process(target=lambda rank=rank: sys.exit(
+            run_tests(rank, options.ranks, f"file://{folder}/store", arguments))) for rank in range(options.ranks)]
+        for one in ranks:
+            one.start()
+        for one in ranks:
+            one.join()
+        return max(abs(one.exitcode) for one in ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of ronde.torch with the current PyTorch, in a virtual environment of their own.
+
+usage: with_current_torch.py FOLDER
+
+The environment in FOLDER is made once; pip fetches several gigabytes for it. A new environment has the current version.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def run(*command, **variables):
+    print("+", *command, flush=True)
+    subprocess.run([str(word) for word in command], check=True, env={**os.environ, **variables})
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    python, whole = folder / "bin" / "python", folder / "whole"
+    if not whole.exists():
+        venv.create(folder, clear=True, with_pip=True)
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "torch", "numpy", "expecttest")
+        whole.touch()
+    run(python, "-c", "import torch; print('PyTorch', torch.__version__)")
+    for ranks in (2, 3):
+        run(python, HERE / "torch_group.py", "--ranks", ranks)
+    run(python, "-m", "torch.distributed.run", "--nproc_per_node", 2, HERE / "torch_group.py")
+    run(python, HERE / "torch_ranks.py", RONDE_MPI="off")
+    run(python, HERE / "torch_suite.py", "--beside", "gloo", "--ranks", 2)
+
+
+if __name__ == "__main__":
+    main()
