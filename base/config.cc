@@ -75,10 +75,16 @@ constexpr std::array<Setting, 22> kSettings{{
 }};
 
 // Variables that others read: what ronderun tells the program of restarts (how often, and of which
-// job), and who a rank is in its job, which ronderun must not take as options.
-constexpr std::array<std::string_view, 7> kNoSettings{
-    "RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB",    "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
-    "RONDE_JOB_SECRET",      "RONDE_JOB_SECRET_FILE"};
+// job), who a rank is in its job, and from where on the preloaded library takes reductions over,
+// which ronderun must not take as options.
+constexpr std::array<std::string_view, 8> kNoSettings{"RONDE_RESTART_ATTEMPT",
+                                                      "RONDE_RESTART_JOB",
+                                                      "RONDE_RANK",
+                                                      "RONDE_SIZE",
+                                                      "RONDE_MEET",
+                                                      "RONDE_JOB_SECRET",
+                                                      "RONDE_JOB_SECRET_FILE",
+                                                      "RONDE_MPI_ALLREDUCE_BYTES"};
 
 std::vector<std::string> words(std::string_view text) {
   std::vector<std::string> result;

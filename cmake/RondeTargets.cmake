@@ -149,7 +149,8 @@ function(ronde_add_plugin name)
   # A library outside the loader's path is found where the linker found it, once installed too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/plugin.map)
   target_link_libraries(${name} PRIVATE ${arg_LINKS})
-  target_link_options(${name} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  target_link_options(${name} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map
+                      LINKER:-soname,lib${name}.so)
   if(NOT RONDE_SANITIZE)
     target_link_options(${name} PRIVATE LINKER:--no-undefined)
   endif()

@@ -58,6 +58,16 @@ void name_job(Exports& exports, const std::string& job,
   exports[kJobVariable] = job;
 }
 
+// Puts the library that takes over MPI_Allreduce before what is preloaded already.
+void preload(Exports& exports, const std::string& library,
+             const std::map<std::string, std::string>& variables) {
+  static constexpr const char* kVariable = "LD_PRELOAD";
+  const auto here = variables.find(kVariable);
+  std::optional<std::string>& value = exports[kVariable];
+  if (!value.has_value() && here != variables.end()) value = here->second;
+  value = value.value_or("").empty() ? library : library + ":" + *value;
+}
+
 // Every RONDE_* variable of this environment, then those of the options, then the attempt; the last
 // one wins.
 Result<Exports> exports_of(const Options& options, const Facts& facts,
@@ -77,6 +87,7 @@ Result<Exports> exports_of(const Options& options, const Facts& facts,
     exports[kAttemptVariable] = std::to_string(facts.attempt);
     name_job(exports, facts.job, variables);
   }
+  if (options.accelerate_mpi) preload(exports, facts.accelerator, variables);
   return exports;
 }
 

@@ -22,6 +22,7 @@ struct Facts {
   std::int64_t attempt = 0;              // how often the job has been started before
   std::string job;                       // a random number of this ronderun, as hex
   std::string tag_folder;                // of the pipes for --tag; empty: there are none
+  std::string accelerator;               // libronde_mpi_allreduce.so, as the loader finds it
 };
 
 // How often a job has been started again, in the environment of its ranks: 0, 1, ...

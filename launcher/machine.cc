@@ -55,6 +55,20 @@ std::string random_hex() {
   return text.data();
 }
 
+// The library beside this program, in a build and in an installed tree, or else where the loader
+// looks. A blank or a colon would end its name in LD_PRELOAD.
+std::string accelerator() {
+  static constexpr const char* kName = "libronde_mpi_allreduce.so";
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* folder : {"lib", RONDE_LIBRARY_FOLDER}) {
+    const std::filesystem::path file = program.parent_path().parent_path() / folder / kName;
+    const bool there = std::filesystem::exists(file, error);
+    if (there && file.string().find_first_of(" :") == std::string::npos) return file.string();
+  }
+  return kName;
+}
+
 }  // namespace
 
 std::string new_secret() { return random_hex() + random_hex() + random_hex() + random_hex(); }
@@ -67,6 +81,7 @@ Facts facts_of_this_machine() {
   facts.slots = whole_cores(processors);
   facts.is_root = geteuid() == 0;
   facts.job = random_hex();
+  facts.accelerator = accelerator();
   facts.environment = base::Config::process_environment();
   return facts;
 }

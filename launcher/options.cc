@@ -27,6 +27,7 @@ enum class Action : std::uint8_t {
   kExport,
   kBindTo,
   kMpiArgs,
+  kAccelerateMpi,
   kTag,
   kOutputDir,
   kStopGrace,
@@ -75,6 +76,11 @@ std::vector<Row> own_rows() {
        "what mpirun binds a rank to: none (the default), hwthread, core, socket, numa, ...",
        ""},
       {Action::kMpiArgs, {"--mpi-args"}, "\"ARGS\"", "further options for mpirun, as they are", ""},
+      {Action::kAccelerateMpi,
+       {"--accelerate-mpi"},
+       "",
+       "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI",
+       ""},
       {Action::kTag,
        {"--tag"},
        "",
@@ -186,6 +192,7 @@ Status apply_flag(Options& options, Action action) {
   options.dry_run |= action == Action::kDryRun;
   options.verbose |= action == Action::kVerbose;
   options.tag |= action == Action::kTag;
+  options.accelerate_mpi |= action == Action::kAccelerateMpi;
   options.version |= action == Action::kVersion;
   options.help |= action == Action::kHelp;
   return {};
@@ -238,6 +245,7 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
     case Action::kSetting:
       options.exports.push_back({row.variable, value});
       return {};
+    case Action::kAccelerateMpi:
     case Action::kTag:
     case Action::kDryRun:
     case Action::kVerbose:

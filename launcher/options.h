@@ -22,7 +22,8 @@ struct Options {
   bool version = false;
   bool dry_run = false;
   bool verbose = false;
-  bool tag = false;  // put the rank before each line
+  bool tag = false;             // put the rank before each line
+  bool accelerate_mpi = false;  // the ranks preload libronde_mpi_allreduce.so
   std::string
       output_dir;  // what the ranks print goes into files there; empty: to ronderun's output
   base::Nanoseconds stop_grace = std::chrono::seconds(20);  // after SIGTERM; 0: none

@@ -74,6 +74,7 @@ compiler_cache_report() {
 test_presets() {
   local presets i result=0 flags=(--label-exclude '^long$')
   if [[ ${1:-} == full ]]; then
+    need_packages "${FULL_PACKAGES[@]}"
     flags=()
     shift
   fi

@@ -27,7 +27,9 @@ def version_of(header):
 def libraries(folder):
     """{name: file} of libronde.so and its plug-ins: of the names of a file the shortest, by which it is loaded."""
     shortest = {}
-    for path in sorted(folder.glob("libronde*.so*"), key=lambda path: -len(path.name)):
+    # What is preloaded into MPI programs is no plug-in.
+    files = (path for path in folder.glob("libronde*.so*") if not path.name.startswith("libronde_mpi_allreduce"))
+    for path in sorted(files, key=lambda path: -len(path.name)):
         shortest[path.resolve()] = path.name
     found = {name: file for file, name in shortest.items()}
     if "libronde.so" not in found:

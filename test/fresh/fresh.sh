@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ./dev fresh: the demo in a new minimal Debian, and its programs after MPI has gone. Part of ./dev, which sources it.
+# ./dev fresh: the demo, and its programs after MPI has gone, or the packages, in a new minimal Debian. Part of ./dev,
+# which sources it.
 
 # In a mount and process namespace of its own: mounts and processes vanish with it, whatever happens.
 readonly FRESH_NAMESPACE=(unshare --mount --propagation private --pid --fork --kill-child)
@@ -23,6 +24,25 @@ need_fresh_tools() {
 }
 
 fresh() {
+  in_fresh_root fresh_demo
+  say "fresh: green. A minimal Debian went from a clone to a trained model, and without MPI to two ranks by hand"
+}
+
+# Of this tree, and as the next release of them.
+fresh_packages() {
+  local next
+  next=$(mktemp -d)
+  deb 2
+  mv build/packages/*.deb "$next"
+  deb
+  mkdir build/packages/next
+  mv "$next"/*.deb build/packages/next
+  in_fresh_root fresh_packages_inside
+  say "fresh: green. A minimal Debian ran programs on the packages, and nothing was left of them"
+}
+
+# in_fresh_root <function>: calls it with the new root in a namespace of its own.
+in_fresh_root() {
   local obstacle root
   obstacle=$(fresh_obstacle)
   if [[ -n $obstacle ]]; then die "fresh cannot run here: $obstacle"; fi
@@ -30,8 +50,7 @@ fresh() {
   root=$(mktemp -d "${TMPDIR:-/tmp}/ronde-fresh.XXXXXX")
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf --one-file-system '$root' '$root.log'" EXIT
-  "${FRESH_NAMESPACE[@]}" "$PWD/dev" fresh-in-namespace "$root"
-  say "fresh: green. A minimal Debian went from a clone to a trained model, and without MPI to two ranks by hand"
+  "${FRESH_NAMESPACE[@]}" "$PWD/dev" fresh-in-namespace "$root" "$1"
 }
 
 # debian_sources <format>: of each package index that comes from Debian itself.
@@ -44,9 +63,9 @@ debian_source_files() {
   debian_sources '$(SOURCESENTRY)' | sed 's/:[0-9]*$//' | sort -u
 }
 
-# The rest runs in the namespace; $1 is the new root.
+# The rest runs in the namespace; $1 is the new root, $2 what is done with it.
 fresh_in_namespace() {
-  local root=$1 suite mirror variable environment=() inside=()
+  local root=$1 suite mirror variable fresh_environment=()
   # shellcheck source=/dev/null
   suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
   # shellcheck disable=SC2016  # apt-get fills in
@@ -57,7 +76,7 @@ fresh_in_namespace() {
     if [[ -n ${!variable:-} ]]; then
       # shellcheck disable=SC2163  # the variable it names
       export "$variable"
-      environment+=("$variable=${!variable}")
+      fresh_environment+=("$variable=${!variable}")
     fi
   done
 
@@ -72,24 +91,40 @@ fresh_in_namespace() {
   # Nobody keeps this root: what is unpacked need not survive a loss of power.
   echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/ronde-fresh"
 
+  mount -t proc proc "$root/proc"
+  mount --rbind /sys "$root/sys"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+  "$2" "$root"
+}
+
+# fresh_run <root> <command>...: with the environment of a login, and the proxies.
+fresh_run() {
+  chroot "$1" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${fresh_environment[@]}" "${@:2}"
+}
+
+fresh_demo() {
+  local root=$1
   say "fresh: copy the work tree"
   mkdir "$root/root/ronde"
   git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
     while IFS= read -r -d '' file; do if [[ -e $file ]]; then printf '%s\0' "$file"; fi; done |
     tar --create --null --files-from - | tar --extract --directory "$root/root/ronde"
-
-  mount -t proc proc "$root/proc"
-  mount --rbind /sys "$root/sys"
-  mount --rbind /dev "$root/dev"
-  mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-
-  inside=(chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 "TERM=${TERM:-dumb}"
-    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}")
   say "fresh: ./dev demo inside"
-  "${inside[@]}" /root/ronde/dev demo
-
+  fresh_run "$root" /root/ronde/dev demo
   say "fresh: the same programs without any MPI"
-  "${inside[@]}" bash -euo pipefail -c "$WITHOUT_MPI" || die "what needs no MPI does not run without it"
+  fresh_run "$root" bash -euo pipefail -c "$WITHOUT_MPI" || die "what needs no MPI does not run without it"
+}
+
+fresh_packages_inside() {
+  local root=$1
+  mkdir "$root/root/packages"
+  cp build/packages/*.deb "$root/root/packages"
+  cp -r build/packages/next "$root/root/packages"
+  cp -r test/packages/stranger "$root/root/stranger"
+  say "fresh: install, use, upgrade and remove the packages inside"
+  fresh_run "$root" sh /root/stranger/check.sh
 }
 
 # Run in the new root: MPI goes, and then a program runs alone, and as two ranks that are started by hand.

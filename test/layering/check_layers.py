@@ -24,6 +24,7 @@ LAYERS = {
     "runtime": ["collectives", "fusion", "base"],
     "bindings/c": ["public", "runtime", "collectives", "fusion", "base"],
     "bindings/cpp": ["public"],
+    "bindings/mpi": ["public"],
     "bindings/torch": ["public"],
     "bindings/trainer": ["public"],
     "launcher": ["base"],

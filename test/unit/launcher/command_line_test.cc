@@ -21,6 +21,7 @@ Facts two_cores(Words environment = {}) {
   facts.cores = 2;
   facts.slots = 2;
   facts.job = "0123456789abcdef";
+  facts.accelerator = "/lib/accelerator.so";
   facts.environment = std::move(environment);
   return facts;
 }
@@ -214,6 +215,26 @@ std::vector<Golden> golden() {
        {"-np", "2", "-x", "B=it's", "-x", "A", "./p"},
        two_cores({"A=1"}),
        "mpirun -np 2 --bind-to none -x A -x 'B=it'\\''s' ./p",
+       {}},
+      {"a library before the program's MPI",
+       {"-np", "2", "--accelerate-mpi", "./p"},
+       two_cores(),
+       "mpirun -np 2 --bind-to none -x LD_PRELOAD=/lib/accelerator.so ./p",
+       {}},
+      {"... and before what is preloaded already",
+       {"-np", "2", "--accelerate-mpi", "./p"},
+       two_cores({"LD_PRELOAD=a.so b.so"}),
+       "mpirun -np 2 --bind-to none -x 'LD_PRELOAD=/lib/accelerator.so:a.so b.so' ./p",
+       {}},
+      {"... by an option",
+       {"-np", "2", "--accelerate-mpi", "-x", "LD_PRELOAD=c.so", "./p"},
+       two_cores({"LD_PRELOAD=a.so"}),
+       "mpirun -np 2 --bind-to none -x LD_PRELOAD=/lib/accelerator.so:c.so ./p",
+       {}},
+      {"where reductions begin to be taken over is no setting of ours",
+       {"-np", "2", "./p"},
+       two_cores({"RONDE_MPI_ALLREDUCE_BYTES=4096"}),
+       "mpirun -np 2 --bind-to none -x RONDE_MPI_ALLREDUCE_BYTES ./p",
        {}},
       {"a misspelt setting is passed on, and said",
        {"-np", "2", "./p"},

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of MPI that the preloaded library defines before MPI does. Each does its own part
+// and leaves the rest, or all of it, to MPI, by MPI's other names (PMPI_...).
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "bindings/mpi/communicators.h"
+#include "bindings/mpi/fitting.h"
+#include "bindings/mpi/requests.h"
+
+#define RONDE_INTERPOSED extern "C" __attribute__((visibility("default")))
+
+// MPI's constants are casts through void.
+// NOLINTBEGIN(bugprone-casting-through-void)
+namespace ronde::mpi_allreduce {
+
+namespace {
+
+// The engine's side of a reduction, where it has one.
+struct Taken {
+  Communicator* communicator = nullptr;
+  Reduction reduction{};
+};
+
+// Whether a call is Ronde's. Its arguments, which all ranks share, decide alone, together with the
+// calls before it. `waits`: the call may wait for the other ranks.
+Taken taken(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm handle, bool waits) {
+  Communicators& all = Communicators::here();
+  const auto reduction = reduction_of(datatype, op);
+  const bool fits =
+      reduction.has_value() && count > 0 && count * reduction->element_bytes >= all.threshold();
+  if (!fits && !(waits && all.any_wanted())) return {};
+  Communicator* communicator = all.of(handle);
+  if (communicator == nullptr) return {};
+  if (waits && (fits || communicator->is_wanted())) communicator->open();
+  if (!fits) return {};
+  if (!communicator->is_open()) {
+    communicator->want();
+    return {};
+  }
+  return {communicator, *reduction};
+}
+
+// Ronde's threads call MPI where ranks are on several hosts.
+int level_for(int wanted) {
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const bool one_host = here != nullptr && all != nullptr && std::strcmp(here, all) == 0;
+  return one_host ? wanted : MPI_THREAD_MULTIPLE;
+}
+
+std::span<const MPI_Request> span_of(int count, const MPI_Request* requests) {
+  if (count <= 0 || requests == nullptr) return {};
+  return {requests, static_cast<std::size_t>(count)};
+}
+
+void wait_for(std::span<const MPI_Request> requests) {
+  while (!Requests::here().advance(requests, kWaitNanoseconds)) let_mpi_progress();
+}
+
+// Calls `test`, which tells whether it has found what the caller waits for, until it has, or until
+// MPI can wait for the rest alone. Returns false in the second case.
+template <typename Test>
+bool test_until(std::span<const MPI_Request> requests, const Test& test) {
+  while (!Requests::here().advance(requests, 0)) {
+    if (test()) return true;
+    Requests::here().advance(requests, kWaitNanoseconds);
+  }
+  return false;
+}
+
+}  // namespace
+
+}  // namespace ronde::mpi_allreduce
+
+using ronde::mpi_allreduce::Communicators;
+using ronde::mpi_allreduce::Requests;
+
+// ---- the reductions ----
+
+RONDE_INTERPOSED int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count,
+                                   MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  const auto call = ronde::mpi_allreduce::taken(count, datatype, op, comm, true);
+  if (call.communicator == nullptr) {
+    return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+  }
+  return call.communicator->allreduce(sendbuf, recvbuf, count, call.reduction);
+}
+
+RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count,
+                                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+                                    MPI_Request* request) {
+  const auto call = ronde::mpi_allreduce::taken(count, datatype, op, comm, false);
+  if (call.communicator == nullptr) {
+    return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
+  }
+  return Requests::here().start(*call.communicator, sendbuf, recvbuf, count, call.reduction,
+                                request);
+}
+
+// ---- what may wait for all ranks: an engine that MPI_Iallreduce has missed is opened here ----
+
+RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
+  if (Communicators::here().any_wanted()) {
+    auto* communicator = Communicators::here().known(comm);
+    if (communicator != nullptr && communicator->is_wanted()) communicator->open();
+  }
+  return PMPI_Barrier(comm);
+}
+
+// ---- beginning and end ----
+
+RONDE_INTERPOSED int MPI_Init(int* argc, char*** argv) {
+  const int level = ronde::mpi_allreduce::level_for(MPI_THREAD_SINGLE);
+  if (level == MPI_THREAD_SINGLE) return PMPI_Init(argc, argv);
+  int provided = 0;
+  return PMPI_Init_thread(argc, argv, level, &provided);
+}
+
+RONDE_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  return PMPI_Init_thread(argc, argv, ronde::mpi_allreduce::level_for(required), provided);
+}
+
+RONDE_INTERPOSED int MPI_Finalize() {
+  Communicators::here().close_all();
+  return PMPI_Finalize();
+}
+
+RONDE_INTERPOSED int MPI_Comm_free(MPI_Comm* comm) {
+  Communicators::here().close(comm);
+  return PMPI_Comm_free(comm);
+}
+
+RONDE_INTERPOSED int MPI_Comm_disconnect(MPI_Comm* comm) {
+  Communicators::here().close(comm);
+  return PMPI_Comm_disconnect(comm);
+}
+
+// ---- requests ----
+
+RONDE_INTERPOSED int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  ronde::mpi_allreduce::wait_for(ronde::mpi_allreduce::span_of(1, request));
+  return PMPI_Wait(request, status);
+}
+
+RONDE_INTERPOSED int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
+  ronde::mpi_allreduce::wait_for(ronde::mpi_allreduce::span_of(count, requests));
+  return PMPI_Waitall(count, requests, statuses);
+}
+
+RONDE_INTERPOSED int MPI_Waitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
+  int code = MPI_SUCCESS;
+  int found = 0;
+  const auto test = [&] {
+    code = PMPI_Testany(count, requests, index, &found, status);
+    return code != MPI_SUCCESS || found != 0;
+  };
+  if (ronde::mpi_allreduce::test_until(ronde::mpi_allreduce::span_of(count, requests), test)) {
+    return code;
+  }
+  return PMPI_Waitany(count, requests, index, status);
+}
+
+RONDE_INTERPOSED int MPI_Waitsome(int incount, MPI_Request* requests, int* outcount, int* indices,
+                                  MPI_Status* statuses) {
+  int code = MPI_SUCCESS;
+  const auto test = [&] {
+    code = PMPI_Testsome(incount, requests, outcount, indices, statuses);
+    return code != MPI_SUCCESS || *outcount != 0;
+  };
+  if (ronde::mpi_allreduce::test_until(ronde::mpi_allreduce::span_of(incount, requests), test)) {
+    return code;
+  }
+  return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
+}
+
+RONDE_INTERPOSED int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  Requests::here().advance(ronde::mpi_allreduce::span_of(1, request), 0);
+  return PMPI_Test(request, flag, status);
+}
+
+RONDE_INTERPOSED int MPI_Testall(int count, MPI_Request* requests, int* flag,
+                                 MPI_Status* statuses) {
+  Requests::here().advance(ronde::mpi_allreduce::span_of(count, requests), 0);
+  return PMPI_Testall(count, requests, flag, statuses);
+}
+
+RONDE_INTERPOSED int MPI_Testany(int count, MPI_Request* requests, int* index, int* flag,
+                                 MPI_Status* status) {
+  Requests::here().advance(ronde::mpi_allreduce::span_of(count, requests), 0);
+  return PMPI_Testany(count, requests, index, flag, status);
+}
+
+RONDE_INTERPOSED int MPI_Testsome(int incount, MPI_Request* requests, int* outcount, int* indices,
+                                  MPI_Status* statuses) {
+  Requests::here().advance(ronde::mpi_allreduce::span_of(incount, requests), 0);
+  return PMPI_Testsome(incount, requests, outcount, indices, statuses);
+}
+
+RONDE_INTERPOSED int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
+  Requests::here().advance(ronde::mpi_allreduce::span_of(1, &request), 0);
+  return PMPI_Request_get_status(request, flag, status);
+}
+// NOLINTEND(bugprone-casting-through-void)

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program that knows only MPI, with and without libronde_mpi_allreduce.so.
+
+usage: preload.py STOCK COUNTER LIBRARY MPIEXEC RONDERUN CASE...
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "hosts"))
+import hosts_job  # noqa: E402
+
+STOCK, COUNTER, LIBRARY, MPIEXEC, RONDERUN = sys.argv[1:6]
+PARTS = ["types", "passed", "duplicates", "requests", "order"]
+# Of these parts MPI itself gets the nine of `passed`, and three that agree on each of ten engines.
+LEFT_TO_MPI = "MPI had 39 and 0"
+TAKEN = "go through Ronde"
+SETTINGS = {"RONDE_MPI_ALLREDUCE_BYTES": "40000"}  # so that types of one byte are taken over too
+
+
+def job(ranks, parts, preload=(COUNTER, LIBRARY), settings=None, command=None):
+    """The result of the parts of the program; the settings are of every rank."""
+    settings = {**SETTINGS, **(settings or {})}
+    if preload:
+        settings["LD_PRELOAD"] = ":".join(preload)
+    exports = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
+    line = command or [MPIEXEC, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *exports, STOCK, *parts]
+    begin = time.monotonic()
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200, check=False)
+    done.seconds = time.monotonic() - begin
+    return done
+
+
+def expect(condition, done, what):
+    hosts_job.expect(condition, done, what)
+
+
+def expect_right(done, parts, taken=True):
+    expect(done.returncode == 0, done, "the program fails")
+    expect(re.findall(r"^(\w+) ok$", done.stdout, re.MULTILINE) == parts, done, f"expected {parts}")
+    expect(done.stderr.count(TAKEN) == (1 if taken else 0), done, "the library says once what it does")
+
+
+def plain():
+    expect_right(job(2, PARTS + ["many"], preload=()), PARTS + ["many"], taken=False)
+
+
+def ranks(number):
+    done = job(number, PARTS)
+    expect_right(done, PARTS)
+    expect(done.stdout.count(LEFT_TO_MPI) == number, done, f"expected of each rank: {LEFT_TO_MPI}")
+
+
+def many():
+    done = job(2, ["many"], settings={"STOCK_THREADS": "3"})  # MPI_THREAD_MULTIPLE
+    expect_right(done, ["many"])
+    expect(done.stdout.count("MPI had 3 and 0") == 2, done, "MPI gets what agrees on the engine")
+
+
+def first():
+    """A request that comes before there is an engine may not wait for one: it is MPI's."""
+    # Without a copy by the kernel MPI's sender must move a large message on, inside a reduction too.
+    done = job(2, ["order"], settings={"OMPI_MCA_btl_vader_single_copy_mechanism": "none"})
+    expect_right(done, ["order"])
+    expect(done.stdout.count("MPI had 3 and 1") == 2, done, "the first request is MPI's, and no other")
+
+
+def killed():
+    done = job(3, ["killed"], preload=(LIBRARY,))
+    expect(done.returncode != 0, done, "a rank was killed")
+    expect(re.search(r"^ronde: MPI_Allreduce: rank 2 \(.*\) died", done.stderr, re.MULTILINE), done,
+           "a line says which rank died")
+
+
+def late():
+    # Under load an engine opens in less than the five seconds, and the late rank comes after six.
+    done = job(2, ["late"], settings={"RONDE_START_TIMEOUT_SECONDS": "5"})
+    expect_right(done, ["late"])
+
+
+def refused():
+    """Where Ronde cannot serve a program MPI does, on all ranks, and a line says why."""
+    for settings, reason in (({"RONDE_MPI": "off"}, "RONDE_MPI=off"),
+                             ({"RONDE_ALGORITHM": "ring"}, "without threads in MPI")):
+        done = job(2, ["types", "requests"], settings=settings)
+        expect_right(done, ["types", "requests"], taken=False)
+        expect(len(re.findall(f"^ronde: .*MPI's: .*{reason}", done.stderr, re.MULTILINE)) == 1, done, f"expected {reason}")
+    part = ["-np", "1", "-x", f"LD_PRELOAD={LIBRARY}"]
+    done = job(2, [], command=[MPIEXEC, "--bind-to", "none", "--oversubscribe", *part, STOCK, "types", ":", *part, "-x",
+                               "RONDE_MPI_ALLREDUCE_BYTES=40000", STOCK, "types"])
+    expect_right(done, ["types"], taken=False)
+    expect("differs between ranks" in done.stderr, done, "expected a line that names the setting")
+
+
+def launched():
+    done = job(2, [], command=[RONDERUN, "-np", "2", "--accelerate-mpi", STOCK, "duplicates"])
+    expect_right(done, ["duplicates"])
+
+
+def hosts():
+    """Over two hosts Ronde's threads need MPI_THREAD_MULTIPLE, which the program has not asked for."""
+    os.environ.update(SETTINGS)
+    shape = hosts_job.Job("2:2")
+    done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200,
+                     flags=["--mpirun=-x", f"--mpirun=LD_PRELOAD={COUNTER}:{LIBRARY}"])
+    expect_right(done, PARTS)
+    expect(done.stdout.count(LEFT_TO_MPI) == 4, done, f"expected of each rank: {LEFT_TO_MPI}")
+
+
+def main():
+    for case in sys.argv[6:]:
+        if case.isdigit():
+            ranks(int(case))
+        else:
+            {"plain": plain, "many": many, "first": first, "killed": killed, "late": late, "refused": refused, "launched": launched,
+             "hosts": hosts}[case]()
+        print(f"{case}: right")
+
+
+if __name__ == "__main__":
+    main()
