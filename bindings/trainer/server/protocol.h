@@ -63,7 +63,7 @@ struct Address {
 
 enum class Kind : std::uint8_t {
   // From workers and the chief, to the server that has the group.
-  kHello,   // text: the job's settings, which must be the server's
+  kHello,   // text: the job's settings, which must be the server's; sequence: of the request after
   kCreate,  // the chief: text: see VariableSpecs; floats: first values
   kPull,    // ids: see TableRows
   kPush,    // version, weight, rate; floats: gradients; ids: see TableRows
@@ -192,6 +192,7 @@ class Shard {
     std::uint64_t clock = 0;    // steps; one who joins late takes those of the slowest
     std::uint64_t counted = 0;  // pushes
     std::uint64_t dropped = 0;
+    std::uint64_t bye = 0;         // the number of its goodbye
     Message last;                  // the acknowledgement of the last push
     std::optional<Message> waits;  // a push that waits for its round
     std::optional<Message> held;   // a pull that waits

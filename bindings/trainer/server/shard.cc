@@ -15,8 +15,10 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// A later start of a task waits for so large a part of worker_timeout until the earlier is silent.
-constexpr double kContender = 0.4;
+// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where the
+// earlier one is heard for so long after that, both run. (What a dead one has sent may come late.)
+constexpr double kSilent = 0.4;
+constexpr double kBothRun = 0.8;
 
 Message answer_of(Kind kind, std::string text = {}) {
   Message answer;
@@ -85,7 +87,8 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   };
   const Member& member = *member_of(message.from);
   const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
-    return answer.to == message.from && answer.sequence == message.sequence;
+    return answer.to == message.from && answer.sequence == message.sequence &&
+           answer.kind != Kind::kWelcome;
   });
   if (is_waiting) return;  // for the standby
   if (message.kind == Kind::kClose) {
@@ -136,13 +139,13 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
     refused = text_of(message.from) + " runs twice: " + here +
               " knows one that was started later, so end this one";
   } else if (message.from.incarnation > member->incarnation && member->life == Life::kThere &&
-             now - member->heard < kContender * options_.worker_timeout) {
+             now - member->heard < kSilent * options_.worker_timeout) {
     if (member->contender != message.from.incarnation) {
       member->contender = message.from.incarnation;
       member->contender_since = now;
     }
     const double since = member->contender_since;
-    if (member->heard < since + kContender * options_.worker_timeout) return;  // ask again
+    if (member->heard < since + kBothRun * options_.worker_timeout) return;  // ask again
     refused = text_of(message.from) + " runs twice: " + here +
               " hears another one, which was started before, so end one of them";
   }
@@ -154,7 +157,10 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
     return;
   }
   member->heard = now;
-  log(message, out);
+  const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
+    return answer.to == message.from && answer.kind == Kind::kWelcome;
+  });
+  if (!is_waiting) log(message, out);
 }
 
 void Shard::log(const Message& request, Messages& out) {
@@ -289,6 +295,7 @@ void Shard::apply(const Message& entry) {
       break;
     case Kind::kBye:
       leave(*member);
+      member->bye = entry.sequence;
       reply(entry, answer_of(Kind::kAck));
       break;
     default:
@@ -302,8 +309,13 @@ void Shard::join(const Message& entry) {
   if (member.incarnation != entry.origin.incarnation) {
     member.incarnation = entry.origin.incarnation;
     member.last = {};
+    member.bye = 0;
     member.held.reset();
   }
+  Message answer = answer_of(Kind::kWelcome);
+  answer.dropped = !created();
+  // A hello that was on its way for longer than a goodbye.
+  if (member.bye > 0 && entry.sequence <= member.bye) return reply(entry, std::move(answer));
   // It takes the variables as they are, and so must not hold up those who are further.
   if (member.life == Life::kGone) {
     const std::uint64_t others = slowest();
@@ -312,8 +324,6 @@ void Shard::join(const Message& entry) {
     }
   }
   member.life = Life::kThere;
-  Message answer = answer_of(Kind::kWelcome);
-  answer.dropped = !created();
   reply(entry, std::move(answer));
 }
 
@@ -364,7 +374,11 @@ bool Shard::may_go_on(const Member& member) const {
   const auto at = static_cast<std::size_t>(&member - members_.data());
   if (!created()) return false;
   if (at >= options_.workers || mode_.mode == Mode::kAsync) return true;
-  if (mode_.mode == Mode::kSync) return !member.waits;
+  // Where an earlier incarnation has pushed to some groups alone, this one must not wait for one
+  // round while others wait for its push to another group.
+  if (mode_.mode == Mode::kSync) {
+    return !member.waits || member.waits->origin.incarnation != member.incarnation;
+  }
   return member.clock - std::min(member.clock, slowest()) <= mode_.bound;
 }
 

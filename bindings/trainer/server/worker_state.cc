@@ -69,6 +69,7 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
   hello.from = options_.self;
   hello.to = {Role::kServer, *server, 0};
   hello.group = number;
+  hello.sequence = group.requests;
   hello.text = options_.job;
   hello.view = view_;
   hello.dead = dead_;

@@ -164,8 +164,11 @@ struct Simulation {
     message.group = group;
     if (task.phase == Task::Phase::kPull) {
       message.kind = Kind::kPull;
-      task.before[group] = acknowledged[group];
-      task.before[group].insert(seen[group].begin(), seen[group].end());
+      // In sync a push that was acknowledged may still wait for its round.
+      task.before[group] = seen[group];
+      if (plan.mode.mode != Mode::kSync) {
+        task.before[group].insert(acknowledged[group].begin(), acknowledged[group].end());
+      }
     } else if (task.phase == Task::Phase::kPush) {
       message.kind = Kind::kPush;
       message.version = task.versions[group];
@@ -190,9 +193,7 @@ struct Simulation {
         if (answer.floats.values[i] != 0.0F) shown.insert(i);
       }
       for (const std::size_t one : task.before[group]) {
-        // In sync a push that was acknowledged may still wait for its round.
-        const bool waits = plan.mode.mode == Mode::kSync && !seen[group].contains(one);
-        if (!waits && !shown.contains(one)) fail("a pull does not show what was there before");
+        if (!shown.contains(one)) fail("a pull does not show what was there before");
       }
       for (const std::size_t one : shown) {
         if (!sent[group].contains(one)) fail("a pull shows what nobody has pushed");
@@ -264,7 +265,7 @@ struct Simulation {
     int kills = plan.kills;
     bool server_killed = false;
     while (trouble.empty() && !done()) {
-      if (now > 1000.0) return fail("the job does not end");
+      if (now > 1000.0) return fail("the job does not end: " + state());
       const Event event = events.top();
       events.pop();
       now = event.time;
@@ -289,6 +290,26 @@ struct Simulation {
       }
       look_at_servers();
     }
+  }
+  // Who does what, for a failure.
+  std::string state() {
+    std::string text;
+    for (const Task& task : tasks) {
+      text += text_of(task.self) + (task.alive ? " in step " : " (dead) in step ") +
+              std::to_string(task.step) + ", phase " + std::to_string(static_cast<int>(task.phase)) +
+              ";";
+      for (std::uint32_t group = 0; group < plan.servers; ++group) {
+        text += task.state->is_under_way(group) ? " waits for group " + std::to_string(group) : "";
+      }
+      text += "\n";
+    }
+    for (std::uint32_t group = 0; group < plan.servers; ++group) {
+      const Shard* const shard = home(group);
+      text += "group " + std::to_string(group) + ": " +
+              (shard == nullptr ? "nobody has it" : shard->created() ? shard->counts() : "empty") +
+              "\n";
+    }
+    return text;
   }
   // The variables of a group, where they are now.
   const Shard* home(std::uint32_t group) {
