@@ -165,9 +165,9 @@ class Job {
     const std::size_t divisor = ring == nullptr ? batch.size() : global_batch;
     tape_.begin({.epoch = 0, .samples = batch.samples, .repetitions = batch.repetitions});
     const trainer::Tensor outputs = (*model_)(tape_.borrow(batch.shape, batch.inputs));
-    const trainer::Loss loss =
-        line_ ? trainer::mean_squared_error(outputs, batch.targets, divisor)
-              : trainer::softmax_cross_entropy(outputs, batch.labels, divisor);
+    const trainer::Loss loss = line_
+                                   ? trainer::mean_squared_error(outputs, batch.targets, divisor)
+                                   : trainer::softmax_cross_entropy(outputs, batch.labels, divisor);
     if (ring != nullptr) {
       ring->backward(tape_, loss);
     } else {
@@ -184,8 +184,9 @@ class Job {
     if (line_) return 0.0;
     load();
     trainer::Metrics all;
-    trainer::Epoch epoch =
-        trainer::Dataset::from_images(images_->test, trainer::ImageShape::kFlat).batch(500).epoch(0);
+    trainer::Epoch epoch = trainer::Dataset::from_images(images_->test, trainer::ImageShape::kFlat)
+                               .batch(500)
+                               .epoch(0);
     while (const trainer::StepBatch* const step = epoch.next()) {
       const trainer::Batch& batch = step->parts.front();
       tape_.begin({.training = false, .samples = batch.samples});
@@ -340,11 +341,12 @@ void train_by_ring(const Settings& settings) {
   const auto samples = static_cast<double>(supervisor.global_step() * settings.batch * ranks);
   std::size_t numbers = 0;
   for (const trainer::Parameter* const one : model.parameters()) numbers += one->size();
-  std::printf("mode=ring ranks=%zu global_step=%ju seconds=%.3f samples_per_second=%.1f "
-              "chief_bytes_per_step=%zu accuracy=%.4f param_hash=%s\n",
-              ranks, std::uintmax_t{supervisor.global_step()}, seconds, samples / seconds,
-              2 * numbers * sizeof(float) * (ranks - 1) / ranks, job.accuracy(),
-              model.parameter_hash().c_str());
+  std::printf(
+      "mode=ring ranks=%zu global_step=%ju seconds=%.3f samples_per_second=%.1f "
+      "chief_bytes_per_step=%zu accuracy=%.4f param_hash=%s\n",
+      ranks, std::uintmax_t{supervisor.global_step()}, seconds, samples / seconds,
+      2 * numbers * sizeof(float) * (ranks - 1) / ranks, job.accuracy(),
+      model.parameter_hash().c_str());
 }
 
 void train(const Settings& settings, const server::Tasks& tasks) {
@@ -418,9 +420,7 @@ void run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  run(argc, argv);
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { run(argc, argv); } catch (const std::exception& error) {
   std::fprintf(stderr, "parameter_server: %s\n", error.what());
   return trainer::exit_code_of(error);
 }

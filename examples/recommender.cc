@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recommender on generated clicks: a table of rows for users and items, and dense layers over
 // them. With --rows server the rows lie on servers, of which only those of a batch travel, and the
-// dense layers are averaged by ring, in one step; with --rows ring all gradients are summed by ring.
+// dense layers are averaged by ring, in one step; with --rows ring all gradients are summed by
+// ring.
 //
 //   hosts="--ps_hosts 127.0.0.1:2222 --worker_hosts 127.0.0.1:1,127.0.0.1:2"
 //   recommender $hosts --job_name ps
@@ -101,9 +102,10 @@ Settings settings_of(std::vector<std::string> arguments) {
   take(arguments, "batch", settings.batch);
   take(arguments, "learning_rate", settings.learning_rate);
   if ((rows != "server" && rows != "ring") || !arguments.empty()) {
-    throw trainer::TrainerError("use --rows server or ring, --users, --items, --steps, "
-                                "--batch and --learning_rate",
-                                trainer::kExitConfiguration);
+    throw trainer::TrainerError(
+        "use --rows server or ring, --users, --items, --steps, "
+        "--batch and --learning_rate",
+        trainer::kExitConfiguration);
   }
   return settings;
 }
@@ -201,8 +203,8 @@ Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<floa
   }
   Fit fit;
   fit.rows = {tape.variable({samples, kWidth}, users), tape.variable({samples, kWidth}, items)};
-  fit.loss = trainer::binary_cross_entropy(model(fit.rows[0] * fit.rows[1]), clicks.labels,
-                                           global_batch);
+  fit.loss =
+      trainer::binary_cross_entropy(model(fit.rows[0] * fit.rows[1]), clicks.labels, global_batch);
   return fit;
 }
 
@@ -253,10 +255,11 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
   const double bytes = table.bytes() / static_cast<double>(settings.steps);
   table.finish();
   if (!replica.is_chief()) return;
-  std::printf("rows=%s workers=%zu steps=%ju seconds=%.3f row_bytes_per_step=%.0f loss=%.6f "
-              "accuracy=%.4f\n",
-              settings.by_server ? "server" : "ring", ranks, std::uintmax_t{settings.steps}, seconds,
-              bytes, all.loss(), all.accuracy());
+  std::printf(
+      "rows=%s workers=%zu steps=%ju seconds=%.3f row_bytes_per_step=%.0f loss=%.6f "
+      "accuracy=%.4f\n",
+      settings.by_server ? "server" : "ring", ranks, std::uintmax_t{settings.steps}, seconds, bytes,
+      all.loss(), all.accuracy());
 }
 
 void run(int argc, char** argv) {
@@ -269,9 +272,7 @@ void run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  run(argc, argv);
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { run(argc, argv); } catch (const std::exception& error) {
   std::fprintf(stderr, "recommender: %s\n", error.what());
   return trainer::exit_code_of(error);
 }

@@ -82,7 +82,7 @@ def is_line(text):
     assert abs(number(text, "weight") - 2) < 0.05 and abs(number(text, "bias") - 10) < 0.05, text
 
 
-LINE = ["--steps", "4000", "--learning_rate", "0.005", "--steps_to_validate", "500"]
+LINE = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_to_validate", "200"]
 
 
 def by_hand():
@@ -130,7 +130,7 @@ def mpirun():
 
 def worker_kill():
     """A worker is killed, and started again; the counts stay exact."""
-    job = Job(1, 2, *LINE, "--slow_ms", "1", "--worker_timeout", "1")
+    job = Job(1, 2, *LINE, "--slow_ms", "3", "--worker_timeout", "1")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     other.kill()
@@ -147,7 +147,7 @@ def worker_kill():
 
 def server_kill():
     """A server is killed, and the next one has all that it had."""
-    job = Job(2, 2, *LINE, "--slow_ms", "1", "--standby", "on", "--server_timeout", "1.5")
+    job = Job(2, 2, *LINE, "--slow_ms", "3", "--standby", "on", "--server_timeout", "1.5")
     servers = [job.start("ps", 0), job.start("ps", 1)]
     chief, other = job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
@@ -157,14 +157,14 @@ def server_kill():
     servers[1].wait()
     is_line(text)
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step") >= 4000, text
+    assert sum(pushes) == number(text, "global_step") >= 1500, text
 
 
 def restart():
     """Without a standby the workers wait until a killed server is there again, with the last checkpoint."""
-    job = Job(1, 2, *LINE, "--slow_ms", "1", "--logdir", WORK / "log", "--save_steps", "400")
+    job = Job(1, 2, *LINE, "--slow_ms", "3", "--logdir", WORK / "log", "--save_steps", "200")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
-    chief.wait_for(r"step 1\d\d\d, ")
+    chief.wait_for(r"step [6-9]\d\d, ")
     server.kill()
     chief.wait_for(r"worker 0 waits for ps 0 at 127\.0\.0\.1:\d+, which does not answer, for at most 60 s")
     server = job.start("ps", 0)
@@ -298,7 +298,7 @@ def wrong():
 
 def twice():
     """A second worker 0 is told of the first."""
-    job = Job(1, 2, *LINE, "--slow_ms", "2")
+    job = Job(1, 2, *LINE, "--slow_ms", "15")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     text = job.start("worker", 1).wait(78)
@@ -311,13 +311,15 @@ def twice():
 def feed():
     """The chief sends the batches, in async and in sync."""
     for mode in ("async", "sync"):
-        job = Job(1, 2, *LINE, "--mode", mode, "--feed", "chief", "--batch", "4", chief=True)
+        job = Job(1, 2, *LINE, "--mode", mode, "--feed", "chief", chief=True)
         tasks = [job.start("ps", 0), job.start("worker", 0, "--data-dir", "/nowhere"), job.start("worker", 1)]
         text = job.start("chief", 0).wait()
         for task in tasks:
             task.wait()
         is_line(text)
-        assert number(text, "global_step") == 4000, text
+        assert number(text, "global_step") >= 1500, text
+        pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+        assert sum(pushes) == (3000 if mode == "sync" else 1500), text
 
 
 def recommender():
@@ -340,9 +342,9 @@ def stopped():
     """SIGSTOP of a worker slows nobody in async: the others' steps go on while it is stopped."""
     job = Job(1, 2, *LINE[:-1], "100", "--slow_ms", "1")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
-    chief.wait_for(r"step 1\d\d, ")
+    chief.wait_for(r"step [1-9]\d*, ")
     other.kill(signal.SIGSTOP)
-    chief.wait_for(r"step 3\d\d\d, ")
+    chief.wait_for(r"step 1[34]\d\d, ")
     other.kill(signal.SIGCONT)
     is_line(chief.wait())
     other.wait()

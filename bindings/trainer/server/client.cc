@@ -97,8 +97,8 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   const std::string what = is_silent ? " does not answer" : " has no variables yet";
   if (now - wait.trouble_since > options_.deadline) {
     throw TrainerError(who + what + ", and " + text_of(options_.state.self) + " has waited for " +
-                       std::to_string(static_cast<long>(options_.deadline)) + " s: " +
-                       (is_silent ? "start it" : "start the chief"));
+                       std::to_string(static_cast<long>(options_.deadline)) +
+                       " s: " + (is_silent ? "start it" : "start the chief"));
   }
   if (!wait.said && now - wait.trouble_since > 2.0 && options_.say) {
     wait.said = true;

@@ -27,8 +27,8 @@ struct ClientOptions {
   // The chief: what creates the variables of a group that has none, at first or after its server
   // was started again. Empty: the client waits for the chief.
   std::function<Message(std::uint32_t group)> create;
-  double deadline = 60.0;       // seconds that a server may be silent or without variables
-  double patience = 600.0;      // for an answer of a server that is there (sync: for the others)
+  double deadline = 60.0;   // seconds that a server may be silent or without variables
+  double patience = 600.0;  // for an answer of a server that is there (sync: for the others)
   Say say;
 };
 

@@ -222,8 +222,8 @@ void Coordinator::progress(double seconds) {
 
 Scheduled Coordinator::schedule_on(const std::string& step, const Value& argument,
                                    std::optional<std::uint32_t> worker) {
-  return {inside_->state.schedule(step + "\n" + argument.text, Floats::of(argument.numbers),
-                                  worker)};
+  return {
+      inside_->state.schedule(step + "\n" + argument.text, Floats::of(argument.numbers), worker)};
 }
 
 Scheduled Coordinator::schedule(const std::string& step, const Value& argument) {

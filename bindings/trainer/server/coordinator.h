@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One task, the chief, hands out steps; workers run whatever comes. C++ ships no code: all tasks run
-// one program, which names its steps.
+// One task, the chief, hands out steps; workers run whatever comes. C++ ships no code: all tasks
+// run one program, which names its steps.
 #pragma once
 
 #include <cstdint>

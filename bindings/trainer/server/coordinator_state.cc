@@ -49,7 +49,8 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
   if (message.from.incarnation < worker.incarnation) return out;
   if (message.from.incarnation > worker.incarnation) {
     lose(worker);
-    for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend(); ++setup) {
+    for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend();
+         ++setup) {
       Task task = *setup;
       task.number = ++tasks_;
       task.only = message.from.index;

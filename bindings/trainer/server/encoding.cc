@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -92,7 +93,8 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
     return refuse("a header of " + std::to_string(frames[0].bytes.size()) + " bytes");
   }
   const std::byte* at = frames[0].bytes.data();
-  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) return refuse("a header of something else");
+  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0)
+    return refuse("a header of something else");
   at += kMagic.size();
   if (!first_bytes_are_sane(at)) return refuse("a kind or role that does not exist");
   Message message;
@@ -112,7 +114,8 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
       frames[3].bytes.size() / sizeof(float) != sizes.floats) {
     return refuse("frames of other sizes than the header says");
   }
-  message.text.assign(reinterpret_cast<const char*>(frames[1].bytes.data()), frames[1].bytes.size());
+  message.text.assign(reinterpret_cast<const char*>(frames[1].bytes.data()),
+                      frames[1].bytes.size());
   message.ids.resize(frames[2].bytes.size() / sizeof(std::int64_t));
   if (!message.ids.empty()) {
     std::memcpy(message.ids.data(), frames[2].bytes.data(), frames[2].bytes.size());

@@ -98,8 +98,9 @@ std::string read_secret(const std::string& path) {
   const auto size = safe ? ::read(file, text.data(), text.size()) : -1;
   ::close(file);
   if (!safe) {
-    throw TrainerError(where + " must be an ordinary file of this user that nobody else may read: "
-                               "chmod 600 the file",
+    throw TrainerError(where +
+                           " must be an ordinary file of this user that nobody else may read: "
+                           "chmod 600 the file",
                        kExitConfiguration);
   }
   text.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
@@ -145,10 +146,10 @@ std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
   if (text == nullptr && path == nullptr) {
     const auto far = std::ranges::find_if_not(addresses, is_of_this_host);
     if (far == addresses.end()) return {};
-    throw TrainerError("the task at " + *far +
-                           " is on the network, where tasks need a secret to know each other: " +
-                           kAdvice,
-                       kExitConfiguration);
+    throw TrainerError(
+        "the task at " + *far +
+            " is on the network, where tasks need a secret to know each other: " + kAdvice,
+        kExitConfiguration);
   }
   std::string secret = text != nullptr ? text : read_secret(path);
   const std::size_t end = secret.find_last_not_of(" \t\r\n");

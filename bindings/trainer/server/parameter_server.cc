@@ -112,10 +112,9 @@ void ParameterServer::restore() {
       [this](const std::string& line) { say(line); });
   Flags flags = options_.flags;
   flags.emplace_back("optimizer", mirror_->settings());
-  const auto found = checkpoints_->restore({.how = options_.restore,
-                                            .flags = flags,
-                                            .accept_changes = options_.accept_changes},
-                                           tensors_);
+  const auto found = checkpoints_->restore(
+      {.how = options_.restore, .flags = flags, .accept_changes = options_.accept_changes},
+      tensors_);
   checkpoints_->set_finished({});
   if (!found) return;
   restored_ = true;
@@ -254,7 +253,8 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
   std::span<const float> from = values.floats.values;
   const auto take = [&from, group](std::span<float> to) {
     if (from.size() < to.size()) {
-      throw TrainerError("ps " + std::to_string(group) + " has sent fewer numbers than its variables"
+      throw TrainerError("ps " + std::to_string(group) +
+                         " has sent fewer numbers than its variables"
                          " have: start all tasks with the same program and flags");
     }
     std::ranges::copy(from.first(to.size()), to.begin());

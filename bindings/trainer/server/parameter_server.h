@@ -24,15 +24,15 @@ struct ParameterServerOptions {
   Partition partition;
   std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
   bool standby = false;
-  std::string logdir{};             // of the chief: its checkpoints; empty: none
-  std::uint64_t save_steps = 0;     // of the global step; 0: at the end alone
+  std::string logdir{};          // of the chief: its checkpoints; empty: none
+  std::uint64_t save_steps = 0;  // of the global step; 0: at the end alone
   std::size_t keep = 5;
-  std::string restore = "auto";     // as SupervisorOptions
-  Flags flags{};                    // what must be the same when a training goes on
+  std::string restore = "auto";  // as SupervisorOptions
+  Flags flags{};                 // what must be the same when a training goes on
   bool accept_changes = false;
-  double deadline = 60.0;           // seconds of silence of a server, or of all (a server ends)
-  double worker_timeout = 5.0;      // seconds of silence after which nobody waits for a worker
-  double server_timeout = 3.0;      // after which a standby takes over
+  double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)
+  double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
+  double server_timeout = 3.0;  // after which a standby takes over
   Say say{};
 };
 
@@ -47,7 +47,7 @@ struct Rows {
 
 // What the servers have counted.
 struct ServerCounts {
-  std::uint64_t global_step = 0;              // updates: of each push or, in sync, of each round
+  std::uint64_t global_step = 0;               // updates: of each push or, in sync, of each round
   std::vector<std::uint64_t> steps_by_worker;  // pushes that count, on the first server
   std::vector<std::uint64_t> dropped_by_worker;
   Histogram staleness{};

@@ -21,9 +21,9 @@ Partition partition_of(const std::string& text) {
   if (counts && kind == "fixed") return {How::kFixed, partition.amount};
   if (counts && kind == "min") return {How::kMinSize, partition.amount};
   if (counts && kind == "max") return {How::kMaxSize, partition.amount};
-  throw TrainerError("there is no partition '" + text +
-                         "': use whole, fixed=<parts>, min=<bytes> or max=<bytes>",
-                     kExitConfiguration);
+  throw TrainerError(
+      "there is no partition '" + text + "': use whole, fixed=<parts>, min=<bytes> or max=<bytes>",
+      kExitConfiguration);
 }
 
 std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t servers,
@@ -68,8 +68,8 @@ std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t 
 std::string table_of(std::span<const Piece> pieces) {
   std::string table;
   for (const Piece& piece : pieces) {
-    table += (table.empty() ? "" : "\n") + piece.name + " (" + trainer::text_of(piece.shape) + ") on ps " +
-             std::to_string(piece.server);
+    table += (table.empty() ? "" : "\n") + piece.name + " (" + trainer::text_of(piece.shape) +
+             ") on ps " + std::to_string(piece.server);
   }
   return table;
 }

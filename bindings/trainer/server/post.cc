@@ -222,7 +222,8 @@ void Post::read(void* which, bool router, std::vector<Message>& out) {
     if (message) {
       out.push_back(std::move(*message));
     } else {
-      complain("what came from " + peer + " is no message of this job (" + why + "): it is ignored");
+      complain("what came from " + peer + " is no message of this job (" + why +
+               "): it is ignored");
     }
   }
 }
@@ -233,8 +234,9 @@ void Post::read_monitor() {
     zmq::message_t peer;
     if (!sockets_->monitor.recv(event, zmq::recv_flags::dontwait)) return;
     if (!sockets_->monitor.recv(peer, zmq::recv_flags::none)) return;
-    complain("a stranger has connected that does not speak as a task of this job, or lacks its "
-             "secret: it is refused");
+    complain(
+        "a stranger has connected that does not speak as a task of this job, or lacks its "
+        "secret: it is refused");
   }
 }
 
@@ -242,8 +244,9 @@ void Post::complain(const std::string& what) {
   ++complaints_;
   if (complaints_ > kComplaints && complaints_ % 1000 != 0) return;
   if (!options_.say) return;
-  options_.say(text_of(options_.self) + ": " + what +
-               (complaints_ == kComplaints ? " (from now on one line for a thousand of these)" : ""));
+  options_.say(
+      text_of(options_.self) + ": " + what +
+      (complaints_ == kComplaints ? " (from now on one line for a thousand of these)" : ""));
 }
 
 }  // namespace ronde::trainer::server

@@ -75,11 +75,11 @@ enum class Kind : std::uint8_t {
   // From servers.
   kWelcome,
   kCreated,
-  kValues,   // version; floats
-  kAck,      // version; dropped
-  kStates,   // version; floats; text: what they are
-  kCounts,   // text
-  kRefused,  // text: why, in one line; do not try again
+  kValues,    // version; floats
+  kAck,       // version; dropped
+  kStates,    // version; floats; text: what they are
+  kCounts,    // text
+  kRefused,   // text: why, in one line; do not try again
   kNotReady,  // the chief has not created the variables (here) yet
   kUnknown,   // say hello first
   kBeatBack,  // the view
@@ -226,8 +226,8 @@ class Shard {
   std::vector<Member> members_;
   Histogram staleness_{};
   std::uint64_t most_ahead_ = 0;
-  std::uint64_t entries_ = 0;     // made, or applied by the standby
-  std::uint64_t confirmed_ = 0;   // by the standby
+  std::uint64_t entries_ = 0;    // made, or applied by the standby
+  std::uint64_t confirmed_ = 0;  // by the standby
   std::deque<Message> unconfirmed_;
   double sent_ = 0.0;
   std::deque<Message> answers_;  // Message::entry: what the standby must have first

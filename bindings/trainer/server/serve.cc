@@ -33,8 +33,9 @@ void serve(const ServeOptions& options) {
     }
     const double now = steady_seconds();
     if (state.deposed()) {
-      throw TrainerError(name + " was silent for so long that another server has its variables: "
-                                "it ends");
+      throw TrainerError(name +
+                         " was silent for so long that another server has its variables: "
+                         "it ends");
     }
     if (now - tick >= 0.1) {
       tick = now;

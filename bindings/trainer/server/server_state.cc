@@ -2,6 +2,7 @@
 // All of a server process: which messages are for which group, and the chief's views.
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "bindings/trainer/server/protocol.h"
@@ -64,9 +65,8 @@ const Shard* ServerState::shard(std::uint32_t group) const {
 }
 
 bool ServerState::closed() const {
-  return std::ranges::all_of(shards_, [](const auto& one) {
-    return !one.second->primary() || one.second->closed();
-  });
+  return std::ranges::all_of(
+      shards_, [](const auto& one) { return !one.second->primary() || one.second->closed(); });
 }
 
 Messages ServerState::on_message(double now, const Message& message) {

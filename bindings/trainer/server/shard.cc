@@ -15,8 +15,9 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where the
-// earlier one is heard for so long after that, both run. (What a dead one has sent may come late.)
+// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where
+// the earlier one is heard for so long after that, both run. (What a dead one has sent may come
+// late.)
 constexpr double kSilent = 0.4;
 constexpr double kBothRun = 0.8;
 
@@ -109,9 +110,8 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
       return release(out);
     }
     if (!variables_->fits(message.ids, message.floats.values.size())) {
-      return refuse("a push of " + text_of(message.from) +
-                    " does not fit the variables of group " + std::to_string(group_) +
-                    ": start all tasks with the same program and flags");
+      return refuse("a push of " + text_of(message.from) + " does not fit the variables of group " +
+                    std::to_string(group_) + ": start all tasks with the same program and flags");
     }
   }
   if (message.kind == Kind::kPull) {
@@ -129,9 +129,9 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
   const std::string here = "ps " + std::to_string(options_.index);
   std::string refused;
   if (member == nullptr) {
-    refused = text_of(message.from) + " is no task of the job that " + here + " serves, which has " +
-              std::to_string(options_.workers) + " workers (" + options_.job +
-              "): start all tasks with the same lists";
+    refused = text_of(message.from) + " is no task of the job that " + here +
+              " serves, which has " + std::to_string(options_.workers) + " workers (" +
+              options_.job + "): start all tasks with the same lists";
   } else if (message.text != options_.job) {
     refused = text_of(message.from) + " was started with " + message.text + ", and " + here +
               " with " + options_.job + ": start all tasks with the same lists";
@@ -229,8 +229,7 @@ void Shard::on_tick(double now, Messages& out) {
   if (started_ < 0.0) started_ = now;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    const bool silent =
-        member.life == Life::kThere && now - member.heard > options_.worker_timeout;
+    const bool silent = member.life == Life::kThere && now - member.heard > options_.worker_timeout;
     const bool never_seen =
         member.life == Life::kExpected && now - started_ > options_.start_timeout;
     if (!silent && !never_seen) continue;

@@ -120,9 +120,9 @@ std::string free_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t size = sizeof address;
-  const bool found =
-      socket >= 0 && ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool found = socket >= 0 &&
+                     ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (socket >= 0) ::close(socket);
   if (!found) throw TrainerError("this host has no free port");
   return std::to_string(ntohs(address.sin_port));
@@ -137,8 +137,8 @@ Address Tasks::self() const {
 }
 
 std::string Tasks::text() const {
-  std::string text = "--ps_hosts " + text_of_list(servers) + " --worker_hosts " +
-                     text_of_list(workers);
+  std::string text =
+      "--ps_hosts " + text_of_list(servers) + " --worker_hosts " + text_of_list(workers);
   if (!chief.empty()) text += " --chief_hosts " + text_of_list(chief);
   return text;
 }
@@ -212,10 +212,9 @@ Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers) {
   const auto hosts = gather_texts(replica, "server/hosts", host.data());
   const bool one_host = std::set(hosts.begin(), hosts.end()).size() == 1;
   // On one host the name of a socket in memory, which nothing is left of.
-  const std::string mine =
-      one_host ? "ipc://@ronde-" + std::to_string(::getpid()) + "-" +
-                     std::to_string(Tasks{}.self().incarnation)
-               : std::string(host.data()) + ":" + free_port();
+  const std::string mine = one_host ? "ipc://@ronde-" + std::to_string(::getpid()) + "-" +
+                                          std::to_string(Tasks{}.self().incarnation)
+                                    : std::string(host.data()) + ":" + free_port();
   const auto addresses = gather_texts(replica, "server/addresses", mine);
   Tasks tasks;
   tasks.workers.assign(addresses.begin(), addresses.end() - servers);

@@ -30,9 +30,9 @@ struct Tasks {
   [[nodiscard]] std::vector<std::string> all() const;
 };
 
-// From --ps_hosts, --worker_hosts, --chief_hosts, --job_name and --task_index (with one dash or two,
-// spelt with _ or -, a value behind = or a space), which are taken out of `arguments`; or else from
-// TF_CONFIG. None where neither names any server. Throws TrainerError in one line.
+// From --ps_hosts, --worker_hosts, --chief_hosts, --job_name and --task_index (with one dash or
+// two, spelt with _ or -, a value behind = or a space), which are taken out of `arguments`; or else
+// from TF_CONFIG. None where neither names any server. Throws TrainerError in one line.
 [[nodiscard]] std::optional<Tasks> tasks_of(std::vector<std::string>& arguments);
 
 // The value of one flag, likewise taken out; empty: it is not there.

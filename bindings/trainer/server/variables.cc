@@ -218,8 +218,8 @@ Floats Variables::values(std::span<const std::int64_t> ids) {
   for (const TableRows& one : rows) {
     const std::size_t width = tables_[one.table]->shape()[1];
     for (const std::int64_t id : one.rows) {
-      const auto row = tables_[one.table]->value().subspan(static_cast<std::size_t>(id) * width,
-                                                           width);
+      const auto row =
+          tables_[one.table]->value().subspan(static_cast<std::size_t>(id) * width, width);
       all.insert(all.end(), row.begin(), row.end());
     }
   }

@@ -28,7 +28,7 @@ struct TableSpec {
   std::size_t width = 0;
   double scale = 0.05;
   std::uint64_t seed = 1;
-  std::size_t first = 0;   // row i here is row first + i * stride of the whole table
+  std::size_t first = 0;  // row i here is row first + i * stride of the whole table
   std::size_t stride = 1;
 };
 

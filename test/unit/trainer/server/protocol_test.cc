@@ -255,7 +255,8 @@ struct Simulation {
       }
     }
     // Once all variables are there: before, the chief would begin anew.
-    const bool created = std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
+    const bool created =
+        std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
     if (plan.kills_server && !server_killed && created && chance(0.02)) {
       server_killed = true;
       servers[std::uniform_int_distribution<std::size_t>(0, plan.servers - 1)(random)].reset();
@@ -296,8 +297,8 @@ struct Simulation {
     std::string text;
     for (const Task& task : tasks) {
       text += text_of(task.self) + (task.alive ? " in step " : " (dead) in step ") +
-              std::to_string(task.step) + ", phase " + std::to_string(static_cast<int>(task.phase)) +
-              ";";
+              std::to_string(task.step) + ", phase " +
+              std::to_string(static_cast<int>(task.phase)) + ";";
       for (std::uint32_t group = 0; group < plan.servers; ++group) {
         text += task.state->is_under_way(group) ? " waits for group " + std::to_string(group) : "";
       }
@@ -306,7 +307,9 @@ struct Simulation {
     for (std::uint32_t group = 0; group < plan.servers; ++group) {
       const Shard* const shard = home(group);
       text += "group " + std::to_string(group) + ": " +
-              (shard == nullptr ? "nobody has it" : shard->created() ? shard->counts() : "empty") +
+              (shard == nullptr   ? "nobody has it"
+               : shard->created() ? shard->counts()
+                                  : "empty") +
               "\n";
     }
     return text;

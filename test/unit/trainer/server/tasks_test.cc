@@ -26,8 +26,9 @@ std::string error_of_tasks(std::vector<std::string> arguments) {
 }
 
 TEST(ServerTasks, FlagsAreTakenHoweverTheyAreSpelt) {
-  std::vector<std::string> arguments{"--ps-hosts=a:1,b:2", "-worker_hosts", "c:3", "--steps", "5",
-                                     "--job-name", "ps", "--task_index=1"};
+  std::vector<std::string> arguments{
+      "--ps-hosts=a:1,b:2", "-worker_hosts", "c:3", "--steps", "5", "--job-name", "ps",
+      "--task_index=1"};
   const auto tasks = tasks_of(arguments);
   ASSERT_TRUE(tasks);
   EXPECT_THAT(tasks->servers, testing::ElementsAre("a:1", "b:2"));
