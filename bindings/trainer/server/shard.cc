@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group on one server: who is there, what is applied when, and what the standby has of it. The
 // standby applies the same entries in the same order, so that everything that decides about them
-// is in apply() and below, and reads no clock.
+// is in apply() and below, and reads no clock; it is one file, so that it can be read at once.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
