@@ -192,6 +192,8 @@ class Shard {
     std::uint64_t clock = 0;    // steps; one who joins late takes those of the slowest
     std::uint64_t counted = 0;  // pushes
     std::uint64_t dropped = 0;
+    // Its push was dropped: it may wait for another group now, so this round does not wait for it.
+    bool excused = false;
     std::uint64_t bye = 0;         // the number of its goodbye
     Message last;                  // the acknowledgement of the last push
     std::optional<Message> waits;  // a push that waits for its round

@@ -309,6 +309,7 @@ void Shard::join(const Message& entry) {
     member.incarnation = entry.origin.incarnation;
     member.last = {};
     member.bye = 0;
+    member.excused = false;
     member.held.reset();
   }
   Message answer = answer_of(Kind::kWelcome);
@@ -338,6 +339,7 @@ void Shard::take_push(const Message& entry) {
   const bool late = mode_.mode == Mode::kSync && (stale > 0 || member.waits.has_value());
   if (late) {
     ++member.dropped;
+    member.excused = true;
   } else {
     ++member.clock;
     ++member.counted;
@@ -389,13 +391,16 @@ void Shard::advance() {
     for (std::size_t i = 0; i < options_.workers; ++i) {
       if (members_[i].waits) {
         pushes.push_back(&*members_[i].waits);
-      } else if (members_[i].life != Life::kGone) {
+      } else if (members_[i].life != Life::kGone && !members_[i].excused) {
         ++missing;
       }
     }
     if (!pushes.empty() && missing <= mode_.backup_workers) {
       variables_->update(pushes, pushes.front()->rate);
-      for (Member& member : members_) member.waits.reset();
+      for (Member& member : members_) {
+        member.waits.reset();
+        member.excused = false;
+      }
     }
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
