@@ -75,6 +75,8 @@ struct Simulation {
   std::vector<std::set<std::size_t>> sent;
   std::vector<std::set<std::size_t>> seen;  // what a pull that is over has shown
   std::size_t most_kept = 0;
+  std::uint32_t stopped = kMostServers;  // this server
+  double stopped_until = 0.0;
   std::string trouble;
 
   Simulation(const Plan& plan_of, std::uint64_t seed) : plan(plan_of), random(seed) {
@@ -131,6 +133,10 @@ struct Simulation {
   void deliver(const Message& message) {
     if (message.to.role == Role::kServer) {
       auto& server = servers.at(message.to.index);
+      if (message.to.index == stopped && now < stopped_until) {
+        events.push({stopped_until, ++order, message});
+        return;
+      }
       if (server) post(server->on_message(now, message));
       return;
     }
@@ -263,7 +269,13 @@ struct Simulation {
         std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
     if (plan.kills_server && !server_killed && created && chance(0.02)) {
       server_killed = true;
-      servers[std::uniform_int_distribution<std::size_t>(0, plan.servers - 1)(random)].reset();
+      const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
+      if (chance(0.5)) {
+        servers[which].reset();
+      } else {  // it is stopped, and wakes when it was taken over
+        stopped = which;
+        stopped_until = now + 8.0;
+      }
     }
   }
   void run() {
@@ -282,7 +294,8 @@ struct Simulation {
       } else {
         kill_some(kills, server_killed);
         for (const auto& server : servers) {
-          if (server) post(server->on_tick(now));
+          const bool sleeps = server && server->options().index == stopped && now < stopped_until;
+          if (server && !sleeps) post(server->on_tick(now));
         }
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
           if (!tasks[i].alive && now >= tasks[i].back_at) start(i);
@@ -389,7 +402,7 @@ Plan plan_of(const std::string& mode) {
 }
 
 TEST(ServerProtocol, AsyncCountsEachPushOnce) {
-  for (std::uint64_t seed = 0; seed < schedules(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
     Plan plan = plan_of("async");
     plan.kills = 2;
     check(plan, seed);
@@ -397,7 +410,7 @@ TEST(ServerProtocol, AsyncCountsEachPushOnce) {
 }
 
 TEST(ServerProtocol, BoundedStalenessHolds) {
-  for (std::uint64_t seed = 0; seed < schedules(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
     Plan plan = plan_of("stale=" + std::to_string(1 + seed % 3));
     plan.kills = static_cast<int>(seed % 3);
     check(plan, seed);
@@ -405,7 +418,7 @@ TEST(ServerProtocol, BoundedStalenessHolds) {
 }
 
 TEST(ServerProtocol, SyncRoundsAverage) {
-  for (std::uint64_t seed = 0; seed < schedules(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
     Plan plan = plan_of("sync");
     plan.kills = static_cast<int>(seed % 3);
     plan.mode.backup_workers = seed % 4 == 3 ? 1 : 0;
@@ -414,7 +427,7 @@ TEST(ServerProtocol, SyncRoundsAverage) {
 }
 
 TEST(ServerProtocol, AServerThatDiesIsTakenOver) {
-  for (std::uint64_t seed = 0; seed < schedules(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
     Plan plan = plan_of(seed % 3 == 0 ? "async" : seed % 3 == 1 ? "sync" : "stale=2");
     plan.kills_server = true;
     plan.kills = static_cast<int>(seed % 2);
