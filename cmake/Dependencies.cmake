@@ -42,6 +42,12 @@ if(RONDE_BUILD_EXAMPLES)
     message(FATAL_ERROR "oneDNN's library (libdnnl.so) is not found: install Debian's libdnnl-dev")
   endif()
   find_package(Protobuf 3.21 REQUIRED)
+  # For parameter servers alone.
+  find_package(cppzmq 4.8 QUIET)
+  set(RONDE_ZEROMQ_FOUND ${cppzmq_FOUND})
+  if(NOT RONDE_ZEROMQ_FOUND)
+    message(STATUS "ZeroMQ is not found (Debian: cppzmq-dev): parameter servers are left out")
+  endif()
 endif()
 
 # For the tests and the example of ronde/torch.hpp, which are left out without it.

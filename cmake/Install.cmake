@@ -42,6 +42,10 @@ if(TARGET ronde)
   if(TARGET ronde_trainer)
     install(TARGETS ronde_trainer ronde_event_messages EXPORT rondeTrainerTargets
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+    if(TARGET ronde_parameter_server)
+      install(TARGETS ronde_parameter_server EXPORT rondeTrainerTargets
+              ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+    endif()
     install(EXPORT rondeTrainerTargets NAMESPACE ronde:: DESTINATION ${RONDE_CMAKE_DIR} COMPONENT development)
     install(FILES cmake/rondeDnnl.cmake DESTINATION ${RONDE_CMAKE_DIR} COMPONENT development)
     install(CODE "set(source \"${PROJECT_SOURCE_DIR}/bindings/trainer\")

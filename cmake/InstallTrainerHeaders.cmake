@@ -5,8 +5,8 @@
 file(GLOB_RECURSE headers RELATIVE ${source} ${source}/*/*.h)
 list(REMOVE_ITEM headers tensor/primitives.h)  # for the core's own sources: it includes oneDNN's
 list(TRANSFORM headers PREPEND ronde/trainer/ OUTPUT_VARIABLE places)
-list(APPEND headers include/ronde/trainer.hpp)
-list(APPEND places ronde/trainer.hpp)
+list(APPEND headers include/ronde/trainer.hpp include/ronde/parameter_server.hpp)
+list(APPEND places ronde/trainer.hpp ronde/parameter_server.hpp)
 foreach(header place IN ZIP_LISTS headers places)
   file(READ ${source}/${header} text)
   string(REPLACE "#include \"bindings/trainer/" "#include \"ronde/trainer/" text "${text}")

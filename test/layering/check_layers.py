@@ -79,10 +79,13 @@ ROOMS = {
     "bindings/trainer/program": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                                  "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/chief",
                                  "bindings/trainer/strategy"],
+    "bindings/trainer/server": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
+                                "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk",
+                                "bindings/trainer/chief"],
     "bindings/trainer/include": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                                  "bindings/trainer/data", "bindings/trainer/loop", "bindings/trainer/disk",
                                  "bindings/trainer/logs", "bindings/trainer/chief",
-                                 "bindings/trainer/strategy", "bindings/trainer/program"],
+                                 "bindings/trainer/strategy", "bindings/trainer/program", "bindings/trainer/server"],
     "examples/perf/options": [],
     "examples/perf/contenders": ["examples/perf/options"],
     "examples/perf/measure": ["examples/perf/options", "examples/perf/contenders"],
@@ -102,6 +105,8 @@ TORCH = "ronde/torch.hpp"  # the facade of programs with LibTorch
 C_ABI = "ronde/ronde.h"
 # All of the training core, for its users.
 TRAINER = "ronde/trainer.hpp"
+# Parameter servers, where they were built.
+PARAMETER_SERVER = "ronde/parameter_server.hpp"
 
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -150,7 +155,7 @@ def problem_with(root, path, quoted, target):
         if "public" not in LAYERS[layer]:
             return f"{layer} may not include the public API"
         outside = C_ABI if path.endswith(".c") else FACADE
-        if layer == "examples" and target == TRAINER:
+        if layer == "examples" and target in (TRAINER, PARAMETER_SERVER):
             return None
         if layer in FACADE_ONLY and target not in (outside, TORCH):
             return f"{layer} is written as an outsider would: include <{outside}>"

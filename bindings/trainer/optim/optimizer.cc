@@ -63,6 +63,23 @@ void Optimizer::read_state_of(Optimizer& other) {
   moments_.clear();
 }
 
+void Optimizer::step_rows(std::span<const std::int64_t> rows, std::span<const float> gradients,
+                          double learning_rate) {
+  ++steps_;
+  Parameter& parameter = *parameters_.front();
+  const std::size_t width = parameter.shape().at(1);
+  Update one{width, nullptr, gradients.data(), std::vector<float*>(moments_.size())};
+  for (const std::int64_t row : rows) {
+    const std::size_t at = static_cast<std::size_t>(row) * width;
+    one.value = parameter.value().data() + at;
+    std::ranges::transform(moments_, one.moments.begin(),
+                           [at](auto& kind) { return kind[0].data() + at; });
+    update(one, learning_rate);
+    one.gradient += width;
+  }
+  parameter.changed();
+}
+
 std::vector<StateTensor> Optimizer::state() {
   if (whose_ != nullptr) return whose_->state();
   std::vector<StateTensor> tensors;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,11 @@ class Optimizer {
   // Updates every parameter by its gradient. One that no pass of the step has used (on any rank, if
   // gradients are summed) has zeros there, and is moved by its moments and decay alone.
   void step(double learning_rate);
+  // Updates some rows of the first parameter, {rows, width}, alone, by a gradient of `width`
+  // numbers for each: the others keep their values and their moments. Each row at most once, and
+  // there.
+  void step_rows(std::span<const std::int64_t> rows, std::span<const float> gradients,
+                 double learning_rate);
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
   // The moments, such as "velocity/fc1/weight": with the parameters and steps() all that a

@@ -237,8 +237,8 @@ namespace {
 
 Engine no_servers() {
   throw TrainerError(
-      "there are no parameter servers yet: use MultiWorkerMirrored, whose replicas hold all of the "
-      "model",
+      "variables on servers are pulled and pushed, which no strategy does: write the loop with "
+      "<ronde/parameter_server.hpp> as examples/parameter_server.cc does, or use MultiWorkerMirrored",
       kExitConfiguration);
 }
 

@@ -72,7 +72,7 @@ class CentralStorage final : public Strategy {
   explicit CentralStorage(std::size_t replicas, int threads = 1);
 };
 
-// Its place. Throws TrainerError: there are no servers yet.
+// Its place. Throws TrainerError, which says where servers are: <ronde/parameter_server.hpp>.
 class ParameterServer final : public Strategy {
  public:
   ParameterServer();

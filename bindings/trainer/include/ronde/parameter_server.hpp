@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameter servers, for programs that link ronde::parameter_server, which is there where Ronde was
+// built with ZeroMQ. As little promised as <ronde/trainer.hpp>.
+#pragma once
+
+#include "bindings/trainer/server/coordinator.h"
+#include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/server/tasks.h"

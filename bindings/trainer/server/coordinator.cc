@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/coordinator.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+// A worker's side of the socket: a thread of its own answers beats while a step runs.
+class Runner {
+ public:
+  Runner(const Tasks& tasks, double deadline, const Say& say)
+      : self_(tasks.self()),
+        deadline_(deadline),
+        post_({.self = self_, .keys = keys_for(tasks.all()), .say = say}) {
+    post_.listen(tasks.workers.at(tasks.index));
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+  ~Runner() {
+    thread_.request_stop();
+    post_.wake();
+    thread_.join();
+  }
+
+  // The next step to run; none at the end. Calls `idle` once where nothing comes for a second.
+  std::optional<Message> next(const std::function<void()>& idle) {
+    const double start = steady_seconds();
+    bool is_idle = false;
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        came_.wait_for(lock, std::chrono::milliseconds(100),
+                       [&] { return task_ || closed_ || !failure_.empty(); });
+        if (!failure_.empty()) throw TrainerError(failure_);
+        if (task_) return std::exchange(task_, {});
+        if (closed_) return {};
+        if (steady_seconds() - std::max(start, heard_) > deadline_) {
+          throw TrainerError(text_of(self_) + " has not heard the chief for " +
+                             std::to_string(static_cast<long>(deadline_)) +
+                             " s, and ends: start the chief");
+        }
+      }
+      if (!is_idle && idle && steady_seconds() - start > 1.0) {
+        is_idle = true;
+        idle();
+      }
+    }
+  }
+  void answer(Message result) {
+    {
+      const std::lock_guard lock(mutex_);
+      result.from = self_;
+      last_ = result;
+      out_.push_back(std::move(result));
+      running_.reset();
+    }
+    post_.wake();
+  }
+
+ private:
+  void run(const std::stop_token& stop) {
+    try {
+      while (!stop.stop_requested()) {
+        const auto messages = post_.receive(0.1);
+        Messages out;
+        {
+          const std::lock_guard lock(mutex_);
+          for (const Message& one : messages) take(one);
+          out = std::exchange(out_, {});
+        }
+        for (const Message& one : out) post_.send(one);
+        came_.notify_all();
+      }
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      failure_ = error.what();
+    }
+  }
+  void take(const Message& message) {
+    heard_ = steady_seconds();
+    const auto key = std::pair(message.from.incarnation, message.sequence);
+    if (message.kind == Kind::kRun && last_ && last_->to == message.from &&
+        last_->sequence == message.sequence) {
+      out_.push_back(*last_);  // its result was lost on the way
+    } else if (message.kind == Kind::kRun && running_ != key) {
+      running_ = key;
+      task_ = message;
+    } else if (message.kind == Kind::kClose) {
+      closed_ = true;
+    }
+    Message answer;
+    answer.kind = Kind::kBeatBack;
+    answer.from = self_;
+    answer.to = message.from;
+    if (message.kind == Kind::kBeat || message.kind == Kind::kClose) {
+      out_.push_back(std::move(answer));
+    }
+  }
+
+  const Address self_;
+  const double deadline_;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::optional<Message> task_;
+  std::optional<Message> last_;
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> running_;
+  Messages out_;
+  bool closed_ = false;
+  double heard_ = 0.0;
+  std::string failure_;
+  Post post_;
+  std::jthread thread_;
+};
+
+}  // namespace
+
+void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void()>& idle,
+               double deadline, const Say& say) {
+  Runner runner(tasks, deadline, say);
+  while (const auto task = runner.next(idle)) {
+    const std::size_t end = task->text.find('\n');
+    const std::string name = task->text.substr(0, end);
+    Message result;
+    result.kind = Kind::kResult;
+    result.to = task->from;
+    result.sequence = task->sequence;
+    try {
+      const auto step = steps.find(name);
+      if (step == steps.end()) {
+        throw TrainerError("there is no step '" + name + "' on " + text_of(tasks.self()) +
+                           ": start all tasks with the same program");
+      }
+      const std::span<const float> numbers = task->floats.values;
+      Value value = step->second({end == std::string::npos ? "" : task->text.substr(end + 1),
+                                  {numbers.begin(), numbers.end()}});
+      result.text = std::move(value.text);
+      result.floats = Floats::of(std::move(value.numbers));
+    } catch (const std::exception& error) {
+      result.kind = Kind::kFailed;
+      result.text = error.what();
+    }
+    runner.answer(std::move(result));
+  }
+}
+
+struct Coordinator::Inside {
+  Inside(const Tasks& tasks, double deadline_of, double worker_timeout)
+      : workers(static_cast<std::uint32_t>(tasks.workers.size())),
+        self{Role::kChief, 0, tasks.self().incarnation},
+        deadline(deadline_of),
+        state(workers, worker_timeout),
+        post({.self = self, .keys = keys_for(tasks.all()), .say = {}}) {
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      post.connect({Role::kWorker, i, 0}, tasks.workers[i]);
+    }
+  }
+  void send(Kind kind) {
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      Message message;
+      message.kind = kind;
+      message.from = self;
+      message.to = {Role::kWorker, i, 0};
+      post.send(message);
+    }
+  }
+
+  const std::uint32_t workers;
+  const Address self;
+  const double deadline;
+  CoordinatorState state;
+  Post post;
+  double heard = steady_seconds();
+  double beat = 0.0;
+};
+
+Coordinator::Coordinator(const Tasks& tasks, double deadline, double worker_timeout)
+    : inside_(std::make_unique<Inside>(tasks, deadline, worker_timeout)) {}
+
+Coordinator::~Coordinator() {
+  try {
+    inside_->send(Kind::kClose);
+    (void)inside_->post.receive(0.2);
+    inside_->send(Kind::kClose);
+  } catch (const std::exception&) {
+    // They end at their deadline.
+  }
+}
+
+void Coordinator::progress(double seconds) {
+  Inside& in = *inside_;
+  const auto send = [&in](Messages messages) {
+    for (Message& one : messages) {
+      one.from = in.self;
+      in.post.send(one);
+    }
+  };
+  const auto messages = in.post.receive(seconds);
+  const double now = steady_seconds();
+  if (!messages.empty()) in.heard = now;
+  for (const Message& one : messages) send(in.state.on_message(now, one));
+  if (now - in.beat > 0.1) {
+    in.beat = now;
+    in.send(Kind::kBeat);
+    send(in.state.on_tick(now));
+  }
+  if (now - in.heard > in.deadline) {
+    throw TrainerError("the chief has heard no worker for " +
+                       std::to_string(static_cast<long>(in.deadline)) + " s: start some");
+  }
+}
+
+Scheduled Coordinator::schedule_on(const std::string& step, const Value& argument,
+                                   std::optional<std::uint32_t> worker) {
+  return {
+      inside_->state.schedule(step + "\n" + argument.text, Floats::of(argument.numbers), worker)};
+}
+
+Scheduled Coordinator::schedule(const std::string& step, const Value& argument) {
+  const Scheduled scheduled = schedule_on(step, argument, {});
+  progress(0.0);
+  return scheduled;
+}
+
+void Coordinator::join() {
+  while (!inside_->state.all_done()) progress(0.1);
+  const auto failed = inside_->state.first_failure();
+  if (failed) throw TrainerError("a step failed: " + *failed);
+}
+
+Value Coordinator::fetch(Scheduled scheduled) {
+  const double start = steady_seconds();
+  while (!inside_->state.is_done(scheduled.number)) {
+    progress(0.1);
+    if (steady_seconds() - start > 10.0 * inside_->deadline) {
+      throw TrainerError("a step was not done in " +
+                         std::to_string(static_cast<long>(10.0 * inside_->deadline)) +
+                         " s: does the worker that must run it still run?");
+    }
+  }
+  const Message result = inside_->state.take(scheduled.number);
+  if (result.kind == Kind::kFailed) throw TrainerError("a step failed: " + result.text);
+  const std::span<const float> numbers = result.floats.values;
+  return {result.text, {numbers.begin(), numbers.end()}};
+}
+
+std::vector<Value> Coordinator::per_worker(const std::string& step, const Value& argument) {
+  std::vector<Scheduled> scheduled;
+  for (std::uint32_t i = 0; i < inside_->workers; ++i) {
+    scheduled.push_back(schedule_on(step, argument, i));
+  }
+  std::vector<Value> results;
+  for (const Scheduled& one : scheduled) results.push_back(fetch(one));
+  inside_->state.add_setup(step + "\n" + argument.text, Floats::of(argument.numbers));
+  return results;
+}
+
+std::uint64_t Coordinator::retried() const { return inside_->state.retried(); }
+
+}  // namespace ronde::trainer::server

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which worker has which task, and what becomes of those of a lost one.
+#include <algorithm>
+#include <utility>
+
+#include "bindings/trainer/server/protocol.h"
+
+namespace ronde::trainer::server {
+
+std::uint64_t CoordinatorState::schedule(std::string text, Floats floats,
+                                         std::optional<std::uint32_t> only) {
+  waiting_.push_back({++tasks_, std::move(text), std::move(floats), only});
+  return tasks_;
+}
+
+void CoordinatorState::give(double now, std::uint32_t worker, Messages& out) {
+  Worker& to = workers_[worker];
+  if (!to.task) {
+    const auto next = std::ranges::find_if(
+        waiting_, [worker](const Task& task) { return !task.only || *task.only == worker; });
+    if (next == waiting_.end()) return;
+    to.task = std::move(*next);
+    waiting_.erase(next);
+    ++running_;
+  }
+  Message run;
+  run.kind = Kind::kRun;
+  run.from = {Role::kChief, 0, 0};
+  run.to = {Role::kWorker, worker, to.incarnation};
+  run.sequence = to.task->number;
+  run.text = to.task->text;
+  run.floats = to.task->floats;
+  to.sent = now;
+  out.push_back(std::move(run));
+}
+
+void CoordinatorState::lose(Worker& worker) {
+  if (!worker.task) return;
+  waiting_.push_front(std::move(*worker.task));
+  worker.task.reset();
+  --running_;
+  ++retried_;
+}
+
+Messages CoordinatorState::on_message(double now, const Message& message) {
+  Messages out;
+  if (message.from.role != Role::kWorker || message.from.index >= workers_.size()) return out;
+  Worker& worker = workers_[message.from.index];
+  if (message.from.incarnation < worker.incarnation) return out;
+  if (message.from.incarnation > worker.incarnation) {
+    lose(worker);
+    for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend();
+         ++setup) {
+      Task task = *setup;
+      task.number = ++tasks_;
+      task.only = message.from.index;
+      task.is_setup = true;
+      waiting_.push_front(std::move(task));
+    }
+    worker.incarnation = message.from.incarnation;
+  }
+  worker.heard = now;
+  const bool ends = message.kind == Kind::kResult || message.kind == Kind::kFailed;
+  if (ends && worker.task && worker.task->number == message.sequence) {
+    if (!worker.task->is_setup) results_.emplace(message.sequence, message);
+    worker.task.reset();
+    --running_;
+  }
+  if (!worker.task) give(now, message.from.index, out);
+  return out;
+}
+
+Messages CoordinatorState::on_tick(double now) {
+  Messages out;
+  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (now - worker.heard > timeout_) {
+      lose(worker);
+    } else if (!worker.task || now - worker.sent > 1.0) {
+      give(now, i, out);  // what was lost on the way is sent again; a worker runs it once
+    }
+  }
+  return out;
+}
+
+std::optional<std::string> CoordinatorState::first_failure() const {
+  for (const auto& [number, result] : results_) {
+    if (result.kind == Kind::kFailed) return result.text;
+  }
+  return {};
+}
+
+Message CoordinatorState::take(std::uint64_t task) {
+  Message result = std::move(results_.at(task));
+  results_.erase(task);
+  return result;
+}
+
+}  // namespace ronde::trainer::server

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/encoding.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace ronde::trainer::server {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "floats travel as they are in memory");
+
+constexpr std::array<char, 4> kMagic{'R', 'P', 'S', '1'};
+
+// Passes over the header, to write or to read it: one list of fields for both.
+template <typename Visit, typename M>
+void visit_fields(Visit&& visit, M& m) {
+  visit(m.kind);
+  visit(m.from.role);
+  visit(m.origin.role);
+  visit(m.dropped);
+  visit(m.from.index);
+  visit(m.origin.index);
+  visit(m.from.incarnation);
+  visit(m.origin.incarnation);
+  visit(m.group);
+  visit(m.sequence);
+  visit(m.version);
+  visit(m.weight);
+  visit(m.rate);
+  visit(m.view);
+  visit(m.dead);
+  visit(m.entry);
+}
+
+struct Sizes {
+  std::uint64_t text = 0;
+  std::uint64_t ids = 0;
+  std::uint64_t floats = 0;
+};
+
+template <typename T, typename Byte>
+void copy_field(T& field, Byte*& at) {
+  if constexpr (std::is_const_v<Byte>) {
+    std::memcpy(&field, at, sizeof field);
+  } else {
+    std::memcpy(at, &field, sizeof field);
+  }
+  at += sizeof field;
+}
+
+bool known(const Address& address) {
+  return static_cast<std::uint8_t>(address.role) <= static_cast<std::uint8_t>(Role::kEvaluator);
+}
+
+// A bool or an enumerator of another value than its own is undefined behaviour once it is read: the
+// bytes are looked at before.
+bool first_bytes_are_sane(const std::byte* at) {
+  const auto byte = [at](std::size_t i) { return std::to_integer<unsigned>(at[i]); };
+  return byte(0) <= static_cast<unsigned>(kLastKind) &&
+         byte(1) <= static_cast<unsigned>(Role::kEvaluator) &&
+         byte(2) <= static_cast<unsigned>(Role::kEvaluator) && byte(3) <= 1;
+}
+
+}  // namespace
+
+Header header_of(const Message& message) {
+  Header header{};
+  std::byte* at = header.data();
+  std::memcpy(at, kMagic.data(), kMagic.size());
+  at += kMagic.size();
+  visit_fields([&at](const auto& field) { copy_field(field, at); }, message);
+  Sizes sizes{message.text.size(), message.ids.size(), message.floats.values.size()};
+  copy_field(sizes.text, at);
+  copy_field(sizes.ids, at);
+  copy_field(sizes.floats, at);
+  return header;
+}
+
+std::optional<Message> message_of(std::span<const Frame> frames, std::string* why) {
+  const auto refuse = [why](std::string text) {
+    *why = std::move(text);
+    return std::nullopt;
+  };
+  if (frames.size() != kFrames) return refuse(std::to_string(frames.size()) + " frames, not 4");
+  if (frames[0].bytes.size() != kHeaderBytes) {
+    return refuse("a header of " + std::to_string(frames[0].bytes.size()) + " bytes");
+  }
+  const std::byte* at = frames[0].bytes.data();
+  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0)
+    return refuse("a header of something else");
+  at += kMagic.size();
+  if (!first_bytes_are_sane(at)) return refuse("a kind or role that does not exist");
+  Message message;
+  visit_fields([&at](auto& field) { copy_field(field, at); }, message);
+  Sizes sizes;
+  copy_field(sizes.text, at);
+  copy_field(sizes.ids, at);
+  copy_field(sizes.floats, at);
+  if (!known(message.from) || !known(message.origin)) return refuse("a role that does not exist");
+  if (!std::isfinite(message.weight) || message.weight < 0.0 || !std::isfinite(message.rate)) {
+    return refuse("a weight or rate that is no number");
+  }
+  // Bytes that were received are compared, never a count multiplied.
+  if (frames[1].bytes.size() != sizes.text || frames[2].bytes.size() % sizeof(std::int64_t) != 0 ||
+      frames[2].bytes.size() / sizeof(std::int64_t) != sizes.ids ||
+      frames[3].bytes.size() % sizeof(float) != 0 ||
+      frames[3].bytes.size() / sizeof(float) != sizes.floats) {
+    return refuse("frames of other sizes than the header says");
+  }
+  message.text.assign(reinterpret_cast<const char*>(frames[1].bytes.data()),
+                      frames[1].bytes.size());
+  message.ids.resize(frames[2].bytes.size() / sizeof(std::int64_t));
+  if (!message.ids.empty()) {
+    std::memcpy(message.ids.data(), frames[2].bytes.data(), frames[2].bytes.size());
+  }
+  const auto bytes = frames[3].bytes;
+  const std::size_t count = bytes.size() / sizeof(float);
+  if (std::bit_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
+    std::vector<float> aligned(count);
+    std::memcpy(aligned.data(), bytes.data(), bytes.size());
+    message.floats = Floats::of(std::move(aligned));
+  } else if (count > 0) {
+    message.floats = {frames[3].owner, {reinterpret_cast<const float*>(bytes.data()), count}};
+  }
+  return message;
+}
+
+std::string identity_of(const Address& address) {
+  constexpr std::array<char, 4> kLetters{'p', 'w', 'c', 'e'};
+  return kLetters.at(static_cast<std::size_t>(address.role)) + std::to_string(address.index) + "." +
+         std::to_string(address.incarnation);
+}
+
+std::optional<Address> address_of(std::string_view identity) {
+  constexpr std::string_view kLetters = "pwce";
+  if (identity.empty()) return {};
+  const std::size_t role = kLetters.find(identity.front());
+  if (role == std::string_view::npos) return {};
+  Address address{static_cast<Role>(role), 0, 0};
+  const char* const end = identity.data() + identity.size();
+  const auto index = std::from_chars(identity.data() + 1, end, address.index);
+  if (index.ec != std::errc() || index.ptr == end || *index.ptr != '.') return {};
+  const auto rest = std::from_chars(index.ptr + 1, end, address.incarnation);
+  if (rest.ec != std::errc() || rest.ptr != end) return {};
+  return address;
+}
+
+}  // namespace ronde::trainer::server

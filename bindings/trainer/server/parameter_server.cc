@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/parameter_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
+  ServerOptions state;
+  state.index = tasks.index;
+  state.servers = static_cast<std::uint32_t>(tasks.servers.size());
+  state.workers = static_cast<std::uint32_t>(tasks.workers.size());
+  state.standby = options.standby;
+  state.job = tasks.text() + (options.standby ? " --standby on" : " --standby off");
+  state.worker_timeout = options.worker_timeout;
+  state.start_timeout = options.deadline;
+  return state;
+}
+
+// What a row's table holds of a server.
+std::size_t rows_on(std::size_t rows, std::uint32_t server, std::uint32_t servers) {
+  return rows / servers + (server < rows % servers ? 1 : 0);
+}
+
+}  // namespace
+
+std::string ServerCounts::staleness_text() const {
+  std::string text;
+  for (std::size_t i = 0; i < staleness.size(); ++i) {
+    if (staleness[i] == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(i) +
+            (i + 1 == staleness.size() ? " or more: " : ": ") + std::to_string(staleness[i]);
+  }
+  return text;
+}
+
+void serve(const Tasks& tasks, const ParameterServerOptions& options) {
+  serve({.state = server_options(tasks, options),
+         .servers = tasks.servers,
+         .keys = keys_for(tasks.all()),
+         .idle_timeout = options.deadline,
+         .say = options.say});
+}
+
+ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> parameters,
+                                 ParameterServerOptions options)
+    : tasks_(tasks),
+      parameters_(std::move(parameters)),
+      options_(std::move(options)),
+      servers_(static_cast<std::uint32_t>(tasks.servers.size())),
+      chief_(tasks.is_chief()),
+      versions_(servers_, 0),
+      client_(client_options()) {
+  std::vector<VariableSpec> specs;
+  for (const Parameter* const one : parameters_) specs.push_back({one->name(), one->shape()});
+  pieces_ = place(specs, servers_, options_.partition);
+  table_ = table_of(pieces_);
+  for (const TableSpec& one : options_.tables) {
+    table_ += (table_.empty() ? "" : "\n") + one.name + " (" + std::to_string(one.rows) + " x " +
+              std::to_string(one.width) + "), row r on ps r mod " + std::to_string(servers_);
+  }
+  if (!chief_) return;
+  std::vector<Parameter*> all = parameters_;
+  for (const TableSpec& one : options_.tables) {
+    tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
+    all.push_back(tables_.back().get());
+  }
+  mirror_ = make_optimizer(options_.optimizer, all);
+  for (const Parameter* const one : all) {
+    tensors_.push_back({one->name(), one->shape(), one->value()});
+  }
+  for (StateTensor& one : mirror_->state()) tensors_.push_back(std::move(one));
+  if (!options_.logdir.empty()) restore();
+}
+
+ParameterServer::~ParameterServer() = default;
+
+ClientOptions ParameterServer::client_options() {
+  ClientOptions client;
+  client.state.self = tasks_.self();
+  client.state.servers = servers_;
+  client.state.standby = options_.standby;
+  client.state.decides = chief_;
+  client.state.job = server_options(tasks_, options_).job;
+  client.state.server_timeout = options_.server_timeout;
+  client.servers = tasks_.servers;
+  client.keys = keys_for(tasks_.all());
+  if (chief_) client.create = [this](std::uint32_t group) { return create(group); };
+  client.deadline = options_.deadline;
+  client.say = [this](const std::string& line) { say(line); };
+  return client;
+}
+
+void ParameterServer::say(const std::string& line) const {
+  if (options_.say) return options_.say(line);
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+void ParameterServer::restore() {
+  checkpoints_ = std::make_unique<Checkpoints>(
+      CheckpointOptions{.directory = options_.logdir, .keep = options_.keep},
+      [this](const std::string& line) { say(line); });
+  Flags flags = options_.flags;
+  flags.emplace_back("optimizer", mirror_->settings());
+  const auto found = checkpoints_->restore(
+      {.how = options_.restore, .flags = flags, .accept_changes = options_.accept_changes},
+      tensors_);
+  checkpoints_->set_finished({});
+  if (!found) return;
+  restored_ = true;
+  first_step_ = saved_step_ = global_step_ = found->global_step;
+  mirror_->set_steps(found->optimizer_steps);
+  for (Parameter* const one : parameters_) one->changed();
+  say("resumed at step " + std::to_string(first_step_) + " from " + options_.logdir);
+}
+
+VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
+  VariableSpecs specs;
+  specs.optimizer = options_.optimizer;
+  specs.mode = options_.mode;
+  for (const Piece& piece : pieces_) {
+    if (piece.server == group) specs.variables.push_back({piece.name, piece.shape});
+  }
+  for (TableSpec table : options_.tables) {
+    table.rows = rows_on(table.rows, group, servers_);
+    table.first = group;
+    table.stride = servers_;
+    specs.tables.push_back(table);
+  }
+  return specs;
+}
+
+// In the order of Variables::state().
+std::vector<ParameterServer::Stretch> ParameterServer::state_of(std::uint32_t group) {
+  const std::size_t variables = parameters_.size();
+  const std::size_t all = variables + tables_.size();  // tensors of each kind: values, moments
+  const std::size_t kinds = tensors_.size() / std::max<std::size_t>(1, all);
+  std::vector<Stretch> stretches;
+  const auto add_dense = [&](std::size_t kind) {
+    for (const Piece& piece : pieces_) {
+      if (piece.server != group) continue;
+      const StateTensor& tensor = tensors_[kind * all + piece.variable];
+      stretches.push_back({tensor.values.data() + piece.first, piece.size, 0, 1});
+    }
+  };
+  const auto add_table = [&](std::size_t kind, std::size_t table) {
+    const StateTensor& tensor = tensors_[kind * all + variables + table];
+    const std::size_t width = tensor.shape[1];
+    stretches.push_back({tensor.values.data() + group * width, width, servers_ * width,
+                         rows_on(tensor.shape[0], group, servers_)});
+  };
+  add_dense(0);
+  for (std::size_t table = 0; table < tables_.size(); ++table) add_table(0, table);
+  for (std::size_t kind = 1; kind < kinds; ++kind) add_dense(kind);
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    for (std::size_t kind = 1; kind < kinds; ++kind) add_table(kind, table);
+  }
+  return stretches;
+}
+
+// At first from what the chief has; for a server that was started again, from the last checkpoint.
+Message ParameterServer::create(std::uint32_t group) {
+  VariableSpecs specs = specs_of(group);
+  if (global_step_ > first_step_) {
+    if (checkpoints_ && (saved_step_ > first_step_ || restored_)) {
+      (void)checkpoints_->flush();
+      const Checkpoint last =
+          read_checkpoint(disk(), checkpoint_path(options_.logdir, saved_step_));
+      copy_tensors(last.tensors, tensors_, "the last checkpoint");
+      restored_ = true;
+      mirror_->set_steps(last.state.optimizer_steps);
+      say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
+          std::to_string(saved_step_) + ": what it has learned since is lost");
+    } else {
+      restored_ = false;
+      say("ps " + std::to_string(group) +
+          " goes on with the values that the chief has, without moments: there is no checkpoint");
+    }
+  }
+  specs.whole = restored_;
+  specs.steps = restored_ ? mirror_->steps() : 0;
+  std::vector<float> floats;
+  if (restored_) {
+    for (const Stretch& one : state_of(group)) {
+      for (std::size_t i = 0; i < one.count; ++i) {
+        const float* const from = one.first + i * one.step;
+        floats.insert(floats.end(), from, from + one.size);
+      }
+    }
+  } else {
+    for (const Piece& piece : pieces_) {
+      if (piece.server != group) continue;
+      const auto from = parameters_[piece.variable]->value().subspan(piece.first, piece.size);
+      floats.insert(floats.end(), from.begin(), from.end());
+    }
+  }
+  Message message;
+  message.kind = Kind::kCreate;
+  message.group = group;
+  message.text = specs.text();
+  message.floats = Floats::of(std::move(floats));
+  return message;
+}
+
+std::vector<std::int64_t> ParameterServer::ids_of(std::uint32_t group,
+                                                  std::span<const Rows> rows) const {
+  std::vector<std::int64_t> ids;
+  for (const Rows& one : rows) {
+    const std::size_t head = ids.size();
+    ids.insert(ids.end(), {static_cast<std::int64_t>(one.table), 0});
+    for (const std::int64_t id : one.ids) {
+      if (id < 0 || one.table >= options_.tables.size() ||
+          static_cast<std::size_t>(id) >= options_.tables[one.table].rows) {
+        throw TrainerError("there is no row " + std::to_string(id) + " in table " +
+                           std::to_string(one.table));
+      }
+      if (id % servers_ == group) ids.push_back(id / servers_);
+    }
+    ids[head + 1] = static_cast<std::int64_t>(ids.size() - head - 2);
+  }
+  return ids;
+}
+
+void ParameterServer::pull(std::span<Rows> rows) {
+  for (Rows& one : rows) {
+    one.values.assign(one.ids.size() * options_.tables.at(one.table).width, 0.0F);
+  }
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kPull;
+    message.group = group;
+    message.ids = ids_of(group, rows);
+    client_.start(std::move(message));
+  }
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    take_values(group, client_.finish(group), rows);
+  }
+  for (Parameter* const one : parameters_) one->changed();
+}
+
+void ParameterServer::take_values(std::uint32_t group, const Message& values,
+                                  std::span<Rows> rows) {
+  std::span<const float> from = values.floats.values;
+  const auto take = [&from, group](std::span<float> to) {
+    if (from.size() < to.size()) {
+      throw TrainerError("ps " + std::to_string(group) +
+                         " has sent fewer numbers than its variables"
+                         " have: start all tasks with the same program and flags");
+    }
+    std::ranges::copy(from.first(to.size()), to.begin());
+    from = from.subspan(to.size());
+  };
+  for (const Piece& piece : pieces_) {
+    if (piece.server != group) continue;
+    take(parameters_[piece.variable]->value().subspan(piece.first, piece.size));
+  }
+  for (Rows& one : rows) {
+    const std::size_t width = options_.tables[one.table].width;
+    for (std::size_t i = 0; i < one.ids.size(); ++i) {
+      if (one.ids[i] % servers_ != group) continue;
+      take(std::span(one.values).subspan(i * width, width));
+    }
+  }
+  versions_[group] = values.version;
+  if (group == 0) global_step_ = values.version;
+}
+
+bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    std::vector<float> floats;
+    for (const Piece& piece : pieces_) {
+      if (piece.server != group) continue;
+      const auto from = parameters_[piece.variable]->gradient().subspan(piece.first, piece.size);
+      floats.insert(floats.end(), from.begin(), from.end());
+    }
+    for (const Rows& one : rows) {
+      const std::size_t width = options_.tables.at(one.table).width;
+      for (std::size_t i = 0; i < one.ids.size(); ++i) {
+        if (one.ids[i] % servers_ != group) continue;
+        const auto from = std::span(one.gradients).subspan(i * width, width);
+        floats.insert(floats.end(), from.begin(), from.end());
+      }
+    }
+    Message message;
+    message.kind = Kind::kPush;
+    message.group = group;
+    message.version = versions_[group];
+    message.weight = samples;
+    message.rate = rate;
+    message.ids = ids_of(group, rows);
+    message.floats = Floats::of(std::move(floats));
+    client_.start(std::move(message));
+  }
+  bool counted = true;
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    const Message answer = client_.finish(group);
+    if (group > 0) continue;
+    counted = !answer.dropped;
+    global_step_ = answer.version;
+  }
+  return counted;
+}
+
+ServerCounts ParameterServer::counts() {
+  Message message;
+  message.kind = Kind::kStatus;
+  const auto json = nlohmann::json::parse(client_.ask(message).text);
+  ServerCounts counts;
+  counts.global_step = json.at("version");
+  counts.steps_by_worker = json.at("steps").get<std::vector<std::uint64_t>>();
+  counts.dropped_by_worker = json.at("dropped").get<std::vector<std::uint64_t>>();
+  counts.staleness = json.at("staleness").get<Histogram>();
+  counts.there = json.at("there");
+  counts.expected = json.at("expected");
+  counts.most_ahead = json.at("most_ahead");
+  return counts;
+}
+
+void ParameterServer::save_if_due() {
+  if (!chief_ || !checkpoints_ || options_.save_steps == 0) return;
+  if (global_step_ >= saved_step_ + options_.save_steps) (void)save();
+}
+
+bool ParameterServer::save() {
+  if (!checkpoints_) return false;
+  std::vector<std::vector<float>> kept;  // what is pulled stays for the step that is being computed
+  for (const Parameter* const one : parameters_) {
+    kept.emplace_back(one->value().begin(), one->value().end());
+  }
+  std::uint64_t version = 0;
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kState;
+    message.group = group;
+    const Message answer = client_.ask(std::move(message));
+    if (group == 0) version = answer.version;
+    const float* from = answer.floats.values.data();
+    std::size_t left = answer.floats.values.size();
+    for (const Stretch& one : state_of(group)) {
+      for (std::size_t i = 0; i < one.count && left >= one.size; ++i) {
+        std::copy_n(from, one.size, one.first + i * one.step);
+        from += one.size;
+        left -= one.size;
+      }
+    }
+  }
+  CheckpointState state;
+  state.global_step = state.optimizer_steps = version;
+  state.step_in_epoch = version;
+  state.flags = options_.flags;
+  state.flags.emplace_back("optimizer", mirror_->settings());
+  for (const StateTensor& one : mirror_->state()) state.moments.push_back(one.name);
+  const bool saved =
+      checkpoints_->save(state, tensors_, {}, std::chrono::seconds(60)) && checkpoints_->flush();
+  if (saved) saved_step_ = version;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    std::ranges::copy(kept[i], parameters_[i]->value().begin());
+  }
+  return saved;
+}
+
+void ParameterServer::leave() {
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kBye;
+    message.group = group;
+    client_.start(std::move(message));
+  }
+  for (std::uint32_t group = 0; group < servers_; ++group) (void)client_.finish(group);
+}
+
+ServerCounts ParameterServer::finish() {
+  leave();
+  if (!chief_) return {};
+  // Those who stop without a word are gone after worker_timeout.
+  ServerCounts last = counts();
+  while (last.there > 0 || last.expected > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    last = counts();
+  }
+  pull();
+  if (checkpoints_ && !save()) throw TrainerError("the last state is not on the disk");
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kClose;
+    message.group = group;
+    if (!client_.try_ask(std::move(message), 5.0)) {
+      say("ps " + std::to_string(group) + " did not say that it ends: it does so by itself");
+    }
+  }
+  return last;
+}
+
+}  // namespace ronde::trainer::server

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/placement.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+Partition partition_of(const std::string& text) {
+  using How = Partition::Kind;
+  if (text == "whole") return {};
+  const std::size_t equals = text.find('=');
+  const std::string kind = text.substr(0, equals);
+  Partition partition;
+  const char* const end = text.data() + text.size();
+  const char* const begin = equals == std::string::npos ? end : text.data() + equals + 1;
+  const auto [stop, error] = std::from_chars(begin, end, partition.amount);
+  const bool counts = error == std::errc() && stop == end && partition.amount > 0;
+  if (counts && kind == "fixed") return {How::kFixed, partition.amount};
+  if (counts && kind == "min") return {How::kMinSize, partition.amount};
+  if (counts && kind == "max") return {How::kMaxSize, partition.amount};
+  throw TrainerError(
+      "there is no partition '" + text + "': use whole, fixed=<parts>, min=<bytes> or max=<bytes>",
+      kExitConfiguration);
+}
+
+std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t servers,
+                         const Partition& partition) {
+  using How = Partition::Kind;
+  std::vector<Piece> pieces;
+  std::uint32_t next = 0;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const VariableSpec& variable = variables[i];
+    const std::size_t elements = elements_of(variable.shape);
+    const std::size_t bytes = elements * sizeof(float);
+    const std::size_t side = variable.shape.empty() ? 1 : variable.shape.front();
+    std::size_t parts = 1;
+    if (partition.kind == How::kFixed) parts = partition.amount;
+    if (partition.kind == How::kMinSize) {
+      parts = std::min<std::size_t>(servers, bytes / partition.amount);
+    }
+    if (partition.kind == How::kMaxSize) {
+      // Rows are not cut: as many whole rows as fit.
+      const std::size_t row = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, side));
+      const std::size_t rows = std::max<std::size_t>(1, partition.amount / row);
+      parts = (side + rows - 1) / rows;
+    }
+    parts = std::clamp<std::size_t>(parts, 1, std::max<std::size_t>(1, side));
+    const std::size_t row = side == 0 ? 0 : elements / side;
+    for (std::size_t part = 0; part < parts; ++part) {
+      // The first ones have one row more.
+      const std::size_t begin = part * (side / parts) + std::min(part, side % parts);
+      const std::size_t rows = side / parts + (part < side % parts ? 1 : 0);
+      Piece piece{i, begin * row, rows * row, variable.shape, variable.name, next};
+      if (parts > 1) {
+        piece.shape.front() = rows;
+        piece.name += "/part_" + std::to_string(part);
+      }
+      pieces.push_back(std::move(piece));
+      next = (next + 1) % servers;
+    }
+  }
+  return pieces;
+}
+
+std::string table_of(std::span<const Piece> pieces) {
+  std::string table;
+  for (const Piece& piece : pieces) {
+    table += (table.empty() ? "" : "\n") + piece.name + " (" + trainer::text_of(piece.shape) +
+             ") on ps " + std::to_string(piece.server);
+  }
+  return table;
+}
+
+}  // namespace ronde::trainer::server

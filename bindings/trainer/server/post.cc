@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/post.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+#include <zmq.hpp>
+
+#include "bindings/trainer/server/encoding.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+constexpr const char* kMonitor = "inproc://monitor";
+constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
+
+// ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
+// are; the keys keep strangers out.
+std::string endpoint(const std::string& address, bool binds) {
+  if (address.find("://") != std::string::npos) return address;
+  const std::size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (host == "localhost") return "tcp://127.0.0.1:" + port;
+  const bool numeric =
+      host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string::npos;
+  return binds && !numeric ? "tcp://*:" + port : "tcp://" + address;
+}
+
+// Lets go of what a message was made of, once it is sent. ZeroMQ calls it on a thread of its own.
+void release(void* /*data*/, void* owner) {
+  delete static_cast<std::shared_ptr<const void>*>(owner);
+}
+
+zmq::message_t frame_of(const Floats& floats) {
+  if (floats.values.empty()) return {};
+  auto owner = std::make_unique<std::shared_ptr<const void>>(floats.owner);
+  // ZeroMQ takes no const, and writes nothing.
+  zmq::message_t frame(const_cast<float*>(floats.values.data()), floats.values.size_bytes(),
+                       release, owner.get());
+  (void)owner.release();
+  return frame;
+}
+
+}  // namespace
+
+struct Post::Sockets {
+  zmq::context_t context{1};
+  zmq::socket_t router;
+  zmq::socket_t monitor;
+  std::map<std::pair<Role, std::uint32_t>, zmq::socket_t> dealers;
+  std::set<std::string> barred;
+  int bell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+  ~Sockets() {
+    if (bell >= 0) ::close(bell);
+  }
+};
+
+Post::Post(PostOptions options)
+    : options_(std::move(options)), sockets_(std::make_unique<Sockets>()) {}
+
+Post::~Post() = default;
+
+void Post::listen(const std::string& address) {
+  zmq::socket_t& router = sockets_->router;
+  router = zmq::socket_t(sockets_->context, zmq::socket_type::router);
+  router.set(zmq::sockopt::router_mandatory, true);
+  router.set(zmq::sockopt::sndhwm, options_.waiting);
+  router.set(zmq::sockopt::rcvhwm, options_.waiting);
+  router.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
+  router.set(zmq::sockopt::linger, 2000);
+  // A peer that was cut off is forgotten, and its name with it.
+  router.set(zmq::sockopt::heartbeat_ivl, 1000);
+  router.set(zmq::sockopt::heartbeat_timeout, 5000);
+  router.set(zmq::sockopt::handshake_ivl, 5000);
+  if (options_.keys) {
+    router.set(zmq::sockopt::curve_server, true);
+    router.set(zmq::sockopt::curve_secretkey, options_.keys->server_secret);
+  }
+  zmq_socket_monitor(router.handle(), kMonitor,
+                     ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+  sockets_->monitor = zmq::socket_t(sockets_->context, zmq::socket_type::pair);
+  sockets_->monitor.connect(kMonitor);
+  try {
+    router.bind(endpoint(address, true));
+  } catch (const zmq::error_t& error) {
+    const bool taken = error.num() == EADDRINUSE;
+    throw TrainerError(text_of(options_.self) + " cannot listen at " + address + ": " +
+                           (taken ? "another process has this port, so end it or name another port "
+                                    "in the lists of all tasks"
+                                  : error.what()),
+                       kExitConfiguration);
+  }
+}
+
+void Post::connect(const Address& to, const std::string& address) {
+  zmq::socket_t dealer(sockets_->context, zmq::socket_type::dealer);
+  dealer.set(zmq::sockopt::routing_id, identity_of(options_.self));
+  dealer.set(zmq::sockopt::sndhwm, options_.waiting);
+  dealer.set(zmq::sockopt::rcvhwm, options_.waiting);
+  dealer.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
+  dealer.set(zmq::sockopt::linger, 2000);
+  dealer.set(zmq::sockopt::reconnect_ivl, 50);
+  dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
+  dealer.set(zmq::sockopt::heartbeat_ivl, 1000);
+  dealer.set(zmq::sockopt::heartbeat_timeout, 5000);
+  // What waits for a server that is not there is sent again anyway.
+  dealer.set(zmq::sockopt::immediate, true);
+  if (options_.keys) {
+    dealer.set(zmq::sockopt::curve_serverkey, options_.keys->server_public);
+    dealer.set(zmq::sockopt::curve_publickey, options_.keys->client_public);
+    dealer.set(zmq::sockopt::curve_secretkey, options_.keys->client_secret);
+  }
+  try {
+    dealer.connect(endpoint(address, false));
+  } catch (const zmq::error_t& error) {
+    throw TrainerError(text_of(to) + " cannot be reached at '" + address + "': " + error.what() +
+                           ": name it as host:port",
+                       kExitConfiguration);
+  }
+  sockets_->dealers.insert_or_assign({to.role, to.index}, std::move(dealer));
+}
+
+void Post::send(const Message& message) {
+  const auto found = sockets_->dealers.find({message.to.role, message.to.index});
+  const bool by_router = found == sockets_->dealers.end();
+  zmq::socket_t& socket = by_router ? sockets_->router : found->second;
+  if (!socket) return;
+  const std::string identity = identity_of(message.to);
+  if (by_router && sockets_->barred.contains(identity)) return;
+  const Header header = header_of(message);
+  constexpr auto kMore = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
+  try {
+    if (by_router && !socket.send(zmq::buffer(identity), kMore)) {
+      sockets_->barred.insert(identity);
+      complain(text_of(message.to) + " does not read what it has asked for: it is dropped");
+      return;
+    }
+    if (!socket.send(zmq::buffer(header), kMore)) return;  // full: it is sent again
+    (void)socket.send(zmq::buffer(message.text), zmq::send_flags::sndmore);
+    (void)socket.send(zmq::buffer(message.ids), zmq::send_flags::sndmore);
+    (void)socket.send(frame_of(message.floats), zmq::send_flags::none);
+  } catch (const zmq::error_t& error) {
+    // EHOSTUNREACH: it is gone; it asks again when it is back.
+    if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
+  }
+}
+
+void Post::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(sockets_->bell, &one, sizeof one);
+}
+
+std::vector<Message> Post::receive(double seconds) {
+  std::vector<zmq::pollitem_t> items{{nullptr, sockets_->bell, ZMQ_POLLIN, 0}};
+  if (sockets_->router) {
+    items.push_back({sockets_->router.handle(), 0, ZMQ_POLLIN, 0});
+    items.push_back({sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0});
+  }
+  for (auto& [to, dealer] : sockets_->dealers) items.push_back({dealer.handle(), 0, ZMQ_POLLIN, 0});
+  try {
+    zmq::poll(items, std::chrono::milliseconds(std::max(0L, std::lround(seconds * 1000.0))));
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) throw;
+  }
+  std::uint64_t rings = 0;
+  (void)!::read(sockets_->bell, &rings, sizeof rings);
+  std::vector<Message> out;
+  if (sockets_->router) {
+    read(&sockets_->router, true, out);
+    read_monitor();
+  }
+  for (auto& [to, dealer] : sockets_->dealers) read(&dealer, false, out);
+  return out;
+}
+
+void Post::read(void* which, bool router, std::vector<Message>& out) {
+  zmq::socket_t& socket = *static_cast<zmq::socket_t*>(which);
+  // At most so many at a time, so that one who sends without end keeps nobody out.
+  for (int count = 0; count < 64; ++count) {
+    std::vector<Frame> frames;
+    std::string peer = "an unknown address";
+    bool more = true;
+    std::size_t read = 0;
+    while (more) {
+      auto frame = std::make_shared<zmq::message_t>();
+      if (!socket.recv(*frame, read == 0 ? zmq::recv_flags::dontwait : zmq::recv_flags::none)) {
+        return;
+      }
+      more = frame->more();
+      // More frames than a message has are read away.
+      if (++read > kFrames + 2) continue;
+      if (const char* const text = zmq_msg_gets(frame->handle(), "Peer-Address")) peer = text;
+      const std::span bytes(static_cast<const std::byte*>(frame->data()), frame->size());
+      frames.push_back({std::move(frame), bytes});
+    }
+    std::string who;
+    if (router && !frames.empty()) {
+      who.assign(reinterpret_cast<const char*>(frames[0].bytes.data()), frames[0].bytes.size());
+      frames.erase(frames.begin());
+      if (sockets_->barred.contains(who)) continue;
+    }
+    std::string why;
+    auto message = message_of(frames, &why);
+    if (message && router && address_of(who) != message->from) {
+      why = "the name of another task";
+      message.reset();
+    }
+    if (message) {
+      out.push_back(std::move(*message));
+    } else {
+      complain("what came from " + peer + " is no message of this job (" + why +
+               "): it is ignored");
+    }
+  }
+}
+
+void Post::read_monitor() {
+  while (true) {
+    zmq::message_t event;
+    zmq::message_t peer;
+    if (!sockets_->monitor.recv(event, zmq::recv_flags::dontwait)) return;
+    if (!sockets_->monitor.recv(peer, zmq::recv_flags::none)) return;
+    complain(
+        "a stranger has connected that does not speak as a task of this job, or lacks its "
+        "secret: it is refused");
+  }
+}
+
+void Post::complain(const std::string& what) {
+  ++complaints_;
+  if (complaints_ > kComplaints && complaints_ % 1000 != 0) return;
+  if (!options_.say) return;
+  options_.say(
+      text_of(options_.self) + ": " + what +
+      (complaints_ == kComplaints ? " (from now on one line for a thousand of these)" : ""));
+}
+
+}  // namespace ronde::trainer::server

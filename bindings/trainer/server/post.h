@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over ZeroMQ: a ROUTER where others connect, and a DEALER to each task that this one
+// connects to. Floats are sent from where they lie and read where they arrive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/server/keys.h"
+#include "bindings/trainer/server/protocol.h"
+
+namespace ronde::trainer::server {
+
+struct PostOptions {
+  Address self;
+  std::optional<Keys> keys;
+  Say say;
+  // Messages to one peer that may wait, and bytes of a frame: with the number of peers they bound
+  // the memory. Who lets more wait is dropped with a line.
+  int waiting = 16;
+  std::int64_t frame_bytes = std::int64_t{1} << 30;
+};
+
+// Thread safety: belongs to one thread, but for wake().
+class Post {
+ public:
+  explicit Post(PostOptions options);
+  Post(const Post&) = delete;
+  Post& operator=(const Post&) = delete;
+  ~Post();
+
+  // "host:port" or "ipc://path". Throws TrainerError where it is taken.
+  void listen(const std::string& address);
+  void connect(const Address& to, const std::string& address);
+  // To who is connected, or has connected; otherwise it is lost, as on the way.
+  void send(const Message& message);
+  // What has come, after waiting for it for at most so long. What is no message is a line.
+  std::vector<Message> receive(double seconds);
+  // Lets receive() return now. Any thread may call.
+  void wake();
+
+ private:
+  struct Sockets;
+
+  void read(void* socket, bool router, std::vector<Message>& out);
+  void read_monitor();
+  void complain(const std::string& what);
+
+  const PostOptions options_;
+  std::unique_ptr<Sockets> sockets_;
+  std::uint64_t complaints_ = 0;
+};
+
+}  // namespace ronde::trainer::server

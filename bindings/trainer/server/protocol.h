@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// What parameter servers and workers say to each other, and what each of them does about it. Pure:
+// no socket, no clock, no thread; messages and the time go in, messages come out. A simulation
+// drives it through thousands of schedules with kills, delays, losses and duplicates.
+//
+// Groups. Server i is the home of group i: the variables (or shards of them) that were placed on
+// it. A push and a pull concern all of a group at once, so that each is one message, and whole.
+//
+// Sequence numbers. A worker has one request at a time under way to a group, and numbers them. A
+// request that was not answered is sent again under its number; a server answers a push that it
+// has counted with the same acknowledgement, and does not count it again. A worker that is started
+// again is a new incarnation (a later start time), whose numbers begin anew; messages of earlier
+// incarnations count for nothing from then on.
+//
+// Versions. The version of a group counts its updates. A pull brings the version that it has read,
+// a push says to which version its gradient belongs; the difference is its staleness.
+//
+// Modes. async: each push is an update. stale=k: likewise, but a pull waits until no worker that is
+// there is more than k steps behind. sync: a push waits for those of all workers of its round (but
+// for the b last ones, with backup workers); their average, by samples, in the order of the
+// workers, is one update, and pulls of workers whose push waits are held until then. stale=0 is
+// sync: nobody may be ahead. A push of an earlier round is dropped, and acknowledged as dropped.
+//
+// Members. A worker that was never seen, or is silent for long, is gone: nobody waits for it any
+// more. One that comes back takes the variables as they are, and at least the steps of the slowest.
+//
+// Standby. Each request of a group becomes an entry with a number. With a standby, the server sends
+// each entry to the next server, which does the same with it, and answers only what the standby
+// has: whatever a worker was told is there too, and a server that was taken over answers nothing,
+// since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
+// with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
+// both have a group. Without the chief nothing is taken over until it is back.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ronde::trainer::server {
+
+enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
+
+struct Address {
+  Role role = Role::kWorker;
+  std::uint32_t index = 0;
+  std::uint64_t incarnation = 0;  // of servers: 0
+
+  friend auto operator<=>(const Address&, const Address&) = default;
+};
+
+// "worker 1".
+[[nodiscard]] std::string text_of(const Address& address);
+
+enum class Kind : std::uint8_t {
+  // From workers and the chief, to the server that has the group.
+  kHello,   // text: the job's settings, which must be the server's; sequence: of the request after
+  kCreate,  // the chief: text: see VariableSpecs; floats: first values
+  kPull,    // ids: see TableRows
+  kPush,    // version, weight, rate; floats: gradients; ids: see TableRows
+  kState,   // all numbers, for a checkpoint
+  kStatus,  // counts as JSON
+  kBye,     // the worker is done
+  kClose,   // the chief: the job is over
+  kBeat,    // I am there; the chief's bring its view
+  // From servers.
+  kWelcome,
+  kCreated,
+  kValues,    // version; floats
+  kAck,       // version; dropped
+  kStates,    // version; floats; text: what they are
+  kCounts,    // text
+  kRefused,   // text: why, in one line; do not try again
+  kNotReady,  // the chief has not created the variables (here) yet
+  kUnknown,   // say hello first
+  kBeatBack,  // the view
+  // Between servers.
+  kGone,        // an entry alone: worker `sequence` is gone
+  kReplicated,  // all entries up to `entry`
+  // Between a coordinator and workers.
+  kRun,     // text: a step's name and arguments; sequence: of the task
+  kResult,  // text: what it returned
+  kFailed,  // text: what it threw
+};
+inline constexpr auto kLastKind = Kind::kFailed;
+
+// Floats that somebody keeps alive as long as they may be sent or read.
+struct Floats {
+  std::shared_ptr<const void> owner;
+  std::span<const float> values;
+
+  [[nodiscard]] static Floats of(std::vector<float> values);
+};
+
+struct Message {
+  Kind kind = Kind::kBeat;
+  Address from;
+  Address to;
+  std::uint32_t group = 0;
+  bool dropped = false;
+  std::uint64_t sequence = 0;
+  std::uint64_t version = 0;
+  double weight = 0.0;      // samples behind a push
+  double rate = 0.0;        // learning rate of a push
+  std::uint64_t view = 0;   // its number
+  std::uint64_t dead = 0;   // bit i: server i is dead in this view
+  std::uint64_t entry = 0;  // above 0: an entry of the group's log, which `origin` has asked for
+  Address origin;
+  std::string text;
+  std::vector<std::int64_t> ids;
+  Floats floats;
+};
+using Messages = std::vector<Message>;
+
+// Most servers of a job: what a view can hold.
+inline constexpr std::uint32_t kMostServers = 64;
+
+enum class Mode : std::uint8_t { kSync, kAsync, kStale };
+
+struct ModeOptions {
+  Mode mode = Mode::kAsync;
+  std::uint64_t bound = 0;           // k of stale
+  std::uint32_t backup_workers = 0;  // of sync
+  bool scale_by_staleness = false;   // the rate is divided by 1 + staleness
+};
+
+// "sync", "async" or "stale=k". Throws TrainerError.
+[[nodiscard]] ModeOptions mode_of(const std::string& text);
+[[nodiscard]] std::string text_of(const ModeOptions& mode);
+
+// Staleness 0 to 62, and all above.
+using Histogram = std::array<std::uint64_t, 64>;
+
+class Variables;
+
+struct ServerOptions {
+  std::uint32_t index = 0;
+  std::uint32_t servers = 1;
+  std::uint32_t workers = 1;
+  bool standby = false;
+  std::string job;              // what every hello must say
+  double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
+  double start_timeout = 60.0;  // until a worker must have been seen
+  double resend = 1.0;          // of entries to the standby
+};
+
+// A group on one server: its variables, its members and its log.
+class Shard {
+ public:
+  Shard(const ServerOptions& options, std::uint32_t group, bool primary);
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+  ~Shard();
+
+  // A request, where this is the primary.
+  void on_request(double now, const Message& message, Messages& out);
+  // An entry, where this is the standby.
+  void on_entry(const Message& entry, Messages& out);
+  void on_replicated(std::uint64_t entry, Messages& out);
+  void on_tick(double now, Messages& out);
+  void heard(double now, const Address& from);
+  void promote(double now);
+  void drop_standby(Messages& out);
+
+  [[nodiscard]] bool primary() const noexcept { return primary_; }
+  [[nodiscard]] bool created() const noexcept { return variables_ != nullptr; }
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+  [[nodiscard]] const Variables* variables() const noexcept { return variables_.get(); }
+  [[nodiscard]] const Histogram& staleness() const noexcept { return staleness_; }
+  // Pushes that were counted, by worker.
+  [[nodiscard]] std::vector<std::uint64_t> steps() const;
+  // Messages that are kept: what bounds memory.
+  [[nodiscard]] std::size_t kept() const;
+  // The steps that the fastest of those who were let go on was ahead, ever.
+  [[nodiscard]] std::uint64_t most_ahead() const noexcept { return most_ahead_; }
+  [[nodiscard]] std::string counts() const;
+
+ private:
+  enum class Life : std::uint8_t { kExpected, kThere, kGone };
+  struct Member {
+    Life life = Life::kExpected;
+    std::uint64_t incarnation = 0;
+    std::uint64_t clock = 0;    // steps; one who joins late takes those of the slowest
+    std::uint64_t counted = 0;  // pushes
+    std::uint64_t dropped = 0;
+    // Its push was dropped: it may wait for another group now, so this round does not wait for it.
+    bool excused = false;
+    std::uint64_t bye = 0;         // the number of its goodbye
+    Message last;                  // the acknowledgement of the last push
+    std::optional<Message> waits;  // a push that waits for its round
+    std::optional<Message> held;   // a pull that waits
+    double heard = 0.0;            // not the same on the standby
+    double contender_since = 0.0;  // a later incarnation says hello
+    std::uint64_t contender = 0;
+  };
+
+  Member* member_of(const Address& address);
+  [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
+  void on_hello(double now, const Message& message, Messages& out);
+  void log(const Message& request, Messages& out);
+  void apply(const Message& entry);
+  void join(const Message& entry);
+  void take_push(const Message& entry);
+  void update(const std::vector<const Message*>& pushes, double scale);
+  void leave(Member& member);
+  void advance();
+  [[nodiscard]] std::uint64_t slowest() const;
+  [[nodiscard]] bool may_go_on(const Member& member) const;
+  void reply(const Message& request, Message answer);
+  void release(Messages& out);
+
+  const ServerOptions& options_;
+  const std::uint32_t group_;
+  bool primary_;
+  bool has_standby_;
+  bool closed_ = false;
+  ModeOptions mode_;
+  std::unique_ptr<Variables> variables_;
+  std::vector<Member> members_;
+  Histogram staleness_{};
+  std::uint64_t most_ahead_ = 0;
+  std::uint64_t entries_ = 0;    // made, or applied by the standby
+  std::uint64_t confirmed_ = 0;  // by the standby
+  std::deque<Message> unconfirmed_;
+  double sent_ = 0.0;
+  std::deque<Message> answers_;  // Message::entry: what the standby must have first
+  double started_ = -1.0;
+};
+
+// All of a server process: its own group, and the one before as a standby.
+class ServerState {
+ public:
+  explicit ServerState(ServerOptions options);
+
+  Messages on_message(double now, const Message& message);
+  Messages on_tick(double now);
+
+  // The chief has closed the job.
+  [[nodiscard]] bool closed() const;
+  // In the newest view this server is dead, and another has its group.
+  [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
+  // When anybody was heard last.
+  [[nodiscard]] double last_heard() const noexcept { return last_heard_; }
+  [[nodiscard]] const Shard* shard(std::uint32_t group) const;
+  [[nodiscard]] const ServerOptions& options() const noexcept { return options_; }
+
+ private:
+  void take_view(double now, const Message& message, Messages& out);
+
+  const ServerOptions options_;
+  std::map<std::uint32_t, std::unique_ptr<Shard>> shards_;
+  std::uint64_t view_ = 0;
+  std::uint64_t dead_ = 0;
+  double last_heard_ = 0.0;
+};
+
+struct WorkerOptions {
+  Address self;
+  std::uint32_t servers = 1;
+  bool standby = false;
+  bool decides = false;  // the chief: it declares servers dead
+  std::string job;
+  double beat = 0.5;            // seconds between signs of life
+  double resend = 1.0;          // until a request is sent again; twice as long each time
+  double server_timeout = 3.0;  // of silence, after which the chief declares a server dead
+};
+
+// The side of a worker, or of the chief.
+class WorkerState {
+ public:
+  explicit WorkerState(WorkerOptions options);
+
+  // A request to a group, which must have none under way. Numbers it.
+  void request(double now, Message message, Messages& out);
+  [[nodiscard]] bool is_under_way(std::uint32_t group) const;
+  // The answer to the last request, once it is there.
+  std::optional<Message> take_answer(std::uint32_t group);
+  // Gives a request up.
+  void forget(std::uint32_t group) { groups_.at(group).request.reset(); }
+
+  Messages on_message(double now, const Message& message);
+  Messages on_tick(double now);
+
+  // The server that has this group in this worker's view; none: all who had it are dead.
+  [[nodiscard]] std::optional<std::uint32_t> home(std::uint32_t group) const;
+  // The server has lost, or never had, the variables of this group.
+  [[nodiscard]] bool is_empty(std::uint32_t group) const { return groups_.at(group).empty; }
+  [[nodiscard]] double heard(std::uint32_t server) const { return heard_.at(server); }
+  [[nodiscard]] std::uint64_t dead() const noexcept { return dead_; }
+
+ private:
+  struct Group {
+    bool welcome = false;
+    bool empty = false;
+    std::uint64_t requests = 0;
+    std::uint64_t pushes = 0;
+    std::optional<Message> request;
+    std::optional<Message> answer;
+    double sent = 0.0;
+    double said_hello = -1e9;
+    double patience = 0.0;
+  };
+
+  void send(double now, std::uint32_t group, Messages& out);
+  void say_hello(double now, std::uint32_t group, Messages& out);
+  [[nodiscard]] bool may_declare_dead(std::uint32_t server) const;
+
+  const WorkerOptions options_;
+  std::vector<Group> groups_;
+  std::vector<double> heard_;
+  double beat_ = -1e9;
+  std::uint64_t view_ = 0;
+  std::uint64_t dead_ = 0;
+};
+
+// Hands tasks to workers. A task whose worker is lost is given to another one: it runs at least
+// once, and its result counts once.
+class CoordinatorState {
+ public:
+  explicit CoordinatorState(std::uint32_t workers, double worker_timeout = 5.0)
+      : workers_(workers), timeout_(worker_timeout) {}
+
+  // `only`: the worker that must run it; it waits for that one.
+  std::uint64_t schedule(std::string text, Floats floats = {},
+                         std::optional<std::uint32_t> only = {});
+  // What a worker that is started again runs first; nobody takes its result.
+  void add_setup(std::string text, Floats floats) {
+    setups_.push_back({0, std::move(text), std::move(floats), {}});
+  }
+  Messages on_message(double now, const Message& message);
+  Messages on_tick(double now);
+
+  [[nodiscard]] bool is_done(std::uint64_t task) const { return results_.contains(task); }
+  // Of a task that is done: kResult or kFailed. It is forgotten.
+  Message take(std::uint64_t task);
+  [[nodiscard]] bool all_done() const noexcept { return waiting_.empty() && running_ == 0; }
+  // What the first of the failed steps has thrown whose results nobody has taken yet.
+  [[nodiscard]] std::optional<std::string> first_failure() const;
+  [[nodiscard]] std::uint64_t retried() const noexcept { return retried_; }
+
+ private:
+  struct Task {
+    std::uint64_t number = 0;
+    std::string text;
+    Floats floats;
+    std::optional<std::uint32_t> only;
+    bool is_setup = false;
+  };
+  struct Worker {
+    double heard = -1e9;
+    double sent = 0.0;
+    std::uint64_t incarnation = 0;
+    std::optional<Task> task;
+  };
+  void give(double now, std::uint32_t worker, Messages& out);
+  void lose(Worker& worker);
+
+  std::vector<Worker> workers_;
+  const double timeout_;
+  std::deque<Task> waiting_;
+  std::vector<Task> setups_;
+  std::size_t running_ = 0;
+  std::uint64_t tasks_ = 0;
+  std::uint64_t retried_ = 0;
+  std::map<std::uint64_t, Message> results_;
+};
+
+}  // namespace ronde::trainer::server

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// All of a server process: which messages are for which group, and the chief's views.
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "bindings/trainer/server/protocol.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+std::string text_of(const Address& address) {
+  switch (address.role) {
+    case Role::kServer:
+      return "ps " + std::to_string(address.index);
+    case Role::kChief:
+      return "the chief";
+    case Role::kEvaluator:
+      return "the evaluator";
+    default:
+      return "worker " + std::to_string(address.index);
+  }
+}
+
+Floats Floats::of(std::vector<float> values) {
+  auto owner = std::make_shared<std::vector<float>>(std::move(values));
+  const std::span<const float> span(*owner);
+  return {std::move(owner), span};
+}
+
+ModeOptions mode_of(const std::string& text) {
+  constexpr std::string_view kStale = "stale=";
+  if (text == "sync") return {.mode = Mode::kSync};
+  if (text == "async") return {.mode = Mode::kAsync};
+  std::uint64_t bound = 0;
+  if (text.starts_with(kStale)) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kStale.size(), end, bound);
+    if (error == std::errc() && stop == end && text.size() > kStale.size()) {
+      if (bound == 0) return {.mode = Mode::kSync};
+      return {.mode = Mode::kStale, .bound = bound};
+    }
+  }
+  throw TrainerError("there is no mode '" + text + "': use sync, async or stale=k, such as stale=2",
+                     kExitConfiguration);
+}
+
+std::string text_of(const ModeOptions& mode) {
+  if (mode.mode == Mode::kSync) return "sync";
+  return mode.mode == Mode::kAsync ? "async" : "stale=" + std::to_string(mode.bound);
+}
+
+ServerState::ServerState(ServerOptions options) : options_(std::move(options)) {
+  const std::uint32_t own = options_.index;
+  shards_[own] = std::make_unique<Shard>(options_, own, true);
+  if (!options_.standby || options_.servers < 2) return;
+  const std::uint32_t before = (own + options_.servers - 1) % options_.servers;
+  shards_[before] = std::make_unique<Shard>(options_, before, false);
+}
+
+const Shard* ServerState::shard(std::uint32_t group) const {
+  const auto found = shards_.find(group);
+  return found == shards_.end() ? nullptr : found->second.get();
+}
+
+bool ServerState::closed() const {
+  return std::ranges::all_of(
+      shards_, [](const auto& one) { return !one.second->primary() || one.second->closed(); });
+}
+
+Messages ServerState::on_message(double now, const Message& message) {
+  Messages out;
+  last_heard_ = std::max(last_heard_, now);
+  take_view(now, message, out);
+  const auto found = shards_.find(message.group);
+  Shard* const shard = found == shards_.end() ? nullptr : found->second.get();
+  if (message.kind == Kind::kBeat) {
+    for (const auto& [group, one] : shards_) one->heard(now, message.from);
+    Message answer;
+    answer.kind = Kind::kBeatBack;
+    answer.to = message.from;
+    out.push_back(std::move(answer));
+  } else if (shard == nullptr || deposed()) {
+    // The sender's view is another one: it will hear of the newest, or I shall.
+  } else if (message.kind == Kind::kReplicated) {
+    if (message.from.role == Role::kServer) shard->on_replicated(message.entry, out);
+  } else if (message.entry > 0) {
+    if (message.from.role == Role::kServer) shard->on_entry(message, out);
+  } else if (message.kind <= Kind::kClose) {
+    shard->on_request(now, message, out);
+  }
+  for (Message& one : out) {
+    one.from = {Role::kServer, options_.index, 0};
+    one.view = view_;
+    one.dead = dead_;
+  }
+  return out;
+}
+
+Messages ServerState::on_tick(double now) {
+  Messages out;
+  if (!deposed()) {
+    for (const auto& [group, shard] : shards_) shard->on_tick(now, out);
+  }
+  for (Message& one : out) {
+    one.from = {Role::kServer, options_.index, 0};
+    one.view = view_;
+    one.dead = dead_;
+  }
+  return out;
+}
+
+void ServerState::take_view(double now, const Message& message, Messages& out) {
+  if (message.view <= view_) return;
+  view_ = message.view;
+  const std::uint64_t news = message.dead & ~dead_;
+  dead_ |= message.dead;
+  if (!options_.standby || options_.servers < 2) return;
+  const std::uint32_t next = (options_.index + 1) % options_.servers;
+  const std::uint32_t before = (options_.index + options_.servers - 1) % options_.servers;
+  if (((news >> before) & 1U) != 0) shards_.at(before)->promote(now);
+  if (((news >> next) & 1U) != 0) shards_.at(options_.index)->drop_standby(out);
+}
+
+}  // namespace ronde::trainer::server

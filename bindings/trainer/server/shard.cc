@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group on one server: who is there, what is applied when, and what the standby has of it. The
+// standby applies the same entries in the same order, so that everything that decides about them
+// is in apply() and below, and reads no clock; it is one file, so that it can be read at once.
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bindings/trainer/server/protocol.h"
+#include "bindings/trainer/server/variables.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where
+// the earlier one is heard for so long after that, both run. (What a dead one has sent may come
+// late.)
+constexpr double kSilent = 0.4;
+constexpr double kBothRun = 0.8;
+
+Message answer_of(Kind kind, std::string text = {}) {
+  Message answer;
+  answer.kind = kind;
+  answer.text = std::move(text);
+  return answer;
+}
+
+}  // namespace
+
+Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
+    : options_(options),
+      group_(group),
+      primary_(primary),
+      has_standby_(primary && options.standby && options.servers > 1),
+      members_(options.workers + 2U) {
+  // The last two are the chief and an evaluator beside the workers, for whom nobody waits.
+  for (std::size_t i = options.workers; i < members_.size(); ++i) members_[i].life = Life::kGone;
+}
+
+Shard::~Shard() = default;
+
+Shard::Member* Shard::member_of(const Address& address) {
+  std::size_t at = address.index;
+  if (address.role == Role::kChief) at += options_.workers;
+  if (address.role == Role::kEvaluator) at += options_.workers + 1U;
+  const bool one_of_many = address.role == Role::kWorker && address.index < options_.workers;
+  const bool alone =
+      (address.role == Role::kChief || address.role == Role::kEvaluator) && address.index == 0;
+  return one_of_many || alone ? &members_[at] : nullptr;
+}
+
+void Shard::heard(double now, const Address& from) {
+  Member* const member = member_of(from);
+  if (member != nullptr && member->incarnation == from.incarnation) member->heard = now;
+}
+
+// Answers at once, before the log, those who must say hello first.
+bool Shard::is_stranger(const Message& message, Messages& out) {
+  const Member* const member = member_of(message.from);
+  const bool takes_part = message.kind == Kind::kPull || message.kind == Kind::kPush;
+  const bool known = member != nullptr && member->incarnation == message.from.incarnation &&
+                     (!takes_part || member->life == Life::kThere);
+  const bool ready = created() || message.kind == Kind::kCreate || message.kind == Kind::kClose ||
+                     message.kind == Kind::kStatus || message.kind == Kind::kBye;
+  if (known && ready) return false;
+  Message answer = answer_of(known ? Kind::kNotReady : Kind::kUnknown);
+  answer.to = message.from;
+  answer.group = group_;
+  answer.sequence = message.sequence;
+  out.push_back(std::move(answer));
+  return true;
+}
+
+void Shard::on_request(double now, const Message& message, Messages& out) {
+  if (!primary_) return;  // it will ask whoever has the group in its next view
+  heard(now, message.from);
+  if (message.kind == Kind::kHello) return on_hello(now, message, out);
+  if (is_stranger(message, out)) return;
+  const auto refuse = [&](const std::string& why) {
+    Message answer = answer_of(Kind::kRefused, why);
+    answer.to = message.from;
+    answer.group = group_;
+    answer.sequence = message.sequence;
+    out.push_back(std::move(answer));
+  };
+  const Member& member = *member_of(message.from);
+  const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
+    return answer.to == message.from && answer.sequence == message.sequence &&
+           answer.kind != Kind::kWelcome;
+  });
+  if (is_waiting) return;  // for the standby
+  if (message.kind == Kind::kClose) {
+    closed_ = true;  // not by the log: the standby may be closed already
+    Message answer = answer_of(Kind::kAck);
+    answer.to = message.from;
+    answer.group = group_;
+    answer.sequence = message.sequence;
+    out.push_back(std::move(answer));
+    return;
+  }
+  if (message.kind == Kind::kPush) {
+    if (message.sequence < member.last.sequence) return;  // long answered
+    if (message.sequence == member.last.sequence) {
+      Message again = member.last;
+      again.entry = entries_;
+      answers_.push_back(std::move(again));
+      return release(out);
+    }
+    if (!variables_->fits(message.ids, message.floats.values.size())) {
+      return refuse("a push of " + text_of(message.from) + " does not fit the variables of group " +
+                    std::to_string(group_) + ": start all tasks with the same program and flags");
+    }
+  }
+  if (message.kind == Kind::kPull) {
+    if (member.held && member.held->sequence >= message.sequence) return;
+    if (!variables_->fits(message.ids)) {
+      return refuse("a pull of " + text_of(message.from) + " asks for rows that group " +
+                    std::to_string(group_) + " does not have");
+    }
+  }
+  log(message, out);
+}
+
+void Shard::on_hello(double now, const Message& message, Messages& out) {
+  Member* const member = member_of(message.from);
+  const std::string here = "ps " + std::to_string(options_.index);
+  std::string refused;
+  if (member == nullptr) {
+    refused = text_of(message.from) + " is no task of the job that " + here +
+              " serves, which has " + std::to_string(options_.workers) + " workers (" +
+              options_.job + "): start all tasks with the same lists";
+  } else if (message.text != options_.job) {
+    refused = text_of(message.from) + " was started with " + message.text + ", and " + here +
+              " with " + options_.job + ": start all tasks with the same lists";
+  } else if (message.from.incarnation < member->incarnation) {
+    refused = text_of(message.from) + " runs twice: " + here +
+              " knows one that was started later, so end this one";
+  } else if (message.from.incarnation > member->incarnation && member->life == Life::kThere &&
+             now - member->heard < kSilent * options_.worker_timeout) {
+    if (member->contender != message.from.incarnation) {
+      member->contender = message.from.incarnation;
+      member->contender_since = now;
+    }
+    const double since = member->contender_since;
+    if (member->heard < since + kBothRun * options_.worker_timeout) return;  // ask again
+    refused = text_of(message.from) + " runs twice: " + here +
+              " hears another one, which was started before, so end one of them";
+  }
+  if (!refused.empty()) {
+    Message answer = answer_of(Kind::kRefused, refused);
+    answer.to = message.from;
+    answer.group = group_;
+    out.push_back(std::move(answer));
+    return;
+  }
+  member->heard = now;
+  const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
+    return answer.to == message.from && answer.kind == Kind::kWelcome;
+  });
+  if (!is_waiting) log(message, out);
+}
+
+void Shard::log(const Message& request, Messages& out) {
+  Message entry = request;
+  entry.entry = ++entries_;
+  entry.origin = request.from;
+  if (has_standby_) {
+    entry.group = group_;
+    entry.from = {Role::kServer, options_.index, 0};
+    entry.to = {Role::kServer, (options_.index + 1) % options_.servers, 0};
+    unconfirmed_.push_back(entry);
+    out.push_back(entry);
+  }
+  apply(entry);
+  release(out);
+}
+
+void Shard::on_entry(const Message& entry, Messages& out) {
+  if (primary_) return;  // the sender was taken over
+  if (entry.entry == entries_ + 1) {
+    ++entries_;
+    apply(entry);
+  }
+  Message answer = answer_of(Kind::kReplicated);
+  answer.to = entry.from;
+  answer.group = group_;
+  answer.entry = entries_;
+  out.push_back(std::move(answer));
+}
+
+void Shard::on_replicated(std::uint64_t entry, Messages& out) {
+  confirmed_ = std::max(confirmed_, std::min(entry, entries_));
+  while (!unconfirmed_.empty() && unconfirmed_.front().entry <= confirmed_) {
+    unconfirmed_.pop_front();
+  }
+  release(out);
+}
+
+void Shard::release(Messages& out) {
+  if (!primary_) answers_.clear();
+  while (!answers_.empty() && (!has_standby_ || answers_.front().entry <= confirmed_)) {
+    answers_.front().entry = 0;
+    out.push_back(std::move(answers_.front()));
+    answers_.pop_front();
+  }
+}
+
+void Shard::promote(double now) {
+  if (primary_) return;
+  primary_ = true;
+  started_ = now;
+  for (Member& member : members_) {
+    member.heard = now;
+    member.held.reset();  // it is asked again
+  }
+}
+
+void Shard::drop_standby(Messages& out) {
+  has_standby_ = false;
+  unconfirmed_.clear();
+  release(out);
+}
+
+void Shard::on_tick(double now, Messages& out) {
+  if (!primary_) return;
+  if (started_ < 0.0) started_ = now;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
+    const bool silent = member.life == Life::kThere && now - member.heard > options_.worker_timeout;
+    const bool never_seen =
+        member.life == Life::kExpected && now - started_ > options_.start_timeout;
+    if (!silent && !never_seen) continue;
+    Message gone;
+    gone.kind = Kind::kGone;
+    gone.from = {Role::kServer, options_.index, 0};
+    gone.sequence = i;
+    log(gone, out);
+  }
+  if (unconfirmed_.empty() || now - sent_ < options_.resend) return;
+  sent_ = now;
+  for (const Message& entry : unconfirmed_) out.push_back(entry);
+}
+
+void Shard::reply(const Message& request, Message answer) {
+  if (!primary_) return;
+  answer.to = request.origin;
+  answer.group = group_;
+  answer.sequence = request.sequence;
+  answer.entry = entries_;
+  answers_.push_back(std::move(answer));
+}
+
+void Shard::apply(const Message& entry) {
+  if (entry.kind == Kind::kGone) {
+    if (entry.sequence < members_.size()) leave(members_[entry.sequence]);
+    return advance();
+  }
+  Member* const member = member_of(entry.origin);
+  if (member == nullptr) return;  // a server never makes such an entry
+  switch (entry.kind) {
+    case Kind::kHello:
+      join(entry);
+      break;
+    case Kind::kCreate:
+      try {
+        if (!created()) {
+          const VariableSpecs specs = VariableSpecs::of(entry.text);
+          variables_ = std::make_unique<Variables>(specs, entry.floats.values);
+          mode_ = specs.mode;
+        }
+        reply(entry, answer_of(Kind::kCreated));
+      } catch (const std::exception& error) {
+        reply(entry, answer_of(Kind::kRefused, error.what()));
+      }
+      break;
+    case Kind::kPull:
+      member->held = entry;
+      break;
+    case Kind::kPush:
+      take_push(entry);
+      break;
+    case Kind::kState: {
+      Message answer = answer_of(Kind::kStates, counts());
+      answer.version = variables_->version();
+      answer.floats = variables_->whole();
+      reply(entry, std::move(answer));
+      break;
+    }
+    case Kind::kStatus:
+      reply(entry, answer_of(Kind::kCounts, counts()));
+      break;
+    case Kind::kBye:
+      leave(*member);
+      member->bye = entry.sequence;
+      reply(entry, answer_of(Kind::kAck));
+      break;
+    default:
+      break;
+  }
+  advance();
+}
+
+void Shard::join(const Message& entry) {
+  Member& member = *member_of(entry.origin);
+  if (member.incarnation != entry.origin.incarnation) {
+    member.incarnation = entry.origin.incarnation;
+    member.last = {};
+    member.bye = 0;
+    member.excused = false;
+    member.held.reset();
+  }
+  Message answer = answer_of(Kind::kWelcome);
+  answer.dropped = !created();
+  // A hello that was on its way for longer than a goodbye.
+  if (member.bye > 0 && entry.sequence <= member.bye) return reply(entry, std::move(answer));
+  // It takes the variables as they are, and so must not hold up those who are further.
+  if (member.life == Life::kGone) {
+    const std::uint64_t others = slowest();
+    if (others != std::numeric_limits<std::uint64_t>::max()) {
+      member.clock = std::max(member.clock, others);
+    }
+  }
+  member.life = Life::kThere;
+  reply(entry, std::move(answer));
+}
+
+void Shard::leave(Member& member) {
+  member.life = Life::kGone;
+  member.held.reset();
+}
+
+void Shard::take_push(const Message& entry) {
+  Member& member = *member_of(entry.origin);
+  const std::uint64_t version = variables_->version();
+  const std::uint64_t stale = version - std::min(version, entry.version);
+  const bool late = mode_.mode == Mode::kSync && (stale > 0 || member.waits.has_value());
+  if (late) {
+    ++member.dropped;
+    member.excused = true;
+  } else {
+    ++member.clock;
+    ++member.counted;
+    ++staleness_[std::min<std::uint64_t>(stale, staleness_.size() - 1)];
+    if (mode_.mode == Mode::kSync) {
+      member.waits = entry;
+    } else {
+      const Message* const push = &entry;
+      const double scale =
+          mode_.scale_by_staleness ? 1.0 / (1.0 + static_cast<double>(stale)) : 1.0;
+      variables_->update({&push, 1}, entry.rate * scale);
+    }
+  }
+  Message answer = answer_of(Kind::kAck);
+  answer.dropped = late;
+  answer.version = variables_->version();
+  answer.to = entry.origin;
+  answer.group = group_;
+  answer.sequence = entry.sequence;
+  member.last = answer;
+  reply(entry, std::move(answer));
+}
+
+std::uint64_t Shard::slowest() const {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (std::size_t i = 0; i < options_.workers; ++i) {
+    if (members_[i].life != Life::kGone) least = std::min(least, members_[i].clock);
+  }
+  return least;
+}
+
+bool Shard::may_go_on(const Member& member) const {
+  const auto at = static_cast<std::size_t>(&member - members_.data());
+  if (!created()) return false;
+  if (at >= options_.workers || mode_.mode == Mode::kAsync) return true;
+  // Where an earlier incarnation has pushed to some groups alone, this one must not wait for one
+  // round while others wait for its push to another group.
+  if (mode_.mode == Mode::kSync) {
+    return !member.waits || member.waits->origin.incarnation != member.incarnation;
+  }
+  return member.clock - std::min(member.clock, slowest()) <= mode_.bound;
+}
+
+// Ends the round where all are there, then lets go those who may.
+void Shard::advance() {
+  if (created() && mode_.mode == Mode::kSync) {
+    std::vector<const Message*> pushes;
+    std::uint32_t missing = 0;
+    for (std::size_t i = 0; i < options_.workers; ++i) {
+      if (members_[i].waits) {
+        pushes.push_back(&*members_[i].waits);
+      } else if (members_[i].life != Life::kGone && !members_[i].excused) {
+        ++missing;
+      }
+    }
+    if (!pushes.empty() && missing <= mode_.backup_workers) {
+      variables_->update(pushes, pushes.front()->rate);
+      for (Member& member : members_) {
+        member.waits.reset();
+        member.excused = false;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    if (!member.held || !may_go_on(member)) continue;
+    if (i < options_.workers && mode_.mode == Mode::kStale) {
+      most_ahead_ = std::max(most_ahead_, member.clock - std::min(member.clock, slowest()));
+    }
+    Message answer = answer_of(Kind::kValues);
+    answer.version = variables_->version();
+    if (primary_) answer.floats = variables_->values(member.held->ids);
+    reply(*member.held, std::move(answer));
+    member.held.reset();
+  }
+}
+
+std::vector<std::uint64_t> Shard::steps() const {
+  std::vector<std::uint64_t> steps;
+  for (std::size_t i = 0; i < options_.workers; ++i) steps.push_back(members_[i].counted);
+  return steps;
+}
+
+std::size_t Shard::kept() const {
+  std::size_t count = unconfirmed_.size() + answers_.size();
+  for (const Member& member : members_) {
+    count += (member.waits ? 1U : 0U) + (member.held ? 1U : 0U);
+  }
+  return count;
+}
+
+std::string Shard::counts() const {
+  std::vector<std::uint64_t> dropped;
+  std::uint32_t there = 0;
+  std::uint32_t expected = 0;
+  for (std::size_t i = 0; i < options_.workers; ++i) {
+    dropped.push_back(members_[i].dropped);
+    there += members_[i].life == Life::kThere ? 1U : 0U;
+    expected += members_[i].life == Life::kExpected ? 1U : 0U;
+  }
+  return nlohmann::json{{"version", variables_ ? variables_->version() : 0},
+                        {"steps", steps()},
+                        {"dropped", dropped},
+                        {"staleness", staleness_},
+                        {"there", there},
+                        {"expected", expected},
+                        {"most_ahead", most_ahead_}}
+      .dump();
+}
+
+}  // namespace ronde::trainer::server

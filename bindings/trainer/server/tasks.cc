@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/tasks.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) { throw TrainerError(text, kExitConfiguration); }
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> list;
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    if (comma > at) list.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return list;
+}
+
+std::string text_of_list(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& one : list) text += (text.empty() ? "" : ",") + one;
+  return text;
+}
+
+Role role_of(const std::string& name) {
+  if (name == "ps") return Role::kServer;
+  if (name == "worker") return Role::kWorker;
+  if (name == "chief" || name == "master") return Role::kChief;
+  if (name == "evaluator") return Role::kEvaluator;
+  refuse("there is no job_name '" + name + "': use ps, worker, chief or evaluator");
+}
+
+std::uint32_t index_of(const std::string& text) {
+  std::uint32_t index = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, index);
+  if (error != std::errc() || stop != end || text.empty()) {
+    refuse("--task_index is '" + text + "': use a whole number from 0");
+  }
+  return index;
+}
+
+void check(const Tasks& tasks) {
+  if (tasks.servers.empty()) refuse("--ps_hosts names no server: name at least one, as host:port");
+  if (tasks.workers.empty()) refuse("--worker_hosts names no worker: name at least one");
+  if (tasks.servers.size() > kMostServers) {
+    refuse("--ps_hosts names more than " + std::to_string(kMostServers) + " servers");
+  }
+  std::map<std::string, std::string> seen;
+  const auto add = [&seen](const std::vector<std::string>& list, const std::string& role) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::string name = role + " " + std::to_string(i);
+      if (list[i].find(':') == std::string::npos) {
+        refuse(name + " is at '" + list[i] + "', which has no port: name it as host:port");
+      }
+      const auto [other, is_new] = seen.emplace(list[i], name);
+      if (!is_new) {
+        refuse(other->second + " and " + name + " are both at " + list[i] +
+               ": give each task an address of its own");
+      }
+    }
+  };
+  add(tasks.servers, "ps");
+  add(tasks.workers, "worker");
+  add(tasks.chief, "chief");
+  std::size_t count = 1;
+  std::string flag = "the chief and the evaluator are one task each";
+  if (tasks.role == Role::kServer) {
+    count = tasks.servers.size();
+    flag = "--ps_hosts names " + std::to_string(count);
+  } else if (tasks.role == Role::kWorker) {
+    count = tasks.workers.size();
+    flag = "--worker_hosts names " + std::to_string(count);
+  }
+  if (tasks.index >= count) {
+    refuse("--task_index is " + std::to_string(tasks.index) + ", and " + flag +
+           ": use an index from 0 to " + std::to_string(count - 1));
+  }
+}
+
+Tasks tasks_of_json(const std::string& text) {
+  try {
+    const auto all = nlohmann::json::parse(text);
+    Tasks tasks;
+    const auto& cluster = all.at("cluster");
+    tasks.servers = cluster.value("ps", std::vector<std::string>{});
+    tasks.workers = cluster.value("worker", std::vector<std::string>{});
+    tasks.chief = cluster.value("chief", std::vector<std::string>{});
+    const auto& task = all.at("task");
+    tasks.role = role_of(task.at("type"));
+    const auto& index = task.at("index");
+    tasks.index = index.is_string() ? index_of(index) : index.get<std::uint32_t>();
+    return tasks;
+  } catch (const nlohmann::json::exception& error) {
+    refuse(std::string("TF_CONFIG is not understood: ") + error.what());
+  }
+}
+
+// Of this process, to be reached on this host or from others.
+std::string free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const bool found = socket >= 0 &&
+                     ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  if (socket >= 0) ::close(socket);
+  if (!found) throw TrainerError("this host has no free port");
+  return std::to_string(ntohs(address.sin_port));
+}
+
+}  // namespace
+
+Address Tasks::self() const {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto start = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  return {role, index, role == Role::kServer ? 0 : static_cast<std::uint64_t>(start)};
+}
+
+std::string Tasks::text() const {
+  std::string text =
+      "--ps_hosts " + text_of_list(servers) + " --worker_hosts " + text_of_list(workers);
+  if (!chief.empty()) text += " --chief_hosts " + text_of_list(chief);
+  return text;
+}
+
+std::vector<std::string> Tasks::all() const {
+  std::vector<std::string> list = servers;
+  list.insert(list.end(), workers.begin(), workers.end());
+  list.insert(list.end(), chief.begin(), chief.end());
+  return list;
+}
+
+std::optional<std::string> take_flag(std::vector<std::string>& arguments, const std::string& name) {
+  std::optional<std::string> value;
+  for (auto at = arguments.begin(); at != arguments.end();) {
+    std::string flag = at->substr(0, at->find('='));
+    const std::size_t dashes = std::min(flag.find_first_not_of('-'), flag.size());
+    const bool is_flag = dashes == 1 || dashes == 2;
+    flag.erase(0, dashes);
+    std::ranges::replace(flag, '-', '_');
+    if (!is_flag || flag != name) {
+      ++at;
+      continue;
+    }
+    if (value) refuse("--" + name + " is given twice: give it once");
+    const std::size_t equals = at->find('=');
+    if (equals != std::string::npos) {
+      value = at->substr(equals + 1);
+      at = arguments.erase(at);
+    } else {
+      if (at + 1 == arguments.end()) refuse("--" + name + " needs a value");
+      value = *(at + 1);
+      at = arguments.erase(at, at + 2);
+    }
+  }
+  return value;
+}
+
+std::optional<Tasks> tasks_of(std::vector<std::string>& arguments) {
+  const auto servers = take_flag(arguments, "ps_hosts");
+  const auto workers = take_flag(arguments, "worker_hosts");
+  const auto chief = take_flag(arguments, "chief_hosts");
+  const auto name = take_flag(arguments, "job_name");
+  const auto index = take_flag(arguments, "task_index");
+  Tasks tasks;
+  if (servers || workers || chief || name || index) {
+    if (!name) refuse("--job_name is missing: use ps, worker, chief or evaluator");
+    tasks.servers = list_of(servers.value_or(""));
+    tasks.workers = list_of(workers.value_or(""));
+    tasks.chief = list_of(chief.value_or(""));
+    tasks.role = role_of(*name);
+    tasks.index = index_of(index.value_or("0"));
+  } else {
+    const char* const config = std::getenv("TF_CONFIG");
+    if (config == nullptr) return {};
+    tasks = tasks_of_json(config);
+    if (tasks.servers.empty()) return {};
+  }
+  check(tasks);
+  return tasks;
+}
+
+Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers) {
+  const auto size = static_cast<std::uint32_t>(replica.size());
+  const auto rank = static_cast<std::uint32_t>(replica.rank());
+  if (servers == 0 || servers >= size) {
+    refuse("--servers is " + std::to_string(servers) + " in a job of " + std::to_string(size) +
+           " ranks: use 1 to " + std::to_string(size - std::min(size, 1U)) + ", so that some work");
+  }
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const auto hosts = gather_texts(replica, "server/hosts", host.data());
+  const bool one_host = std::set(hosts.begin(), hosts.end()).size() == 1;
+  // On one host the name of a socket in memory, which nothing is left of.
+  const std::string mine = one_host ? "ipc://@ronde-" + std::to_string(::getpid()) + "-" +
+                                          std::to_string(Tasks{}.self().incarnation)
+                                    : std::string(host.data()) + ":" + free_port();
+  const auto addresses = gather_texts(replica, "server/addresses", mine);
+  Tasks tasks;
+  tasks.workers.assign(addresses.begin(), addresses.end() - servers);
+  tasks.servers.assign(addresses.end() - servers, addresses.end());
+  tasks.role = rank < size - servers ? Role::kWorker : Role::kServer;
+  tasks.index = rank < size - servers ? rank : rank - (size - servers);
+  return tasks;
+}
+
+}  // namespace ronde::trainer::server

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who this process is in a job with parameter servers, and where all of the others are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/server/protocol.h"
+
+namespace ronde::trainer::server {
+
+struct Tasks {
+  std::vector<std::string> servers;  // host:port of each
+  std::vector<std::string> workers;
+  std::vector<std::string> chief;  // none, or one
+  Role role = Role::kWorker;
+  std::uint32_t index = 0;
+
+  // Worker 0 is the chief where the job has no chief of its own.
+  [[nodiscard]] bool is_chief() const {
+    return role == Role::kChief || (chief.empty() && role == Role::kWorker && index == 0);
+  }
+  [[nodiscard]] Address self() const;  // of this start
+  // What must be the same on all tasks, as flags.
+  [[nodiscard]] std::string text() const;
+  // All addresses.
+  [[nodiscard]] std::vector<std::string> all() const;
+};
+
+// From --ps_hosts, --worker_hosts, --chief_hosts, --job_name and --task_index (with one dash or
+// two, spelt with _ or -, a value behind = or a space), which are taken out of `arguments`; or else
+// from TF_CONFIG. None where neither names any server. Throws TrainerError in one line.
+[[nodiscard]] std::optional<Tasks> tasks_of(std::vector<std::string>& arguments);
+
+// The value of one flag, likewise taken out; empty: it is not there.
+[[nodiscard]] std::optional<std::string> take_flag(std::vector<std::string>& arguments,
+                                                   const std::string& name);
+
+// Of the ranks of a job the last `servers` serve, and the others work. Collective.
+[[nodiscard]] Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers);
+
+}  // namespace ronde::trainer::server

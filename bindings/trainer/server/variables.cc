@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/trainer/server/variables.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/random.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void does_not_fit(std::size_t there, std::size_t wanted) {
+  throw TrainerError("the chief sent " + std::to_string(there) + " numbers for variables of " +
+                     std::to_string(wanted) + ": start all tasks with the same program");
+}
+
+void fill(Parameter& table, const TableSpec& spec) {
+  const auto scale = static_cast<float>(spec.scale);
+  const std::span<float> values = table.value();
+  for (std::size_t row = 0; row < spec.rows; ++row) {
+    Generator generator(spec.seed, spec.first + row * spec.stride);
+    for (std::size_t i = 0; i < spec.width; ++i) {
+      values[row * spec.width + i] = generator.uniform(-scale, scale);
+    }
+  }
+}
+
+}  // namespace
+
+std::string VariableSpecs::text() const {
+  json all{{"whole", whole}, {"steps", steps}, {"mode", text_of(mode)}};
+  all["backup_workers"] = mode.backup_workers;
+  all["scale_by_staleness"] = mode.scale_by_staleness;
+  all["variables"] = json::array();
+  for (const VariableSpec& one : variables) {
+    all["variables"].push_back({{"name", one.name}, {"shape", one.shape}});
+  }
+  all["tables"] = json::array();
+  for (const TableSpec& one : tables) {
+    all["tables"].push_back({{"name", one.name},
+                             {"rows", one.rows},
+                             {"width", one.width},
+                             {"scale", one.scale},
+                             {"seed", one.seed},
+                             {"first", one.first},
+                             {"stride", one.stride}});
+  }
+  all["optimizer"] = {{"kind", static_cast<int>(optimizer.kind)},
+                      {"momentum", optimizer.momentum},
+                      {"nesterov", optimizer.nesterov},
+                      {"beta1", optimizer.beta1},
+                      {"beta2", optimizer.beta2},
+                      {"epsilon", optimizer.epsilon}};
+  if (optimizer.weight_decay) all["optimizer"]["weight_decay"] = *optimizer.weight_decay;
+  return all.dump();
+}
+
+VariableSpecs VariableSpecs::of(const std::string& text) {
+  try {
+    const json all = json::parse(text);
+    VariableSpecs specs;
+    specs.whole = all.at("whole");
+    specs.steps = all.at("steps");
+    specs.mode = mode_of(all.at("mode"));
+    specs.mode.backup_workers = all.at("backup_workers");
+    specs.mode.scale_by_staleness = all.at("scale_by_staleness");
+    for (const json& one : all.at("variables")) {
+      specs.variables.push_back({one.at("name"), one.at("shape").get<Shape>()});
+    }
+    for (const json& one : all.at("tables")) {
+      specs.tables.push_back({one.at("name"), one.at("rows"), one.at("width"), one.at("scale"),
+                              one.at("seed"), one.at("first"), one.at("stride")});
+    }
+    const json& how = all.at("optimizer");
+    const int kind = how.at("kind");
+    if (kind < 0 || kind > static_cast<int>(OptimizerOptions::Kind::kAdamW)) {
+      throw TrainerError("there is no optimiser number " + std::to_string(kind));
+    }
+    specs.optimizer.kind = static_cast<OptimizerOptions::Kind>(kind);
+    specs.optimizer.momentum = how.at("momentum");
+    specs.optimizer.nesterov = how.at("nesterov");
+    specs.optimizer.beta1 = how.at("beta1");
+    specs.optimizer.beta2 = how.at("beta2");
+    specs.optimizer.epsilon = how.at("epsilon");
+    if (how.contains("weight_decay")) specs.optimizer.weight_decay = how.at("weight_decay");
+    return specs;
+  } catch (const json::exception& error) {
+    throw TrainerError(std::string("the variables that the chief describes are not understood: ") +
+                       error.what());
+  }
+}
+
+Variables::Variables(const VariableSpecs& specs, std::span<const float> floats) {
+  std::size_t all = 0;
+  for (const VariableSpec& one : specs.variables) {
+    const std::size_t elements = elements_of(one.shape);
+    if (__builtin_add_overflow(all, elements, &all)) does_not_fit(floats.size(), elements);
+  }
+  // Before any memory is taken: what the numbers do not cover is not made.
+  if (specs.whole ? floats.size() < all : floats.size() != all) does_not_fit(floats.size(), all);
+  size_ = all;
+  std::vector<Parameter*> dense;
+  for (const VariableSpec& one : specs.variables) {
+    parameters_.push_back(std::make_unique<Parameter>(one.name, one.shape));
+    dense.push_back(parameters_.back().get());
+  }
+  dense_ = make_optimizer(specs.optimizer, dense);
+  for (const TableSpec& one : specs.tables) {
+    tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
+    fill(*tables_.back(), one);
+    sparse_.push_back(make_optimizer(specs.optimizer, {tables_.back().get()}));
+    sparse_.back()->set_steps(specs.steps);
+  }
+  dense_->set_steps(specs.steps);
+  for (const StateTensor& one : state()) {
+    const std::size_t count = one.values.size();
+    if (floats.size() < count) {
+      if (specs.whole) does_not_fit(floats.size(), count);
+      break;
+    }
+    std::ranges::copy(floats.first(count), one.values.begin());
+    floats = floats.subspan(count);
+    if (!specs.whole && floats.empty()) break;
+  }
+  if (!floats.empty()) does_not_fit(floats.size(), 0);
+}
+
+bool Variables::rows_of(std::span<const std::int64_t> ids, std::vector<TableRows>* rows) const {
+  while (!ids.empty()) {
+    if (ids.size() < 2 || ids[0] < 0 || ids[1] < 0) return false;
+    const auto table = static_cast<std::size_t>(ids[0]);
+    const auto count = static_cast<std::size_t>(ids[1]);
+    if (table >= tables_.size() || count > ids.size() - 2) return false;
+    const auto these = ids.subspan(2, count);
+    const auto there = static_cast<std::int64_t>(tables_[table]->shape()[0]);
+    if (!std::ranges::all_of(these, [&](auto id) { return id >= 0 && id < there; })) return false;
+    if (rows != nullptr) rows->push_back({table, these});
+    ids = ids.subspan(2 + count);
+  }
+  return true;
+}
+
+bool Variables::fits(std::span<const std::int64_t> ids, std::size_t floats) const {
+  std::vector<TableRows> rows;
+  if (!rows_of(ids, &rows)) return false;
+  std::size_t wanted = size_;
+  for (const TableRows& one : rows) wanted += one.rows.size() * tables_[one.table]->shape()[1];
+  return floats == wanted;
+}
+
+void Variables::update(std::span<const Message* const> pushes, double rate) {
+  double weight = 0.0;
+  for (const Message* const push : pushes) weight += push->weight;
+  std::size_t at = 0;
+  for (const auto& parameter : parameters_) {
+    parameter->begin_step();
+    const std::span<float> gradient = parameter->gradient();
+    if (pushes.size() == 1) {
+      std::ranges::copy(pushes[0]->floats.values.subspan(at, gradient.size()), gradient.begin());
+    } else {
+      std::ranges::fill(gradient, 0.0F);
+      for (const Message* const push : pushes) {
+        const float share = weight > 0.0 ? static_cast<float>(push->weight / weight) : 0.0F;
+        const float* const from = push->floats.values.data() + at;
+        for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += share * from[i];
+      }
+    }
+    at += gradient.size();
+  }
+  dense_->step(rate);
+  if (!tables_.empty()) update_rows(pushes, weight, rate);
+  snapshot_ = {};
+}
+
+void Variables::update_rows(std::span<const Message* const> pushes, double weight, double rate) {
+  std::vector<std::map<std::int64_t, std::vector<float>>> sums(tables_.size());
+  for (const Message* const push : pushes) {
+    std::vector<TableRows> rows;
+    (void)rows_of(push->ids, &rows);  // they fit
+    const float share =
+        pushes.size() == 1 || weight == 0.0 ? 1.0F : static_cast<float>(push->weight / weight);
+    const float* from = push->floats.values.data() + size_;
+    for (const TableRows& one : rows) {
+      const std::size_t width = tables_[one.table]->shape()[1];
+      for (const std::int64_t id : one.rows) {
+        auto& sum = sums[one.table].try_emplace(id, width, 0.0F).first->second;
+        for (std::size_t i = 0; i < width; ++i) sum[i] += share * from[i];
+        from += width;
+      }
+    }
+  }
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    std::vector<std::int64_t> ids;
+    std::vector<float> gradients;
+    for (const auto& [id, sum] : sums[table]) {
+      ids.push_back(id);
+      gradients.insert(gradients.end(), sum.begin(), sum.end());
+    }
+    sparse_[table]->step_rows(ids, gradients, rate);
+  }
+}
+
+Floats Variables::values(std::span<const std::int64_t> ids) {
+  if (ids.empty() && snapshot_.owner != nullptr) return snapshot_;
+  std::vector<float> all;
+  all.reserve(size_);
+  for (const auto& one : parameters_) {
+    all.insert(all.end(), one->value().begin(), one->value().end());
+  }
+  std::vector<TableRows> rows;
+  (void)rows_of(ids, &rows);  // they fit
+  for (const TableRows& one : rows) {
+    const std::size_t width = tables_[one.table]->shape()[1];
+    for (const std::int64_t id : one.rows) {
+      const auto row =
+          tables_[one.table]->value().subspan(static_cast<std::size_t>(id) * width, width);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+  }
+  Floats floats = Floats::of(std::move(all));
+  if (ids.empty()) snapshot_ = floats;
+  return floats;
+}
+
+std::vector<StateTensor> Variables::state() {
+  std::vector<StateTensor> all;
+  for (const auto& one : parameters_) all.push_back({one->name(), one->shape(), one->value()});
+  for (const auto& one : tables_) all.push_back({one->name(), one->shape(), one->value()});
+  for (const StateTensor& one : dense_->state()) all.push_back(one);
+  for (const auto& optimizer : sparse_) {
+    for (const StateTensor& one : optimizer->state()) all.push_back(one);
+  }
+  return all;
+}
+
+Floats Variables::whole() {
+  std::vector<float> all;
+  for (const StateTensor& one : state()) {
+    all.insert(all.end(), one.values.begin(), one.values.end());
+  }
+  return Floats::of(std::move(all));
+}
+
+}  // namespace ronde::trainer::server

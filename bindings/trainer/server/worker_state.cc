@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side of those who ask servers: what is under way, what is sent again and to whom, and, on
+// the chief, which servers are dead.
+#include <algorithm>
+#include <utility>
+
+#include "bindings/trainer/server/protocol.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+constexpr double kNever = -1.0;
+
+}  // namespace
+
+WorkerState::WorkerState(WorkerOptions options)
+    : options_(std::move(options)), groups_(options_.servers), heard_(options_.servers, kNever) {}
+
+std::optional<std::uint32_t> WorkerState::home(std::uint32_t group) const {
+  if (((dead_ >> group) & 1U) == 0) return group;
+  const std::uint32_t next = (group + 1) % options_.servers;
+  if (options_.standby && ((dead_ >> next) & 1U) == 0) return next;
+  return {};
+}
+
+bool WorkerState::is_under_way(std::uint32_t group) const {
+  return groups_.at(group).request.has_value();
+}
+
+std::optional<Message> WorkerState::take_answer(std::uint32_t group) {
+  return std::exchange(groups_.at(group).answer, {});
+}
+
+void WorkerState::request(double now, Message message, Messages& out) {
+  Group& group = groups_.at(message.group);
+  message.from = options_.self;
+  message.sequence = ++group.requests;
+  const std::uint32_t number = message.group;
+  group.request = std::move(message);
+  group.answer.reset();
+  group.patience = options_.resend;
+  if (group.welcome) {
+    send(now, number, out);
+  } else {
+    say_hello(now, number, out);
+  }
+}
+
+void WorkerState::send(double now, std::uint32_t number, Messages& out) {
+  Group& group = groups_[number];
+  const auto server = home(number);
+  if (!server) return;
+  Message message = *group.request;
+  message.to = {Role::kServer, *server, 0};
+  message.view = view_;
+  message.dead = dead_;
+  group.sent = now;
+  out.push_back(std::move(message));
+}
+
+void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
+  Group& group = groups_[number];
+  const auto server = home(number);
+  if (!server || now - group.said_hello < options_.beat) return;
+  group.said_hello = now;
+  Message hello;
+  hello.kind = Kind::kHello;
+  hello.from = options_.self;
+  hello.to = {Role::kServer, *server, 0};
+  hello.group = number;
+  hello.sequence = group.requests;
+  hello.text = options_.job;
+  hello.view = view_;
+  hello.dead = dead_;
+  out.push_back(std::move(hello));
+}
+
+Messages WorkerState::on_message(double now, const Message& message) {
+  Messages out;
+  if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
+  heard_[message.from.index] = std::max(heard_[message.from.index], now);
+  if (message.view > view_) {
+    view_ = message.view;
+    const std::uint64_t news = message.dead & ~dead_;
+    dead_ |= message.dead;
+    for (std::uint32_t i = 0; i < options_.servers; ++i) {
+      if (((news >> i) & 1U) == 0) continue;
+      groups_[i].welcome = false;
+      groups_[i].said_hello = -1e9;
+      if (groups_[i].request) say_hello(now, i, out);
+    }
+  }
+  if (message.group >= options_.servers || message.kind == Kind::kBeatBack) return out;
+  Group& group = groups_[message.group];
+  const bool is_home = home(message.group) == message.from.index;
+  switch (message.kind) {
+    case Kind::kWelcome:
+      if (!is_home || group.welcome) break;
+      group.welcome = true;
+      group.empty = message.dropped;
+      if (group.request) send(now, message.group, out);
+      break;
+    case Kind::kUnknown:
+      if (!is_home) break;
+      group.welcome = false;
+      if (group.request) say_hello(now, message.group, out);
+      break;
+    case Kind::kNotReady:
+      if (is_home) group.empty = true;
+      break;
+    default:
+      if (!group.request) break;
+      // A refused hello has no number.
+      if (message.sequence != group.request->sequence &&
+          !(message.kind == Kind::kRefused && message.sequence == 0)) {
+        break;
+      }
+      group.empty = false;
+      group.answer = message;
+      group.request.reset();
+  }
+  return out;
+}
+
+// A server may be declared dead if all that it has lies on another one, which answers.
+bool WorkerState::may_declare_dead(std::uint32_t server) const {
+  const std::uint32_t next = (server + 1) % options_.servers;
+  const std::uint32_t before = (server + options_.servers - 1) % options_.servers;
+  return options_.standby && options_.servers > 1 && ((dead_ >> next) & 1U) == 0 &&
+         ((dead_ >> before) & 1U) == 0 && ((dead_ >> server) & 1U) == 0;
+}
+
+Messages WorkerState::on_tick(double now) {
+  Messages out;
+  for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
+    const std::uint32_t next = (i + 1) % options_.servers;
+    if (heard_[i] == kNever || now - heard_[i] < options_.server_timeout) continue;
+    if (!may_declare_dead(i) || now - heard_[next] > options_.server_timeout / 2) continue;
+    ++view_;
+    dead_ |= std::uint64_t{1} << i;
+    groups_[i].welcome = false;
+    groups_[i].said_hello = -1e9;
+    beat_ = -1e9;  // at once
+  }
+  for (std::uint32_t i = 0; i < options_.servers; ++i) {
+    Group& group = groups_[i];
+    if (!group.request) continue;
+    if (!group.welcome) {
+      say_hello(now, i, out);
+    } else if (now - group.sent >= group.patience) {
+      group.patience = std::min(2.0 * group.patience, 8.0 * options_.resend);
+      send(now, i, out);
+    }
+  }
+  if (now - beat_ < options_.beat) return out;
+  beat_ = now;
+  for (std::uint32_t i = 0; i < options_.servers; ++i) {
+    Message beat;
+    beat.kind = Kind::kBeat;
+    beat.from = options_.self;
+    beat.to = {Role::kServer, i, 0};
+    beat.view = view_;
+    beat.dead = dead_;
+    out.push_back(std::move(beat));
+  }
+  return out;
+}
+
+}  // namespace ronde::trainer::server

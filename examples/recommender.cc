@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recommender on generated clicks: a table of rows for users and items, and dense layers over
+// them. With --rows server the rows lie on servers, of which only those of a batch travel, and the
+// dense layers are averaged by ring, in one step; with --rows ring all gradients are summed by
+// ring.
+//
+//   hosts="--ps_hosts 127.0.0.1:2222 --worker_hosts 127.0.0.1:1,127.0.0.1:2"
+//   recommender $hosts --job_name ps
+//   mpirun -n 2 recommender $hosts --job_name worker     (rank i is worker i)
+//   mpirun -n 2 recommender --rows ring
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <ronde/parameter_server.hpp>
+#include <ronde/trainer.hpp>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/tensor/random.h"
+
+namespace {
+
+namespace trainer = ronde::trainer;
+namespace server = ronde::trainer::server;
+
+constexpr std::size_t kWidth = 8;  // of a row
+constexpr std::uint64_t kSeed = 1;
+
+struct Settings {
+  bool by_server = true;
+  std::uint64_t users = 2000;
+  std::uint64_t items = 1000;
+  std::uint64_t steps = 1000;
+  std::uint64_t batch = 64;  // of a worker
+  double learning_rate = 1.0;
+};
+
+// Users and items have hidden tastes; who clicks is drawn by how well they fit.
+struct Clicks {
+  std::vector<std::int64_t> rows;  // user, then item, of each sample, in one table
+  std::vector<std::uint8_t> labels;
+};
+
+float taste(std::uint64_t thing, std::size_t which) {
+  return trainer::Generator(7, thing * 4 + which).uniform(-2.0F, 2.0F);
+}
+
+Clicks clicks(const Settings& settings, std::uint64_t first, std::size_t count) {
+  Clicks clicks;
+  for (std::uint64_t i = first; i < first + count; ++i) {
+    trainer::Generator generator(3, i);
+    const std::uint64_t user = generator.below(settings.users);
+    const std::uint64_t item = settings.users + generator.below(settings.items);
+    float fit = 0.0F;
+    for (std::size_t k = 0; k < 2; ++k) fit += taste(user, k) * taste(item, k);
+    const float share = 1.0F / (1.0F + std::exp(-2.0F * fit));
+    clicks.rows.push_back(static_cast<std::int64_t>(user));
+    clicks.rows.push_back(static_cast<std::int64_t>(item));
+    clicks.labels.push_back(generator.uniform(0.0F, 1.0F) < share ? 1 : 0);
+  }
+  return clicks;
+}
+
+// Whether a user clicks on an item, from their rows.
+class Network {
+ public:
+  trainer::Tensor operator()(const trainer::Tensor& fit) {
+    return last_(trainer::relu(first_(fit)));
+  }
+  [[nodiscard]] std::vector<trainer::Parameter*> parameters() {
+    std::vector<trainer::Parameter*> all = first_.parameters();
+    for (trainer::Parameter* const one : last_.parameters()) all.push_back(one);
+    return all;
+  }
+
+ private:
+  trainer::Linear first_{"first", kWidth, 16, trainer::Initialization::kHe, kSeed};
+  trainer::Linear last_{"last", 16, 1, trainer::Initialization::kGlorot, kSeed};
+};
+
+template <typename Number>
+void take(std::vector<std::string>& arguments, const char* name, Number& number) {
+  const auto text = server::take_flag(arguments, name);
+  if (!text) return;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, number);
+  if (error == std::errc() && stop == end && number > Number{}) return;
+  throw trainer::TrainerError(std::string("--") + name + " is '" + *text + "': use one above 0",
+                              trainer::kExitConfiguration);
+}
+
+Settings settings_of(std::vector<std::string> arguments) {
+  Settings settings;
+  const std::string rows = server::take_flag(arguments, "rows").value_or("server");
+  settings.by_server = rows == "server";
+  take(arguments, "users", settings.users);
+  take(arguments, "items", settings.items);
+  take(arguments, "steps", settings.steps);
+  take(arguments, "batch", settings.batch);
+  take(arguments, "learning_rate", settings.learning_rate);
+  if ((rows != "server" && rows != "ring") || !arguments.empty()) {
+    throw trainer::TrainerError(
+        "use --rows server or ring, --users, --items, --steps, "
+        "--batch and --learning_rate",
+        trainer::kExitConfiguration);
+  }
+  return settings;
+}
+
+// The rows, wherever they are: what a step uses is pulled, and its gradients are pushed.
+class Table {
+ public:
+  Table(const Settings& settings, const std::optional<server::Tasks>& tasks,
+        trainer::Replica& replica)
+      : settings_(settings), replica_(replica) {
+    const std::size_t rows = settings.users + settings.items;
+    if (settings.by_server) {
+      options_.mode = server::mode_of("sync");
+      options_.tables = {
+          {.name = "rows", .rows = rows, .width = kWidth, .scale = kScale, .seed = kSeed}};
+      servers_ = std::make_unique<server::ParameterServer>(
+          *tasks, std::vector<trainer::Parameter*>{}, options_);
+      return;
+    }
+    table_ = std::make_unique<trainer::Parameter>("rows", trainer::Shape{rows, kWidth});
+    for (std::size_t row = 0; row < rows; ++row) {
+      trainer::Generator generator(kSeed, row);
+      for (std::size_t i = 0; i < kWidth; ++i) {
+        table_->value()[row * kWidth + i] = generator.uniform(-kScale, kScale);
+      }
+    }
+    sgd_ = std::make_unique<trainer::Sgd>(std::vector<trainer::Parameter*>{table_.get()});
+  }
+  // The values of these rows, one after the other.
+  std::vector<float> pull(const std::vector<std::int64_t>& ids) {
+    if (servers_) {
+      rows_[0].ids = ids;
+      servers_->pull(rows_);
+      return rows_[0].values;
+    }
+    std::vector<float> values;
+    for (const std::int64_t id : ids) {
+      const auto row = table_->value().subspan(static_cast<std::size_t>(id) * kWidth, kWidth);
+      values.insert(values.end(), row.begin(), row.end());
+    }
+    return values;
+  }
+  // Gradients by the rows of the last pull, of the mean over the samples of all workers.
+  void push(const std::vector<std::int64_t>& ids, std::vector<float> gradients) {
+    const auto workers = static_cast<float>(replica_.size());
+    if (servers_) {
+      for (float& one : gradients) one *= workers;  // servers average over the workers
+      rows_[0].gradients = std::move(gradients);
+      (void)servers_->push(static_cast<double>(settings_.batch), settings_.learning_rate, rows_);
+      return;
+    }
+    const std::span<float> all = table_->gradient();
+    std::ranges::fill(all, 0.0F);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      all[static_cast<std::size_t>(ids[i / kWidth]) * kWidth + i % kWidth] += gradients[i];
+    }
+    replica_.allreduce("rows", all, trainer::Reduction::kSum);
+    bytes_ += 2.0 * static_cast<double>(all.size_bytes()) * (workers - 1.0F) / workers;
+    sgd_->step(settings_.learning_rate);
+  }
+  [[nodiscard]] double bytes() const {
+    return servers_ ? static_cast<double>(servers_->bytes()) : bytes_;
+  }
+  void finish() {
+    if (servers_) (void)servers_->finish();
+  }
+
+ private:
+  static constexpr float kScale = 0.5F;
+
+  const Settings& settings_;
+  trainer::Replica& replica_;
+  server::ParameterServerOptions options_;
+  std::unique_ptr<server::ParameterServer> servers_;
+  std::vector<server::Rows> rows_{1};
+  std::unique_ptr<trainer::Parameter> table_;
+  std::unique_ptr<trainer::Sgd> sgd_;
+  double bytes_ = 0.0;
+};
+
+struct Fit {
+  trainer::Loss loss;
+  std::vector<trainer::Tensor> rows;  // users' and items'
+};
+
+Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<float>& values,
+        const Clicks& clicks, std::size_t global_batch) {
+  const std::size_t samples = clicks.labels.size();
+  std::vector<float> users;
+  std::vector<float> items;
+  for (std::size_t i = 0; i < values.size(); i += kWidth) {
+    auto& side = i / kWidth % 2 == 0 ? users : items;
+    side.insert(side.end(), values.begin() + static_cast<std::ptrdiff_t>(i),
+                values.begin() + static_cast<std::ptrdiff_t>(i + kWidth));
+  }
+  Fit fit;
+  fit.rows = {tape.variable({samples, kWidth}, users), tape.variable({samples, kWidth}, items)};
+  fit.loss =
+      trainer::binary_cross_entropy(model(fit.rows[0] * fit.rows[1]), clicks.labels, global_batch);
+  return fit;
+}
+
+void train(const Settings& settings, std::optional<server::Tasks> tasks) {
+  Network network;  // outlives the engine, which reads its gradients
+  ronde::Engine engine;
+  trainer::EngineReplica replica(engine);
+  const auto rank = static_cast<std::size_t>(replica.rank());
+  const auto ranks = static_cast<std::size_t>(replica.size());
+  if (tasks) tasks->index = static_cast<std::uint32_t>(rank);
+  if (settings.by_server && (!tasks || tasks->workers.size() != ranks)) {
+    throw trainer::TrainerError("this job has " + std::to_string(ranks) +
+                                    " ranks: name as many --worker_hosts, or use --rows ring",
+                                trainer::kExitConfiguration);
+  }
+  const trainer::Model model(network);
+  trainer::Sgd sgd(model.parameters());
+  trainer::DistributedOptimizer ring(engine, model.parameters(), {}, sgd,
+                                     {.schedule = {.learning_rate = settings.learning_rate}});
+  ring.broadcast_state();
+  Table table(settings, tasks, replica);
+  trainer::Tape tape;
+  const std::size_t global = settings.batch * ranks;
+  const double start = trainer::steady_seconds();
+  trainer::Metrics late;
+  for (std::uint64_t step = 0; step < settings.steps; ++step) {
+    const Clicks mine = clicks(settings, step * global + rank * settings.batch, settings.batch);
+    const std::vector<float> values = table.pull(mine.rows);
+    tape.begin({.epoch = step});
+    const Fit now = fit(tape, model, values, mine, global);
+    ring.backward(tape, now.loss);
+    ring.step();
+    std::vector<float> gradients(values.size());
+    for (std::size_t side = 0; side < 2; ++side) {
+      const std::vector<float> by_side = tape.gradient(now.rows[side]);
+      for (std::size_t i = 0; i < by_side.size(); ++i) {
+        gradients[(2 * (i / kWidth) + side) * kWidth + i % kWidth] = by_side[i];
+      }
+    }
+    table.push(mine.rows, std::move(gradients));
+    // Each sample is new, so that what is counted before it is learned is a test.
+    if (step >= settings.steps - settings.steps / 10) {
+      late.add(now.loss.sum, now.loss.correct, now.loss.samples);
+    }
+  }
+  const double seconds = trainer::steady_seconds() - start;
+  const trainer::Metrics all = trainer::over_ranks(replica, "late", late);
+  const double bytes = table.bytes() / static_cast<double>(settings.steps);
+  table.finish();
+  if (!replica.is_chief()) return;
+  std::printf(
+      "rows=%s workers=%zu steps=%ju seconds=%.3f row_bytes_per_step=%.0f loss=%.6f "
+      "accuracy=%.4f\n",
+      settings.by_server ? "server" : "ring", ranks, std::uintmax_t{settings.steps}, seconds, bytes,
+      all.loss(), all.accuracy());
+}
+
+void run(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::optional<server::Tasks> tasks = server::tasks_of(arguments);
+  const Settings settings = settings_of(std::move(arguments));
+  if (tasks && tasks->role == server::Role::kServer) return server::serve(*tasks, {});
+  train(settings, tasks);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try { run(argc, argv); } catch (const std::exception& error) {
+  std::fprintf(stderr, "recommender: %s\n", error.what());
+  return trainer::exit_code_of(error);
+}

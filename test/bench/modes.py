@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One job eight ways: with a ring, on one rank, and with parameter servers in their modes.
+
+Fashion-MNIST, a perceptron, two workers and two servers on this host. Prints a table, writes an SVG, and says when
+to use which, from these numbers.
+"""
+
+import argparse
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKERS, SERVERS = 2, 2
+SLOW = 3.0  # times slower, for the slowed worker
+
+
+def free_addresses(count):
+    """Addresses that nobody has now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def run_servers(program, flags, slow_ms=0.0, fed=False):
+    """Starts a server job's tasks, and returns what the chief prints."""
+    addresses = free_addresses(WORKERS + SERVERS + 1)
+    hosts = ["--ps_hosts", ",".join(addresses[:SERVERS]), "--worker_hosts", ",".join(addresses[SERVERS:-1])]
+    if fed:
+        hosts += ["--chief_hosts", addresses[-1], "--feed", "chief"]
+    names = [("ps", i) for i in range(SERVERS)] + [("worker", i) for i in range(WORKERS)]
+    names += [("chief", 0)] if fed else []
+    chief = names[-1] if fed else ("worker", 0)
+    tasks = {}
+    try:
+        for name, index in names:
+            more = ["--slow_ms", str(slow_ms)] if (name, index) == ("worker", WORKERS - 1) and slow_ms else []
+            tasks[name, index] = subprocess.Popen(
+                [program, *hosts, "--job_name", name, "--task_index", str(index), *flags, *more],
+                stdout=subprocess.PIPE if (name, index) == chief else subprocess.DEVNULL, text=True)
+        text = tasks[chief].communicate(timeout=400)[0]
+        for task in tasks.values():
+            task.wait(60)
+    finally:
+        for task in tasks.values():
+            if task.poll() is None:
+                task.kill()
+    return text
+
+
+def run_ring(program, mpirun, ranks, flags):
+    """Starts ranks without servers."""
+    command = [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), program,
+               "--strategy", "ring", *flags]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=400).stdout
+
+
+def result_of(text, seconds):
+    """The numbers of a run: those of its last line, and the jitter of its loss."""
+    def number(name):
+        found = re.search(rf"\b{name}=([-+.e0-9]+)", text)
+        return float(found[1]) if found else float("nan")
+
+    losses = [float(one) for one in re.findall(r"^step \d+, loss: (.*)$", text, re.MULTILINE)]
+    late = losses[len(losses) // 2:]
+    steps = [abs(b - a) for a, b in zip(late, late[1:])]
+    staleness = re.search(r"^staleness (.*)$", text, re.MULTILINE)
+    counts = [(int(a), int(b)) for a, b in re.findall(r"(\d+)(?: or more)?: (\d+)", staleness[1])] if staleness else []
+    pushes = sum(count for _, count in counts)
+    return {"seconds": seconds, "rate": number("samples_per_second"), "accuracy": number("accuracy"),
+            "bytes": number("chief_bytes_per_step"),
+            "staleness": sum(a * b for a, b in counts) / pushes if pushes else 0.0,
+            "jitter": sum(steps) / len(steps) if steps else float("nan")}
+
+
+def svg(results):
+    """Bars of images/s, with the accuracy beside each."""
+    width, row = 640, 28
+    most = max(one["rate"] for _, one in results)
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{row * len(results) + 40}" '
+             'font-family="sans-serif" font-size="13">',
+             f'<text x="8" y="20">images/s of two workers, and accuracy on the test images</text>']
+    for i, (name, one) in enumerate(results):
+        y = 34 + row * i
+        length = 330 * one["rate"] / most
+        lines.append(f'<text x="8" y="{y + 15}">{name}</text><rect x="170" y="{y}" width="{length:.0f}" height="20" '
+                     f'fill="#4878a8"/><text x="{176 + length:.0f}" y="{y + 15}">{one["rate"]:.0f}, '
+                     f'{100 * one["accuracy"]:.1f} %</text>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def advice(by_name):
+    """Three sentences, from the numbers."""
+    ring, sync = by_name["ring"], by_name["servers, sync"]
+    best = max(("servers, async", "servers, stale=2"), key=lambda name: by_name[name]["rate"])
+    slow_sync, slow_async = by_name["sync, one slowed"], by_name["async, one slowed"]
+    return "\n".join([
+        f"Where all workers are alike, the ring takes {ring['rate']:.0f} images/s and servers in sync "
+        f"{sync['rate']:.0f}: use {'the ring' if ring['rate'] >= sync['rate'] else 'servers'}.",
+        f"Where one worker is slow, async takes {slow_async['rate']:.0f} images/s and sync {slow_sync['rate']:.0f}: "
+        f"use {'async' if slow_async['rate'] > slow_sync['rate'] else 'sync'} there.",
+        f"What waits for nobody pays in gradients of older variables: {best.split(', ')[1]} has a mean staleness of "
+        f"{by_name[best]['staleness']:.2f}, a jitter of the loss of {by_name[best]['jitter']:.3f} (sync "
+        f"{sync['jitter']:.3f}) and {100 * by_name[best]['accuracy']:.1f} % accuracy "
+        f"(sync {100 * sync['accuracy']:.1f} %)."])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--updates", type=int, default=3000, help="pushes of each run, all workers together")
+    parser.add_argument("--svg", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "ronde-modes.svg")
+    options = parser.parse_args()
+    program = str(options.bin / "parameter_server")
+    # A sync step is a push of each worker: all runs see as many images.
+    flags = ["--model", "fashion_mnist", "--steps_to_validate", "25"]
+    rounds = ["--steps", str(options.updates // WORKERS), *flags]
+    pushes = ["--steps", str(options.updates), *flags]
+    alone = run_ring(program, options.mpirun, 1, rounds)
+    step_ms = 1000.0 * float(re.search(r"seconds=([.0-9]+)", alone)[1]) / (options.updates // WORKERS)
+    slow = (SLOW - 1.0) * step_ms
+    ways = [("one device", lambda: run_ring(program, options.mpirun, 1, pushes)),
+            ("ring", lambda: run_ring(program, options.mpirun, WORKERS, rounds)),
+            ("servers, sync", lambda: run_servers(program, [*rounds, "--mode", "sync"])),
+            ("servers, async", lambda: run_servers(program, [*pushes, "--mode", "async"])),
+            ("servers, stale=2", lambda: run_servers(program, [*pushes, "--mode", "stale=2"])),
+            ("async, chief-fed", lambda: run_servers(program, [*pushes, "--mode", "async"], fed=True)),
+            ("sync, one slowed", lambda: run_servers(program, [*rounds, "--mode", "sync"], slow)),
+            ("async, one slowed", lambda: run_servers(program, [*pushes, "--mode", "async"], slow))]
+    results = []
+    print(f"{'way':20}{'seconds':>9}{'images/s':>10}{'accuracy':>10}{'bytes/step':>12}{'staleness':>11}{'jitter':>8}")
+    for name, run in ways:
+        start = time.monotonic()
+        one = result_of(run(), time.monotonic() - start)
+        results.append((name, one))
+        print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%{one['bytes']:12.0f}"
+              f"{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)
+    options.svg.write_text(svg(results), encoding="utf-8")
+    print(f"\n{advice(dict(results))}\n\npicture: {options.svg}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

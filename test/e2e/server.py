@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""server.py <check> <parameter_server> <mpirun>: jobs with parameter servers, each task started as by hand."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+CHECK, PROGRAM, MPIRUN = sys.argv[1:4]
+SECONDS = 90  # until whatever is waited for must have come
+WORK = pathlib.Path(tempfile.mkdtemp(prefix="ronde-server-"))
+STARTED = []
+
+
+class Task:
+    """A process whose output goes to a file."""
+
+    def __init__(self, name, arguments, environment=None):
+        self.log = WORK / f"{name}.{len(STARTED)}"
+        self.name = name
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([str(one) for one in arguments], stdout=log, stderr=log,
+                                            env={**os.environ, **(environment or {})})
+        STARTED.append(self)
+
+    def text(self):
+        return self.log.read_text(encoding="utf-8")
+
+    def wait(self, code=0):
+        assert self.process.wait(SECONDS) == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
+        return self.text()
+
+    def wait_for(self, pattern):
+        end = time.monotonic() + SECONDS
+        while not (found := re.search(pattern, self.text())):
+            assert time.monotonic() < end, f"{self.name} does not say {pattern}:\n{self.text()}"
+            assert self.process.poll() is None, f"{self.name} ended before it said {pattern}:\n{self.text()}"
+            time.sleep(0.02)
+        return found
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+
+
+def ports(count):
+    """Addresses that nobody has now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+class Job:
+    """Servers and workers, which are started in any order."""
+
+    def __init__(self, servers, workers, *flags, chief=False):
+        addresses = ports(servers + workers + 1)
+        self.servers = addresses[:servers]
+        self.hosts = ["--ps_hosts", ",".join(self.servers), "--worker_hosts=" + ",".join(addresses[servers:-1])]
+        if chief:
+            self.hosts += ["--chief-hosts", addresses[-1]]
+        self.flags = list(flags)
+
+    def start(self, name, index, *more, environment=None):
+        arguments = [PROGRAM, *self.hosts, "--job_name", name, f"--task_index={index}", *self.flags, *more]
+        return Task(f"{name}{index}", arguments, environment)
+
+
+def number(text, name):
+    return float(re.search(rf"\b{name}=([-+.e0-9]+)", text)[1])
+
+
+def is_line(text):
+    assert abs(number(text, "weight") - 2) < 0.05 and abs(number(text, "bias") - 10) < 0.05, text
+
+
+LINE = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_to_validate", "200"]
+
+
+def by_hand():
+    """Two workers first, then the server, which ends when the chief closes the job."""
+    job = Job(1, 2, *LINE)
+    workers = [job.start("worker", 0), job.start("worker", 1)]
+    server = job.start("ps", 0)
+    text = workers[0].wait()
+    workers[1].wait()
+    server.wait()
+    is_line(text)
+    assert "line/weight (1 x 1) on ps 0" in text, text
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step"), text
+    assert re.search(r"step \d+, weight: [.0-9]+, bias: [.0-9]+, loss: ", text), text
+
+
+def losses(text):
+    return [float(one) for one in re.findall(r"^step \d+,.* loss: (.*)$", text, re.MULTILINE)]
+
+
+def sync_is_allreduce():
+    """The same job over two workers with servers and over two ranks without: the losses of 100 steps."""
+    flags = ["--model", "fashion_mnist", "--steps", "100", "--steps_to_validate", "1", "--momentum", "0.9", "--mode"]
+    job = Job(2, 2, *flags, "stale=0", "--partition", "fixed=2")
+    tasks = [job.start("ps", 0), job.start("ps", 1), job.start("worker", 1)]
+    by_servers = losses(job.start("worker", 0).wait())
+    for task in tasks:
+        task.wait()
+    ring = Task("ring", [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", PROGRAM,
+                         "--strategy", "ring", *flags, "sync"])
+    by_ring = losses(ring.wait())
+    assert len(by_ring) == len(by_servers) == 100, (len(by_ring), len(by_servers))
+    far = max(abs(a - b) for a, b in zip(by_ring, by_servers))
+    assert far < 1e-6, far
+    print(f"furthest apart: {far}")
+
+
+def mpirun():
+    """The last rank of a job serves."""
+    text = Task("mpirun", [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "3", PROGRAM,
+                           "--servers", "1", *LINE]).wait()
+    is_line(text)
+
+
+def worker_kill():
+    """A worker is killed, and started again; the counts stay exact."""
+    job = Job(1, 2, *LINE, "--slow_ms", "3", "--worker_timeout", "1")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    other.kill()
+    other.process.wait()
+    again = job.start("worker", 1)
+    text = chief.wait()
+    again.wait()
+    server.wait()
+    is_line(text)
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step"), text
+    assert min(pushes) > 0, text
+
+
+def server_kill():
+    """A server is killed, and the next one has all that it had."""
+    job = Job(2, 2, *LINE, "--slow_ms", "3", "--standby", "on", "--server_timeout", "1.5")
+    servers = [job.start("ps", 0), job.start("ps", 1)]
+    chief, other = job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    servers[0].kill()
+    text = chief.wait()
+    other.wait()
+    servers[1].wait()
+    is_line(text)
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step") >= 1500, text
+
+
+def restart():
+    """Without a standby the workers wait until a killed server is there again, with the last checkpoint."""
+    job = Job(1, 2, *LINE, "--slow_ms", "3", "--logdir", WORK / "log", "--save_steps", "200")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [6-9]\d\d, ")
+    server.kill()
+    chief.wait_for(r"worker 0 waits for ps 0 at 127\.0\.0\.1:\d+, which does not answer, for at most 60 s")
+    server = job.start("ps", 0)
+    text = chief.wait()
+    other.wait()
+    server.wait()
+    is_line(text)
+    assert re.search(r"ps 0 goes on from the checkpoint of step \d+: what it has learned since is lost", text), text
+
+
+def strategies():
+    """A checkpoint of servers goes on by allreduce, and back."""
+    shared = ["--learning_rate", "0.005", "--logdir", str(WORK / "log"), "--momentum", "0.5"]
+    ring = [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", PROGRAM, "--strategy",
+            "ring", "--steps_to_validate", "500", *shared]
+
+    def by_servers(steps):
+        job = Job(2, 2, *shared, "--mode", "sync", "--steps", steps)
+        tasks = [job.start("ps", 0), job.start("ps", 1), job.start("worker", 1)]
+        text = job.start("worker", 0).wait()
+        for task in tasks:
+            task.wait()
+        return text
+
+    assert number(by_servers(200), "global_step") == 200
+    text = Task("ring", [*ring, "--steps", "500"]).wait()
+    assert "resumed at step 200 " in text and number(text, "global_step") == 500, text
+    text = by_servers(1500)
+    assert "resumed at step 500 " in text and number(text, "global_step") == 1500, text
+    is_line(text)
+
+
+def zmtp_frames(frames):
+    """Frames of a message on a connection of ZMTP 3."""
+    out = b""
+    for i, frame in enumerate(frames):
+        more = 1 if i + 1 < len(frames) else 0
+        if len(frame) < 256:
+            out += bytes([more, len(frame)]) + frame
+        else:
+            out += bytes([more | 2]) + struct.pack(">Q", len(frame)) + frame
+    return out
+
+
+def zmtp_connect(address, identity):
+    """A stranger that speaks ZeroMQ without its library."""
+    host, port = address.split(":")
+    stranger = socket.create_connection((host, int(port)), timeout=SECONDS)
+    stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL" + bytes(16) + b"\x00" + bytes(31))
+
+    def read(count):
+        got = b""
+        while len(got) < count:
+            more = stranger.recv(count - len(got))
+            assert more, "the server has closed the connection"
+            got += more
+        return got
+
+    read(64)
+    kind = b"\x05READY"
+    for name, value in ((b"Socket-Type", b"DEALER"), (b"Identity", identity)):
+        kind += bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
+    stranger.sendall(bytes([4, len(kind)]) + kind)
+    flags, size = read(2)
+    assert flags == 4
+    read(size)
+    return stranger
+
+
+def hostile():
+    """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
+    job = Job(1, 2, *LINE, "--slow_ms", "2")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    address = job.servers[0]
+    host, port = address.split(":")
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n" * 20, bytes(range(256)), b"\xff" * 4096):
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(garbage)
+    with zmtp_connect(address, b"w1.5") as stranger:
+        stranger.sendall(zmtp_frames([b"x"]))
+        stranger.sendall(zmtp_frames([b"RPS1" + b"\xff" * 112, b"", b"", b"1234"]))
+        stranger.sendall(zmtp_frames([b"y" * 300] * 40))
+        header = b"RPS1" + bytes([3, 1, 1, 0]) + struct.pack("<IIQQ", 1, 0, 5, 0)
+        header += bytes(116 - len(header))
+        stranger.sendall(zmtp_frames([header, b"", b"", b""]))  # a push of worker 1, which it is not
+        server.wait_for(r"ps 0: what came from 127\.0\.0\.1 is no message of this job \(.*\): it is ignored")
+        # And the announcement of a frame of 2^62 bytes.
+        stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
+    for i in range(200):
+        zmtp_connect(address, f"w0.{i}".encode()).close()
+    text = chief.wait()
+    other.wait()
+    server.wait()
+    is_line(text)
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step"), text
+
+
+def secret():
+    """With a secret a stranger without it is not heard; off this host none is refused."""
+    job = Job(1, 2, *LINE, "--slow_ms", "1")
+    keys = {"RONDE_JOB_SECRET": "sixteen bytes or more"}
+    tasks = [job.start("ps", 0, environment=keys), job.start("worker", 1, environment=keys)]
+    chief = job.start("worker", 0, environment=keys)
+    chief.wait_for(r"step [1-9]\d*, ")
+    stranger = job.start("worker", 1, "--deadline", "3", environment={"RONDE_JOB_SECRET": "another of sixteen"})
+    text = stranger.wait(1)
+    assert re.search(r"ps 0 at .* does not answer, and worker 1 has waited for 3 s: start it", text), text
+    is_line(chief.wait())
+    for task in tasks:
+        task.wait()
+    text = Task("far", [PROGRAM, "--ps_hosts=10.9.8.7:2222", "--worker_hosts=10.9.8.6:2222", "--job_name=ps"]).wait(78)
+    assert "export RONDE_JOB_SECRET=$(head -c 32 /dev/urandom | base64)" in text, text
+
+
+def wrong():
+    """One line for each, which names both sides."""
+    job = Job(1, 1, *LINE, "--deadline", "4")
+    server = job.start("ps", 0)
+    server.wait_for("ps 0 serves at")
+    text = job.start("ps", 0).wait(78)
+    assert "another process has this port" in text and job.servers[0] in text, text
+    text = Task("other", [PROGRAM, "--ps_hosts", job.servers[0], "--worker_hosts=127.0.0.1:1,127.0.0.1:2",
+                          "--job_name=worker"]).wait(78)
+    assert re.search(r"worker 0 was started with .*127.0.0.1:2.*, and ps 0 with .*: start all tasks with the same "
+                     "lists", text), text
+    text = server.wait(1)
+    assert re.search(r"ps 0 at .* has heard nobody for 4 s, and ends", text), text
+
+
+def twice():
+    """A second worker 0 is told of the first."""
+    job = Job(1, 2, *LINE, "--slow_ms", "15")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    text = job.start("worker", 1).wait(78)
+    assert "worker 1 runs twice: ps 0 hears another one, which was started before" in text, text
+    is_line(chief.wait())
+    other.wait()
+    server.wait()
+
+
+def feed():
+    """The chief sends the batches, in async and in sync."""
+    for mode in ("async", "sync"):
+        job = Job(1, 2, *LINE, "--mode", mode, "--feed", "chief", chief=True)
+        tasks = [job.start("ps", 0), job.start("worker", 0, "--data-dir", "/nowhere"), job.start("worker", 1)]
+        text = job.start("chief", 0).wait()
+        for task in tasks:
+            task.wait()
+        is_line(text)
+        assert number(text, "global_step") >= 1500, text
+        pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+        assert sum(pushes) == (3000 if mode == "sync" else 1500), text
+
+
+def recommender():
+    """Rows by server and dense layers by ring learn what all by ring learns, and less of the table travels."""
+    program = pathlib.Path(PROGRAM).with_name("recommender")
+    steps = ["--steps", "400"]
+    ring = [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", program, *steps]
+    addresses = ports(4)
+    hosts = ["--ps_hosts", ",".join(addresses[:2]), "--worker_hosts", ",".join(addresses[2:])]
+    servers = [Task(f"ps{i}", [program, *hosts, "--job_name=ps", "--task_index", i]) for i in range(2)]
+    by_server = Task("rows by server", [*ring, *hosts, "--job_name", "worker"]).wait()
+    for one in servers:
+        one.wait()
+    by_ring = Task("rows by ring", [*ring, "--rows", "ring"]).wait()
+    assert abs(number(by_server, "loss") - number(by_ring, "loss")) < 1e-3, by_server + by_ring
+    assert number(by_server, "row_bytes_per_step") < number(by_ring, "row_bytes_per_step") / 2, by_server + by_ring
+
+
+def stopped():
+    """SIGSTOP of a worker slows nobody in async: the others' steps go on while it is stopped."""
+    job = Job(1, 2, *LINE[:-1], "100", "--slow_ms", "1")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    other.kill(signal.SIGSTOP)
+    chief.wait_for(r"step 1[34]\d\d, ")
+    other.kill(signal.SIGCONT)
+    is_line(chief.wait())
+    other.wait()
+    server.wait()
+
+
+try:
+    globals()[CHECK]()
+except BaseException:
+    for one in STARTED:
+        print(f"--- {one.name}, {one.process.poll()}:\n{one.text()[-3000:]}")
+    raise
+finally:
+    for one in STARTED:
+        if one.process.poll() is None:
+            one.process.kill()
