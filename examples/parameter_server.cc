@@ -255,7 +255,7 @@ server::Steps steps_of(const Settings& settings, Job& job, server::ParameterServ
                const float* const from = value.numbers.data() + i * each;
                batch.inputs.insert(batch.inputs.end(), from, from + each - 1);
                if (is_line) batch.targets.push_back(from[each - 1]);
-               if (!is_line) batch.labels.push_back(static_cast<std::uint8_t>(from[each - 1]));
+               if (!is_line) batch.labels.push_back(static_cast<std::int32_t>(from[each - 1]));
                batch.samples.push_back(static_cast<std::uint32_t>(i));
              }
              batch.repetitions.resize(samples);
@@ -286,7 +286,8 @@ std::uint64_t feed(const Settings& settings, Job& job, server::ParameterServer& 
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const auto from = batch.inputs.begin() + static_cast<std::ptrdiff_t>(i * each);
         value.numbers.insert(value.numbers.end(), from, from + static_cast<std::ptrdiff_t>(each));
-        value.numbers.push_back(batch.targets.empty() ? batch.labels[i] : batch.targets[i]);
+        value.numbers.push_back(batch.targets.empty() ? static_cast<float>(batch.labels[i])
+                                                      : batch.targets[i]);
       }
       losses.push_back(coordinator.schedule("train", value));
       if (losses.size() < settings.steps_to_validate) continue;

@@ -238,7 +238,8 @@ namespace {
 Engine no_servers() {
   throw TrainerError(
       "variables on servers are pulled and pushed, which no strategy does: write the loop with "
-      "<ronde/parameter_server.hpp> as examples/parameter_server.cc does, or use MultiWorkerMirrored",
+      "<ronde/parameter_server.hpp> as examples/parameter_server.cc does, or use "
+      "MultiWorkerMirrored",
       kExitConfiguration);
 }
 
