@@ -127,6 +127,8 @@ void add_run_flags(FlagTable& table, RunSettings& settings) {
   table.check([&table, &settings] { check_run(table, settings); });
 }
 
+// A table: its length is its rows'.
+// NOLINTNEXTLINE(readability-function-size)
 void add_step_flags(FlagTable& table, StepSettings& settings,
                     std::function<TrainingDefaults()> defaults) {
   using Optimizers = Choices<OptimizerOptions::Kind>;

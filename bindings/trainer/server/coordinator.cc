@@ -193,7 +193,7 @@ Coordinator::~Coordinator() {
     (void)inside_->post.receive(0.2);
     inside_->send(Kind::kClose);
   } catch (const std::exception&) {
-    // They end at their deadline.
+    return;  // they end at their deadline
   }
 }
 
@@ -256,10 +256,12 @@ Value Coordinator::fetch(Scheduled scheduled) {
 
 std::vector<Value> Coordinator::per_worker(const std::string& step, const Value& argument) {
   std::vector<Scheduled> scheduled;
+  scheduled.reserve(inside_->workers);
   for (std::uint32_t i = 0; i < inside_->workers; ++i) {
     scheduled.push_back(schedule_on(step, argument, i));
   }
   std::vector<Value> results;
+  results.reserve(scheduled.size());
   for (const Scheduled& one : scheduled) results.push_back(fetch(one));
   inside_->state.add_setup(step + "\n" + argument.text, Floats::of(argument.numbers));
   return results;

@@ -61,6 +61,7 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
       versions_(servers_, 0),
       client_(client_options()) {
   std::vector<VariableSpec> specs;
+  specs.reserve(parameters_.size());
   for (const Parameter* const one : parameters_) specs.push_back({one->name(), one->shape()});
   pieces_ = place(specs, servers_, options_.partition);
   table_ = table_of(pieces_);
@@ -334,6 +335,7 @@ void ParameterServer::save_if_due() {
 bool ParameterServer::save() {
   if (!checkpoints_) return false;
   std::vector<std::vector<float>> kept;  // what is pulled stays for the step that is being computed
+  kept.reserve(parameters_.size());
   for (const Parameter* const one : parameters_) {
     kept.emplace_back(one->value().begin(), one->value().end());
   }

@@ -419,6 +419,7 @@ void Shard::advance() {
 
 std::vector<std::uint64_t> Shard::steps() const {
   std::vector<std::uint64_t> steps;
+  steps.reserve(options_.workers);
   for (std::size_t i = 0; i < options_.workers; ++i) steps.push_back(members_[i].counted);
   return steps;
 }

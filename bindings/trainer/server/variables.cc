@@ -230,6 +230,7 @@ Floats Variables::values(std::span<const std::int64_t> ids) {
 
 std::vector<StateTensor> Variables::state() {
   std::vector<StateTensor> all;
+  all.reserve(parameters_.size() + tables_.size());
   for (const auto& one : parameters_) all.push_back({one->name(), one->shape(), one->value()});
   for (const auto& one : tables_) all.push_back({one->name(), one->shape(), one->value()});
   for (const StateTensor& one : dense_->state()) all.push_back(one);

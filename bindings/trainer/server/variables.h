@@ -86,7 +86,6 @@ class Variables {
   std::vector<std::unique_ptr<Optimizer>> sparse_;  // one for each table
   std::size_t size_ = 0;                            // of all variables
   Floats snapshot_;
-  std::uint64_t snapshot_version_ = 0;
 };
 
 }  // namespace ronde::trainer::server
