@@ -35,8 +35,8 @@ struct Settings {
   std::string model = "line";
   std::string feed = "shards";
   std::string data = trainer::kFashionMnistDirectory;
-  std::uint64_t steps = 1000;  // global ones
-  std::uint64_t steps_to_validate = 100;
+  std::uint64_t steps = 150'000;  // global ones: what a line needs at this rate
+  std::uint64_t steps_to_validate = 1000;
   std::uint64_t batch = 1;  // samples of a worker in a step
   std::uint64_t seed = 1;
   std::uint64_t servers = 0;  // under mpirun
@@ -70,6 +70,8 @@ Settings settings_of(std::vector<std::string> arguments) {
   };
   settings.model = text("model", settings.model);
   if (settings.model == "fashion_mnist") {
+    settings.steps = 1000;
+    settings.steps_to_validate = 100;
     settings.batch = 64;
     settings.learning_rate = 0.05;
   }
@@ -222,10 +224,12 @@ void print_step(const Settings& settings, const Job& job, std::uint64_t step, do
 }
 
 // Between-graph: each worker reads its own share and asks the servers.
-void work_on_shards(const Settings& settings, Job& job, server::ParameterServer& servers) {
+// Returns how often it has pushed.
+std::uint64_t work_on_shards(const Settings& settings, Job& job, server::ParameterServer& servers) {
   const server::Tasks& tasks = servers.tasks();
   const trainer::Dataset data = job.data(tasks.index, tasks.workers.size());
   std::uint64_t next_print = 0;
+  std::uint64_t pushes = 0;
   for (std::uint64_t epoch = 0; servers.global_step() < settings.steps; ++epoch) {
     trainer::Epoch batches = data.epoch(epoch);
     while (const trainer::StepBatch* const step = batches.next()) {
@@ -235,12 +239,30 @@ void work_on_shards(const Settings& settings, Job& job, server::ParameterServer&
       const trainer::Batch& batch = step->parts.front();
       const double loss = job.backward(batch);
       (void)servers.push(static_cast<double>(batch.size()), settings.learning_rate);
+      ++pushes;
       if (servers.is_chief() && at >= next_print) {
         next_print = at - at % settings.steps_to_validate + settings.steps_to_validate;
         print_step(settings, job, at, loss);
       }
       servers.save_if_due();
     }
+  }
+  return pushes;
+}
+
+// Looks at the variables as they are, once a second, until the last step. The chief waits for it.
+void evaluate(const Settings& settings, Job& job, server::ParameterServer& servers) {
+  const trainer::Dataset data = job.data(0, 1);
+  while (true) {
+    servers.pull();
+    trainer::Epoch batches = data.epoch(std::uint64_t{1} << 32U);  // that nobody trains on
+    const double loss = job.backward(batches.next()->parts.front());
+    const std::uint64_t step = servers.global_step();
+    print_step(settings, job, step, loss);
+    if (settings.model != "line")
+      std::printf("accuracy at step %ju: %.4f\n", std::uintmax_t{step}, job.accuracy());
+    if (step >= settings.steps) return;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
   }
 }
 
@@ -351,12 +373,24 @@ void train_by_ring(const Settings& settings) {
 }
 
 void train(const Settings& settings, const server::Tasks& tasks) {
+  if (settings.feed == "chief" && tasks.chief.empty()) {
+    throw trainer::TrainerError(
+        "--feed chief needs a task that is the chief and no worker: name it in --chief_hosts",
+        trainer::kExitConfiguration);
+  }
+  if (settings.options.mode.backup_workers >= tasks.workers.size()) {
+    throw trainer::TrainerError(
+        "--backup_workers is " + std::to_string(settings.options.mode.backup_workers) + " of " +
+            std::to_string(tasks.workers.size()) + " workers: one must be left to wait for",
+        trainer::kExitConfiguration);
+  }
   if (tasks.role == server::Role::kServer) return serve(tasks, settings.options);
   Job job(settings);
   server::ParameterServer servers(tasks, job.model().parameters(), settings.options);
   if (servers.is_chief()) std::printf("%s\n", servers.table().c_str());
   const double start = trainer::steady_seconds();
   std::uint64_t retried = 0;
+  std::uint64_t pushes_here = 0;
   if (settings.feed == "chief" && tasks.role == server::Role::kWorker) {
     const server::Steps steps = steps_of(settings, job, servers);
     run_steps(tasks, steps, [&servers] { servers.leave(); }, settings.options.deadline);
@@ -364,14 +398,17 @@ void train(const Settings& settings, const server::Tasks& tasks) {
     servers.pull();  // creates the variables
     retried = feed(settings, job, servers);
   } else if (tasks.role == server::Role::kWorker) {
-    work_on_shards(settings, job, servers);
+    pushes_here = work_on_shards(settings, job, servers);
+  } else if (tasks.role == server::Role::kEvaluator) {
+    evaluate(settings, job, servers);
   } else if (servers.is_chief()) {
     servers.pull();
   }
   const double seconds = trainer::steady_seconds() - start;
   const double bytes = static_cast<double>(servers.bytes());
   const server::ServerCounts counts = servers.finish();
-  if (!servers.is_chief()) return;
+  if (!servers.is_chief())
+    return (void)std::printf("pushed %ju times\n", std::uintmax_t{pushes_here});
   const auto list = [](const std::vector<std::uint64_t>& numbers) {
     std::string text;
     for (const std::uint64_t one : numbers) text += (text.empty() ? "" : ",") + std::to_string(one);

@@ -4,10 +4,10 @@
 
 #include <ronde/mpi.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 // MPI's constants are casts through void.
@@ -76,13 +76,7 @@ void Communicator::open() {
   if (size < 2) return;
   // Ranks may come hours apart, as MPI lets them, and opening an engine has a deadline: they wait
   // for each other before.
-  const std::int64_t threshold = Communicators::here().threshold();
-  if (smallest(threshold, handle_) != -smallest(-threshold, handle_)) {
-    if (Communicators::here().first_to_speak()) {
-      say(std::string(kThresholdVariable) + " differs between ranks: all reductions are MPI's");
-    }
-    return;
-  }
+  PMPI_Barrier(handle_);
   ronde_engine_options options;
   ronde_engine_options_init(&options);
   ronde_engine_options_set_communicator(&options, handle_);
@@ -159,7 +153,6 @@ ronde_status Communicator::start(const std::string& name, const void* send, void
 }
 
 int Communicator::fail(ronde_error* error, const char* call) {
-  failed_ = true;
   const int code = report(error, call);
   PMPI_Comm_call_errhandler(handle_, code);
   return code;
@@ -176,7 +169,7 @@ int Communicator::allreduce(const void* send, void* receive, int count,
   }
   std::int32_t done = 0;
   ronde_status status = RONDE_OK;
-  while (done == 0) {
+  while (done == 0 && status == RONDE_OK) {
     status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
     if (done == 0) let_mpi_progress();
   }
@@ -209,6 +202,14 @@ Communicators::Communicators() : threshold_(threshold_of_environment()) {}
 Communicators& Communicators::here() {
   static auto* const kHere = new Communicators();
   return *kHere;
+}
+
+void Communicators::agree() {
+  if (smallest(threshold_, MPI_COMM_WORLD) == -smallest(-threshold_, MPI_COMM_WORLD)) return;
+  threshold_ = std::numeric_limits<std::int64_t>::max();
+  if (first_to_speak()) {
+    say(std::string(kThresholdVariable) + " differs between ranks: all reductions are MPI's");
+  }
 }
 
 int Communicators::keyval() {
@@ -268,7 +269,7 @@ void Communicators::close(const MPI_Comm* handle) {
   Communicator* communicator = handle != nullptr ? known(*handle) : nullptr;
   if (communicator == nullptr) return;
   // Closing has a deadline, and ranks may come here hours apart.
-  if (communicator->is_open() && !communicator->has_failed()) PMPI_Barrier(*handle);
+  if (communicator->is_open()) PMPI_Barrier(*handle);
   communicator->close();
 }
 
@@ -281,9 +282,7 @@ void Communicators::close_all() {
     }
   }
   if (open.empty()) return;
-  if (std::none_of(open.begin(), open.end(), [](const auto* one) { return one->has_failed(); })) {
-    PMPI_Barrier(MPI_COMM_WORLD);
-  }
+  PMPI_Barrier(MPI_COMM_WORLD);
   for (Communicator* communicator : open) communicator->close();
 }
 

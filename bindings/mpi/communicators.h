@@ -56,9 +56,6 @@ class Communicator {
   // where there is none.
   std::shared_ptr<InFlight>& next_slot();
 
-  // An operation has failed, maybe because a rank has died: nothing waits for all of them any more.
-  [[nodiscard]] bool has_failed() const { return failed_; }
-
  private:
   // Whether this rank can use its engine; asks no other rank.
   [[nodiscard]] bool usable() const;
@@ -72,7 +69,6 @@ class Communicator {
   ronde_engine* engine_ = nullptr;
   bool tried_ = false;
   bool wanted_ = false;
-  bool failed_ = false;
   std::uint64_t started_ = 0;  // by submit()
   std::vector<std::shared_ptr<InFlight>> slots_;
 };
@@ -90,6 +86,8 @@ class Communicators {
   Communicator* of(MPI_Comm handle);
   Communicator* known(MPI_Comm handle);
 
+  // MPI has begun, on all ranks: they compare the threshold, by which each decides alone.
+  void agree();
   // From how many bytes on a reduction is taken over: RONDE_MPI_ALLREDUCE_BYTES.
   [[nodiscard]] std::int64_t threshold() const { return threshold_; }
   [[nodiscard]] bool any_wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }

@@ -116,13 +116,18 @@ RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
 
 RONDE_INTERPOSED int MPI_Init(int* argc, char*** argv) {
   const int level = ronde::mpi_allreduce::level_for(MPI_THREAD_SINGLE);
-  if (level == MPI_THREAD_SINGLE) return PMPI_Init(argc, argv);
   int provided = 0;
-  return PMPI_Init_thread(argc, argv, level, &provided);
+  const int code = level == MPI_THREAD_SINGLE ? PMPI_Init(argc, argv)
+                                              : PMPI_Init_thread(argc, argv, level, &provided);
+  if (code == MPI_SUCCESS) Communicators::here().agree();
+  return code;
 }
 
 RONDE_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  return PMPI_Init_thread(argc, argv, ronde::mpi_allreduce::level_for(required), provided);
+  const int code =
+      PMPI_Init_thread(argc, argv, ronde::mpi_allreduce::level_for(required), provided);
+  if (code == MPI_SUCCESS) Communicators::here().agree();
+  return code;
 }
 
 RONDE_INTERPOSED int MPI_Finalize() {

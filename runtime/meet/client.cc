@@ -261,10 +261,7 @@ Result<Parts> MeetingClient::allgather(std::span<const std::byte> mine, const st
   ++round_;
   activity_ = activity;
   roll_.begin_round(activity);
-  std::vector<std::string> hosts;
-  hosts.reserve(hellos_.size());
-  for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
-  roll_.set_hosts(hosts);
+  roll_.set_hosts(host_names_of(hellos_));
   MeetingPart part{
       round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
   RONDE_RETURN_IF_ERROR(socket_->send(encode(std::move(part))));

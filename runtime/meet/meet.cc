@@ -61,6 +61,13 @@ std::vector<int> ranks_on_host_of(std::span<const MeetingHello> hellos, std::int
   return ranks;
 }
 
+std::vector<std::string> host_names_of(std::span<const MeetingHello> hellos) {
+  std::vector<std::string> names;
+  names.reserve(hellos.size());
+  for (const MeetingHello& hello : hellos) names.push_back(hello.host_name);
+  return names;
+}
+
 int poll_milliseconds(const base::Clock& clock, base::Instant deadline) {
   constexpr std::int64_t kSliceMs = 20;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();

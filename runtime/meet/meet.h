@@ -54,6 +54,7 @@ base::Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan
 // The ranks whose host identity is that of `rank`, ascending. The hellos are by rank.
 [[nodiscard]] std::vector<int> ranks_on_host_of(std::span<const MeetingHello> hellos,
                                                 std::int32_t rank);
+[[nodiscard]] std::vector<std::string> host_names_of(std::span<const MeetingHello> hellos);
 // The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
 [[nodiscard]] int poll_milliseconds(const base::Clock& clock, base::Instant deadline);
 

@@ -250,10 +250,7 @@ Result<Parts> StoreMeeting::allgather(std::span<const std::byte> mine, const std
                                       Instant deadline) {
   if (store_ == nullptr) return Status::error(Code::kClosed, "the meeting of the ranks is over");
   roll_.begin_round(activity);
-  std::vector<std::string> hosts;
-  hosts.reserve(hellos_.size());
-  for (const MeetingHello& hello : hellos_) hosts.push_back(hello.host_name);
-  roll_.set_hosts(hosts);
+  roll_.set_hosts(host_names_of(hellos_));
   MeetingPart part{
       round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
   auto all =

@@ -169,7 +169,9 @@ def check_logs(chief):
     """metrics.jsonl has each interval once, whatever happened; the evaluator scores what is saved."""
     flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=40", "--keep=20"]
     evaluator = Running([chief.path(TRAIN), "--job=evaluate", f"--logdir={chief.logdir}", "--test-images=500",
-                         "--idle-seconds=60"])
+                         "--idle-seconds=60"], {"TF_CONFIG": json.dumps(
+                             {"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]},
+                              "task": {"type": "evaluator", "index": 0}})})
     running = chief.begin(flags)
     running.wait_for_step(130)
     running.signal_rank(0, signal.SIGKILL)

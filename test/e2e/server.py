@@ -49,13 +49,15 @@ class Task:
         self.process.send_signal(how)
 
 
+# A loopback address of this test's own: who connects to another one has a port of 127.0.0.1, so that nobody can take
+# a port between here and the task that listens there.
+HOST = f"127.{1 + (os.getpid() >> 16) % 254}.{(os.getpid() >> 8) % 256}.{os.getpid() % 256}"
+PORTS = iter(range(20000, 30000))
+
+
 def ports(count):
-    """Addresses that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
+    """Addresses that nobody else has."""
+    return [f"{HOST}:{next(PORTS)}" for _ in range(count)]
 
 
 class Job:
@@ -86,11 +88,14 @@ LINE = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_t
 
 
 def by_hand():
-    """Two workers first, then the server, which ends when the chief closes the job."""
+    """The chief and an evaluator first, then the server, which ends when the chief closes the job, then a worker."""
     job = Job(1, 2, *LINE)
-    workers = [job.start("worker", 0), job.start("worker", 1)]
+    workers, evaluator = [job.start("worker", 0)], job.start("evaluator", 0)
     server = job.start("ps", 0)
+    evaluator.wait_for(r"step \d+, weight: ")
+    workers.append(job.start("worker", 1))  # for which the chief waits
     text = workers[0].wait()
+    assert re.search(r"^step 15\d\d, weight: ", evaluator.wait(), re.MULTILINE), evaluator.text()
     workers[1].wait()
     server.wait()
     is_line(text)
@@ -138,6 +143,7 @@ def worker_kill():
     again = job.start("worker", 1)
     text = chief.wait()
     again.wait()
+    assert re.search(r"^pushed [1-9]", again.text(), re.MULTILINE), again.text()
     server.wait()
     is_line(text)
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
@@ -147,7 +153,7 @@ def worker_kill():
 
 def server_kill():
     """A server is killed, and the next one has all that it had."""
-    job = Job(2, 2, *LINE, "--slow_ms", "3", "--standby", "on", "--server_timeout", "1.5")
+    job = Job(2, 2, *LINE, "--slow_ms", "3", "--standby", "on", "--server_timeout", "3")
     servers = [job.start("ps", 0), job.start("ps", 1)]
     chief, other = job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
@@ -166,7 +172,7 @@ def restart():
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [6-9]\d\d, ")
     server.kill()
-    chief.wait_for(r"worker 0 waits for ps 0 at 127\.0\.0\.1:\d+, which does not answer, for at most 60 s")
+    chief.wait_for(r"worker 0 waits for ps 0 at 127\.[.\d]+:\d+, which does not answer, for at most 60 s")
     server = job.start("ps", 0)
     text = chief.wait()
     other.wait()
@@ -237,7 +243,7 @@ def zmtp_connect(address, identity):
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
     job = Job(1, 2, *LINE, "--slow_ms", "2")
-    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    server, chief = job.start("ps", 0), job.start("worker", 0)
     chief.wait_for(r"step [1-9]\d*, ")
     address = job.servers[0]
     host, port = address.split(":")
@@ -251,11 +257,15 @@ def hostile():
         header = b"RPS1" + bytes([3, 1, 1, 0]) + struct.pack("<IIQQ", 1, 0, 5, 0)
         header += bytes(116 - len(header))
         stranger.sendall(zmtp_frames([header, b"", b"", b""]))  # a push of worker 1, which it is not
+        # A sign of life of worker 1, in whose view all servers are dead.
+        header = b"RPS1" + bytes([8, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
+        stranger.sendall(zmtp_frames([header + bytes(116 - len(header)), b"", b"", b""]))
         server.wait_for(r"ps 0: what came from 127\.0\.0\.1 is no message of this job \(.*\): it is ignored")
         # And the announcement of a frame of 2^62 bytes.
         stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
     for i in range(200):
         zmtp_connect(address, f"w0.{i}".encode()).close()
+    other = job.start("worker", 1)  # the chief waits for it, so that the server was there for all of them
     text = chief.wait()
     other.wait()
     server.wait()
@@ -277,6 +287,8 @@ def secret():
     is_line(chief.wait())
     for task in tasks:
         task.wait()
+    assert "ps 0: a stranger has connected that does not speak as a task of this job, or lacks its secret" in \
+        tasks[0].text(), tasks[0].text()
     text = Task("far", [PROGRAM, "--ps_hosts=10.9.8.7:2222", "--worker_hosts=10.9.8.6:2222", "--job_name=ps"]).wait(78)
     assert "export RONDE_JOB_SECRET=$(head -c 32 /dev/urandom | base64)" in text, text
 
@@ -340,7 +352,8 @@ def recommender():
 
 def stopped():
     """SIGSTOP of a worker slows nobody in async: the others' steps go on while it is stopped."""
-    job = Job(1, 2, *LINE[:-1], "100", "--slow_ms", "1")
+    # Gone later than the test lasts, so that the chief waits for the stopped one in the end.
+    job = Job(1, 2, *LINE[:-1], "100", "--slow_ms", "1", "--worker_timeout", str(SECONDS))
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     other.kill(signal.SIGSTOP)

@@ -90,6 +90,15 @@ std::uint64_t bytes_of_interfaces() {
   return sum;
 }
 
+// Whether that process has been stopped.
+bool is_stopped(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_ends = line.rfind(") ");
+  return name_ends != std::string::npos && line.compare(name_ends + 2, 1, "T") == 0;
+}
+
 // The last rank stands still in the middle of an allreduce, so that the others wait for messages of
 // it: they print what that costs in a second, once what could still move has come to rest.
 void wait_for_one_that_stands_still() {
@@ -110,8 +119,8 @@ void wait_for_one_that_stands_still() {
   } else {
     const auto wakes = [&] { return engine.statistics().background_wakes; };
     const auto moved = [&] { return bytes_of_interfaces() - before; };
-    // First something moves, and then nothing does any more.
-    for (std::uint64_t last = 0; last != moved() || last < 4U << 20U;) {
+    // First something moves, then that rank stops, and then nothing moves any more.
+    for (std::uint64_t last = 0; last != moved() || (!is_stopped(pids.back()) && !work.poll());) {
       last = moved();
       std::this_thread::sleep_for(kRest);
     }

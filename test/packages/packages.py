@@ -29,7 +29,7 @@ EXPECTED = {
                       [f"libronde0.1 (>= {VERSION})", "python3", "python3-numpy"], ["mpi", "ucx", "torch"]),
 }
 # What may be in a package beside: headers, and what Debian wants of each.
-HEADERS = r"include/ronde/.*\.h(pp)?|cmake/ronde/ronde\w+(-\w+)?\.cmake|libronde_event_messages\.a"
+HEADERS = r"include/ronde/.*\.h(pp)?|cmake/ronde/ronde\w+(-\w+)?\.cmake|libronde_(event_messages|parameter_server)\.a"
 MODULES = r"ronde/(torch/)?\w+\.py"
 
 

@@ -94,6 +94,14 @@ class Operations(Ranks):
                 hvd.allreduce(torch.ones(2, dtype=torch.float32 if self.rank else torch.float64), name="type")
         self.assertEqual(hvd.allreduce(torch.ones(1), name="type").item(), 1)
 
+    def test_a_tensor_elsewhere_on_one_rank_is_an_error_on_every_rank(self):
+        # Each kind by itself: nobody waits for the rank that was refused, and the job lives on.
+        for call in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter, lambda one: hvd.broadcast(one, 0),
+                     lambda one: hvd.grouped_allreduce([torch.ones(1), one])):
+            with self.assertRaisesRegex(hvd.Error, "refused .*on meta" if self.rank else "^a tensor on meta"):
+                call(torch.ones(6, device="cpu" if self.rank else "meta"))
+        self.assertEqual(hvd.allreduce(torch.ones(1)).item(), 1)
+
     def test_without_an_engine_everything_says_what_to_do(self):
         hvd.shutdown()
         model = torch.nn.Linear(2, 1)

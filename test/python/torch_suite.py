@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests of a back end, torch.testing._internal.distributed.distributed_test, which every PyTorch has.
 
-usage: torch_suite.py [--backend ronde] [--beside gloo] [--ranks 2] [-k PATTERN]... [-v]
+usage: torch_suite.py [--backend ronde] [--beside gloo] [--ranks 2] [--all] [-k PATTERN]... [-v]
 
 Prints passed, failed, refused and skipped tests; one in which an operation raises NotImplementedError is refused.
 With --beside the other back end runs the same tests, and the end is 0 if none that passes there fails here; else if
@@ -34,6 +34,7 @@ def options_of(arguments):
     parser.add_argument("--by-name", action="store_true", help="with ronde: what the file has for an unknown name")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--timeout", type=int, default=100, help="seconds that a test may take")
+    parser.add_argument("--all", action="store_true", help="a test that is refused or skipped has failed")
     parser.add_argument("-v", action="store_true", help="name every test, and show what its ranks print")
     parser.add_argument("-k", action="append", default=[], help="only tests whose name matches this")
     return parser.parse_args(arguments)
@@ -156,10 +157,14 @@ def main():
     failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
     if options.beside:
         others = run_beside(options)
+        if "passed" not in others.values():
+            sys.exit(f"no test passes with {options.beside}: there is nothing to compare with")
         failed = {name for name in failed if others.get(name) == "passed"}
         print(f"passed with {options.beside} and failed with {options.backend}:", " ".join(sorted(failed)) or "none")
         summary(options.beside, options, others)
     summary(options.backend, options, outcomes)
+    if options.all:
+        failed.update(name for name, outcome in outcomes.items() if outcome != "passed")
     return 1 if failed or not outcomes else 0
 
 

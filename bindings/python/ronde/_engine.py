@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import ctypes
 import os
 import sys
@@ -83,6 +84,7 @@ class Engine:
         self._in_flight: set[_Flight] = set()
         self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
         self._names_since_a_wait: set[str] = set()
+        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=256)  # what _refuse() has submitted
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         if job is not None:
@@ -152,6 +154,8 @@ class Engine:
 
         Raises Error if an operation failed that nobody has waited for. A second time it does nothing.
         """
+        for flight in list(self._refused):
+            flight.hear(0)
         with self._lock:
             pointer, self._pointer = self._pointer, None
         if pointer is None:
@@ -236,6 +240,20 @@ class Engine:
             self._in_flight.add(flight)
             self._names_since_a_wait.update(names)
         return flight
+
+    def _refuse(self, names: Sequence[str], error: Exception) -> list[_Flight]:
+        """This rank cannot take part in operations of these names: the other ranks, which must not wait for it, meet a
+        barrier under each, and hear why."""
+        flights: list[_Flight] = []
+        for name in names:
+            try:
+                flights.append(self._submit("barrier", [name], [None], [None],
+                                            remark=f"a call that was refused ({error})"))
+            except RuntimeError:
+                pass  # the name is in flight, or the job has failed or is closed, of which the others hear
+        self._names_since_a_wait.difference_update(names)
+        self._refused.extend(flights)
+        return flights
 
     def _landed(self, flights: Sequence[_Flight]) -> None:
         self._names_since_a_wait.clear()

@@ -122,6 +122,16 @@ class Operations(Generic[Array]):
     def __init__(self, arrays: Arrays[Array]) -> None:
         self._arrays = arrays
 
+    @staticmethod
+    def _or_tell(names: Sequence[str], taken: Callable[[], Any]) -> Any:
+        """taken(). Where that refuses an array, the operations of these names are errors on the other ranks, too."""
+        engine = current_engine()
+        try:
+            return taken()
+        except Exception as error:
+            engine._refuse(names, error)
+            raise
+
     # ---- operations that reduce ----
 
     def _start(self, operation: str, lanes: Sequence[_Lane[Array]], names: Sequence[str], how: Reduction,
@@ -146,9 +156,12 @@ class Operations(Generic[Array]):
                    compression: type[Compressor], blocking: bool = False) -> Work:
         require_everybody(process_set)
         how = Reduction(_op_of(average, op), prescale, postscale)
-        lanes = [_Lane(self._arrays, tensor, how, compression, in_place) for tensor in tensors]
+        current_engine()  # without one nothing is counted
+        tensors = list(tensors)
         base = name_of("grouped_allreduce" if grouped else "allreduce", name)
-        names = [f"{base}_{i}of{len(lanes)}" for i in range(len(lanes))] if grouped else [base]
+        names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
+        lanes = self._or_tell(_awaited(names), lambda: [_Lane(self._arrays, tensor, how, compression, in_place)
+                                                        for tensor in tensors])
         return self._start("allreduce", lanes, names, how, list if grouped else _only, blocking)
 
     def allreduce_async(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
@@ -220,17 +233,19 @@ class Operations(Generic[Array]):
         require_everybody(process_set)
         how = Reduction(supported(op), prescale, postscale)
         engine = current_engine()
+        tensors = list(tensors)
         base = name_of("grouped_reducescatter" if grouped else "reducescatter", name)
-        lanes = []
-        for tensor in tensors:
+        names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
+
+        def lane(tensor: Array) -> _Lane[Array]:
             tensor = self._arrays.contiguous(tensor)
             shape = self._arrays.memory(tensor).shape
             if not shape:
                 raise InvalidArgument(f"'{base}': a scalar has no rows that could be scattered", tensor=base)
             rows, rest = divmod(shape[0], engine.size)
-            lanes.append(_Lane(self._arrays, tensor, how, compression, False,
-                               rows + (1 if engine.rank < rest else 0)))
-        names = [f"{base}_{i}of{len(lanes)}" for i in range(len(lanes))] if grouped else [base]
+            return _Lane(self._arrays, tensor, how, compression, False, rows + (1 if engine.rank < rest else 0))
+
+        lanes = self._or_tell(names, lambda: [lane(tensor) for tensor in tensors])
         return self._start("reduce_scatter", lanes, names, how, list if grouped else _only, blocking)
 
     def reducescatter_async(self, tensor: Array, name: Optional[str] = None, op: Op = Op.AVERAGE,
@@ -275,9 +290,10 @@ class Operations(Generic[Array]):
         pick = list if grouped else _only
         flights: list[_Flight] = []
         work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight)) for flight in done]))
-        for one, tensor in zip(names, tensors):
-            flights.append(engine._submit("allgather", [one], [self._arrays.memory(self._arrays.contiguous(tensor))],
-                                          [None], blocking=blocking))
+        memories = self._or_tell(names, lambda: [self._arrays.memory(self._arrays.contiguous(tensor))
+                                                 for tensor in tensors])
+        for one, memory in zip(names, memories):
+            flights.append(engine._submit("allgather", [one], [memory], [None], blocking=blocking))
         return work
 
     def allgather_async(self, tensor: Array, name: Optional[str] = None,
@@ -307,7 +323,8 @@ class Operations(Generic[Array]):
         """Several tensors are one unit, those of each type."""
         require_everybody(process_set)
         engine = current_engine()
-        lanes = [_Lane(self._arrays, tensor, Reduction(), Compression.none, in_place) for tensor in tensors]
+        lanes = self._or_tell(_awaited(names), lambda: [_Lane(self._arrays, tensor, Reduction(), Compression.none,
+                                                              in_place) for tensor in tensors])
         units: dict[int, list[int]] = {}
         for i, lane in enumerate(lanes):
             units.setdefault(lane.dtype, []).append(i)
@@ -348,12 +365,12 @@ class Operations(Generic[Array]):
                   blocking: bool = False) -> Work:
         require_everybody(process_set)
         engine = current_engine()
-        memory = self._arrays.memory(self._arrays.contiguous(tensor))
-        rows = None if splits is None else self._arrays.splits(splits)
+        names = [name_of("alltoall", name)]
+        memory, rows = self._or_tell(names, lambda: (self._arrays.memory(self._arrays.contiguous(tensor)),
+                                                     None if splits is None else self._arrays.splits(splits)))
         if rows is not None and memory.shape and 0 <= sum(rows) < memory.shape[0]:
             memory = memory._replace(shape=(sum(rows), *memory.shape[1:]))  # Horovod sends the first rows too
-        flight = engine._submit("all_to_all", [name_of("alltoall", name)], [memory], [None], splits=rows,
-                                blocking=blocking)
+        flight = engine._submit("all_to_all", names, [memory], [None], splits=rows, blocking=blocking)
 
         def finish(done: list[_Flight]) -> Any:
             output = Output(done[0])
@@ -390,6 +407,11 @@ class Operations(Generic[Array]):
     def poll(self, handle: Work) -> bool:
         """Whether the operation is done, successfully or not. Never blocks."""
         return handle.poll()
+
+
+def _awaited(names: Sequence[str]) -> list[str]:
+    """What the other ranks wait for: the tensors of one type are one unit, with a name of its own."""
+    return list(names) if len(names) == 1 else [f"group of {name}" for name in names[:1]]
 
 
 def _only(results: Sequence[Any]) -> Any:

@@ -65,6 +65,13 @@ class _Flight:
             if until is not None and left <= _SLICE_SECONDS:
                 return False
 
+    def hear(self, until: Optional[float]) -> bool:
+        """Waits for it until then, whatever becomes of it: its own work says so, if it has one. True when it is done."""
+        try:
+            return not self.pointer or self.wait(until)
+        except RuntimeError:
+            return True
+
     def release(self) -> None:
         """Gives up the handle of a work that is done; a second time it does nothing."""
         with self.lock:
@@ -160,12 +167,18 @@ class Work:
             raise self._error
         return self._result
 
+    def give_up(self, why: BaseException) -> None:
+        """From now on this is what became of it, unless it has ended."""
+        with self._end:
+            if self._finish is not None:
+                self._end_with(why)
+
     def _end_with(self, failed: Optional[BaseException]) -> None:
         finish, self._finish = self._finish, None
         try:
             if failed is None:
                 self._result = finish(self._flights)
-        except RuntimeError as error:
+        except Exception as error:  # it is not lost: whoever asks again gets it, too
             failed = error
         self._error = failed
         self._engine._landed(self._flights)

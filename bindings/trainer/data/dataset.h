@@ -77,8 +77,8 @@ class Dataset {
     narrowed.reserve(labels.size());
     // One that has no room is refused as what it becomes: below 0.
     for (const Label label : labels) {
-      narrowed.push_back(std::in_range<std::int32_t>(label) ? static_cast<std::int32_t>(label)
-                                                            : -1);
+      const auto room = static_cast<std::int32_t>(label);
+      narrowed.push_back(static_cast<Label>(room) == label ? room : -1);
     }
     return from_labels(std::move(sample), std::move(inputs), std::move(narrowed), classes);
   }

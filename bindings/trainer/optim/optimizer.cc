@@ -58,6 +58,21 @@ void Optimizer::step(double learning_rate) {
   }
 }
 
+void Optimizer::step_by(std::span<const float> gradients, double learning_rate) {
+  ++steps_;
+  Update one{0, nullptr, gradients.data(), std::vector<float*>(moments_.size())};
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter& parameter = *parameters_[i];
+    one.size = parameter.size();
+    one.value = parameter.value().data();
+    std::ranges::transform(moments_, one.moments.begin(),
+                           [i](auto& kind) { return kind[i].data(); });
+    update(one, learning_rate);
+    one.gradient += one.size;
+    parameter.changed();
+  }
+}
+
 void Optimizer::read_state_of(Optimizer& other) {
   whose_ = &other;
   moments_.clear();

@@ -16,10 +16,14 @@ namespace po = boost::program_options;
 
 namespace {
 
+// Short, but read() finds the same number in it: it reads the defaults, too.
 std::string text_of_number(double number) {
-  std::ostringstream text;
-  text << number;
-  return text.str();
+  for (int digits = 6;; ++digits) {
+    std::ostringstream text;
+    text.precision(digits);
+    text << number;
+    if (digits == 17 || std::stod(text.str()) == number) return text.str();
+  }
 }
 
 }  // namespace

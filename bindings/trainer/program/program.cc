@@ -68,16 +68,25 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
     throw UsageError("--replicas " + std::to_string(settings.replicas) + " is too many for " +
                      asked + ": use --strategy mirrored, or central");
   }
-  const char* const processes = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (settings.threads != 1 && settings.name == "none") {
+    throw UsageError("--threads " + std::to_string(settings.threads) + " is too many for " + asked +
+                     ": use --strategy onedevice");
+  }
+  if (settings.cross_device != StrategySettings().cross_device && settings.name != "mirrored") {
+    throw UsageError("--cross-device " + settings.cross_device + " is not for " + asked +
+                     ": use --strategy mirrored");
+  }
   if (settings.name == "multiworker") {
     return std::make_unique<MultiWorkerMirrored>(
         MultiWorkerOptions{.replicas = settings.replicas,
                            .threads = settings.threads,
                            .say = [](const std::string& /*choice*/) {}});
   }
-  if (processes != nullptr && std::string(processes) != "1") {
-    throw UsageError(asked + " is for one process, and mpirun has started " + processes +
-                     ": use --strategy multiworker, or start it alone");
+  for (const char* const size : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "RONDE_SIZE"}) {
+    const char* const processes = std::getenv(size);
+    if (processes == nullptr || std::string(processes) == "1") continue;
+    throw UsageError(asked + " is for one process, and a launcher has started " + processes + " (" +
+                     size + "): use --strategy multiworker, or start it alone");
   }
   if (settings.name == "central") {
     return std::make_unique<CentralStorage>(settings.replicas, settings.threads);

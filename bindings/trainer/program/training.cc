@@ -168,6 +168,10 @@ std::optional<std::string> train_and_score(const Here& here) {
 }
 
 int score_checkpoints(const Here& here, const Model& model) {
+  if (here.replica.replica().size() != 1) {
+    throw AgreedError("--job evaluate is one replica beside the training: leave out --replicas", 0,
+                      kExitConfiguration);
+  }
   std::vector<StateTensor> tensors = model.statistics();
   for (Parameter* one : model.parameters()) {
     tensors.push_back({one->name(), one->shape(), one->value()});

@@ -62,8 +62,9 @@ class Runner {
       const std::lock_guard lock(mutex_);
       result.from = self_;
       last_ = result;
+      // The next one may be here already: one that was taken from a lost worker, and given back.
+      if (running_ == std::pair(result.to.incarnation, result.sequence)) running_.reset();
       out_.push_back(std::move(result));
-      running_.reset();
     }
     post_.wake();
   }
@@ -181,6 +182,8 @@ struct Coordinator::Inside {
   CoordinatorState state;
   Post post;
   double heard = steady_seconds();
+  double listened = steady_seconds();
+  double result = steady_seconds();  // when the last one came
   double beat = 0.0;
 };
 
@@ -205,9 +208,19 @@ void Coordinator::progress(double seconds) {
       in.post.send(one);
     }
   };
+  // While the chief did something else it has heard nobody, and nobody is lost for that.
+  const double away = steady_seconds() - in.listened;
+  if (away > 1.0) {
+    in.heard += away;
+    in.result += away;
+    in.state.forgive(away);
+  }
   const auto messages = in.post.receive(seconds);
-  const double now = steady_seconds();
+  const double now = in.listened = steady_seconds();
   if (!messages.empty()) in.heard = now;
+  for (const Message& one : messages) {
+    if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = now;
+  }
   for (const Message& one : messages) send(in.state.on_message(now, one));
   if (now - in.beat > 0.1) {
     in.beat = now;
@@ -233,7 +246,15 @@ Scheduled Coordinator::schedule(const std::string& step, const Value& argument) 
 }
 
 void Coordinator::join() {
-  while (!inside_->state.all_done()) progress(0.1);
+  inside_->result = steady_seconds();
+  while (!inside_->state.all_done()) {
+    progress(0.1);
+    if (steady_seconds() - inside_->result > 10.0 * inside_->deadline) {
+      throw TrainerError("no step was done in " +
+                         std::to_string(static_cast<long>(10.0 * inside_->deadline)) +
+                         " s: does the worker that must run it still run?");
+    }
+  }
   const auto failed = inside_->state.first_failure();
   if (failed) throw TrainerError("a step failed: " + *failed);
 }

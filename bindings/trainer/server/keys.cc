@@ -82,7 +82,9 @@ std::string public_of(const std::string& secret) {
 }
 
 bool is_of_this_host(std::string_view address) {
-  return address.starts_with("ipc://") || address.starts_with("127.") ||
+  // Not "127.example.org:1", a name, for which all addresses of the host would be bound.
+  const bool numeric = address.find_first_not_of("0123456789.:") == std::string_view::npos;
+  return address.starts_with("ipc://") || (numeric && address.starts_with("127.")) ||
          address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
 

@@ -8,11 +8,15 @@
 #include <thread>
 #include <utility>
 
+#include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
 namespace {
+
+// Seconds that the chief waits at the end for workers that are there and make no step.
+constexpr double kPatience = 600.0;
 
 ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
   ServerOptions state;
@@ -23,6 +27,7 @@ ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& o
   state.job = tasks.text() + (options.standby ? " --standby on" : " --standby off");
   state.worker_timeout = options.worker_timeout;
   state.start_timeout = options.deadline;
+  state.start = Tasks{}.self().incarnation;
   return state;
 }
 
@@ -272,13 +277,19 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
       take(std::span(one.values).subspan(i * width, width));
     }
   }
+  if (!from.empty()) {
+    throw TrainerError("ps " + std::to_string(group) + " has sent " + std::to_string(from.size()) +
+                       " numbers more than the variables here have: start all tasks with the same "
+                       "program and flags");
+  }
   versions_[group] = values.version;
   if (group == 0) global_step_ = values.version;
 }
 
 bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    std::vector<float> floats;
+    const auto memory = pool_.take();
+    std::vector<float>& floats = *memory;
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
       const auto from = parameters_[piece.variable]->gradient().subspan(piece.first, piece.size);
@@ -299,7 +310,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
     message.weight = samples;
     message.rate = rate;
     message.ids = ids_of(group, rows);
-    message.floats = Floats::of(std::move(floats));
+    message.floats = {memory, floats};
     client_.start(std::move(message));
   }
   bool counted = true;
@@ -372,13 +383,13 @@ bool ParameterServer::save() {
 }
 
 void ParameterServer::leave() {
-  for (std::uint32_t group = 0; group < servers_; ++group) {
+  // The first server last: once that one says that all are done, the chief closes the job.
+  for (std::uint32_t group = servers_; group-- > 0;) {
     Message message;
     message.kind = Kind::kBye;
     message.group = group;
-    client_.start(std::move(message));
+    (void)client_.ask(std::move(message));
   }
-  for (std::uint32_t group = 0; group < servers_; ++group) (void)client_.finish(group);
 }
 
 ServerCounts ParameterServer::finish() {
@@ -386,9 +397,16 @@ ServerCounts ParameterServer::finish() {
   if (!chief_) return {};
   // Those who stop without a word are gone after worker_timeout.
   ServerCounts last = counts();
+  double news = steady_seconds();
   while (last.there > 0 || last.expected > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    last = counts();
+    ServerCounts now = counts();
+    if (now.global_step != last.global_step || now.there != last.there) news = steady_seconds();
+    last = std::move(now);
+    if (steady_seconds() - news < kPatience) continue;
+    say(std::to_string(last.there) + " workers are there, but have made no step for " +
+        std::to_string(static_cast<long>(kPatience)) + " s: the chief closes the job");
+    break;
   }
   pull();
   if (checkpoints_ && !save()) throw TrainerError("the last state is not on the disk");

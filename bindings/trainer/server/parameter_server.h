@@ -12,6 +12,7 @@
 
 #include "bindings/trainer/chief/checkpoints.h"
 #include "bindings/trainer/server/client.h"
+#include "bindings/trainer/server/float_pool.h"
 #include "bindings/trainer/server/placement.h"
 #include "bindings/trainer/server/serve.h"
 #include "bindings/trainer/server/tasks.h"
@@ -150,7 +151,8 @@ class ParameterServer {
   std::uint64_t saved_step_ = 0;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
   std::uint64_t global_step_ = 0;
-  Client client_;  // its calls of create() come from this thread
+  FloatPool pool_;  // of pushes
+  Client client_;   // its calls of create() come from this thread
 };
 
 }  // namespace ronde::trainer::server

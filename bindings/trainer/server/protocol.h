@@ -29,7 +29,10 @@
 // has: whatever a worker was told is there too, and a server that was taken over answers nothing,
 // since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
 // with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
-// both have a group. Without the chief nothing is taken over until it is back.
+// both have a group. A server that was
+// started again within its time-out has lost what it had: the chief hears the later start (origin
+// of each answer), and declares it dead at once. Without the chief nothing is taken over until it
+// is back.
 #pragma once
 
 #include <array>
@@ -57,6 +60,11 @@ struct Address {
 
   friend auto operator<=>(const Address&, const Address&) = default;
 };
+
+// The chief, or worker 0, which is the chief of a job without one.
+[[nodiscard]] inline bool may_be_chief(const Address& address) {
+  return address.role == Role::kChief || (address.role == Role::kWorker && address.index == 0);
+}
 
 // "worker 1".
 [[nodiscard]] std::string text_of(const Address& address);
@@ -151,6 +159,7 @@ struct ServerOptions {
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // of entries to the standby
+  std::uint64_t start = 0;      // grows each time that this server is started
 };
 
 // A group on one server: its variables, its members and its log.
@@ -255,6 +264,7 @@ class ServerState {
 
  private:
   void take_view(double now, const Message& message, Messages& out);
+  void sign(Messages& out) const;
 
   const ServerOptions options_;
   std::map<std::uint32_t, std::unique_ptr<Shard>> shards_;
@@ -308,15 +318,18 @@ class WorkerState {
     double sent = 0.0;
     double said_hello = -1e9;
     double patience = 0.0;
+    std::size_t bytes = 0;  // of the largest message to or from it
   };
 
   void send(double now, std::uint32_t group, Messages& out);
   void say_hello(double now, std::uint32_t group, Messages& out);
   [[nodiscard]] bool may_declare_dead(std::uint32_t server) const;
+  void declare_dead(std::uint32_t server);
 
   const WorkerOptions options_;
   std::vector<Group> groups_;
   std::vector<double> heard_;
+  std::vector<std::uint64_t> starts_;  // of servers
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;
@@ -338,6 +351,10 @@ class CoordinatorState {
   }
   Messages on_message(double now, const Message& message);
   Messages on_tick(double now);
+  // Nobody listened for so long: that is no silence of the workers.
+  void forgive(double seconds) {
+    for (Worker& worker : workers_) worker.heard += seconds;
+  }
 
   [[nodiscard]] bool is_done(std::uint64_t task) const { return results_.contains(task); }
   // Of a task that is done: kResult or kFailed. It is forgotten.

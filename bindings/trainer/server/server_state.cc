@@ -90,12 +90,18 @@ Messages ServerState::on_message(double now, const Message& message) {
   } else if (message.kind <= Kind::kClose) {
     shard->on_request(now, message, out);
   }
+  sign(out);
+  return out;
+}
+
+// Entries keep the task that has asked for them as their origin.
+void ServerState::sign(Messages& out) const {
   for (Message& one : out) {
     one.from = {Role::kServer, options_.index, 0};
     one.view = view_;
     one.dead = dead_;
+    if (one.entry == 0) one.origin = {Role::kServer, options_.index, options_.start};
   }
-  return out;
 }
 
 Messages ServerState::on_tick(double now) {
@@ -103,20 +109,17 @@ Messages ServerState::on_tick(double now) {
   if (!deposed()) {
     for (const auto& [group, shard] : shards_) shard->on_tick(now, out);
   }
-  for (Message& one : out) {
-    one.from = {Role::kServer, options_.index, 0};
-    one.view = view_;
-    one.dead = dead_;
-  }
+  sign(out);
   return out;
 }
 
 void ServerState::take_view(double now, const Message& message, Messages& out) {
-  if (message.view <= view_) return;
+  // Without standbys no view has a dead server; and who is no chief and no server has none to tell.
+  if (message.view <= view_ || !options_.standby || options_.servers < 2) return;
+  if (message.from.role != Role::kServer && !may_be_chief(message.from)) return;
   view_ = message.view;
   const std::uint64_t news = message.dead & ~dead_;
   dead_ |= message.dead;
-  if (!options_.standby || options_.servers < 2) return;
   const std::uint32_t next = (options_.index + 1) % options_.servers;
   const std::uint32_t before = (options_.index + options_.servers - 1) % options_.servers;
   if (((news >> before) & 1U) != 0) shards_.at(before)->promote(now);

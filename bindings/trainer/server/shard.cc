@@ -78,6 +78,17 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   if (!primary_) return;  // it will ask whoever has the group in its next view
   heard(now, message.from);
   if (message.kind == Kind::kHello) return on_hello(now, message, out);
+  const Member* const sender = member_of(message.from);
+  if (message.kind == Kind::kPush && sender != nullptr && sender->life == Life::kGone &&
+      sender->incarnation == message.from.incarnation && sender->bye == 0) {
+    // Its push was on its way for so long that it was taken for dead: it is there, and need not
+    // send all of that again after a hello.
+    Message hello = message;
+    hello.kind = Kind::kHello;
+    hello.ids.clear();
+    hello.floats = {};
+    log(hello, out);
+  }
   if (is_stranger(message, out)) return;
   const auto refuse = [&](const std::string& why) {
     Message answer = answer_of(Kind::kRefused, why);
@@ -86,6 +97,12 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
     answer.sequence = message.sequence;
     out.push_back(std::move(answer));
   };
+  if ((message.kind == Kind::kCreate || message.kind == Kind::kClose) &&
+      !may_be_chief(message.from)) {
+    return refuse(text_of(message.from) +
+                  " is not the chief, which alone creates variables and "
+                  "closes the job");
+  }
   const Member& member = *member_of(message.from);
   const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
     return answer.to == message.from && answer.sequence == message.sequence &&
@@ -180,6 +197,13 @@ void Shard::log(const Message& request, Messages& out) {
 
 void Shard::on_entry(const Message& entry, Messages& out) {
   if (primary_) return;  // the sender was taken over
+  const bool uses =
+      entry.kind == Kind::kPull || entry.kind == Kind::kPush || entry.kind == Kind::kState;
+  const bool fits =
+      !uses || (created() &&
+                (entry.kind == Kind::kPush ? variables_->fits(entry.ids, entry.floats.values.size())
+                                           : variables_->fits(entry.ids)));
+  if (entry.entry == entries_ + 1 && !fits) return;  // no server makes such an entry
   if (entry.entry == entries_ + 1) {
     ++entries_;
     apply(entry);
@@ -441,6 +465,7 @@ std::string Shard::counts() const {
     there += members_[i].life == Life::kThere ? 1U : 0U;
     expected += members_[i].life == Life::kExpected ? 1U : 0U;
   }
+  there += members_[options_.workers + 1U].life == Life::kThere ? 1U : 0U;  // an evaluator
   return nlohmann::json{{"version", variables_ ? variables_->version() : 0},
                         {"steps", steps()},
                         {"dropped", dropped},

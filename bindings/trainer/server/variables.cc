@@ -157,23 +157,17 @@ bool Variables::fits(std::span<const std::int64_t> ids, std::size_t floats) cons
 void Variables::update(std::span<const Message* const> pushes, double rate) {
   double weight = 0.0;
   for (const Message* const push : pushes) weight += push->weight;
-  std::size_t at = 0;
-  for (const auto& parameter : parameters_) {
-    parameter->begin_step();
-    const std::span<float> gradient = parameter->gradient();
-    if (pushes.size() == 1) {
-      std::ranges::copy(pushes[0]->floats.values.subspan(at, gradient.size()), gradient.begin());
-    } else {
-      std::ranges::fill(gradient, 0.0F);
-      for (const Message* const push : pushes) {
-        const float share = weight > 0.0 ? static_cast<float>(push->weight / weight) : 0.0F;
-        const float* const from = push->floats.values.data() + at;
-        for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += share * from[i];
-      }
+  if (pushes.size() == 1) {
+    dense_->step_by(pushes[0]->floats.values.first(size_), rate);  // where it has arrived
+  } else {
+    average_.assign(size_, 0.0F);
+    for (const Message* const push : pushes) {
+      const float share = weight > 0.0 ? static_cast<float>(push->weight / weight) : 0.0F;
+      const float* const from = push->floats.values.data();
+      for (std::size_t i = 0; i < size_; ++i) average_[i] += share * from[i];
     }
-    at += gradient.size();
+    dense_->step_by(average_, rate);
   }
-  dense_->step(rate);
   if (!tables_.empty()) update_rows(pushes, weight, rate);
   snapshot_ = {};
 }
@@ -208,7 +202,8 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
 
 Floats Variables::values(std::span<const std::int64_t> ids) {
   if (ids.empty() && snapshot_.owner != nullptr) return snapshot_;
-  std::vector<float> all;
+  const auto memory = pool_.take();
+  std::vector<float>& all = *memory;
   all.reserve(size_);
   for (const auto& one : parameters_) {
     all.insert(all.end(), one->value().begin(), one->value().end());
@@ -223,7 +218,7 @@ Floats Variables::values(std::span<const std::int64_t> ids) {
       all.insert(all.end(), row.begin(), row.end());
     }
   }
-  Floats floats = Floats::of(std::move(all));
+  Floats floats{memory, all};
   if (ids.empty()) snapshot_ = floats;
   return floats;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/server/float_pool.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/tensor/parameter.h"
 
@@ -85,6 +86,8 @@ class Variables {
   std::unique_ptr<Optimizer> dense_;
   std::vector<std::unique_ptr<Optimizer>> sparse_;  // one for each table
   std::size_t size_ = 0;                            // of all variables
+  std::vector<float> average_;                      // of a round's pushes
+  FloatPool pool_;                                  // of snapshots
   Floats snapshot_;
 };
 

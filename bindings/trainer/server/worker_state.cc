@@ -11,11 +11,15 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr double kNever = -1.0;
+constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace
 
 WorkerState::WorkerState(WorkerOptions options)
-    : options_(std::move(options)), groups_(options_.servers), heard_(options_.servers, kNever) {}
+    : options_(std::move(options)),
+      groups_(options_.servers),
+      heard_(options_.servers, kNever),
+      starts_(options_.servers) {}
 
 std::optional<std::uint32_t> WorkerState::home(std::uint32_t group) const {
   if (((dead_ >> group) & 1U) == 0) return group;
@@ -37,9 +41,11 @@ void WorkerState::request(double now, Message message, Messages& out) {
   message.from = options_.self;
   message.sequence = ++group.requests;
   const std::uint32_t number = message.group;
+  group.bytes = std::max(group.bytes, message.floats.values.size_bytes());
   group.request = std::move(message);
   group.answer.reset();
-  group.patience = options_.resend;
+  // On a slow line what is sent again would only stand behind what is still under way.
+  group.patience = options_.resend + static_cast<double>(group.bytes) / kSlowLine;
   if (group.welcome) {
     send(now, number, out);
   } else {
@@ -80,6 +86,13 @@ Messages WorkerState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
+  std::uint64_t& start = starts_[message.from.index];
+  const bool is_new = start != 0 && message.origin.incarnation > start;
+  start = std::max(start, message.origin.incarnation);
+  if (is_new && options_.decides && may_declare_dead(message.from.index)) {
+    declare_dead(message.from.index);  // it has lost what it had, and the next one has it
+    return out;
+  }
   if (message.view > view_) {
     view_ = message.view;
     const std::uint64_t news = message.dead & ~dead_;
@@ -107,7 +120,9 @@ Messages WorkerState::on_message(double now, const Message& message) {
       if (group.request) say_hello(now, message.group, out);
       break;
     case Kind::kNotReady:
-      if (is_home) group.empty = true;
+      if (!is_home) break;
+      group.empty = true;
+      group.patience = options_.resend;  // it is there: ask soon
       break;
     default:
       if (!group.request) break;
@@ -117,6 +132,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
         break;
       }
       group.empty = false;
+      group.bytes = std::max(group.bytes, message.floats.values.size_bytes());
       group.answer = message;
       group.request.reset();
   }
@@ -131,17 +147,22 @@ bool WorkerState::may_declare_dead(std::uint32_t server) const {
          ((dead_ >> before) & 1U) == 0 && ((dead_ >> server) & 1U) == 0;
 }
 
+void WorkerState::declare_dead(std::uint32_t server) {
+  ++view_;
+  dead_ |= std::uint64_t{1} << server;
+  groups_[server].welcome = false;
+  groups_[server].empty = false;
+  groups_[server].said_hello = -1e9;
+  beat_ = -1e9;  // at once
+}
+
 Messages WorkerState::on_tick(double now) {
   Messages out;
   for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
     const std::uint32_t next = (i + 1) % options_.servers;
     if (heard_[i] == kNever || now - heard_[i] < options_.server_timeout) continue;
     if (!may_declare_dead(i) || now - heard_[next] > options_.server_timeout / 2) continue;
-    ++view_;
-    dead_ |= std::uint64_t{1} << i;
-    groups_[i].welcome = false;
-    groups_[i].said_hello = -1e9;
-    beat_ = -1e9;  // at once
+    declare_dead(i);
   }
   for (std::uint32_t i = 0; i < options_.servers; ++i) {
     Group& group = groups_[i];
@@ -149,7 +170,8 @@ Messages WorkerState::on_tick(double now) {
     if (!group.welcome) {
       say_hello(now, i, out);
     } else if (now - group.sent >= group.patience) {
-      group.patience = std::min(2.0 * group.patience, 8.0 * options_.resend);
+      group.patience =
+          std::max(group.patience, std::min(2.0 * group.patience, 8.0 * options_.resend));
       send(now, i, out);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -17,18 +18,7 @@ void add(std::span<float> to, std::span<const float> more) {
   std::ranges::transform(to, more, to.begin(), std::plus<>());
 }
 
-void copy_to_others(std::span<const std::span<float>> replicas) {
-  for (const std::span<float> other : replicas.subspan(1)) {
-    std::ranges::copy(replicas.front(), other.begin());
-  }
-}
-
 }  // namespace
-
-void ReductionToOneDevice::sum(std::span<const std::span<float>> replicas) {
-  for (const std::span<float> other : replicas.subspan(1)) add(replicas.front(), other);
-  copy_to_others(replicas);
-}
 
 HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(std::size_t group) : group_(group) {
   if (group == 0) throw TrainerError("HierarchicalCopyAllReduce: groups of 0: use at least 1");
@@ -40,13 +30,15 @@ void HierarchicalCopyAllReduce::sum(std::span<const std::span<float>> replicas) 
     for (std::size_t other = first + 1; other < end; ++other) add(replicas[first], replicas[other]);
     if (first != 0) add(replicas.front(), replicas[first]);
   }
-  copy_to_others(replicas);
+  for (const std::span<float> other : replicas.subspan(1)) {
+    std::ranges::copy(replicas.front(), other.begin());
+  }
 }
 
 std::shared_ptr<CrossDeviceOps> cross_device_ops(std::string_view name) {
   if (name == "NcclAllReduce") return nullptr;
   if (name == "HierarchicalCopyAllReduce") return std::make_shared<HierarchicalCopyAllReduce>();
-  if (name == "ReductionToOneDevice") return std::make_shared<ReductionToOneDevice>();
+  if (name == "ReductionToOneDevice") return std::make_shared<HierarchicalCopyAllReduce>(SIZE_MAX);
   throw TrainerError("there are no cross-device operations \"" + std::string(name) +
                          "\": use NcclAllReduce, HierarchicalCopyAllReduce or ReductionToOneDevice",
                      kExitConfiguration);

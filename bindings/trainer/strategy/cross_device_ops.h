@@ -27,15 +27,10 @@ class CrossDeviceOps {
   virtual void sum(std::span<const std::span<float>> replicas) = 0;
 };
 
-// Everything to replica 0, which sums and hands the sum back: tf.distribute.ReductionToOneDevice.
-class ReductionToOneDevice final : public CrossDeviceOps {
- public:
-  void sum(std::span<const std::span<float>> replicas) override;
-};
-
 // First within groups of replicas that follow one another, then between the groups:
 // tf.distribute.HierarchicalCopyAllReduce. With groups of more than one its sums are in another
-// order, so from four replicas on its bits are others (those of as many hosts as groups).
+// order, so from four replicas on its bits are others (those of as many hosts as groups). All in
+// one group is tf.distribute.ReductionToOneDevice: replica 0 sums, and hands the sum back.
 class HierarchicalCopyAllReduce final : public CrossDeviceOps {
  public:
   // Throws TrainerError for groups of 0.

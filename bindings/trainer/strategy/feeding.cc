@@ -79,6 +79,11 @@ template <typename T>
 void take(std::span<const char>& bytes, std::vector<T>& values, std::size_t count) {
   values.resize(count);
   if (count == 0) return;
+  if (bytes.size() < count * sizeof(T)) {
+    throw TrainerError(
+        "the chief has sent samples of another format than this process's data set "
+        "has: give distribute_from_chief() the same format everywhere");
+  }
   std::memcpy(values.data(), bytes.data(), count * sizeof(T));
   bytes = bytes.subspan(count * sizeof(T));
 }

@@ -7,12 +7,19 @@
 namespace ronde::trainer {
 
 ReplicaThreads::ReplicaThreads(std::size_t replicas) {
-  for (std::size_t replica = 1; replica < replicas; ++replica) {
-    threads_.emplace_back([this, replica] { serve(replica); });
+  try {
+    for (std::size_t replica = 1; replica < replicas; ++replica) {
+      threads_.emplace_back([this, replica] { serve(replica); });
+    }
+  } catch (...) {  // std::system_error: the system has no thread left
+    end();
+    throw;
   }
 }
 
-ReplicaThreads::~ReplicaThreads() {
+ReplicaThreads::~ReplicaThreads() { end(); }
+
+void ReplicaThreads::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

@@ -33,6 +33,7 @@ class ReplicaThreads {
 
  private:
   void serve(std::size_t replica);
+  void end();
   void call(std::size_t replica) noexcept;
 
   std::mutex mutex_;

@@ -76,11 +76,40 @@ class Setting {
 
 using Communication = MultiWorkerOptions::Communication;
 
+// A port that no other process is given while this lives. It does not listen, so the replicas'
+// meeting may bind it beside.
+class FreePort {
+ public:
+  FreePort() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int yes = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t size = sizeof address;
+    auto* const general = reinterpret_cast<sockaddr*>(&address);
+    if (setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+        bind(descriptor_, general, size) == 0 && getsockname(descriptor_, general, &size) == 0) {
+      number_ = ntohs(address.sin_port);
+      return;
+    }
+    close(descriptor_);
+    throw TrainerError("MultiWorkerMirrored: there is no free port for the replicas");
+  }
+  FreePort(const FreePort&) = delete;
+  FreePort& operator=(const FreePort&) = delete;
+  ~FreePort() { close(descriptor_); }
+  [[nodiscard]] int number() const noexcept { return number_; }
+
+ private:
+  int descriptor_;
+  int number_ = 0;
+};
+
 // What the engines of a process need while they open.
 struct Opening {
   std::optional<Setting> algorithm;
   std::optional<Setting> timeout;
   std::optional<Setting> secret;
+  std::optional<FreePort> port;
   std::string meet;  // where several replicas of each process do
   std::size_t first = 0;
   std::size_t size = 0;
@@ -92,21 +121,8 @@ std::string address_of_chief(const Engine& engine) {
   std::string word;
   std::getline(table, word);
   for (int column = 0; column < 3; ++column) table >> word;  // rank, host, address
+  if (word.find(':') != std::string::npos) return '[' + word + ']';
   return word == "-" ? "127.0.0.1" : word;
-}
-
-// A port that nothing listens on now.
-int free_port() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  auto* const general = reinterpret_cast<sockaddr*>(&address);
-  const bool found = descriptor >= 0 && bind(descriptor, general, size) == 0 &&
-                     getsockname(descriptor, general, &size) == 0;
-  if (descriptor >= 0) close(descriptor);
-  if (!found) throw TrainerError("MultiWorkerMirrored: there is no free port for the replicas");
-  return ntohs(address.sin_port);
 }
 
 std::string random_word() {
@@ -129,7 +145,8 @@ void agree(Opening& opening, std::size_t replicas) {
   }
   std::string said;
   if (workers.rank() == 0) {
-    said = address_of_chief(workers) + ":" + std::to_string(free_port()) + " " + random_word();
+    said = address_of_chief(workers) + ":" + std::to_string(opening.port.emplace().number()) + " " +
+           random_word();
   }
   const std::vector<char> chiefs = workers.allgather_blocking("strategy/meet", std::span(said));
   said.assign(chiefs.begin(), chiefs.end());

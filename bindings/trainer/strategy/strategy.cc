@@ -173,6 +173,12 @@ DistributedOptions Strategy::completed(DistributedOptions options, std::size_t l
   options.shared_values = shares_variables();
   if (parts_.bytes_per_pack != 0) options.bucket_bytes = parts_.bytes_per_pack;
   if (parts_.cross_device) {
+    if (options.wire != Compression::kNone) {
+      throw TrainerError(
+          "cross-device operations sum f32, and never see a compressed gradient: "
+          "leave DistributedOptions::wire (--wire) at f32, or take NcclAllReduce",
+          kExitConfiguration);
+    }
     options.sum_gradients = [this, local](std::span<Parameter* const> parameters) {
       sum_gradients(local, parameters);
     };
@@ -208,6 +214,10 @@ std::vector<Array> Strategy::everywhere(const PerReplica<Array>& values,
   std::vector<std::uint64_t> shapes;
   std::vector<float> numbers;
   for (const Array& one : values.values()) {
+    if (one.values.size() != elements_of(one.shape)) {
+      throw TrainerError("a replica returns an Array of " + text_of(one.shape) + " with " +
+                         std::to_string(one.values.size()) + " numbers: give it all its elements");
+    }
     shapes.push_back(one.shape.size());
     shapes.insert(shapes.end(), one.shape.begin(), one.shape.end());
     numbers.insert(numbers.end(), one.values.begin(), one.values.end());

@@ -97,6 +97,12 @@ const Model& StrategyModel::here() const {
 void StrategyModel::compile(StrategyOptimizer& optimizer, const LossFunction& loss,
                             std::uint64_t seed) {
   strategy_.require_usable("compile()");
+  if (const Strategy* const chosen = Scope::innermost();
+      chosen != nullptr && chosen != &strategy_) {
+    throw TrainerError("compile() is called under " + chosen->name() + ", and the model is of " +
+                           strategy_.name() + kOneScope,
+                       kExitConfiguration);
+  }
   if (&optimizer.model() != this) {
     throw TrainerError("compile() is given the optimiser of another model: give it one of this",
                        kExitConfiguration);

@@ -5,7 +5,6 @@
 //   replicas STRATEGY REPLICAS bits              fit, a loop of one's own, three ways to feed
 //   replicas STRATEGY REPLICAS save LOGDIR MOST  under a supervisor, at most so many steps
 //   replicas STRATEGY REPLICAS feed WAY STEPS    shards, chief or own: steps per second
-//   replicas STRATEGY REPLICAS cnn STEPS         images per second
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,8 +24,6 @@ constexpr std::size_t kBatch = 24;
 const DistributedOptions kOptions{.schedule = {.learning_rate = 0.05}};
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t replicas) {
-  if (name == "default") return std::make_unique<Default>();
-  if (name == "onedevice") return std::make_unique<OneDevice>("cpu");
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
   if (name == "central") return std::make_unique<CentralStorage>(replicas);
   if (name == "servers") return std::make_unique<ParameterServer>();
@@ -124,7 +121,8 @@ void save(const Strategy& strategy, const std::string& logdir, std::size_t most_
   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kOptions);
   model.compile(adam, classification_loss);
   const Dataset data = images(kBatch);
-  model.train([&](const TrainingReplica& one) {
+  const auto steps = model.train([&](const TrainingReplica& one) {
+    std::uint64_t taken = 0;
     Supervisor supervisor(one.replica(), one.model, one.optimizer, {.logdir = logdir});
     supervisor.managed_session([&] {
       std::vector<std::unique_ptr<Callback>> owned;
@@ -132,10 +130,13 @@ void save(const Strategy& strategy, const std::string& logdir, std::size_t most_
       FitOptions options{.epochs = 1, .most_steps = most_steps};
       go_on(options, supervisor);
       Callback* const callbacks[] = {owned.front().get()};
-      fit(one.replica(), one.learner, one.shard(data), options, callbacks);
+      taken = fit(one.replica(), one.learner, one.shard(data), options, callbacks).steps;
     });
+    return taken;
   });
-  if (strategy.is_chief()) std::printf("param_hash=%s\n", model.parameter_hash().c_str());
+  if (!strategy.is_chief()) return;
+  std::printf("steps=%ju param_hash=%s\n", std::uintmax_t{steps[0]},
+              model.parameter_hash().c_str());
 }
 
 double seconds() {
@@ -164,19 +165,6 @@ void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
               static_cast<double>(taken) / took);
 }
 
-void print_cnn(Strategy& strategy, std::size_t steps) {
-  StrategyModel model([] { return make_cnn({}, 1); });
-  StrategyOptimizer sgd(model, {.momentum = 0.9}, kOptions);
-  model.compile(sgd, classification_loss);
-  const Dataset data = images(64 * strategy.num_replicas_in_sync());
-  model.fit(data, {.epochs = 100, .most_steps = 3});
-  const FitResult done = model.fit(data, {.epochs = 100, .most_steps = steps});
-  if (!strategy.is_chief()) return;
-  std::printf("images_per_second=%.1f wait=%.3f param_hash=%s\n",
-              static_cast<double>(done.samples) / done.seconds, done.wait_seconds / done.seconds,
-              model.parameter_hash().c_str());
-}
-
 void run(int argc, char** argv) {
   const auto text = [&](int i) { return std::string(i < argc ? argv[i] : ""); };
   const auto number = [&](int i) { return std::stoul("0" + text(i)); };
@@ -185,7 +173,6 @@ void run(int argc, char** argv) {
   if (text(3) == "bits") print_bits(*strategy);
   if (text(3) == "save") save(*strategy, text(4), number(5));
   if (text(3) == "feed") print_feed(*strategy, text(4), number(5));
-  if (text(3) == "cnn") print_cnn(*strategy, number(4));
 }
 
 }  // namespace

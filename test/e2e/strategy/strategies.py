@@ -55,13 +55,21 @@ def check_bits(program):
 
 def check_save(program):
     """What one strategy has saved another one restores."""
+    def save(strategy, replicas, logdir, steps, ranks=0):
+        line = program.line(strategy, replicas, "save", logdir, steps, ranks=ranks)
+        values = dict(word.split("=") for word in line.split())
+        return int(values["steps"]), values["param_hash"]
+
     with tempfile.TemporaryDirectory(prefix="ronde_strategy_") as folder:
-        whole = program.line("mirrored", 2, "save", "", 1000)
+        all_steps, whole = save("mirrored", 2, "", 1000)
+        taken = 0
         logdir = str(pathlib.Path(folder) / "train")
         for strategy, replicas, steps, ranks in (("mirrored", 2, 10, 0), ("multiworker", 1, 10, 2),
                                                  ("central", 2, 10, 0), ("mirrored", 2, 1000, 0)):
-            last = program.line(strategy, replicas, "save", logdir, steps, ranks=ranks)
+            done, last = save(strategy, replicas, logdir, steps, ranks)
+            taken += done
             assert (last == whole) == (steps == 1000), f"{strategy} after {steps} steps: {last}, whole: {whole}"
+        assert taken == all_steps, f"{taken} steps in four sessions, and {all_steps} in one: it began anew"
 
 
 def tf_config(cluster, task):

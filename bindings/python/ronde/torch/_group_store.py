@@ -52,9 +52,11 @@ def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: st
     if ours.add("arrived", 1) == size:
         ours.add("all", 1)
     until = time.monotonic() + timeout.total_seconds()
+    pause = _LOOK_SECONDS
     while ours.add("all", 0) == 0:
         if time.monotonic() > until:
             raise Error(f"{name}: {ours.add('arrived', 0)} of {size} ranks have called init_process_group() or "
                         f"new_group() within {timeout.total_seconds():g} s", Status.DEADLINE)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
     return Engine(rank=rank, size=size, store=_TorchStore(ours))

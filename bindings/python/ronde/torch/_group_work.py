@@ -66,8 +66,11 @@ class GroupWork(_TorchWork):
             self._engine._submit("barrier", [f"after {self._name}"], [None], [None])
         except Error as error:  # what has failed the group
             why = f": {error}"
-        raise Error(f"'{self._name}' was not done on all ranks within the group's timeout of {self._timeout:g} s{why}",
-                    Status.DEADLINE, tensor=self._name)
+        error = Error(f"'{self._name}' was not done on all ranks within the group's timeout of {self._timeout:g} s{why}",
+                      Status.DEADLINE, tensor=self._name)
+        if not any(flight.pointer for flight in self._work._flights):  # else another thread is about to give it up
+            self._work.give_up(error)  # so that its future and the next wait say the same
+        raise error
 
     def is_completed(self) -> bool:
         """Whether it is done, successfully or not; then results are where they belong. Never blocks."""
@@ -80,7 +83,7 @@ class GroupWork(_TorchWork):
         """What became of an operation that is done."""
         try:
             self.wait()
-        except RuntimeError as error:
+        except Exception as error:
             return error
         return None
 

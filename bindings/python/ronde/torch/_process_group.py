@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import datetime
 import threading
+import time
 import warnings
 from typing import Any, Callable, Optional, Sequence, Union
 
@@ -72,7 +73,6 @@ class RondeProcessGroup(dist.ProcessGroup):
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0
         self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
-        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=_NAMES)
         self._kept: "collections.deque[GroupWork]" = collections.deque(maxlen=_KEPT)
         self._completions = Completions()
 
@@ -102,8 +102,6 @@ class RondeProcessGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Completes what is in flight and leaves the group; a second time it does nothing. Warns of a group that has
         failed, and of operations that failed and that nobody has waited for."""
-        for flight in self._refused:
-            _hear(flight, 0)
         try:
             self._engine.close()
         except RuntimeError as error:
@@ -137,26 +135,20 @@ class RondeProcessGroup(dist.ProcessGroup):
             try:
                 finish = submit(flights, *names)
             except Exception as error:
-                self._refuse(flights, names, error)
+                flights += self._engine._refuse(names[len(flights):], error)
                 raise
         work = GroupWork(self._engine, flights, finish, seconds, self._completions)
         self._kept.append(work)
         return work
 
     def _wait_for_slot(self, slot: int) -> None:
-        """Waits until the operation that had these names before is done, whatever became of it."""
+        """Waits until the operation that had these names before is done, whatever became of it. After the group's
+        timeout it is given up, which fails the group on all of its ranks."""
+        until = time.monotonic() + self._timeout
         for flight in self._slots[slot]:
-            _hear(flight, None)
+            if not flight.hear(until):
+                flight.settle(0)
         self._engine._names_since_a_wait.clear()
-
-    def _refuse(self, flights: list[_Flight], names: Sequence[str], error: Exception) -> None:
-        where = f"a call that was refused ({error})"
-        try:
-            for name in names[len(flights):]:
-                flights.append(self._engine._submit("barrier", [name], [None], [None], remark=where))
-        except RuntimeError:
-            pass  # the group has failed or is closed, and the other ranks hear of that
-        self._refused.extend(flights)
 
     def _part(self, flights: list[_Flight], operation: str, name: str, source: Optional[Memory],
               target: Optional[Memory], **options: Any) -> None:
@@ -444,15 +436,6 @@ class RondeProcessGroup(dist.ProcessGroup):
     def monitored_barrier(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
                                   "the ranks that are missing")
-
-
-def _hear(flight: _Flight, until: Optional[float]) -> None:
-    """Waits for it until then, whatever becomes of it: its own work says so, if it has one."""
-    try:
-        if flight.pointer:
-            flight.wait(until)
-    except RuntimeError:
-        pass
 
 
 def _no_pairs(what: str) -> NotImplementedError:

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numbers>
 #include <set>
 #include <string>
@@ -111,6 +112,20 @@ TEST(ScheduleText, TellsWhateverMakesAnotherRate) {
   EXPECT_EQ(texts.size(), all.size());
   EXPECT_EQ(text_of(Options{.learning_rate = 0.05, .total = 100}), "learning rate 0.05")
       << "what a constant rate does not ask for makes no difference";
+}
+
+TEST(Schedule, ATableOfRatesByGlobalBatch) {
+  const std::map<std::size_t, double> rates{{64, 0.01}, {128, 0.02}};
+  EXPECT_EQ(learning_rate_for(128, rates), 0.02);
+  try {
+    static_cast<void>(learning_rate_for(96, rates));
+    FAIL() << "a batch that the table does not have was taken";
+  } catch (const TrainerError& error) {
+    EXPECT_STREQ(error.what(),
+                 "there is no learning rate for a global batch of 96: add it to the table, which "
+                 "has 64, 128");
+    EXPECT_EQ(error.exit_code(), kExitConfiguration);
+  }
 }
 
 }  // namespace

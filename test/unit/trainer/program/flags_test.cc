@@ -71,6 +71,15 @@ TEST(Flags, HaveTheValuesOfTheirVariablesWhereNothingIsGiven) {
   EXPECT_THROW(static_cast<void>(table.flags.values_of({"rate"})), std::logic_error);
 }
 
+TEST(Flags, KeepAllDigitsOfADefault) {
+  double rate = 1.0 / 3.0;
+  FlagTable flags("learn", "Learns.");
+  flags.add({{"rate", positive(rate, 1.0), ""}});
+  const char* const words[] = {"learn"};
+  EXPECT_TRUE(flags.parse(1, words));
+  EXPECT_EQ(rate, 1.0 / 3.0);
+}
+
 TEST(Flags, GoWhereTheTableSays) {
   Table table;
   table.parse({"--name=a b", "--epochs", "7", "--threads=3", "--learning_rate", "3e-5",

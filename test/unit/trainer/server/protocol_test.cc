@@ -87,6 +87,7 @@ struct Simulation {
       options.workers = kWorkers;
       options.standby = plan.standby;
       options.job = "job";
+      options.start = 1;
       servers.push_back(std::make_unique<ServerState>(options));
     }
     next_mark.resize(plan.servers);
@@ -434,6 +435,48 @@ TEST(ServerProtocol, AServerThatDiesIsTakenOver) {
     plan.servers = seed % 2 == 0 ? 2 : 3;
     check(plan, seed);
   }
+}
+
+// Started again so soon that nobody has missed it: the standby has what it had.
+TEST(ServerProtocol, AServerThatComesBackEmptyIsTakenOver) {
+  Plan plan;
+  plan.mode = mode_of("async");
+  Simulation run(plan, 1);
+  const auto created = [&run] {
+    return std::ranges::all_of(run.acknowledged, [](const auto& one) { return !one.empty(); });
+  };
+  bool is_restarted = false;
+  while (run.trouble.empty() && run.now < 200.0 && !run.done()) {
+    const Simulation::Event event = run.events.top();
+    run.events.pop();
+    run.now = event.time;
+    if (!is_restarted && created()) {
+      is_restarted = true;
+      ServerOptions options = run.servers[0]->options();
+      ++options.start;
+      run.servers[0] = std::make_unique<ServerState>(options);
+    }
+    if (event.message) {
+      run.deliver(*event.message);
+    } else {
+      for (const auto& server : run.servers) run.post(server->on_tick(run.now));
+      for (auto& task : run.tasks) run.post(task.state->on_tick(run.now));
+      run.post_tick();
+    }
+    for (auto& task : run.tasks) {
+      Messages out;
+      task.self.role == Role::kChief ? run.drive_chief(task, out) : run.drive(task, out);
+      run.post(std::move(out));
+    }
+  }
+  EXPECT_EQ(run.trouble, "");
+  ASSERT_TRUE(is_restarted && run.done()) << run.state();
+  EXPECT_TRUE(run.servers[0]->deposed());
+  const Shard* const shard = run.home(0);
+  ASSERT_TRUE(shard != nullptr && shard->created());
+  std::uint64_t counted = 0;
+  for (const std::uint64_t one : shard->steps()) counted += one;
+  EXPECT_EQ(counted, kWorkers * kSteps);
 }
 
 TEST(ServerProtocol, StaleZeroIsSync) {

@@ -167,8 +167,9 @@ TEST_P(Cells, PredictsInTheDataSetsOrder) {
   }
 }
 
-// Trains under a supervisor, at most so many steps of this session.
-std::string supervised(Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
+// Trains under a supervisor from step `from` on, at most so many steps of this session.
+std::string supervised(Strategy& strategy, const std::string& logdir, std::size_t most_steps,
+                       std::uint64_t from = 0) {
   const Scope scope(strategy);
   StrategyModel model(toy_network);
   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kToyOptions);
@@ -177,6 +178,7 @@ std::string supervised(Strategy& strategy, const std::string& logdir, std::size_
     Supervisor supervisor(one.replica(), one.model, one.optimizer,
                           {.logdir = logdir, .say = [](const std::string&) {}});
     supervisor.managed_session([&] {
+      EXPECT_EQ(supervisor.global_step(), from);
       const Dataset mine = one.shard(toy_batches());
       std::size_t steps = 0;
       for (auto epoch = supervisor.epoch(); epoch < 2; ++epoch) {
@@ -199,7 +201,7 @@ TEST_P(Cells, SavesAndRestores) {
   const std::string whole = supervised(*strategy, "", 1000);
   const std::string logdir = folder.path() + "/train";
   EXPECT_NE(supervised(*strategy, logdir, 25), whole);
-  EXPECT_EQ(supervised(*strategy, logdir, 1000), whole);
+  EXPECT_EQ(supervised(*strategy, logdir, 1000, 25), whole);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Cells, testing::ValuesIn(every_strategy()),
@@ -212,13 +214,7 @@ class TwoBranches {
   Tensor operator()(const Tensor& input) {
     return last_(concat(std::array{relu(sharp_(input)), sigmoid(soft_(input))}, 1));
   }
-  std::vector<Parameter*> parameters() {
-    std::vector<Parameter*> all;
-    for (Linear* const layer : {&sharp_, &soft_, &last_}) {
-      for (Parameter* const one : layer->parameters()) all.push_back(one);
-    }
-    return all;
-  }
+  std::vector<Parameter*> parameters() { return parameters_of({&sharp_, &soft_, &last_}); }
 
  private:
   Linear sharp_{"sharp", kFeatures, 8, Initialization::kHe, 1};
@@ -348,6 +344,11 @@ TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
   EXPECT_THAT(
       error_of([&] { again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); }); }),
       HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
+  EXPECT_THAT(error_of([&] {
+                const Scope scope(strategy);
+                outside.compile(sgd, classification_loss);
+              }),
+              HasSubstr("compile() is called under Mirrored(2), and the model is of Default"));
   StrategyModel other(toy_network);
   EXPECT_THAT(error_of([&] { other.compile(sgd, classification_loss); }),
               HasSubstr("the optimiser of another model"));
