@@ -372,7 +372,7 @@ void train_by_ring(const Settings& settings) {
       model.parameter_hash().c_str());
 }
 
-void train(const Settings& settings, const server::Tasks& tasks) {
+void check(const Settings& settings, const server::Tasks& tasks) {
   if (settings.feed == "chief" && tasks.chief.empty()) {
     throw trainer::TrainerError(
         "--feed chief needs a task that is the chief and no worker: name it in --chief_hosts",
@@ -384,6 +384,10 @@ void train(const Settings& settings, const server::Tasks& tasks) {
             std::to_string(tasks.workers.size()) + " workers: one must be left to wait for",
         trainer::kExitConfiguration);
   }
+}
+
+void train(const Settings& settings, const server::Tasks& tasks) {
+  check(settings, tasks);
   if (tasks.role == server::Role::kServer) return serve(tasks, settings.options);
   Job job(settings);
   server::ParameterServer servers(tasks, job.model().parameters(), settings.options);

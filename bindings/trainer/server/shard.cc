@@ -28,6 +28,16 @@ Message answer_of(Kind kind, std::string text = {}) {
   return answer;
 }
 
+// Of a push that was on its way for so long that its worker was taken for dead: that is there, and
+// need not send all of it again after a hello.
+Message hello_of(const Message& push) {
+  Message hello = push;
+  hello.kind = Kind::kHello;
+  hello.ids.clear();
+  hello.floats = {};
+  return hello;
+}
+
 }  // namespace
 
 Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
@@ -81,22 +91,17 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   const Member* const sender = member_of(message.from);
   if (message.kind == Kind::kPush && sender != nullptr && sender->life == Life::kGone &&
       sender->incarnation == message.from.incarnation && sender->bye == 0) {
-    // Its push was on its way for so long that it was taken for dead: it is there, and need not
-    // send all of that again after a hello.
-    Message hello = message;
-    hello.kind = Kind::kHello;
-    hello.ids.clear();
-    hello.floats = {};
-    log(hello, out);
+    log(hello_of(message), out);
   }
   if (is_stranger(message, out)) return;
-  const auto refuse = [&](const std::string& why) {
-    Message answer = answer_of(Kind::kRefused, why);
+  const auto reply = [&](Kind kind, const std::string& text = {}) {
+    Message answer = answer_of(kind, text);
     answer.to = message.from;
     answer.group = group_;
     answer.sequence = message.sequence;
     out.push_back(std::move(answer));
   };
+  const auto refuse = [&reply](const std::string& why) { reply(Kind::kRefused, why); };
   if ((message.kind == Kind::kCreate || message.kind == Kind::kClose) &&
       !may_be_chief(message.from)) {
     return refuse(text_of(message.from) +
@@ -111,12 +116,7 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   if (is_waiting) return;  // for the standby
   if (message.kind == Kind::kClose) {
     closed_ = true;  // not by the log: the standby may be closed already
-    Message answer = answer_of(Kind::kAck);
-    answer.to = message.from;
-    answer.group = group_;
-    answer.sequence = message.sequence;
-    out.push_back(std::move(answer));
-    return;
+    return reply(Kind::kAck);
   }
   if (message.kind == Kind::kPush) {
     if (message.sequence < member.last.sequence) return;  // long answered

@@ -344,8 +344,9 @@ TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
   EXPECT_THAT(
       error_of([&] { again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); }); }),
       HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
+  Mirrored third(2);
   EXPECT_THAT(error_of([&] {
-                const Scope scope(strategy);
+                const Scope scope(third);
                 outside.compile(sgd, classification_loss);
               }),
               HasSubstr("compile() is called under Mirrored(2), and the model is of Default"));
