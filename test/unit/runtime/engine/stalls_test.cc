@@ -86,7 +86,16 @@ void two_steps_with_a_late_rank(int rank, Engine& engine) {
   step_with_a_late_rank(rank, engine);
 }
 
-void expect_notices(const Lines& lines, std::size_t steps) {
+// Without what a busy machine adds: an interval may end while the batch of the step is on its way.
+Lines without_batches(Lines lines) {
+  std::erase_if(lines, [](const std::string& line) {
+    return line.find(" in a batch; ") != std::string::npos;
+  });
+  return lines;
+}
+
+void expect_notices(const Lines& all, std::size_t steps) {
+  const Lines lines = without_batches(all);
   ASSERT_THAT(lines,
               ::testing::AllOf(SizeIs(::testing::Ge(steps)), SizeIs(::testing::Le(3 * steps))))
       << "two in each step: after 0.88 s and 1.68 s";
@@ -98,14 +107,15 @@ void expect_notices(const Lines& lines, std::size_t steps) {
                                         ".RONDE_STALL_FAILURE_SECONDS")));
 }
 
-TEST(StallsR9, ManyTensorsAndALateRankAreOneLinePerInterval) {
+TEST(Stalls, ManyTensorsAndALateRankAreOneLinePerInterval) {
   const Output output = output_of(options_on({0, 0, 0, 0}), 4, step_with_a_late_rank);
   expect_notices(output.of_rank(0), 1);
-  EXPECT_THAT(output.of_rank(0), Each(ContainsRegex("rank 3 .host .*, pid [0-9]+")));
+  EXPECT_THAT(without_batches(output.of_rank(0)),
+              Each(ContainsRegex("rank 3 .host .*, pid [0-9]+")));
   EXPECT_EQ(output.all.size(), output.of_rank(0).size()) << "only the leader of a host prints";
 }
 
-TEST(StallsR9, OnSeveralHostsTheLeaderOfEachPrintsIt) {
+TEST(Stalls, OnSeveralHostsTheLeaderOfEachPrintsIt) {
   const Output output = output_of(options_on({0, 0, 2, 2}), 4, two_steps_with_a_late_rank);
   expect_notices(output.of_rank(0), 2);
   expect_notices(output.of_rank(2), 2);
@@ -130,13 +140,13 @@ Output output_of_names(const std::string& first, const std::string& second) {
   });
 }
 
-TEST(StallsR9, CrossedNamesArePointedOut) {
+TEST(Stalls, CrossedNamesArePointedOut) {
   const Output output = output_of_names("a", "b");
   EXPECT_THAT(output.all, Contains(HasSubstr("the names cross: rank 0 has submitted 'a' and not "
                                              "'b', rank 1 'b' and not 'a'")));
 }
 
-TEST(StallsR9, NearlyEqualNamesArePointedOut) {
+TEST(Stalls, NearlyEqualNamesArePointedOut) {
   const Output output = output_of_names("fc1.weight", "fc1.wieght");
   EXPECT_THAT(output.all, Contains(HasSubstr("'fc1.weight' on rank 0 and 'fc1.wieght' on rank 1 "
                                              "are nearly equal: is one misspelt?")));
@@ -144,7 +154,7 @@ TEST(StallsR9, NearlyEqualNamesArePointedOut) {
 
 // After a notice there is none for a while. What is reported meanwhile, and is over by then, must
 // not be taken for the same tensor in a later step.
-TEST(StallsR9, WhatIsOverWhenTheNoticeIsDueIsNotInIt) {
+TEST(Stalls, WhatIsOverWhenTheNoticeIsDueIsNotInIt) {
   const Output output = output_of(options_on({0, 0}, "1.6"), 2, [&](int rank, Engine& engine) {
     std::vector<float> first(10);
     std::vector<float> second(10);
@@ -192,7 +202,7 @@ Output output_with_an_empty_notice() {
 
 // A report whose tensors are over when the notice is due leads to no notice, and must not delay the
 // next one. On a busy machine the first tensor may be over too late: then there is another try.
-TEST(StallsR9, ANoticeThatWouldBeEmptyDoesNotSilenceTheNext) {
+TEST(Stalls, ANoticeThatWouldBeEmptyDoesNotSilenceTheNext) {
   constexpr int kTries = 3;
   Output output = output_with_an_empty_notice();
   for (int tries = 1; tries < kTries; ++tries) {
@@ -203,7 +213,7 @@ TEST(StallsR9, ANoticeThatWouldBeEmptyDoesNotSilenceTheNext) {
 }
 
 // Every rank has submitted it, and its messages do not arrive for a while.
-TEST(StallsR9, ABatchThatDoesNotMoveIsOneLinePerIntervalToo) {
+TEST(Stalls, ABatchThatDoesNotMoveIsOneLinePerIntervalToo) {
   testing::EngineOptions options = options_on({0, 0, 0});
   options.environment.emplace_back("RONDE_ALGORITHM=ring");
   options.faults.max_delay = 2'000'000'000;
@@ -225,7 +235,7 @@ TEST(StallsR9, ABatchThatDoesNotMoveIsOneLinePerIntervalToo) {
                                            "the job fails in .*; ranks 0-2 were last in batch 1")));
 }
 
-TEST(StallsR9, WithoutANoticeOfTheCoordinatorTheLeaderOfAHostPrintsItsOwn) {
+TEST(Stalls, WithoutANoticeOfTheCoordinatorTheLeaderOfAHostPrintsItsOwn) {
   const auto local = LocalJob::create(collectives::JobShape::of_leaders(std::vector{0, 1}).value());
   ASSERT_TRUE(local.ok());
   ::testing::internal::CaptureStderr();
