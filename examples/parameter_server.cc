@@ -181,7 +181,7 @@ class Job {
     return loss.sum / static_cast<double>(std::max<std::size_t>(1, batch.size()));
   }
 
-  // Of the test images.
+  // The share of test images that are classified correctly.
   double accuracy() {
     if (line_) return 0.0;
     load();

@@ -7,7 +7,7 @@ import tempfile
 
 from programs import TRAIN, expect, expect_refused, result
 
-# Of the last line of a training.
+# What the last line of a training says.
 RESULT_KEYS = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches tensors_per_batch "
                "control_bytes_per_step compute_share wait_share transfer_share share_before_wait straggler steps "
                "first_gradient_ms update_ms")

@@ -28,7 +28,7 @@ fresh() {
   say "fresh: green. A minimal Debian went from a clone to a trained model, and without MPI to two ranks by hand"
 }
 
-# Of this tree, and as the next release of them.
+# Makes packages of this tree, and of the next release, to which they are upgraded.
 fresh_packages() {
   local next
   next=$(mktemp -d)

@@ -16,7 +16,7 @@ import hosts_job  # noqa: E402
 
 STOCK, COUNTER, LIBRARY, MPIEXEC, RONDERUN = sys.argv[1:6]
 PARTS = ["types", "passed", "duplicates", "requests", "order"]
-# Of these parts MPI itself gets the nine of `passed`, two that agree on the threshold, and one on each of ten engines.
+# What MPI itself gets of these parts: the nine of `passed`, two that agree on the threshold, and one on each of ten engines.
 LEFT_TO_MPI = "MPI had 21 and 0"
 TAKEN = "go through Ronde"
 SETTINGS = {"RONDE_MPI_ALLREDUCE_BYTES": "40000"}  # so that types of one byte are taken over too

@@ -94,7 +94,7 @@ class ParameterServer {
   // Sends the gradients. False: it came too late for its round, and was dropped (backup workers).
   bool push(double samples, double rate, std::span<const Rows> rows = {});
 
-  // Of the first server, as of the last pull or push.
+  // What the first server said at the last pull or push.
   [[nodiscard]] std::uint64_t global_step() const noexcept { return global_step_; }
   [[nodiscard]] bool is_chief() const noexcept { return chief_; }
   [[nodiscard]] ServerCounts counts();

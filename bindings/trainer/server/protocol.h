@@ -357,7 +357,7 @@ class CoordinatorState {
   }
 
   [[nodiscard]] bool is_done(std::uint64_t task) const { return results_.contains(task); }
-  // Of a task that is done: kResult or kFailed. It is forgotten.
+  // The end of a task that is done (kResult or kFailed), which is then forgotten.
   Message take(std::uint64_t task);
   [[nodiscard]] bool all_done() const noexcept { return waiting_.empty() && running_ == 0; }
   // What the first of the failed steps has thrown whose results nobody has taken yet.

@@ -28,8 +28,8 @@ Message answer_of(Kind kind, std::string text = {}) {
   return answer;
 }
 
-// Of a push that was on its way for so long that its worker was taken for dead: that is there, and
-// need not send all of it again after a hello.
+// The hello of a worker whose push was on its way for so long that it was taken for dead: it is
+// there, and need not send all of it again after a hello.
 Message hello_of(const Message& push) {
   Message hello = push;
   hello.kind = Kind::kHello;

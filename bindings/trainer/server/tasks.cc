@@ -114,7 +114,7 @@ Tasks tasks_of_json(const std::string& text) {
   }
 }
 
-// Of this process, to be reached on this host or from others.
+// A port that is free now.
 std::string free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -39,7 +39,7 @@ struct Tasks {
 [[nodiscard]] std::optional<std::string> take_flag(std::vector<std::string>& arguments,
                                                    const std::string& name);
 
-// Of the ranks of a job the last `servers` serve, and the others work. Collective.
+// Makes tasks of a job's ranks: the last `servers` serve, and the others work. Collective.
 [[nodiscard]] Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers);
 
 }  // namespace ronde::trainer::server

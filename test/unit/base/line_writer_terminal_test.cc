@@ -102,7 +102,7 @@ LineCounts count_lines(const std::string& text) {
   return lines;
 }
 
-// Of what nobody reads a terminal keeps some lines; every other is counted.
+// A terminal keeps some lines that nobody reads; every other one is counted.
 TEST_P(LineWriterTerminal, WhatNobodyReadsIsLostAndCounted) {
   constexpr int kLines = 10'000;
   std::array<int, 2> written{};

@@ -122,7 +122,7 @@ struct Setting {
   std::array<Start, 2> starts;
   std::uint64_t before = 1;  // steps that an earlier training has saved
   bool has_locks = true;
-  // Of another host no one knows whether it lives: a long silence is taken for death.
+  // Nobody knows whether a process of another host lives: a long silence is taken for death.
   bool on_two_hosts = false;
   Mistake mistake = Mistake::kNone;
 };
