@@ -14,14 +14,15 @@ import argparse
 import datetime
 import functools
 import json
-import os
 import pathlib
 import sys
 import time
 
 import cnn
+import transports
+from machine import machine_text, note_busy_machine
 from programs import CannotRun, Hosts, ProgramError, Programs, Series, joined
-from report import KIB, MIB, Row, exit_code, legend, number, size_text, spread, table
+from report import KIB, MIB, Row, exit_code, legend, size_text, spread, table
 
 # These figures were measured elsewhere and typed in: Horovod 0.28.1 on OpenMPI 4.1.4 and PyTorch 2.15 (DDP
 # over gloo), 2 ranks on 2 cores of an Intel Xeon. Rows show them and decide nothing by them.
@@ -34,7 +35,6 @@ PYTORCH_MLP_IMAGES = (96_400, 54_800)  # 1 rank at 128, 2 ranks at 128
 DATA_PLANE_SIZES = "8,64,512,4K,12K,16K,32K,64K,256K,512K,1M,2M,4M,16M,64M,256M"
 
 HOSTS = (Hosts(4, 1), Hosts(2, 2))
-TRANSPORTS = ("mpi", "ucx")
 HOSTS_SIZES = "8,512,4K,8K,16K,32K,64K,256K,1M,4M"
 
 BATCH = 64  # samples of one rank in the training row
@@ -79,18 +79,6 @@ def beside(name, times, size, yardstick):
 def elsewhere(name, theirs, ronde, ratio):
     """A figure that was typed in: the row shows it beside what this run measured, and decides nothing."""
     return Row(name, theirs, ronde, ratio, elsewhere=True)
-
-
-def in_turns(repetitions, turns):
-    """Calls each function of {name: function} once in a repetition, each repetition beginning with another; returns
-    {name: [result of a repetition, ...]}."""
-    results = {name: [] for name in turns}
-    names = list(turns)
-    for repetition in range(repetitions):
-        first = repetition % len(names)
-        for name in names[first:] + names[:first]:
-            results[name].append(turns[name]())
-    return results
 
 
 class Bench:
@@ -289,48 +277,14 @@ class Bench:
                 yield no_slower(f"{hosts}, data plane, {size_text(size)}, to MPI", times, size, "mpi",
                                 between_hosts_limit(size))
 
-    def over_transports(self, measure):
-        """Measures over MPI and over UCX in turns; returns {hosts: {transport: [result of a repetition, ...]}}."""
-        return {hosts: in_turns(self.programs.repetitions,
-                                {transport: functools.partial(measure, hosts.over(transport))
-                                 for transport in TRANSPORTS})
-                for hosts in HOSTS}
-
-    def transport_times(self, iterations, *arguments):
-        def measure(hosts):
-            return self.programs.perf_times(hosts, *arguments, iterations=iterations, repetitions=1)
-        for hosts, results in self.over_transports(measure).items():
-            yield hosts, {transport: joined(turns) for transport, turns in results.items()}
-
     def rows_transports(self):
-        for hosts, times in self.transport_times(2, "-b", "16M", "-e", "64M", "-f", "4", "--against", "line"):
-            for size in (16 * MIB, 64 * MIB):
-                mpi, ucx = times["mpi"][size, "ronde"], times["ucx"][size, "ronde"]
-                line = times["ucx"][size, "line"]
-                yield Row(f"{hosts}, UCX, {size_text(size)}, share of the line", f"line {spread(line, ' us')}",
-                          spread(ucx, " us"), line.over(ucx), ">=", 0.95)
-                yield Row(f"{hosts}, UCX, {size_text(size)}, to MPI", f"mpi {spread(mpi, ' us')}", spread(ucx, " us"),
-                          ucx.over(mpi))
+        yield from transports.Transports(self.programs, HOSTS).large()
 
     def rows_transports_small(self):
-        for hosts, times in self.transport_times(200, "-b", "8", "-e", "32K", "-f", "8"):
-            for size in sorted({size for size, _ in times["ucx"]}):
-                mpi, ucx = times["mpi"][size, "ronde"], times["ucx"][size, "ronde"]
-                yield Row(f"{hosts}, UCX, {size_text(size)}, to MPI", f"mpi {spread(mpi, ' us')}", spread(ucx, " us"),
-                          ucx.over(mpi), "<=", 1.25)
+        yield from transports.Transports(self.programs, HOSTS).small()
 
     def rows_transports_cpu(self):
-        turns = "2" if self.programs.quick else "10"
-
-        def measure(hosts):
-            return self.programs.engine(hosts, "cpu", str(16 * MIB), turns)
-        for hosts, results in self.over_transports(measure).items():
-            if any(result["wrong"] for each in results.values() for result in each):
-                raise ProgramError(f"wrong results: {results}")
-            mpi, ucx = (Series([result["cpu_s_per_gib"] for result in results[transport]])
-                        for transport in TRANSPORTS)
-            yield Row(f"{hosts}, UCX, CPU seconds of all ranks per GiB, to MPI", f"mpi {spread(mpi, ' s')}",
-                      spread(ucx, " s"), ucx.over(mpi), "<=", 0.5)
+        yield from transports.Transports(self.programs, HOSTS).cpu()
 
     def rows_cnn_ucx(self):
         yield from cnn.rows_over_ucx(cnn.Cnn(self.programs))
@@ -375,36 +329,6 @@ def measure(bench, names, log):
             log(f"{name}: {reason}")
             rows.append(Row(name, skipped=str(reason)))
     return rows
-
-
-def machine_text():
-    model = "unknown CPU"
-    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {model}"
-
-
-def busy_cores(seconds=0.5):
-    """Returns how many cores other programs use now."""
-    def used():
-        ticks = [int(text) for text in pathlib.Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
-        return sum(ticks) - ticks[3] - ticks[4]  # neither idle time nor time spent waiting for a disk
-
-    before, begin = used(), time.monotonic()
-    time.sleep(seconds)
-    return (used() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
-
-
-def note_busy_machine(log):
-    """Warns when other programs run, since they change what is measured; returns whether they do."""
-    busy = busy_cores()
-    if busy < 0.1:
-        return False
-    log(f"warning: other programs use {busy:.1f} cores of this machine, so the figures below mean little")
-    return True
 
 
 def as_json(rows, programs, machine, date):

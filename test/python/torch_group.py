@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or torchrun's or
-mpirun's."""
+mpirun's. A long file, since loading PyTorch takes longer than its tests."""
 import argparse
 import datetime
 import os
@@ -19,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ronde.torch
 from ronde.torch._process_group import RondeProcessGroup
+from torch_models import Optional, data
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SECONDS = datetime.timedelta(seconds=120)
-BATCH = 12  # divides by 1, 2 and 3 ranks
 NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
 
 
@@ -323,38 +323,13 @@ class Groups(Ranks):
         dist.destroy_process_group(mine)
 
 
-class Model(torch.nn.Module):
-    """With tied weights, channels-last memory, a frozen parameter, a buffer, and one part that may be left out."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
-        self.first = torch.nn.Linear(16, 6)
-        self.tied = torch.nn.Linear(16, 6)
-        self.tied.weight = self.first.weight
-        self.frozen = torch.nn.Parameter(torch.ones(6), requires_grad=False)
-        self.extra = torch.nn.Linear(6, 6)
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, images, extra=True):
-        self.count += 1
-        features = self.conv(images.to(memory_format=torch.channels_last)).relu().contiguous().flatten(1)
-        values = (self.first(features) + self.tied(features * 0.5)) * self.frozen
-        return self.extra(values) if extra else values
-
-
-def data(step):
-    generator = torch.Generator().manual_seed(100 + step)
-    return torch.randn(BATCH, 2, 4, 4, generator=generator), torch.randn(BATCH, 6, generator=generator)
-
-
 class Training(Ranks):
     def share(self, tensor):
         return tensor.chunk(self.size)[self.rank]
 
     def train(self, wrap=None, make=None, share=False, steps=4, **inputs):
         torch.manual_seed(1 + (self.rank if share else 0))
-        model = Model()
+        model = Optional()
         model = wrap(model) if wrap else model
         optimizer = (make or (lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)))(
             [one for one in model.parameters() if one.requires_grad])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ronde.torch: run on each rank of a job, under mpirun or alone. A training on ranks that share each batch must be the
-training of one process with the whole batch."""
+training of one process with the whole batch. A long file, since loading PyTorch takes longer than its tests."""
 import copy
 import threading
 import unittest
@@ -12,36 +12,12 @@ import torch.nn.functional as F
 
 import ronde.torch as hvd
 from ronde._job import _job
-
-BATCH = 12  # divides by 1, 2 and 3 ranks
-
-
-class Model(torch.nn.Module):
-    """With tied weights, channels-last memory, a frozen parameter, one that nothing uses, and a buffer."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
-        self.first = torch.nn.Linear(16, 6)
-        self.tied = torch.nn.Linear(16, 6)
-        self.tied.weight = self.first.weight
-        self.frozen = torch.nn.Parameter(torch.ones(6), requires_grad=False)
-        self.unused = torch.nn.Parameter(torch.ones(3))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, images):
-        features = self.conv(images.to(memory_format=torch.channels_last)).relu().contiguous().flatten(1)
-        return (self.first(features) + self.tied(features * 0.5)) * self.frozen
+from torch_models import Unused, data
 
 
 def make_model(seed=1):
     torch.manual_seed(seed)
-    return Model()
-
-
-def data(step):
-    generator = torch.Generator().manual_seed(100 + step)
-    return torch.randn(BATCH, 2, 4, 4, generator=generator), torch.randn(BATCH, 6, generator=generator)
+    return Unused()
 
 
 def share(tensor):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each trap of averaging the gradients of somebody else's LibTorch trainer. A training on ranks
-// that share each batch must be the training of one process with the whole batch.
+// that share each batch must be the training of one process with the whole batch. One long
+// file, since to compile LibTorch's headers takes most of a minute.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -14,7 +14,7 @@
 #include "bindings/trainer/server/client.h"
 #include "bindings/trainer/server/float_pool.h"
 #include "bindings/trainer/server/placement.h"
-#include "bindings/trainer/server/serve.h"
+#include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/tasks.h"
 
 namespace ronde::trainer::server {
@@ -35,6 +35,9 @@ struct ParameterServerOptions {
   double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
   double server_timeout = 3.0;  // after which a standby takes over
   Say say{};
+
+  // What must be the same on all tasks, as flags.
+  [[nodiscard]] std::string job_of(const Tasks& tasks) const;
 };
 
 // Rows of a table that a step uses: their numbers in the whole table (one may come twice, and then
@@ -60,7 +63,9 @@ struct ServerCounts {
   [[nodiscard]] std::string staleness_text() const;
 };
 
-// Serves as this task says, until the chief closes the job (serve.h has the errors).
+// Serves as this task says, until the chief closes the job. Throws TrainerError where the port is
+// taken, where nobody has said anything for options.deadline, and where another server has taken
+// over.
 void serve(const Tasks& tasks, const ParameterServerOptions& options);
 
 // On a worker, the chief or an evaluator. The chief's first pull creates the variables, from the

@@ -65,6 +65,10 @@ std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t 
   return pieces;
 }
 
+std::size_t rows_on(std::size_t rows, std::uint32_t server, std::uint32_t servers) {
+  return rows / servers + (server < rows % servers ? 1 : 0);
+}
+
 std::string table_of(std::span<const Piece> pieces) {
   std::string table;
   for (const Piece& piece : pieces) {

@@ -41,6 +41,9 @@ struct Piece {
 [[nodiscard]] std::vector<Piece> place(std::span<const VariableSpec> variables,
                                        std::uint32_t servers, const Partition& partition);
 
+// Rows of a table on a server: row r is on server r mod servers.
+[[nodiscard]] std::size_t rows_on(std::size_t rows, std::uint32_t server, std::uint32_t servers);
+
 // A line for each piece: its name, shape and server.
 [[nodiscard]] std::string table_of(std::span<const Piece> pieces);
 

@@ -1,30 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/trainer/server/serve.h"
-
+// A parameter server's process.
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/server/keys.h"
+#include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/server/post.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
-void serve(const ServeOptions& options) {
-  const std::uint32_t index = options.state.index;
+namespace {
+
+ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
+  ServerOptions state;
+  state.index = tasks.index;
+  state.servers = static_cast<std::uint32_t>(tasks.servers.size());
+  state.workers = static_cast<std::uint32_t>(tasks.workers.size());
+  state.standby = options.standby;
+  state.job = options.job_of(tasks);
+  state.worker_timeout = options.worker_timeout;
+  state.start_timeout = options.deadline;
+  state.start = Tasks{}.self().incarnation;
+  return state;
+}
+
+}  // namespace
+
+void serve(const Tasks& tasks, const ParameterServerOptions& options) {
+  const ServerOptions how = server_options(tasks, options);
+  const std::uint32_t index = how.index;
   const std::string name = "ps " + std::to_string(index);
   const Say say = options.say ? options.say : [](const std::string& line) {
     std::puts(line.c_str());
     std::fflush(stdout);
   };
-  Post post({.self = {Role::kServer, index, 0}, .keys = options.keys, .say = say});
-  post.listen(options.servers.at(index));
-  if (options.state.standby && options.state.servers > 1) {
-    const std::uint32_t next = (index + 1) % options.state.servers;
-    post.connect({Role::kServer, next, 0}, options.servers.at(next));
+  Post post({.self = {Role::kServer, index, 0}, .keys = keys_for(tasks.all()), .say = say});
+  post.listen(tasks.servers.at(index));
+  if (how.standby && how.servers > 1) {
+    const std::uint32_t next = (index + 1) % how.servers;
+    post.connect({Role::kServer, next, 0}, tasks.servers.at(next));
   }
-  ServerState state(options.state);
-  say(name + " serves at " + options.servers[index]);
+  ServerState state(how);
+  say(name + " serves at " + tasks.servers[index]);
   const double start = steady_seconds();
   double tick = start;
   while (!state.closed()) {
@@ -41,9 +61,9 @@ void serve(const ServeOptions& options) {
       tick = now;
       for (const Message& one : state.on_tick(now)) post.send(one);
     }
-    if (now - std::max(start, state.last_heard()) > options.idle_timeout) {
-      throw TrainerError(name + " at " + options.servers[index] + " has heard nobody for " +
-                         std::to_string(static_cast<long>(options.idle_timeout)) +
+    if (now - std::max(start, state.last_heard()) > options.deadline) {
+      throw TrainerError(name + " at " + tasks.servers[index] + " has heard nobody for " +
+                         std::to_string(static_cast<long>(options.deadline)) +
                          " s, and ends: start the workers, or it again");
     }
   }

@@ -7,10 +7,10 @@ from typing import Any, Optional
 import numpy
 import torch
 
+from .._arrays import Arrays
 from .._engine import Memory
 from .._library import InvalidArgument
 from .._numpy import DTYPES, lent_array
-from .._operations import Arrays
 from .._works import Output
 
 _TO_RONDE = {getattr(torch, name): number for number, name in enumerate(DTYPES) if hasattr(torch, name)}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose figures a test chooses."""
+
+import cnn
+import report
+from programs import CannotRun, Hosts, ProgramError, Series
+
+
+class FakePrograms:
+    """Every time makes Ronde pass by far, but for those that a test changes."""
+
+    repetitions = 5
+
+    def __init__(self, folder="", log=lambda text: None, quick=False):
+        self.folder, self.log, self.quick = folder, log, quick
+        self.raw = {}
+        self.transports = []  # of the programs on hosts, in their order
+
+    @staticmethod
+    def times(sizes, contenders):
+        us = {"ronde": 1.0, "floor": 1.0}
+        return {(size, name): Series([us.get(name, 1000.0)] * 5) for size in sizes for name in contenders}
+
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        del iterations, repetitions
+        self.transports.append(getattr(ranks, "transport", None))
+        if str(cnn.GRADIENT_BYTES) in arguments:
+            return self.times([cnn.GRADIENT_BYTES], ["line"])
+        return self.times([8, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
+                          ["ronde", "mpi", "mpi-best", "memcpy", "line"])
+
+    def perf(self, ranks, *arguments, iterations):
+        del ranks, arguments, iterations
+        return {"samples": [{"contender": name, "p50_us": us, "wrong": 0}
+                            for name, us in (("ronde", 1.0), ("ronde-flat", 2.0)) for _ in range(5)]}
+
+    def data_plane(self, ranks, sizes, *arguments):
+        del ranks, sizes, arguments
+        return self.times([8, 4 * report.KIB, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
+                          ["ronde", "mpi", "mpi-best", "memcpy", "floor"])
+
+    def floor(self, ranks, sizes):
+        del ranks, sizes
+        return self.times([64 * report.MIB], ["floor", "memcpy"])
+
+    def engine(self, ranks, *arguments):
+        del arguments
+        return {"cpu_s_per_gib": 1.0 if getattr(ranks, "transport", None) == "ucx" else 4.0,
+                "core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
+                "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
+                **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
+
+    def train(self, batch):
+        del batch
+        return {name: Series([1000.0] * 5) for name in ("one", "two", "in step")} | {"two": Series([2000.0] * 5)}
+
+    def command(self, ranks, program, *arguments):
+        return [ranks, program, *arguments]
+
+    def run_together(self, commands):
+        """Steps of 10 ms, and of 20 without overlap; the line takes 1 ms."""
+        return [{"images_per_second": 1000.0 * (2 if command[0] == 2 or "mirrored" in command else 1), "steps": 10.0,
+                 "seconds": 0.2 if "off" in command else 0.1, "first_gradient_ms": 2.0, "update_ms": 1.0, "wait_share": 0.1,
+                 "share_before_wait": 0.9} for command in commands]
+
+
+class SlowOverUcx(FakePrograms):
+    """UCX takes 1.3 times as long as MPI, and 0.6 times the processors."""
+
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        times = super().perf_times(ranks, *arguments, iterations=iterations, repetitions=repetitions)
+        if getattr(ranks, "transport", None) != "ucx":
+            return times
+        return times | {(size, "ronde"): Series([1.3] * 5) for size, _ in times}
+
+    def engine(self, ranks, *arguments):
+        cpu = 2.4 if getattr(ranks, "transport", None) == "ucx" else 4.0
+        return dict(super().engine(ranks, *arguments), cpu_s_per_gib=cpu)
+
+
+class BusyPrograms(FakePrograms):
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), core_share=0.5)
+
+
+class WakesToWait(FakePrograms):
+    """Submitting and then waiting costs 2 us more than blocking, as where each submission woke a thread."""
+
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), waits_us=6.0)
+
+
+class SlowWithMany(FakePrograms):
+    """An operation costs more when more of them are outstanding."""
+
+    def engine(self, ranks, *arguments):
+        return dict(super().engine(ranks, *arguments), many_us=7.0)
+
+
+class MovingMemory(FakePrograms):
+    """Copies are fast beside Ronde and slow beside the floor, whose own time is `floor_us`."""
+
+    floor_us = 1.0
+
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        times = super().perf_times(ranks, *arguments, iterations=iterations, repetitions=repetitions)
+        return times | {(64 * report.MIB, "memcpy"): Series([0.7] * 5)}
+
+    def floor(self, ranks, sizes):
+        times = super().floor(ranks, sizes)
+        return times | {(64 * report.MIB, "floor"): Series([self.floor_us] * 5),
+                        (64 * report.MIB, "memcpy"): Series([1.4] * 5)}
+
+
+class MovingMemoryAndFastFloor(MovingMemory):
+    floor_us = 0.6
+
+
+class SlowBetweenHosts(FakePrograms):
+    """The data plane takes 1.3 times as long as MPI between hosts."""
+
+    def data_plane(self, ranks, sizes, *arguments):
+        times = super().data_plane(ranks, sizes, *arguments)
+        if not isinstance(ranks, Hosts):
+            return times
+        return times | {(size, "ronde"): Series([1300.0] * 5) for size, _ in times}
+
+
+class NoHosts(FakePrograms):
+    def perf_times(self, ranks, *arguments, iterations, repetitions=None):
+        raise CannotRun("not root")
+
+
+class NoPrograms(FakePrograms):
+    def engine(self, ranks, *arguments):
+        raise ProgramError("there is no such program")

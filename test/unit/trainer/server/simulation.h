@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers, workers and the chief in virtual time, by a seeded scheduler that delays, loses and
+// doubles messages and kills tasks. Each push marks one element of its own, so that what was
+// counted can be read off the variables.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/server/protocol.h"
+#include "bindings/trainer/server/variables.h"
+
+namespace ronde::trainer::server {
+
+inline constexpr std::uint32_t kWorkers = 3;
+inline constexpr std::uint64_t kSteps = 8;  // of a worker
+inline constexpr std::size_t kElements = 128;
+
+struct Plan {
+  ModeOptions mode;
+  std::uint32_t servers = 2;
+  bool standby = true;
+  bool kills_server = false;
+  int kills = 0;  // of workers that come back
+  double loss = 0.0;
+  double twice = 0.0;
+};
+
+struct Simulation {
+  struct Event {
+    double time;
+    std::uint64_t order;
+    std::optional<Message> message;  // none: a tick of everybody
+    bool operator<(const Event& other) const {
+      return std::pair(time, order) > std::pair(other.time, other.order);
+    }
+  };
+  // What one task does: for each step, pull all groups, then push all groups.
+  struct Task {
+    std::unique_ptr<WorkerState> state;
+    Address self;
+    std::uint64_t step = 0;
+    enum class Phase { kPull, kPush, kBye, kDone } phase = Phase::kPull;
+    bool asked = false;
+    std::vector<std::uint64_t> versions;
+    std::vector<bool> answered;
+    std::vector<std::size_t> marks;             // element of the push under way, by group
+    std::vector<std::set<std::size_t>> before;  // acknowledged when the pull began, by group
+    bool alive = true;
+    double back_at = 0.0;
+  };
+
+  Plan plan;
+  std::mt19937_64 random;
+  double now = 0.0;
+  std::uint64_t order = 0;
+  std::uint64_t incarnations = 0;
+  std::priority_queue<Event> events;
+  std::vector<std::unique_ptr<ServerState>> servers;
+  std::vector<Task> tasks;
+  std::vector<std::size_t> next_mark;
+  std::vector<std::set<std::size_t>> acknowledged;  // by group
+  std::vector<std::set<std::size_t>> dropped;
+  std::vector<std::set<std::size_t>> sent;
+  std::vector<std::set<std::size_t>> seen;  // what a pull that is over has shown
+  std::size_t most_kept = 0;
+  std::uint32_t stopped = kMostServers;  // this server
+  double stopped_until = 0.0;
+  std::string trouble;
+
+  Simulation(const Plan& plan_of, std::uint64_t seed) : plan(plan_of), random(seed) {
+    for (std::uint32_t i = 0; i < plan.servers; ++i) {
+      ServerOptions options;
+      options.index = i;
+      options.servers = plan.servers;
+      options.workers = kWorkers;
+      options.standby = plan.standby;
+      options.job = "job";
+      options.start = 1;
+      servers.push_back(std::make_unique<ServerState>(options));
+    }
+    next_mark.resize(plan.servers);
+    acknowledged.resize(plan.servers);
+    dropped.resize(plan.servers);
+    sent.resize(plan.servers);
+    seen.resize(plan.servers);
+    tasks.resize(kWorkers + 1);
+    for (std::uint32_t i = 0; i <= kWorkers; ++i) start(i);
+    post_tick();
+  }
+  double uniform(double most) { return std::uniform_real_distribution(0.0, most)(random); }
+  bool chance(double share) { return uniform(1.0) < share; }
+
+  void start(std::uint32_t i) {
+    Task& task = tasks[i];
+    const bool chief = i == kWorkers;
+    task = {};
+    WorkerOptions options;
+    options.self = {chief ? Role::kChief : Role::kWorker, chief ? 0 : i, ++incarnations};
+    options.servers = plan.servers;
+    options.standby = plan.standby;
+    options.decides = chief;
+    options.job = "job";
+    task.self = options.self;
+    task.state = std::make_unique<WorkerState>(options);
+    task.versions.resize(plan.servers);
+    task.answered.resize(plan.servers);
+    task.marks.resize(plan.servers);
+    task.before.resize(plan.servers);
+  }
+  void post_tick() { events.push({now + 0.1, ++order, {}}); }
+  void post(Messages messages) {
+    for (Message& one : messages) {
+      if (chance(plan.loss)) continue;
+      const int copies = chance(plan.twice) ? 2 : 1;
+      for (int i = 0; i < copies; ++i) {
+        // Most arrive soon, some very late.
+        const double delay = chance(0.05) ? uniform(3.0) : uniform(0.02);
+        events.push({now + delay, ++order, one});
+      }
+    }
+  }
+  void deliver(const Message& message) {
+    if (message.to.role == Role::kServer) {
+      auto& server = servers.at(message.to.index);
+      if (message.to.index == stopped && now < stopped_until) {
+        events.push({stopped_until, ++order, message});
+        return;
+      }
+      if (server) post(server->on_message(now, message));
+      return;
+    }
+    for (Task& task : tasks) {
+      if (task.alive && task.self == message.to) post(task.state->on_message(now, message));
+    }
+  }
+  void fail(const std::string& text) {
+    if (trouble.empty()) trouble = text + " at " + std::to_string(now);
+  }
+
+  // The chief creates what is missing, and does no more.
+  void drive_chief(Task& task, Messages& out) {
+    for (std::uint32_t group = 0; group < plan.servers; ++group) {
+      (void)task.state->take_answer(group);
+      if (task.answered[group] || task.state->is_under_way(group)) continue;
+      VariableSpecs specs;
+      specs.variables = {{"v", {kElements}}};
+      specs.mode = plan.mode;
+      Message message;
+      message.kind = Kind::kCreate;
+      message.group = group;
+      message.text = specs.text();
+      message.floats = Floats::of(std::vector<float>(kElements, 0.0F));
+      task.state->request(now, message, out);
+      task.answered[group] = true;
+    }
+  }
+  void begin(Task& task, std::uint32_t group, Messages& out) {
+    Message message;
+    message.group = group;
+    if (task.phase == Task::Phase::kPull) {
+      message.kind = Kind::kPull;
+      // In sync a push that was acknowledged may still wait for its round.
+      task.before[group] = seen[group];
+      if (plan.mode.mode != Mode::kSync) {
+        task.before[group].insert(acknowledged[group].begin(), acknowledged[group].end());
+      }
+    } else if (task.phase == Task::Phase::kPush) {
+      message.kind = Kind::kPush;
+      message.version = task.versions[group];
+      message.weight = 1.0;
+      message.rate = 1.0;
+      std::vector<float> gradient(kElements, 0.0F);
+      task.marks[group] = next_mark[group]++;
+      gradient.at(task.marks[group]) = -1.0F;
+      sent[group].insert(task.marks[group]);
+      message.floats = Floats::of(std::move(gradient));
+    } else {
+      message.kind = Kind::kBye;
+    }
+    task.state->request(now, message, out);
+  }
+  void take(Task& task, std::uint32_t group, const Message& answer) {
+    if (answer.kind == Kind::kRefused) return fail("refused: " + answer.text);
+    if (task.phase == Task::Phase::kPull) {
+      task.versions[group] = answer.version;
+      std::set<std::size_t> shown;
+      for (std::size_t i = 0; i < kElements; ++i) {
+        if (answer.floats.values[i] != 0.0F) shown.insert(i);
+      }
+      for (const std::size_t one : task.before[group]) {
+        if (!shown.contains(one)) fail("a pull does not show what was there before");
+      }
+      for (const std::size_t one : shown) {
+        if (!sent[group].contains(one)) fail("a pull shows what nobody has pushed");
+      }
+      seen[group].insert(shown.begin(), shown.end());
+    } else if (task.phase == Task::Phase::kPush) {
+      (answer.dropped ? dropped : acknowledged)[group].insert(task.marks[group]);
+    }
+  }
+  void drive(Task& task, Messages& out) {
+    if (task.phase == Task::Phase::kDone) return;
+    if (!task.asked) {
+      task.asked = true;
+      task.answered.assign(plan.servers, false);
+      for (std::uint32_t group = 0; group < plan.servers; ++group) begin(task, group, out);
+    }
+    bool all = true;
+    for (std::uint32_t group = 0; group < plan.servers; ++group) {
+      if (auto answer = task.state->take_answer(group)) {
+        take(task, group, *answer);
+        task.answered[group] = true;
+      }
+      all = all && task.answered[group];
+    }
+    if (!all) return;
+    task.asked = false;
+    using Phase = Task::Phase;
+    if (task.phase == Phase::kBye) {
+      task.phase = Phase::kDone;
+    } else if (task.phase == Phase::kPull) {
+      task.phase = Phase::kPush;
+    } else {
+      task.phase = ++task.step < kSteps ? Phase::kPull : Phase::kBye;
+    }
+  }
+  void look_at_servers() {
+    for (const auto& server : servers) {
+      if (!server) continue;
+      for (std::uint32_t group = 0; group < plan.servers; ++group) {
+        const Shard* const shard = server->shard(group);
+        if (shard == nullptr) continue;
+        most_kept = std::max(most_kept, shard->kept());
+        if (shard->most_ahead() > plan.mode.bound) fail("a worker was let further ahead than k");
+      }
+    }
+  }
+  bool done() const {
+    return std::ranges::all_of(tasks, [](const Task& task) {
+      return task.self.role == Role::kChief || task.phase == Task::Phase::kDone;
+    });
+  }
+  void kill_some(int& kills, bool& server_killed) {
+    if (kills > 0 && chance(0.01)) {
+      Task& task = tasks[std::uniform_int_distribution<std::size_t>(0, kWorkers - 1)(random)];
+      if (task.alive && task.phase != Task::Phase::kDone) {
+        --kills;
+        task.alive = false;
+        task.back_at = now + uniform(12.0);
+        if (chance(0.25)) {  // it never comes back, and the others must end without it
+          task.phase = Task::Phase::kDone;
+          task.back_at = 1e9;
+        }
+      }
+    }
+    // Once all variables are there: before, the chief would begin anew.
+    const bool created =
+        std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
+    if (plan.kills_server && !server_killed && created && chance(0.02)) {
+      server_killed = true;
+      const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
+      if (chance(0.5)) {
+        servers[which].reset();
+      } else {  // it is stopped, and wakes when it was taken over
+        stopped = which;
+        stopped_until = now + 8.0;
+      }
+    }
+  }
+  void run() {
+    int kills = plan.kills;
+    bool server_killed = false;
+    // Those who were killed last are gone after a while, so that the last round ends.
+    double end = 1e9;
+    while (trouble.empty() && now < end) {
+      if (end > 1e8 && done()) end = now + 15.0;
+      if (now > 1000.0) return fail("the job does not end: " + state());
+      const Event event = events.top();
+      events.pop();
+      now = event.time;
+      if (event.message) {
+        deliver(*event.message);
+      } else {
+        kill_some(kills, server_killed);
+        for (const auto& server : servers) {
+          const bool sleeps = server && server->options().index == stopped && now < stopped_until;
+          if (server && !sleeps) post(server->on_tick(now));
+        }
+        for (std::uint32_t i = 0; i < tasks.size(); ++i) {
+          if (!tasks[i].alive && now >= tasks[i].back_at) start(i);
+          if (tasks[i].alive) post(tasks[i].state->on_tick(now));
+        }
+        post_tick();
+      }
+      for (Task& task : tasks) {
+        if (!task.alive) continue;
+        Messages out;
+        task.self.role == Role::kChief ? drive_chief(task, out) : drive(task, out);
+        post(std::move(out));
+      }
+      look_at_servers();
+    }
+  }
+  // Who does what, for a failure.
+  std::string state() {
+    std::string text;
+    for (const Task& task : tasks) {
+      text += text_of(task.self) + (task.alive ? " in step " : " (dead) in step ") +
+              std::to_string(task.step) + ", phase " +
+              std::to_string(static_cast<int>(task.phase)) + ";";
+      for (std::uint32_t group = 0; group < plan.servers; ++group) {
+        text += task.state->is_under_way(group) ? " waits for group " + std::to_string(group) : "";
+      }
+      text += "\n";
+    }
+    for (std::uint32_t group = 0; group < plan.servers; ++group) {
+      const Shard* const shard = home(group);
+      text += "group " + std::to_string(group) + ": " +
+              (shard == nullptr   ? "nobody has it"
+               : shard->created() ? shard->counts()
+                                  : "empty") +
+              "\n";
+    }
+    return text;
+  }
+  // The variables of a group, where they are now.
+  const Shard* home(std::uint32_t group) {
+    for (const auto& server : servers) {
+      const Shard* const shard = server && !server->deposed() ? server->shard(group) : nullptr;
+      if (shard != nullptr && shard->primary()) return shard;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace ronde::trainer::server
