@@ -31,10 +31,13 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kExitFailedJob = 3;
-// How long after the mark the test needs to cut a line.
-constexpr auto kUntilCut = std::chrono::milliseconds(200);
+// How long the others need to begin closing.
+constexpr auto kUntilClosing = std::chrono::milliseconds(200);
 constexpr auto kUntilAllInMpi = std::chrono::seconds(30);
+constexpr auto kUntilCut = std::chrono::seconds(30);
 
 struct Settings {
   std::string folder;
@@ -58,9 +61,7 @@ int from_mpirun(const char* variable) {
 
 int own_rank() { return from_mpirun("OMPI_COMM_WORLD_RANK"); }
 
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
+std::int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // Readers look for the name, so it appears with all of its content.
 void write_file(const std::string& name, const std::string& content) {
@@ -69,18 +70,21 @@ void write_file(const std::string& name, const std::string& content) {
   std::rename((path + ".tmp").c_str(), path.c_str());
 }
 
+void wait_for_file(const std::string& name, Clock::time_point limit) {
+  while (!std::ifstream(settings().folder + "/" + name) && Clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // A rank that is still starting MPI when the victim goes may hang in MPI itself, or be late enough
 // to be blamed in the victim's place. So the victim of the first moment waits until all are there.
 void wait_for_all_in_mpi() {
   write_file("rank-" + std::to_string(own_rank()) + ".mpi", "started\n");
   const bool strikes_now = settings().at == "start" && settings().after == 0;
   if (!strikes_now || settings().victim != own_rank()) return;
-  const auto limit = std::chrono::steady_clock::now() + kUntilAllInMpi;
+  const auto limit = Clock::now() + kUntilAllInMpi;
   for (int rank = 0; rank < from_mpirun("OMPI_COMM_WORLD_SIZE"); ++rank) {
-    const std::string path = settings().folder + "/rank-" + std::to_string(rank) + ".mpi";
-    while (!std::ifstream(path) && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    wait_for_file("rank-" + std::to_string(rank) + ".mpi", limit);
   }
 }
 
@@ -88,7 +92,8 @@ void wait_for_all_in_mpi() {
 void strike() {
   write_file("struck", std::to_string(now_ns()) + "\n");
   ::kill(::getpid(), settings().signal);
-  if (settings().signal == 0) std::this_thread::sleep_for(kUntilCut);
+  // Without a signal the test cuts this host's line, and says so when it is cut.
+  if (settings().signal == 0) wait_for_file("struck.cut", Clock::now() + kUntilCut);
 }
 
 // The victim calls it at that moment of the start.
@@ -102,14 +107,15 @@ void close(ronde::Engine& engine) {
   const bool victim = own_rank() == settings().victim;
   std::thread striker;
   if (settings().at == "close" && victim) {
-    std::this_thread::sleep_for(kUntilCut);
+    std::this_thread::sleep_for(kUntilClosing);
     strike();
   } else if (settings().at == "closing") {
     // Another rank closes last, so that the victim is still closing.
-    if (own_rank() == (settings().victim == 0 ? 1 : 0)) std::this_thread::sleep_for(2 * kUntilCut);
+    if (own_rank() == (settings().victim == 0 ? 1 : 0))
+      std::this_thread::sleep_for(2 * kUntilClosing);
     if (victim) {
       striker = std::thread([] {
-        std::this_thread::sleep_for(kUntilCut);
+        std::this_thread::sleep_for(kUntilClosing);
         strike();
       });
     }
