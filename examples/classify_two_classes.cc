@@ -97,7 +97,7 @@ int work(Strategy& strategy, Settings& all) {
   StrategyModel model([&all] { return make_network(all); });
   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
                          {.schedule = {.learning_rate = rate}});
-  model.compile(adam, two_classes_loss, all.run.seed);
+  model.compile(adam, two_classes_loss, {}, all.run.seed);
   if (strategy.is_chief() && !all.run.evaluates) {
     std::printf("%zu epochs over %zu ranks: %zu on each, with a learning rate of %g x %zu = %g\n",
                 all.epochs, ranks, epochs, all.learning_rate, ranks, rate);

@@ -62,7 +62,7 @@ int walk(Strategy& strategy, std::size_t epochs, std::uint64_t seed) {
       std::to_string(strategy.num_replicas_in_sync()) + " replicas (" + strategy.name() + ")");
 
   StrategyOptimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
-  model.compile(sgd, classification_loss, seed);
+  model.compile(sgd, classification_loss, {"accuracy", "top_3_accuracy"}, seed);
   const Metrics untrained = model.evaluate(test);
   say("3. Before the training it guesses: a loss of " + std::to_string(untrained.loss()) +
       ", and chance has ln 10 = 2.3");

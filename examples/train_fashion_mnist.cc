@@ -73,7 +73,7 @@ int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
   }
   StrategyModel model([&all] { return make_network(all); });
   StrategyOptimizer optimizer(model, all.step.optimizer, all.step.distributed);
-  model.compile(optimizer, classification_loss, all.run.seed);
+  model.compile(optimizer, classification_loss, {}, all.run.seed);
   return train(model, training, all.run);
 }
 

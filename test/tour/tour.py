@@ -172,6 +172,7 @@ class Tour:
                 if len(found) != 1:
                     self.problems += 1
                     print(f"   DOES NOT HOLD: {what}: {group} have the same bits, and these are {found}")
+        print("\nAsked for, and refused in a line:")
         for flags, why in REFUSED:
             done = self.run(f"strategies {flags}", "")
             lines = done.stderr.splitlines()

@@ -115,6 +115,12 @@ void LogMetrics::on_epoch(TrainingState& state) {
     values["validation/loss"] = state.validation.loss();
     values["validation/accuracy"] = state.validation.accuracy();
   }
+  for (const auto& [name, sums] : state.training.watched) {
+    values["epoch/" + name] = state.training.mean(name);
+  }
+  for (const auto& [name, sums] : state.validation.watched) {
+    values["validation/" + name] = state.validation.mean(name);
+  }
   write(state.global_step, values);
 }
 

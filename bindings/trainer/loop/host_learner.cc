@@ -94,8 +94,9 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
             ": use a smaller learning rate";
     }
     if (!bad.empty()) loss.sum = std::numeric_limits<double>::quiet_NaN();
-    metrics_.add(loss.sum, loss.correct, loss.samples);
-    last_step_.add(loss.sum, loss.correct, loss.samples);
+    const Metrics one = metrics_of(loss);
+    metrics_.add(one);
+    last_step_.add(one);
     optimizer_.backward(tape_, loss);
   }
   try {
@@ -108,10 +109,7 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
 Metrics HostLearner::take_metrics() { return std::exchange(metrics_, {}); }
 
 Metrics HostLearner::evaluate(const Batch& batch) {
-  const Loss loss = loss_(outputs(batch, false, 0), batch, std::max<std::size_t>(1, batch.size()));
-  Metrics metrics;
-  metrics.add(loss.sum, loss.correct, loss.samples);
-  return metrics;
+  return metrics_of(loss_(outputs(batch, false, 0), batch, std::max<std::size_t>(1, batch.size())));
 }
 
 std::vector<float> HostLearner::predict(const Batch& batch) {

@@ -2,11 +2,14 @@
 // Sums and counts, from which means are made once all ranks' are together.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/tensor/losses.h"
 
 namespace ronde::trainer {
 
@@ -14,11 +17,22 @@ struct Metrics {
   double loss_sum = 0.0;
   double correct = 0.0;
   double samples = 0.0;
+  // Of Loss::watched. A training that goes on within an epoch has the sums since then alone.
+  struct Watched {
+    double sum = 0.0;
+    double samples = 0.0;
+    friend bool operator==(const Watched&, const Watched&) = default;
+  };
+  std::map<std::string, Watched> watched{};
 
   void add(const Metrics& more) {
     loss_sum += more.loss_sum;
     correct += more.correct;
     samples += more.samples;
+    for (const auto& [name, other] : more.watched) {
+      watched[name].sum += other.sum;
+      watched[name].samples += other.samples;
+    }
   }
   void add(double loss, std::size_t right, std::size_t count) {
     loss_sum += loss;
@@ -30,14 +44,16 @@ struct Metrics {
   // Means over the samples; 0 where there are none.
   [[nodiscard]] double loss() const { return samples == 0.0 ? 0.0 : loss_sum / samples; }
   [[nodiscard]] double accuracy() const { return samples == 0.0 ? 0.0 : correct / samples; }
+  // "loss", "accuracy", or one that is watched. Throws TrainerError for another name.
+  [[nodiscard]] double mean(const std::string& name) const;
+  // All sums, as they travel between ranks that watch the same; and back.
+  [[nodiscard]] std::vector<double> numbers() const;
+  [[nodiscard]] Metrics with(std::span<const double> numbers) const;
 };
 
+[[nodiscard]] Metrics metrics_of(const Loss& loss);
+
 // Collective: the sums over all ranks.
-[[nodiscard]] inline Metrics over_ranks(Replica& replica, const std::string& name,
-                                        const Metrics& mine) {
-  std::array<double, 3> sums{mine.loss_sum, mine.correct, mine.samples};
-  replica.allreduce(name, sums, Reduction::kSum);
-  return {sums[0], sums[1], sums[2]};
-}
+[[nodiscard]] Metrics over_ranks(Replica& replica, const std::string& name, const Metrics& mine);
 
 }  // namespace ronde::trainer

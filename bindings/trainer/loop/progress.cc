@@ -92,8 +92,13 @@ void Progress::on_epoch(TrainingState& state) {
   clear_bar();
   char text[160];
   const double rate = per_second(static_cast<double>(state.samples - before), seconds);
-  std::snprintf(text, sizeof text, "epoch %zu/%zu: loss %.6f, %.0f images/s, %.1f s\n",
-                state.epoch + 1, state.epochs, state.training.loss(), rate, seconds);
+  std::snprintf(text, sizeof text, "epoch %zu/%zu: loss %.6f", state.epoch + 1, state.epochs,
+                state.training.loss());
+  *lines_ << text;
+  for (const auto& [name, sums] : state.training.watched) {
+    *lines_ << ", " << name << ' ' << state.training.mean(name);
+  }
+  std::snprintf(text, sizeof text, ", %.0f images/s, %.1f s\n", rate, seconds);
   *lines_ << text << std::flush;
 }
 

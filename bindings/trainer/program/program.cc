@@ -163,11 +163,15 @@ int run_program(int argc, char** argv, FlagTable& flags,
 Metrics total(const PerReplica<Metrics>& parts) {
   std::vector<double> mine;
   for (const Metrics& one : parts.values()) {
-    mine.insert(mine.end(), {one.loss_sum, one.correct, one.samples});
+    const std::vector<double> numbers = one.numbers();
+    mine.insert(mine.end(), numbers.begin(), numbers.end());
   }
+  const std::size_t each = mine.size() / parts.size();
   const auto all = current_strategy().over_processes("metrics", std::move(mine));
   Metrics sums;
-  for (std::size_t i = 0; i < all.size(); i += 3) sums.add({all[i], all[i + 1], all[i + 2]});
+  for (std::size_t i = 0; i < all.size(); i += each) {
+    sums.add(parts[0].with(std::span(all).subspan(i, each)));
+  }
   return sums;
 }
 

@@ -13,7 +13,6 @@
 #include "bindings/trainer/program/flags.h"
 #include "bindings/trainer/strategy/per_replica.h"
 #include "bindings/trainer/strategy/strategy.h"
-#include "bindings/trainer/tensor/losses.h"
 
 namespace ronde::trainer {
 
@@ -47,11 +46,6 @@ template <typename Call>
   return std::move(*result);
 }
 
-[[nodiscard]] inline Metrics metrics_of(const Loss& loss) {
-  Metrics one;
-  one.add(loss.sum, loss.correct, loss.samples);
-  return one;
-}
 // Collective, outside of steps: the sums over all replicas of the current strategy.
 [[nodiscard]] Metrics total(const PerReplica<Metrics>& parts);
 

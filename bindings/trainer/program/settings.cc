@@ -115,7 +115,8 @@ void add_run_flags(FlagTable& table, RunSettings& settings) {
        {"log-every", whole(settings.log_every, 0, kMany),
         "print loss and accuracy of each so many steps, over all ranks; 0: never, and --logdir has "
         "every 50th"},
-       {"verbose", on_where_named(settings.verbose), "print the table of ranks at the start"},
+       {"verbose", on_where_named(settings.verbose),
+        "print what the strategy has chosen, and the table of ranks, at the start"},
        {"plot", text(settings.plot),
         "write the loss of each epoch as a picture to this file (SVG)"},
        {"job", one_of(settings.evaluates, jobs),

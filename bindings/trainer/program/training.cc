@@ -187,7 +187,7 @@ int score_checkpoints(const Here& here, const Model& model) {
 
 void begin(const Here& here) {
   if (!here.settings.verbose || !here.replica.is_chief()) return;
-  print(here.replica.engine().describe());
+  print(here.replica.strategy().description() + '\n' + here.replica.engine().describe());
 }
 
 int supervise(const TrainingReplica& one, const Training& training, const RunSettings& settings) {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "bindings/trainer/loop/agreement.h"
+
 namespace ronde::trainer {
 
 ReplicaThreads::ReplicaThreads(std::size_t replicas) {
@@ -60,14 +62,22 @@ void ReplicaThreads::serve(std::size_t replica) {
   }
 }
 
+// In the handler of an exception. One that the replicas agree on says less than one of a single
+// replica, which ends them all.
+void ReplicaThreads::keep(bool agreed) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (first_ && (agreed || !first_is_agreed_)) return;
+  first_ = std::current_exception();
+  first_is_agreed_ = agreed;
+}
+
 void ReplicaThreads::call(std::size_t replica) noexcept {
   try {
     (*body_)(replica);
+  } catch (const AgreedError&) {
+    keep(true);
   } catch (...) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!first_) first_ = std::current_exception();
-    }
+    keep(false);
     (*failed_)(replica);
   }
 }

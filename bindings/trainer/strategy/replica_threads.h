@@ -27,14 +27,16 @@ class ReplicaThreads {
   ~ReplicaThreads();
 
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size() + 1; }
-  // Returns once all replicas are done. Throws what the first of them (in time) has thrown; a
-  // replica that throws calls `failed` at once, still on its thread, so that no other waits for it.
+  // Returns once all replicas are done. Throws what the first of them (in time) has thrown, and
+  // AgreedError only where none has thrown anything else; a replica that throws something else
+  // calls `failed` at once, in the handler, on its thread, so that no other waits for it.
   void run(const Body& body, const Body& failed);
 
  private:
   void serve(std::size_t replica);
   void end();
   void call(std::size_t replica) noexcept;
+  void keep(bool agreed) noexcept;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -44,6 +46,7 @@ class ReplicaThreads {
   const Body* body_ = nullptr;
   const Body* failed_ = nullptr;
   std::exception_ptr first_;
+  bool first_is_agreed_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -235,12 +235,12 @@ MultiWorkerMirrored::MultiWorkerMirrored(const MultiWorkerOptions& options)
                 .open = of_workers(options),
                 .threads = threads_of(options.threads, options.replicas),
                 .bytes_per_pack = options.bytes_per_pack}) {
-  if (!is_chief()) return;
   const Engine& engine = context(0).engine();
-  const std::string line = name() + ": " + std::to_string(processes()) + " workers, " +
-                           std::to_string(engine.size()) + " replicas, communication " +
-                           choice(engine, options.communication);
-  options.say ? options.say(line) : static_cast<void>(std::puts(line.c_str()));
+  description_ += ": " + std::to_string(processes()) + " workers, " +
+                  std::to_string(engine.size()) + " replicas, communication " +
+                  choice(engine, options.communication);
+  if (!is_chief()) return;
+  options.say ? options.say(description()) : static_cast<void>(std::puts(description().c_str()));
 }
 
 CentralStorage::CentralStorage(std::size_t replicas, int threads)

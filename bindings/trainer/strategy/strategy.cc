@@ -90,7 +90,8 @@ Strategy* Scope::innermost() noexcept { return current().strategy; }
 Scope::~Scope() { current().strategy = before_; }
 
 Strategy::Strategy(Parts parts)
-    : parts_(std::move(parts)),
+    : description_(parts.name),
+      parts_(std::move(parts)),
       contexts_(parts_.replicas),
       gradients_(parts_.replicas),
       threads_(parts_.replicas) {
@@ -157,15 +158,9 @@ void Strategy::on_replicas(const std::function<void(ReplicaContext&)>& body) {
 void Strategy::end_replica(ReplicaContext& replica) const {
   if (replicas_ == 1) return;
   try {
-    throw;
-  } catch (const AgreedError&) {
+    replica.engine_.close();
+  } catch (const std::exception&) {  // of what was under way
     return;
-  } catch (...) {
-    try {
-      replica.engine_.close();
-    } catch (const std::exception&) {  // of what was under way
-      return;
-    }
   }
 }
 

@@ -88,7 +88,7 @@ class Scope {
 //
 // Errors: an exception on one replica ends all of them, and the strategy with them: run() throws
 // the first one, and every later call says that it was so. AgreedError, which all replicas throw at
-// the same point, does not end it.
+// the same point, does not end it, and where a replica throws something else, that is thrown.
 //
 // Thread safety: belongs to the thread that made it; another one that calls it gets TrainerError.
 class Strategy {
@@ -98,6 +98,8 @@ class Strategy {
   virtual ~Strategy();
 
   [[nodiscard]] const std::string& name() const noexcept { return parts_.name; }  // "Mirrored(2)"
+  // The name, and what the strategy has chosen by itself.
+  [[nodiscard]] const std::string& description() const noexcept { return description_; }
   // Replicas that train together, over all processes; and those of this process.
   [[nodiscard]] std::size_t num_replicas_in_sync() const noexcept { return replicas_; }
   [[nodiscard]] std::size_t local_replicas() const noexcept { return contexts_.size(); }
@@ -186,6 +188,7 @@ class Strategy {
     std::size_t bytes_per_pack = 0;                  // 0: the optimiser's default
   };
   explicit Strategy(Parts parts);
+  std::string description_;
 
  private:
   void on_replicas(const std::function<void(ReplicaContext&)>& body);

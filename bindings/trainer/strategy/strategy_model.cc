@@ -21,6 +21,13 @@ std::string list_of(const std::vector<Parameter*>& parameters) {
   return text;
 }
 
+// Without the side of the samples.
+Shape shape_of_one(const Array& inputs) {
+  if (!inputs.shape.empty()) return {inputs.shape.begin() + 1, inputs.shape.end()};
+  throw TrainerError("an array of inputs has no side of samples: give it the shape {samples, ...}",
+                     kExitConfiguration);
+}
+
 }  // namespace
 
 struct StrategyOptimizer::Copy {
@@ -95,7 +102,7 @@ const Model& StrategyModel::here() const {
 }
 
 void StrategyModel::compile(StrategyOptimizer& optimizer, const LossFunction& loss,
-                            std::uint64_t seed) {
+                            const std::vector<Metric>& metrics, std::uint64_t seed) {
   strategy_.require_usable("compile()");
   if (const Strategy* const chosen = Scope::innermost();
       chosen != nullptr && chosen != &strategy_) {
@@ -107,10 +114,11 @@ void StrategyModel::compile(StrategyOptimizer& optimizer, const LossFunction& lo
     throw TrainerError("compile() is given the optimiser of another model: give it one of this",
                        kExitConfiguration);
   }
+  const LossFunction watched = watching(loss, metrics);
   optimizer_ = &optimizer;
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     copies_[i].learner =
-        std::make_unique<HostLearner>(copies_[i].model, loss, optimizer.of(strategy_.context(i)),
+        std::make_unique<HostLearner>(copies_[i].model, watched, optimizer.of(strategy_.context(i)),
                                       seed, strategy_.threads_per_replica());
   }
 }
@@ -162,6 +170,32 @@ Predictions StrategyModel::predict(const Dataset& data) {
   const auto samples = strategy_.over_processes("predict/samples", std::move(mine.samples));
   const auto outputs = strategy_.over_processes("predict/outputs", std::move(mine.outputs));
   return in_order(samples, outputs);
+}
+
+Predictions StrategyModel::predict(const Array& inputs, std::size_t batch) {
+  const std::size_t samples = inputs.shape.empty() ? 0 : inputs.shape.front();
+  return predict(batches_of(inputs, std::vector<float>(samples), batch));
+}
+
+Dataset StrategyModel::batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
+                                  std::size_t batch) {
+  const std::int64_t most =
+      labels.empty() ? 0 : std::max<std::int64_t>(0, std::ranges::max(labels));
+  return Dataset::from_arrays(shape_of_one(inputs), inputs.values, labels,
+                              static_cast<std::size_t>(most) + 1)
+      .batch(batch);
+}
+
+Dataset StrategyModel::batches_of(const Array& inputs, const std::vector<float>& targets,
+                                  std::size_t batch) {
+  const Shape one = shape_of_one(inputs);
+  const std::size_t samples = std::max<std::size_t>(1, inputs.shape.front());
+  if (targets.size() % samples != 0) {
+    throw TrainerError("there are " + std::to_string(targets.size()) + " numbers to predict for " +
+                           std::to_string(samples) + " samples: give as many for each",
+                       kExitConfiguration);
+  }
+  return Dataset::from_arrays(one, inputs.values, targets, targets.size() / samples).batch(batch);
 }
 
 }  // namespace ronde::trainer

@@ -2,10 +2,12 @@
 // A model and its optimiser under a strategy: one object in the program, a copy on each replica.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "bindings/trainer/nn/model.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/strategy/metric.h"
 #include "bindings/trainer/strategy/strategy.h"
 
 namespace ronde::trainer {
@@ -68,6 +71,9 @@ struct TrainingReplica {
 using CallbackMaker =
     std::function<std::vector<std::unique_ptr<Callback>>(const TrainingReplica& replica)>;
 
+// The guides' Model: that name is nn/model.h's, for one copy on one replica, which a loop without a
+// strategy and every optimiser use.
+//
 // Thread safety: belongs to the strategy's thread; in a step, each replica uses its own copy.
 class StrategyModel {
  public:
@@ -100,9 +106,10 @@ class StrategyModel {
   [[nodiscard]] std::string parameter_hash() const { return here().parameter_hash(); }
   [[nodiscard]] const Model& copy(std::size_t local) const { return copies_.at(local).model; }
 
-  // What to train with; its metrics are the loss and the share that it counts as right. `seed` is
-  // what dropout is drawn from. Throws TrainerError for an optimiser of another model.
-  void compile(StrategyOptimizer& optimizer, const LossFunction& loss, std::uint64_t seed = 1);
+  // What to train with, and what to watch (metric.h). `seed` is what dropout is drawn from. Throws
+  // TrainerError for an optimiser of another model.
+  void compile(StrategyOptimizer& optimizer, const LossFunction& loss,
+               const std::vector<Metric>& metrics = {}, std::uint64_t seed = 1);
   // `data` in batches of all replicas together, and not cut between them: loop/fit.h has the rest.
   // A callback must come from the maker, since each replica calls its own.
   FitResult fit(const Dataset& data, const FitOptions& options = {},
@@ -110,6 +117,21 @@ class StrategyModel {
   [[nodiscard]] Metrics evaluate(const Dataset& data);
   // All samples, of all replicas and processes, in the data set's order.
   [[nodiscard]] Predictions predict(const Dataset& data);
+
+  // The same from arrays, which each process gives whole: inputs of {samples, ...}, and for each a
+  // label of any integer type, or as many floats to predict; in their order, in batches of so many
+  // samples of all replicas. For another order, and data that is not copied, there is Dataset.
+  template <std::ranges::range Answers>
+  FitResult fit(const Array& inputs, const Answers& answers, std::size_t batch,
+                const FitOptions& options = {}, const CallbackMaker& callbacks = {}) {
+    return fit(batches_of(inputs, kept(answers), batch), options, callbacks);
+  }
+  template <std::ranges::range Answers>
+  [[nodiscard]] Metrics evaluate(const Array& inputs, const Answers& answers, std::size_t batch) {
+    return evaluate(batches_of(inputs, kept(answers), batch));
+  }
+  [[nodiscard]] Predictions predict(const Array& inputs, std::size_t batch);
+
   // Runs `body` on each replica, with what it trains with: for a loop around fit(), as a
   // supervisor's session is.
   template <typename Body>
@@ -130,6 +152,16 @@ class StrategyModel {
     Model handle(*model);
     copies_.push_back({std::move(model), std::move(handle)});
   }
+  template <typename Answers>
+  static auto kept(const Answers& answers) {
+    using One = std::ranges::range_value_t<Answers>;
+    using Kept = std::conditional_t<std::integral<One>, std::int64_t, float>;
+    return std::vector<Kept>(std::ranges::begin(answers), std::ranges::end(answers));
+  }
+  static Dataset batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
+                            std::size_t batch);
+  static Dataset batches_of(const Array& inputs, const std::vector<float>& targets,
+                            std::size_t batch);
   void begin();
   void require_compiled(const char* call) const;
   [[nodiscard]] TrainingReplica training_of(ReplicaContext& here);

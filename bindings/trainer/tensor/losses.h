@@ -5,8 +5,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <ranges>
 #include <span>
+#include <string>
 
 #include "bindings/trainer/tensor/tensor.h"
 
@@ -45,6 +47,8 @@ struct Loss {
   std::size_t correct = 0;
   std::size_t samples = 0;
   std::size_t global_batch = 0;  // what the sum was divided by; 0: nobody says
+  // What else to watch, by name: sums over the samples. The same names on all ranks.
+  std::map<std::string, double> watched{};
 };
 
 // `global_batch` is the number of samples of the step over all ranks and micro-batches, so that

@@ -148,6 +148,28 @@ TEST(Strategy, AnAgreedErrorLeavesItUsable) {
   EXPECT_THAT(ranks(strategy).values(), ElementsAre(0, 1));
 }
 
+// Another error beside it ends the strategy, and is what is thrown and told later.
+TEST(Strategy, AnotherErrorBesideAnAgreedOneEndsIt) {
+  for (const int agreed : {0, 1}) {
+    Mirrored strategy(2);
+    std::promise<void> first;
+    std::future<void> first_was = first.get_future();
+    EXPECT_EQ(error_of([&] {
+                strategy.run([&](ReplicaContext& here) {
+                  if (here.rank() == agreed) {
+                    first.set_value();
+                    throw AgreedError("not this one", 0);
+                  }
+                  first_was.wait();
+                  throw TrainerError("no room on the disk");
+                });
+              }),
+              "no room on the disk");
+    EXPECT_THAT(error_of([&] { ranks(strategy); }),
+                HasSubstr("this Mirrored(2) has ended with an error (no room on the disk)"));
+  }
+}
+
 TEST(Strategy, BelongsToTheThreadThatMadeIt) {
   Mirrored strategy(2);
   const std::string text =
@@ -193,6 +215,8 @@ TEST(Strategies, MultiWorkerMirroredSaysWhatItHasChosen) {
   EXPECT_EQ(alone.num_replicas_in_sync(), 1);
   EXPECT_THAT(lines,
               ElementsAre("MultiWorkerMirrored: 1 workers, 1 replicas, communication none, alone"));
+  EXPECT_EQ(alone.description(), lines[0]);
+  EXPECT_EQ(Default().description(), "Default");
   EXPECT_EQ(std::getenv("RONDE_START_TIMEOUT_SECONDS"), nullptr);
 }
 
