@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <ronde/trainer.hpp>
 #include <string>
 #include <vector>
@@ -36,65 +37,58 @@ Tensor noise(Tape& tape, std::uint64_t seed, const std::vector<std::uint32_t>& s
   return tape.constant({samples.size(), kNoise}, numbers);
 }
 
-class Gan {
- public:
-  // Each returns the loss of the step over this replica's samples.
-  Loss teach_discriminator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
+struct Gan {
+  static constexpr OptimizerOptions kAdam{.kind = OptimizerOptions::Kind::kAdam, .beta1 = 0.5};
+  // The discriminator takes part in the generator's steps, but those do not move it.
+  const DistributedOptions options{.schedule = {.learning_rate = 0.001}, .part_of_model = true};
+  StrategyModel generator{[] { return network("generator", kNoise, kPixels); }};
+  StrategyModel discriminator{[] { return network("discriminator", kPixels, 1); }};
+  StrategyOptimizer of_generator{generator, kAdam, options};
+  StrategyOptimizer of_discriminator{discriminator, kAdam, options};
+
+  // A step of a replica; each returns the loss over its samples.
+  double teach_discriminator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
     const Batch& part = mine.parts.front();
     Tape& tape = here.tape();
     tape.begin({.training = false});
-    const Tensor made = generator_(noise(tape, seed, part.samples));
-    const std::vector<float> fakes(made.values().begin(), made.values().end());
+    const Array fakes = Array::of(generator(noise(tape, seed, part.samples)));
     tape.begin();
-    const std::array both{tape.borrow(part.shape, part.inputs), tape.borrow(part.shape, fakes)};
+    const std::array both{tape.borrow(part.shape, part.inputs),
+                          tape.borrow(part.shape, fakes.values)};
     std::vector<int> labels(2 * part.size(), 0);
     std::fill_n(labels.begin(), part.size(), 1);
     const Loss loss =
-        binary_cross_entropy(discriminator_(concat(both, 0)), labels, 2 * mine.global_size);
-    of_discriminator_.minimize(here, loss);
-    return loss;
+        binary_cross_entropy(discriminator(concat(both, 0)), labels, 2 * mine.global_size);
+    of_discriminator.minimize(here, loss);
+    return loss.value.item();
   }
-  Loss teach_generator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
+  double teach_generator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
     const Batch& part = mine.parts.front();
     here.tape().begin();
-    const Tensor judged = discriminator_(generator_(noise(here.tape(), seed, part.samples)));
+    const Tensor judged = discriminator(generator(noise(here.tape(), seed, part.samples)));
     const std::vector<int> real(part.size(), 1);  // what it wants to hear
     const Loss loss = binary_cross_entropy(judged, real, mine.global_size);
-    of_generator_.minimize(here, loss);
-    return loss;
+    of_generator.minimize(here, loss);
+    return loss.value.item();
   }
-  // How far the mean of what it makes is from the mean of these images, per pixel.
-  double distance(Strategy& strategy, const Images& images) {
-    const auto distances = strategy.run([&](ReplicaContext& here) {
-      std::vector<std::uint32_t> samples(256);
-      for (std::uint32_t i = 0; i < 256; ++i) samples[i] = i;
-      here.tape().begin({.training = false});
-      const Tensor made = mean(generator_(noise(here.tape(), 0, samples)), 0);
-      double squares = 0.0;
-      for (std::size_t i = 0; i < kPixels; ++i) {
-        double sum = 0.0;
-        for (const std::uint32_t image : samples) sum += images.pixels[image * kPixels + i];
-        const double wanted = sum / 256 * images.scale() + images.shift();
-        squares += std::pow(static_cast<double>(made.values()[i]) - wanted, 2);
-      }
-      return std::sqrt(squares / kPixels);
-    });
-    return strategy.reduce(ReduceOp::kMean, distances);
-  }
-  [[nodiscard]] std::string hashes() const {
-    return "param_hash=" + generator_.parameter_hash() +
-           " discriminator_hash=" + discriminator_.parameter_hash();
-  }
-
- private:
-  static constexpr OptimizerOptions kAdam{.kind = OptimizerOptions::Kind::kAdam, .beta1 = 0.5};
-  // The discriminator takes part in the generator's steps, but those do not move it.
-  const DistributedOptions options_{.schedule = {.learning_rate = 0.001}, .part_of_model = true};
-  StrategyModel generator_{[] { return network("generator", kNoise, kPixels); }};
-  StrategyModel discriminator_{[] { return network("discriminator", kPixels, 1); }};
-  StrategyOptimizer of_generator_{generator_, kAdam, options_};
-  StrategyOptimizer of_discriminator_{discriminator_, kAdam, options_};
 };
+
+// How far the mean of 256 images that it makes is from the mean of these, per pixel.
+double distance(Strategy& strategy, const StrategyModel& generator, const Images& images) {
+  std::vector<std::uint32_t> samples(256);
+  std::iota(samples.begin(), samples.end(), 0U);
+  const auto made = strategy.run([&](ReplicaContext& here) {
+    here.tape().begin({.training = false});
+    return Array::of(mean(generator(noise(here.tape(), 0, samples)), 0));
+  });
+  double squares = 0.0;
+  for (std::size_t i = 0; i < kPixels; ++i) {
+    double sum = 0.0;
+    for (const std::uint32_t image : samples) sum += images.pixels[image * kPixels + i];
+    squares += std::pow(made[0].values[i] - (sum / 256 * images.scale() + images.shift()), 2);
+  }
+  return std::sqrt(squares / kPixels);
+}
 
 int learn(Strategy& strategy, std::size_t rounds) {
   const FashionMnist images =
@@ -102,35 +96,33 @@ int learn(Strategy& strategy, std::size_t rounds) {
   const Dataset data =
       Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(64).prefetch(1);
   Gan gan;
-  const double before = gan.distance(strategy, images.train);
+  const double before = distance(strategy, gan.generator, images.train);
   DistributedEpoch batches = strategy.distribute(data).epoch(0);
-  double of_discriminator = 0.0;
-  double of_generator = 0.0;
   std::uint64_t seed = 0;
-  for (std::size_t round = 1; round <= rounds; ++round) {
-    const auto mean_of = [&](auto teach) {
-      ++seed;  // new noise in each step
-      const auto losses = strategy.run(
-          [&](ReplicaContext& here, const StepBatch& mine) {
-            return static_cast<double>((gan.*teach)(here, mine, seed).value.item());
-          },
-          batches.batch());
-      return strategy.reduce(ReduceOp::kSum, losses);
+  const auto mean_of = [&](auto teach) {
+    ++seed;  // new noise in each step
+    const auto step = [&](ReplicaContext& here, const StepBatch& mine) {
+      return (gan.*teach)(here, mine, seed);
     };
+    return strategy.reduce(ReduceOp::kSum, strategy.run(step, batches.batch()));
+  };
+  double discriminator = 0.0;
+  double generator = 0.0;
+  for (std::size_t round = 1; round <= rounds; ++round) {
     for (int i = 0; i < 3 && batches.next(); ++i)
-      of_discriminator = mean_of(&Gan::teach_discriminator);
-    of_generator = mean_of(&Gan::teach_generator);
+      discriminator = mean_of(&Gan::teach_discriminator);
+    generator = mean_of(&Gan::teach_generator);
     if (!strategy.is_chief() || (round % 20 != 0 && round != rounds)) continue;
     std::printf("round %zu/%zu: loss of the discriminator %.4f, of the generator %.4f\n", round,
-                rounds, of_discriminator, of_generator);
+                rounds, discriminator, generator);
   }
-  const double after = gan.distance(strategy, images.train);
+  const double after = distance(strategy, gan.generator, images.train);
   if (!strategy.is_chief()) return 0;
   std::printf(
       "ranks=%zu discriminator_loss=%.6f generator_loss=%.6f distance_before=%.4f "
-      "distance=%.4f %s\n",
-      strategy.num_replicas_in_sync(), of_discriminator, of_generator, before, after,
-      gan.hashes().c_str());
+      "distance=%.4f param_hash=%s discriminator_hash=%s\n",
+      strategy.num_replicas_in_sync(), discriminator, generator, before, after,
+      gan.generator.parameter_hash().c_str(), gan.discriminator.parameter_hash().c_str());
   return 0;
 }
 

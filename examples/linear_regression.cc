@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own: a line on the tape,
-// and a loop under a supervisor. As guides to distributed training have it, one random sample a
+// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own, in
+// a loop under a supervisor. As guides to distributed training have it, one random sample a
 // step: --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
 #include <array>
 #include <cmath>
@@ -40,28 +40,21 @@ void descend(const TrainingReplica& one, const Settings& all, const Dataset& dat
   const float& weight = one.model.parameters()[0]->value()[0];
   const float& bias = one.model.parameters()[1]->value()[0];
   const double start = steady_seconds();
-  Tape& tape = one.here.tape();
   Epoch batches = one.shard(data).epoch(0, supervisor.step_in_epoch());
   while (const StepBatch* batch = batches.next()) {
-    const Batch& part = batch->parts.front();
-    tape.begin();
-    const Loss loss =
-        regression_loss(one.model(tape.borrow(part.shape, part.inputs)), part, batch->global_size);
-    one.optimizer.backward(tape, loss);
-    one.optimizer.step();
+    one.learner.step(*batch, 0);
     supervisor.step_done();
     const std::size_t step = batch->step + 1;
     if (step % all.steps_to_validate == 0 || step == all.steps) {
-      std::array<double, 1> total{loss.sum};
-      one.replica().allreduce("loss", total, Reduction::kSum);
+      const Metrics last = over_ranks(one.replica(), "loss", one.learner.last_step());
       if (one.here.is_chief()) {
         std::printf("step %zu/%zu: weight %.4f, bias %.4f, loss %.6g\n", step, all.steps, weight,
-                    bias, total[0] / static_cast<double>(batch->global_size));
+                    bias, last.loss());
       }
     }
     if (supervisor.should_stop()) return;
   }
-  if (!std::isfinite(weight) || !std::isfinite(bias)) throw NotFinite("", "line");
+  if (!std::isfinite(weight) || !std::isfinite(bias)) throw NotFiniteStep("", "", 0);
   const std::string hash = one.model.parameter_hash();
   require_same_parameters(one.replica(), hash);
   std::array<char, 200> line{};
@@ -75,7 +68,7 @@ int learn(const TrainingReplica& one, const Settings& all, const Dataset& data) 
   Supervisor supervisor(one.replica(), one.model, one.optimizer, all.chief);
   try {
     supervisor.managed_session([&] { descend(one, all, data, supervisor); });
-  } catch (const NotFinite&) {  // on every replica
+  } catch (const NotFiniteStep&) {  // on every replica
     throw AgreedError("the line is not finite any more: use a smaller learning rate or momentum", 0,
                       kExitConfiguration);
   }

@@ -74,7 +74,9 @@ int walk(Strategy& strategy, std::size_t epochs, std::uint64_t seed) {
   say("   the loss of the last epoch is " + std::to_string(fitted.training.loss()));
 
   const Metrics scored = model.evaluate(test);
-  say("5. The score: " + std::to_string(scored.accuracy()) + " of the test images are right");
+  say("5. The score: " + std::to_string(scored.mean("accuracy")) +
+      " of the test images are right, and of " + std::to_string(scored.mean("top_3_accuracy")) +
+      " the class is among its three best guesses");
   const Predictions predicted = model.predict(test);
   const auto after = probabilities(predicted.outputs.data());
   if (!speaks) return 0;

@@ -18,10 +18,6 @@ const DistributedOptions kOptions{.schedule = {.learning_rate = 0.1}};
 
 Linear dense() { return {"dense", 1, 1, Initialization::kGlorot, 1}; }
 
-Dataset of_numbers(const std::vector<float>& inputs) {
-  return Dataset::from_arrays({1}, inputs, inputs).batch(kBatch);
-}
-
 // How many predictions are those of their sample, which is what `ramp` counts.
 std::size_t count_in_order(const StrategyModel& model, const Predictions& predicted) {
   const float weight = model.parameters()[0]->value()[0];
@@ -68,25 +64,27 @@ int main(int argc, char** argv) {
   FlagTable flags("strategies", "Dense(1) on constants, under a strategy.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes of fit over the 100 samples"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
-    const Dataset constants = of_numbers(std::vector<float>(kSamples, 1.0F));
+    const Array ones{{kSamples, 1}, std::vector<float>(kSamples, 1.0F)};
     StrategyModel model(dense);
     StrategyOptimizer sgd(model, {}, kOptions);
-    model.compile(sgd, regression_loss);
-    const FitResult fitted = model.fit(constants, {.epochs = epochs});
-    const Metrics scored = model.evaluate(constants);
+    model.compile(sgd, regression_loss, {"mean_absolute_error"});
+    const FitResult fitted = model.fit(ones, ones.values, kBatch, {.epochs = epochs});
+    const Metrics scored = model.evaluate(ones, ones.values, kBatch);
 
-    std::vector<float> ramp(kSamples);
-    std::iota(ramp.begin(), ramp.end(), 0.0F);
-    const std::size_t in_order = count_in_order(model, model.predict(of_numbers(ramp)));
+    Array ramp{{kSamples, 1}, std::vector<float>(kSamples)};
+    std::iota(ramp.values.begin(), ramp.values.end(), 0.0F);
+    const std::size_t in_order = count_in_order(model, model.predict(ramp, kBatch));
+    const Dataset constants = Dataset::from_arrays({1}, ones.values, ones.values).batch(kBatch);
     const auto [looped, most] = loop(strategy, constants, 5);
 
     if (!strategy.is_chief()) return 0;
     std::printf("%s: batches of %zu, %g on a replica\n", strategy.name().c_str(), kBatch, most);
     std::printf(
-        "ranks=%zu steps=%ju fit_loss=%.3g evaluate_loss=%.3g predicted_in_order=%zu "
-        "loop_loss=%.6f param_hash=%s\n",
+        "ranks=%zu steps=%ju fit_loss=%.3g evaluate_loss=%.3g mean_absolute_error=%.3g "
+        "predicted_in_order=%zu loop_loss=%.6f param_hash=%s\n",
         strategy.num_replicas_in_sync(), std::uintmax_t{fitted.steps}, fitted.training.loss(),
-        scored.loss(), in_order, looped, model.parameter_hash().c_str());
+        scored.loss(), scored.mean("mean_absolute_error"), in_order, looped,
+        model.parameter_hash().c_str());
     return 0;
   });
 }

@@ -1,59 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training loop of one's own under a supervisor: stop it in any way, start it again, and it goes
-// on. Usage: supervised_loop LOGDIR [epochs]
+// on.
 #include <cstdio>
-#include <cstdlib>
 #include <ronde/trainer.hpp>
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 
-static int train(const char* logdir, std::size_t epochs) {
+static int train(SupervisorOptions chief, std::size_t epochs) {
   const FashionMnist images = load_fashion_mnist(kFashionMnistDirectory);
-  const auto network = make_mlp(784, 128, 10, 1);  // outlives the engine
-  ronde::Engine engine;
-  EngineReplica replica(engine);
-  const auto rank = static_cast<std::size_t>(engine.rank());
-  const auto ranks = static_cast<std::size_t>(engine.size());
-  const Dataset data = Dataset::from_images(images.train, ImageShape::kFlat)
-                           .shuffle(1)
-                           .batch(128)
-                           .shard(rank, ranks)
-                           .prefetch(1);
-  const Model model(*network);
-  Adam adam(model.parameters());
-  DistributedOptimizer optimizer(engine, model.parameters(), model.statistics(), adam,
-                                 {.schedule = {.learning_rate = 0.001}});
-  Supervisor supervisor(
-      replica, model, optimizer,
-      {.logdir = logdir, .save_steps = 100, .flags = {{"data", data.settings()}}});
-  Tape tape;
-  supervisor.managed_session([&] {
-    for (std::size_t epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
-      Epoch batches = data.epoch(epoch, supervisor.step_in_epoch());
-      while (const StepBatch* batch = batches.next()) {
-        const Batch& part = batch->parts.front();
-        tape.begin();
-        const Tensor outputs = model(tape.borrow(part.shape, part.inputs));
-        optimizer.backward(tape, softmax_cross_entropy(outputs, part.labels, batch->global_size));
-        optimizer.step();
-        supervisor.step_done();
-        if (supervisor.should_stop()) return;  // SIGTERM at any rank: all stop after this step
+  const Dataset data =
+      Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128).prefetch(1);
+  StrategyModel model([] { return make_mlp(784, 128, 10, 1); });
+  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
+                         {.schedule = {.learning_rate = 0.001}});
+  model.compile(adam, classification_loss);
+  chief.flags = {{"data", data.settings()}};
+  const auto replica = [&](const TrainingReplica& one) {
+    Supervisor supervisor(one.replica(), one.model, one.optimizer, chief);
+    supervisor.managed_session([&] {
+      for (std::size_t epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
+        Epoch batches = one.shard(data).epoch(epoch, supervisor.step_in_epoch());
+        while (const StepBatch* batch = batches.next()) {
+          one.learner.step(*batch, epoch);  // custom_loop.cc has what it does
+          supervisor.step_done();
+          if (supervisor.should_stop()) return;  // SIGTERM at any rank: all stop after this step
+        }
+        supervisor.epoch_done();
       }
-      supervisor.epoch_done();
+    });
+    if (supervisor.is_chief() && !supervisor.stopped()) {
+      std::printf("steps=%ju param_hash=%s\n", std::uintmax_t{supervisor.global_step()},
+                  one.model.parameter_hash().c_str());
     }
-  });
-  if (supervisor.is_chief() && !supervisor.stopped()) {
-    std::printf("steps=%llu param_hash=%s\n",
-                static_cast<unsigned long long>(supervisor.global_step()),
-                model.parameter_hash().c_str());
-  }
-  return supervisor.exit_code();  // 75: stopped and saved, start it again
+    return supervisor.exit_code();  // 75: stopped and saved, start it again
+  };
+  return model.train(replica).values().front();
 }
 
-int main(int argc, char** argv) try {
-  if (argc < 2) throw std::invalid_argument("name a directory for its checkpoints");
-  return train(argv[1], argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 2);
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "supervised_loop: %s\n", error.what());
-  return exit_code_of(error);  // 78: another start would fail alike
+int main(int argc, char** argv) {
+  SupervisorOptions chief;
+  chief.save_steps = 100;
+  std::size_t epochs = 2;
+  FlagTable flags("supervised_loop", "Trains in a loop of its own that can be stopped.");
+  flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
+  add_supervisor_flags(flags, chief);
+  return run_program(argc, argv, flags, [&](Strategy&) { return train(chief, epochs); });
 }

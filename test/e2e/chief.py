@@ -214,6 +214,7 @@ def check_two_classes(chief):
     expect(resumed_at(rest.stdout) == 30 and last["steps"] == "30", rest, f"30 steps were left after\n{first.stdout}")
     expect(last["param_hash"] == whole["param_hash"], rest, f"expected {whole}")
     expect("talks to" in rest.stdout, rest, "no table of ranks")
+    expect("MultiWorkerMirrored: 2 workers, 2 replicas, communication auto: " in rest.stdout, rest, "no choice")
     refused = chief.run(name, *flags, f"--logdir={chief.logdir}", ranks=3)
     expect_refused(refused, "ranks was 2 and is now 3", ours=name + ": ", longest=600)
     expect(refused.returncode == CONFIGURATION, refused, "another start would fail alike")
@@ -222,14 +223,14 @@ def check_two_classes(chief):
 def check_supervised_loop(chief):
     """The program of the training core's page."""
     folder = chief.fresh().split("=", 1)[1]
-    whole = chief.run("supervised_loop", folder + "/whole", "4", ranks=2)
+    whole = chief.run("supervised_loop", "--logdir", folder + "/whole", "--epochs", "4", ranks=2)
     expect(whole.returncode == 0 and whole.stdout.splitlines()[-1].startswith("steps=1876 "), whole, "four epochs")
     running = Running([chief.mpirun, "--bind-to", "none", "--oversubscribe", "-np", "2",
-                       chief.path("supervised_loop"), folder + "/cut", "4"])
+                       chief.path("supervised_loop"), "--logdir", folder + "/cut", "--epochs", "4"])
     running.wait_until(lambda: list(pathlib.Path(folder).glob("cut/step-*[0-9]")), 60, "a checkpoint")
     running.signal_rank(1, signal.SIGTERM, "supervised_loop")
     running.end_with(STOPPED)
-    rest = chief.run("supervised_loop", folder + "/cut", "4", ranks=2)
+    rest = chief.run("supervised_loop", "--logdir", folder + "/cut", "--epochs", "4", ranks=2)
     expect(rest.returncode == 0 and rest.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1], rest,
            f"expected {whole.stdout}")
 

@@ -53,7 +53,7 @@ for ranks in 1 2; do
   run="$prefix/bin/ronderun -np $ranks"
   $run "$work/build/custom_loop" --epochs 1 | tee "$work/said"
   grep -q "^ranks=$ranks epoch=1 loss=0\..* accuracy=0\.[789]" "$work/said"
-  $run "$work/build/supervised_loop" "$work/train-$ranks" 1 | tee "$work/said"
+  $run "$work/build/supervised_loop" --logdir "$work/train-$ranks" --epochs 1 | tee "$work/said"
   grep -q '^steps=469 param_hash=' "$work/said"
   $run "$work/build/readme_snippet" | tee "$work/said"
   grep -q '^weight ' "$work/said"
