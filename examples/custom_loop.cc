@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   FlagTable flags("custom_loop", "Trains a model of its own in a loop of its own.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
-    const FashionMnist images = load_fashion_mnist(kFashionMnistDirectory);
+    const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
     const Dataset data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1);
     const DistributedDataset batches = strategy.distribute(data.batch(128).prefetch(1));
     StrategyModel model([] { return TwoBranches(); });

@@ -91,8 +91,7 @@ double distance(Strategy& strategy, const StrategyModel& generator, const Images
 }
 
 int learn(Strategy& strategy, std::size_t rounds) {
-  const FashionMnist images =
-      on_all_processes(strategy, [] { return load_fashion_mnist(kFashionMnistDirectory); });
+  const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
   const Dataset data =
       Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(64).prefetch(1);
   Gan gan;

@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
       {{"steps", whole(all.steps, 1, 10'000'000), "steps down the gradient"},
        {"steps-to-validate", whole(all.steps_to_validate, 1, 10'000'000),
         "print the line and the loss after so many steps"},
-       {"batch", whole(all.batch, 1, 1'000'000), "samples of a rank in a step"},
+       {"batch", whole(all.batch, 1, 100'000), "samples of a rank in a step"},
        {"learning-rate", positive(all.learning_rate, 1.0), "step size"},
        {"momentum", share(all.momentum), "share of the last step that is kept"},
        {"seed", whole(all.seed, 0, UINT64_MAX), "seed of the first weight and of the samples"}});

@@ -46,8 +46,7 @@ int walk(Strategy& strategy, std::size_t epochs, std::uint64_t seed) {
   const auto say = [speaks](const std::string& line) {
     if (speaks) std::puts(line.c_str());
   };
-  const FashionMnist images =
-      on_all_processes(strategy, [] { return load_fashion_mnist(kFashionMnistDirectory); });
+  const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
   say("1. The data: " + std::to_string(images.train.size()) + " images to learn from and " +
       std::to_string(images.test.size()) + " to test with, of 28 x 28 pixels. The first of these:");
   if (speaks) show_image(images.test, 0);

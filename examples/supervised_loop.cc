@@ -6,8 +6,8 @@
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 
-static int train(SupervisorOptions chief, std::size_t epochs) {
-  const FashionMnist images = load_fashion_mnist(kFashionMnistDirectory);
+static int train(Strategy& strategy, SupervisorOptions chief, std::size_t epochs) {
+  const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
   const Dataset data =
       Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128).prefetch(1);
   StrategyModel model([] { return make_mlp(784, 128, 10, 1); });
@@ -44,5 +44,6 @@ int main(int argc, char** argv) {
   FlagTable flags("supervised_loop", "Trains in a loop of its own that can be stopped.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
   add_supervisor_flags(flags, chief);
-  return run_program(argc, argv, flags, [&](Strategy&) { return train(chief, epochs); });
+  return run_program(argc, argv, flags,
+                     [&](Strategy& strategy) { return train(strategy, chief, epochs); });
 }

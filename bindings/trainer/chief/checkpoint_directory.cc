@@ -48,6 +48,15 @@ std::vector<Name> ours_in(FileSystem& files, const std::string& directory) {
   return ours;
 }
 
+void make_logdir(FileSystem& files, const std::string& directory) {
+  try {
+    make_directories(files, directory);
+  } catch (const FileError& error) {
+    if (error.is_full()) throw;
+    throw DataError(std::string(error.what()) + ": name a --logdir that can be made");
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t step) {
@@ -60,7 +69,7 @@ CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& d
       directory_(directory),
       keep_(std::max<std::size_t>(keep, 1)),
       say_(std::move(say)),
-      owner_((make_directories(files, directory), files), directory, patience) {
+      owner_((make_logdir(files, directory), files), directory, patience) {
   if (!owner_.locked()) {
     say_(directory + " is on a file system without locks: owner-" + std::to_string(owner_.term()) +
          " keeps other trainings out");

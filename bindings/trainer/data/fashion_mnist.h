@@ -22,6 +22,7 @@ inline constexpr std::array<std::string_view, 10> kFashionMnistClasses{
     "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"};
 
 // Reads the four files, each with or without .gz, from a directory. Throws DataError.
-[[nodiscard]] FashionMnist load_fashion_mnist(const std::string& directory);
+[[nodiscard]] FashionMnist load_fashion_mnist(
+    const std::string& directory = kFashionMnistDirectory);
 
 }  // namespace ronde::trainer

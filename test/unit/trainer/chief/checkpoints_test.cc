@@ -383,7 +383,7 @@ TEST_F(CheckpointsTest, WhatHasNoThreadIsSaidAndTrainingGoesOn) {
 TEST_F(CheckpointsTest, WhereNoDirectoryCanBe) {
   overwrite(folder_ + "/file", "");
   EXPECT_EQ(error_of([&] { const Checkpoints none({folder_ + "/file/logs"}, say()); }),
-            folder_ + "/file/logs: Not a directory");
+            folder_ + "/file/logs: Not a directory: name a --logdir that can be made");
 }
 
 TEST_F(CheckpointsTest, WhatTheKilledHaveLeftIsRemovedOrPutBack) {
