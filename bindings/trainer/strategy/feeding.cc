@@ -98,22 +98,6 @@ class FromChief final : public DistributedEpoch::Reader {
   }
   bool next(Parts& parts) override {
     const StepBatch* const all = epoch_ ? epoch_->next() : nullptr;
-    const bool more = strategy_.processes() == 1 ? split(all) : scatter(all);
-    if (more) parts.assign(mine_.begin(), mine_.end());
-    return more;
-  }
-
- private:
-  bool split(const StepBatch* all) {
-    if (all == nullptr) return false;
-    for (std::size_t i = 0; i < mine_.size(); ++i) {
-      mine_[i].parts.assign(1, all->parts[i]);
-      mine_[i].global_size = all->global_size;
-      mine_[i].step = all->step;
-    }
-    return true;
-  }
-  bool scatter(const StepBatch* all) {
     strategy_.run([&](ReplicaContext& here) {
       std::vector<char> bytes;
       std::vector<std::int64_t> splits(strategy_.num_replicas_in_sync(), 0);
@@ -125,8 +109,12 @@ class FromChief final : public DistributedEpoch::Reader {
       const Work done = here.engine().all_to_all_blocking("strategy/feed", bytes, splits);
       read(done.output<char>(), mine_[here.local()]);
     });
-    return mine_.front().global_size != 0;
+    if (mine_.front().global_size == 0) return false;
+    parts.assign(mine_.begin(), mine_.end());
+    return true;
   }
+
+ private:
   static void write(const StepBatch* all, std::size_t rank, std::vector<char>& bytes) {
     const Batch none;
     const Batch& part = all == nullptr ? none : all->parts[rank];

@@ -218,15 +218,15 @@ OneDevice::OneDevice(const std::string& device, int threads)
                 .open = in_this_process("OneDevice", 1),
                 .threads = threads_of(threads, 1)}) {}
 
-Mirrored::Mirrored(std::size_t replicas, std::shared_ptr<CrossDeviceOps> cross_device, int threads)
+Mirrored::Mirrored(std::size_t replicas, CrossDeviceOps cross_device, int threads)
     : Strategy({.name = counted("Mirrored", replicas),
                 .replicas = replicas,
                 .open = in_this_process(counted("Mirrored", replicas), replicas),
                 .threads = threads_of(threads, replicas),
                 .cross_device = std::move(cross_device)}) {}
 
-Mirrored::Mirrored(const std::vector<std::string>& devices,
-                   std::shared_ptr<CrossDeviceOps> cross_device, int threads)
+Mirrored::Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device,
+                   int threads)
     : Mirrored(count_of(devices), std::move(cross_device), threads) {}
 
 MultiWorkerMirrored::MultiWorkerMirrored(const MultiWorkerOptions& options)

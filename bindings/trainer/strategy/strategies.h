@@ -37,11 +37,10 @@ class OneDevice final : public Strategy {
 class Mirrored final : public Strategy {
  public:
   // At most 64. `threads`: of each replica's kernels; 0: the cores divided by the replicas.
-  explicit Mirrored(std::size_t replicas, std::shared_ptr<CrossDeviceOps> cross_device = nullptr,
-                    int threads = 1);
+  explicit Mirrored(std::size_t replicas, CrossDeviceOps cross_device = {}, int threads = 1);
   // A replica on each of these, which are CPUs of this host: {"/cpu:0", "/cpu:1"}.
-  explicit Mirrored(const std::vector<std::string>& devices,
-                    std::shared_ptr<CrossDeviceOps> cross_device = nullptr, int threads = 1);
+  explicit Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device = {},
+                    int threads = 1);
 };
 
 struct MultiWorkerOptions {

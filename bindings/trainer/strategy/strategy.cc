@@ -190,7 +190,7 @@ void Strategy::sum_gradients(std::size_t local, std::span<Parameter* const> para
   std::vector<std::span<float>> same(gradients_.size());
   for (std::size_t i = local; i < parameters.size(); i += gradients_.size()) {
     for (std::size_t other = 0; other < same.size(); ++other) same[other] = gradients_[other][i];
-    parts_.cross_device->sum(same);
+    parts_.cross_device(same);
   }
   engine.barrier_blocking("strategy/summed");
 }

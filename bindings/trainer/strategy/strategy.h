@@ -184,8 +184,8 @@ class Strategy {
     std::function<Engine(std::size_t replica)> open;  // on its thread; kept no longer
     int threads = 1;                                  // of each replica's kernels
     bool shares_variables = false;
-    std::shared_ptr<CrossDeviceOps> cross_device{};  // null: the engines sum
-    std::size_t bytes_per_pack = 0;                  // 0: the optimiser's default
+    CrossDeviceOps cross_device{};   // empty: the engines sum
+    std::size_t bytes_per_pack = 0;  // 0: the optimiser's default
   };
   explicit Strategy(Parts parts);
   std::string description_;

@@ -67,21 +67,18 @@ TEST(Training, MirroredHasTheBitsOfAsManyRanks) {
 }
 
 // As a user of the installed headers would write it: backwards in place, then handed out.
-class OfTheUsers final : public CrossDeviceOps {
- public:
-  void sum(std::span<const std::span<float>> replicas) override {
-    for (std::size_t i = 0; i < replicas[0].size(); ++i) {
-      float total = replicas[0][i];
-      for (std::size_t r = 1; r < replicas.size(); ++r) total += replicas[r][i];
-      for (const std::span<float> one : replicas) one[i] = total;
-    }
+void of_the_users(std::span<const std::span<float>> replicas) {
+  for (std::size_t i = 0; i < replicas[0].size(); ++i) {
+    float total = replicas[0][i];
+    for (std::size_t r = 1; r < replicas.size(); ++r) total += replicas[r][i];
+    for (const std::span<float> one : replicas) one[i] = total;
   }
-};
+}
 
 TEST(Training, AlgorithmsThatSumInOrderHaveTheSameBits) {
   for (const std::size_t replicas : {2U, 4U}) {
     const std::string expected = hash_of_ranks(static_cast<int>(replicas));
-    Mirrored users(replicas, std::make_shared<OfTheUsers>());
+    Mirrored users(replicas, of_the_users);
     EXPECT_EQ(fit_under(users, 1).hash, expected) << replicas;
     Mirrored to_one(replicas, cross_device_ops("ReductionToOneDevice"));
     EXPECT_EQ(fit_under(to_one, 1).hash, expected) << replicas;
@@ -94,15 +91,8 @@ TEST(Training, AlgorithmsThatSumInOrderHaveTheSameBits) {
   }
 }
 
-class Throws final : public CrossDeviceOps {
- public:
-  void sum(std::span<const std::span<float>> /*replicas*/) override {
-    throw std::runtime_error("cannot add");
-  }
-};
-
 TEST(Training, AnAlgorithmThatThrowsEndsTheTraining) {
-  Mirrored strategy(2, std::make_shared<Throws>());
+  Mirrored strategy(2, [](auto) { throw std::runtime_error("cannot add"); });
   EXPECT_THROW(fit_under(strategy), std::runtime_error);
 }
 
@@ -261,25 +251,33 @@ TEST(Models, ABatchIsCutBetweenTheReplicas) {
   EXPECT_EQ(taken, 10);
 }
 
-TEST(Models, ThreeWaysToFeedGiveTheSameBits) {
+class WaysToFeed : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(WaysToFeed, GiveTheSameBits) {
+  const std::size_t replicas = GetParam();
   std::vector<std::string> hashes;
   for (int way = 0; way < 3; ++way) {
-    Mirrored strategy(2);
+    Mirrored strategy(replicas);
     const Scope scope(strategy);
     StrategyModel model(toy_network);
     StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
     const DistributedDataset data =
         way == 0   ? strategy.distribute(toy_batches())
         : way == 1 ? strategy.distribute_from_chief(toy_batches())
-                   : strategy.distribute_from([](const InputContext& input) {
+                   : strategy.distribute_from([&](const InputContext& input) {
                        EXPECT_EQ(input.num_input_pipelines, 1);
-                       return toy_batches(205, 2 * input.get_per_replica_batch_size(10));
+                       return toy_batches(205, replicas * input.get_per_replica_batch_size(10));
                      });
     toy_loop(strategy, model, sgd, data.epoch(0));
     hashes.push_back(model.parameter_hash());
   }
   EXPECT_EQ(hashes[1], hashes[0]);
   EXPECT_EQ(hashes[2], hashes[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Replicas, WaysToFeed, testing::Values(1, 2));
+
+TEST(Models, ABatchThatReplicasCannotShareIsRefused) {
   const InputContext three{.num_replicas_in_sync = 3};
   EXPECT_THAT(error_of([&] { (void)three.get_per_replica_batch_size(10); }),
               HasSubstr("global batch of 10"));
