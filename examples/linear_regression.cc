@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own, in
-// a loop under a supervisor. As guides to distributed training have it, one random sample a
-// step: --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
+// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own, in a
+// loop under a supervisor. As guides to distributed training have it, one random sample a step:
+// --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
 #include <array>
 #include <cmath>
 #include <cstdio>

@@ -181,6 +181,7 @@ class Tour:
                 self.fail(f"{flags} is refused in one line with: {why}", done)
 
     def take(self, stops):
+        print(f"{len(STOPS)} stops, then a table. Programs are in {self.folder}; LOGDIR is a folder of this run alone.\n")
         before = {}
         with tempfile.TemporaryDirectory(prefix="ronde_tour_") as logdir:
             for number, stop in enumerate(STOPS, 1):
@@ -190,14 +191,22 @@ class Tour:
             self.table()
 
 
+def stops_of(text):
+    """The numbers in "1,2"."""
+    numbers = {int(one) if one.isdigit() else -1 for one in text.split(",")}
+    if not numbers <= set(range(len(STOPS) + 1)):
+        raise argparse.ArgumentTypeError(f"{text}: use numbers from 0, which is the table, to {len(STOPS)}, as in 1,2")
+    return numbers
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin", help="where the programs are")
-    parser.add_argument("--stops", help="only these, with commas between them; 0 is the table")
+    parser.add_argument("--stops", type=stops_of, help="only these, with commas between them; 0 is the table")
     options = parser.parse_args()
     start = time.monotonic()
     tour = Tour(options.bin)
-    tour.take({int(one) for one in options.stops.split(",")} if options.stops else None)
+    tour.take(options.stops)
     print(f"{tour.problems} problems, {time.monotonic() - start:.0f} s")
     return 1 if tour.problems else 0
 

@@ -26,7 +26,6 @@ class ReplicaThreads {
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
   ~ReplicaThreads();
 
-  [[nodiscard]] std::size_t size() const noexcept { return threads_.size() + 1; }
   // Returns once all replicas are done. Throws what the first of them (in time) has thrown, and
   // AgreedError only where none has thrown anything else; a replica that throws something else
   // calls `failed` at once, in the handler, on its thread, so that no other waits for it.
