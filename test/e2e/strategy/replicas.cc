@@ -92,7 +92,7 @@ std::string fed(Strategy& strategy, const std::string& way) {
 void print_bits(Strategy& strategy) {
   StrategyModel model(network);
   StrategyOptimizer sgd(model, {.momentum = 0.9}, kOptions);
-  model.compile(sgd, classification_loss);
+  model.compile(sgd, classification_loss, {"top_3_accuracy"});
   model.fit(images(kBatch), {.epochs = 2});
   const Metrics test = model.evaluate(images(100));
   const Predictions predicted = model.predict(images(100));
@@ -110,8 +110,8 @@ void print_bits(Strategy& strategy) {
   if (!strategy.is_chief()) return;
   std::printf("replicas=%zu fit=%s shards=%s chief=%s own=%s", strategy.num_replicas_in_sync(),
               model.parameter_hash().c_str(), shards.c_str(), chief.c_str(), own.c_str());
-  std::printf(" accuracy=%.4f predicted=%zu sum=%.9g mean=%g ranks=", test.accuracy(),
-              predicted.samples.size(), sum, mean);
+  std::printf(" accuracy=%.4f top_3=%.4f predicted=%zu sum=%.9g mean=%g ranks=", test.accuracy(),
+              test.mean("top_3_accuracy"), predicted.samples.size(), sum, mean);
   for (const float rank : ranks.values) std::printf("%g,", static_cast<double>(rank));
   std::printf("\n");
 }

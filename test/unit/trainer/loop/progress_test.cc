@@ -63,6 +63,12 @@ TEST(Progress, DrawsTheBarTenTimesASecondAndClearsItForALine) {
   epoch_done(progress, at(0, 1, 100, 100));
   EXPECT_EQ(bar.str(), "\r\x1b[K");
   EXPECT_EQ(lines.str(), "epoch 1/1: loss 0.500000, 50 images/s, 2.0 s\n");
+  lines.str("");
+  TrainingState watched = at(0, 1, 100, 100);
+  watched.training.watched["top_3_accuracy"] = {9.0, 10.0};
+  now = 104.0;
+  epoch_done(progress, watched);
+  EXPECT_EQ(lines.str(), "epoch 1/1: loss 0.500000, top_3_accuracy 0.9, 50 images/s, 2.0 s\n");
 }
 
 TEST(Progress, ClearsTheBarWhenTheRunIsAbandoned) {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -16,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/trainer/chief/callbacks.h"
 #include "bindings/trainer/chief/supervisor.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
@@ -350,6 +353,27 @@ TEST_P(Cells, WatchesMetricsByName) {
   EXPECT_EQ(scored.mean("top_2_accuracy"), right / static_cast<double>(data.labels.size()));
   EXPECT_THAT(error_of([&] { (void)scored.mean("top_3_accuracy"); }),
               HasSubstr("use one of loss, accuracy, label, top_2_accuracy"));
+}
+
+TEST(Metrics, AreLoggedByName) {
+  const TemporaryFolder folder;
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  model.compile(sgd, classification_loss, {"top_2_accuracy"});
+  const Dataset validation = toy_batches(20);
+  const CallbackMaker logs = [&](const TrainingReplica& one) {
+    std::vector<std::unique_ptr<Callback>> mine;
+    mine.push_back(std::make_unique<LogMetrics>(one.replica(), one.learner,
+                                                LogMetrics::Options{.directory = folder.path()}));
+    return mine;
+  };
+  model.fit(toy_batches(), {.epochs = 1}, logs, &validation);
+  std::ifstream file(folder.path() + "/metrics.jsonl");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, AllOf(HasSubstr("\"epoch/top_2_accuracy\""),
+                          HasSubstr("\"validation/top_2_accuracy\"")));
 }
 
 TEST(Metrics, OfARegression) {
