@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One job eight ways: with a ring, on one rank, and with parameter servers in their modes.
+"""One job eight ways: with a ring, on one device, with central storage, and with parameter servers in their modes.
 
-Fashion-MNIST, a perceptron, two workers and two servers on this host. Prints a table, writes an SVG, and says when
-to use which, from these numbers.
+Fashion-MNIST, a perceptron, two workers and two servers on this host. One worker is slowed in async, and in sync, to
+compare. Prints a table, writes an SVG, and says when to use which, from these numbers.
 """
 
 import argparse
+import itertools
+import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,37 +18,35 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS, SERVERS = 2, 2
+START = 1.0  # seconds until the chief is started
 SLOW = 3.0  # times slower, for the slowed worker
-
-
-def free_addresses(count):
-    """Addresses that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
+RUNS = itertools.count()
 
 
 def run_servers(program, flags, slow_ms=0.0, fed=False):
     """Starts a server job's tasks, and returns what the chief prints."""
-    addresses = free_addresses(WORKERS + SERVERS + 1)
+    # Names of sockets in memory, as those of a job under mpirun on one host: nobody else can take them.
+    run = f"{os.getpid()}-{next(RUNS)}"
+    addresses = [f"ipc://@ronde-modes-{run}-{i}" for i in range(WORKERS + SERVERS + 1)]
     hosts = ["--ps_hosts", ",".join(addresses[:SERVERS]), "--worker_hosts", ",".join(addresses[SERVERS:-1])]
     if fed:
         hosts += ["--chief_hosts", addresses[-1], "--feed", "chief"]
-    names = [("ps", i) for i in range(SERVERS)] + [("worker", i) for i in range(WORKERS)]
-    names += [("chief", 0)] if fed else []
-    chief = names[-1] if fed else ("worker", 0)
+    chief = ("chief", 0) if fed else ("worker", 0)
+    names = {("ps", i) for i in range(SERVERS)} | {("worker", i) for i in range(WORKERS)}
+    names = [*sorted(names - {chief}), chief]
     tasks = {}
     try:
         for name, index in names:
+            if (name, index) == chief:
+                time.sleep(START)  # the others have read their data, and wait for the variables
             more = ["--slow_ms", str(slow_ms)] if (name, index) == ("worker", WORKERS - 1) and slow_ms else []
             tasks[name, index] = subprocess.Popen(
                 [program, *hosts, "--job_name", name, "--task_index", str(index), *flags, *more],
                 stdout=subprocess.PIPE if (name, index) == chief else subprocess.DEVNULL, text=True)
         text = tasks[chief].communicate(timeout=400)[0]
-        for task in tasks.values():
-            task.wait(60)
+        for (name, index), task in tasks.items():
+            if task.wait(60) != 0:
+                sys.exit(f"{name} {index} has failed; its lines are above")
     finally:
         for task in tasks.values():
             if task.poll() is None:
@@ -62,20 +61,27 @@ def run_ring(program, mpirun, ranks, flags):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=400).stdout
 
 
-def result_of(text, seconds):
-    """The numbers of a run: those of its last line, and the jitter of its loss."""
-    def number(name):
-        found = re.search(rf"\b{name}=([-+.e0-9]+)", text)
-        return float(found[1]) if found else float("nan")
+def run_central(program, flags):
+    """The workers are replicas of one process, which share the variables."""
+    command = [program, "--strategy", "central", "--replicas", str(WORKERS), *flags]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=400).stdout
 
-    losses = [float(one) for one in re.findall(r"^step \d+, loss: (.*)$", text, re.MULTILINE)]
+
+def result_of(text):
+    """The numbers of a run: those of its last line, and the jitter of its loss."""
+    def number(*names):
+        found = [re.search(rf"\b{name}=([-+.e0-9]+)", text) for name in names]
+        return float(next(one for one in found if one)[1])
+
+    losses = [float(one) for one in re.findall(r"^step \d+[,:] loss:? ([-+.e0-9]+)", text, re.MULTILINE)]
     late = losses[len(losses) // 2:]
     steps = [abs(b - a) for a, b in zip(late, late[1:])]
     staleness = re.search(r"^staleness (.*)$", text, re.MULTILINE)
     counts = [(int(a), int(b)) for a, b in re.findall(r"(\d+)(?: or more)?: (\d+)", staleness[1])] if staleness else []
     pushes = sum(count for _, count in counts)
-    return {"seconds": seconds, "rate": number("samples_per_second"), "accuracy": number("accuracy"),
-            "bytes": number("chief_bytes_per_step"),
+    return {"seconds": number("seconds"), "rate": number("samples_per_second", "images_per_second"),
+            "accuracy": number("accuracy", "test_accuracy"),
+            "bytes": number("chief_bytes_per_step") if "chief_bytes_per_step" in text else 0.0,
             "staleness": sum(a * b for a, b in counts) / pushes if pushes else 0.0,
             "jitter": sum(steps) / len(steps) if steps else float("nan")}
 
@@ -127,19 +133,22 @@ def main():
     alone = run_ring(program, options.mpirun, 1, rounds)
     step_ms = 1000.0 * float(re.search(r"seconds=([.0-9]+)", alone)[1]) / (options.updates // WORKERS)
     slow = (SLOW - 1.0) * step_ms
+    # The example's batches of 64, for each worker, and its rate, by this program's flags.
+    central = ["--global-batch", str(64 * WORKERS), "--learning-rate", "0.05", "--momentum", "0", "--schedule",
+               "constant", "--log-every", "25", "--epochs", "1000", "--steps", str(options.updates // WORKERS)]
     ways = [("one device", lambda: run_ring(program, options.mpirun, 1, pushes)),
             ("ring", lambda: run_ring(program, options.mpirun, WORKERS, rounds)),
+            ("central storage", lambda: run_central(str(options.bin / "train_fashion_mnist"), central)),
             ("servers, sync", lambda: run_servers(program, [*rounds, "--mode", "sync"])),
             ("servers, async", lambda: run_servers(program, [*pushes, "--mode", "async"])),
             ("servers, stale=2", lambda: run_servers(program, [*pushes, "--mode", "stale=2"])),
             ("async, chief-fed", lambda: run_servers(program, [*pushes, "--mode", "async"], fed=True)),
-            ("sync, one slowed", lambda: run_servers(program, [*rounds, "--mode", "sync"], slow)),
-            ("async, one slowed", lambda: run_servers(program, [*pushes, "--mode", "async"], slow))]
+            ("async, one slowed", lambda: run_servers(program, [*pushes, "--mode", "async"], slow)),
+            ("sync, one slowed", lambda: run_servers(program, [*rounds, "--mode", "sync"], slow))]
     results = []
     print(f"{'way':20}{'seconds':>9}{'images/s':>10}{'accuracy':>10}{'bytes/step':>12}{'staleness':>11}{'jitter':>8}")
     for name, run in ways:
-        start = time.monotonic()
-        one = result_of(run(), time.monotonic() - start)
+        one = result_of(run())
         results.append((name, one))
         print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%{one['bytes']:12.0f}"
               f"{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)

@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -37,13 +38,16 @@ class Task:
         assert self.process.wait(SECONDS) == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
         return self.text()
 
-    def wait_for(self, pattern):
+    def wait_until(self, holds, what):
         end = time.monotonic() + SECONDS
-        while not (found := re.search(pattern, self.text())):
-            assert time.monotonic() < end, f"{self.name} does not say {pattern}:\n{self.text()}"
-            assert self.process.poll() is None, f"{self.name} ended before it said {pattern}:\n{self.text()}"
+        while not (found := holds(self.text())):
+            assert time.monotonic() < end, f"{self.name} does not say {what}:\n{self.text()}"
+            assert self.process.poll() is None, f"{self.name} ended before it said {what}:\n{self.text()}"
             time.sleep(0.02)
         return found
+
+    def wait_for(self, pattern):
+        return self.wait_until(lambda text: re.search(pattern, text), pattern)
 
     def kill(self, how=signal.SIGKILL):
         self.process.send_signal(how)
@@ -105,6 +109,10 @@ def by_hand():
     assert re.search(r"step \d+, weight: [.0-9]+, bias: [.0-9]+, loss: ", text), text
 
 
+def steps_of(text):
+    return [int(one) for one in re.findall(r"^step (\d+), ", text, re.MULTILINE)]
+
+
 def losses(text):
     return [float(one) for one in re.findall(r"^step \d+,.* loss: (.*)$", text, re.MULTILINE)]
 
@@ -149,6 +157,35 @@ def worker_kill():
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
     assert sum(pushes) == number(text, "global_step"), text
     assert min(pushes) > 0, text
+
+
+def kills():
+    """Workers are killed 20 times at random, and started again; between them a server, which has a standby. The counts
+    are exact, and the model learns."""
+    draw = random.Random(1)
+    job = Job(2, 3, "--model", "fashion_mnist", "--steps", "12000", "--learning_rate", "0.1", "--steps_to_validate", "25",
+              "--slow_ms", "1", "--worker_timeout", "1", "--standby", "on")
+    servers = [job.start("ps", 0), job.start("ps", 1)]
+    workers = {index: job.start("worker", index) for index in (1, 2)}
+    chief = job.start("worker", 0)
+    for i, step in enumerate(sorted(draw.sample(range(250, 11000), 20))):
+        chief.wait_until(lambda text, step=step: steps_of(text)[-1:] > [step], f"that it is beyond step {step}")
+        index = draw.choice(list(workers))
+        workers[index].kill()
+        workers[index].process.wait()
+        workers[index] = job.start("worker", index)
+        if i == 10:
+            dead = draw.choice(servers)
+            dead.kill()
+            servers.remove(dead)
+    text = chief.wait()
+    for task in (*workers.values(), *servers):
+        task.wait()
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step") >= 12000, text
+    assert min(pushes) > 0, text
+    assert number(text, "accuracy") >= 0.87, text
+    print(text.splitlines()[-1])
 
 
 def server_kill():

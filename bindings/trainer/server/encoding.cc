@@ -55,10 +55,6 @@ void copy_field(T& field, Byte*& at) {
   at += sizeof field;
 }
 
-bool known(const Address& address) {
-  return static_cast<std::uint8_t>(address.role) <= static_cast<std::uint8_t>(Role::kEvaluator);
-}
-
 // A bool or an enumerator of another value than its own is undefined behaviour once it is read: the
 // bytes are looked at before.
 bool first_bytes_are_sane(const std::byte* at) {
@@ -96,14 +92,13 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
   if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0)
     return refuse("a header of something else");
   at += kMagic.size();
-  if (!first_bytes_are_sane(at)) return refuse("a kind or role that does not exist");
+  if (!first_bytes_are_sane(at)) return refuse("a kind, role or switch that does not exist");
   Message message;
   visit_fields([&at](auto& field) { copy_field(field, at); }, message);
   Sizes sizes;
   copy_field(sizes.text, at);
   copy_field(sizes.ids, at);
   copy_field(sizes.floats, at);
-  if (!known(message.from) || !known(message.origin)) return refuse("a role that does not exist");
   if (!std::isfinite(message.weight) || message.weight < 0.0 || !std::isfinite(message.rate)) {
     return refuse("a weight or rate that is no number");
   }

@@ -93,6 +93,12 @@ TEST(ServerEncoding, WhatDoesNotFitIsRefused) {
   message.rate = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(decode(frames_of(message), &why));
   EXPECT_EQ(why, "a weight or rate that is no number");
+  for (std::size_t at = 4; at < 8; ++at) {  // kind, two roles and a bool
+    frames = frames_of(example());
+    frames[0][at] ^= std::byte{64};
+    EXPECT_FALSE(decode(frames, &why)) << at;
+    EXPECT_EQ(why, "a kind, role or switch that does not exist");
+  }
   for (std::size_t frame = 0; frame < kFrames; ++frame) {
     frames = frames_of(example());
     frames[frame].pop_back();

@@ -156,6 +156,78 @@ TEST(ServerProtocol, AServerThatComesBackEmptyIsTakenOver) {
   EXPECT_EQ(counted, kWorkers * kSteps);
 }
 
+// Messages by hand, where a schedule would meet a case too seldom.
+Message message_from(const Address& from, Kind kind, std::uint64_t sequence = 0) {
+  Message message;
+  message.kind = kind;
+  message.from = from;
+  message.sequence = sequence;
+  message.weight = 1.0;
+  message.rate = 1.0;
+  if (kind == Kind::kHello) message.text = "job";
+  if (kind == Kind::kPush) message.floats = Floats::of({1.0F});
+  if (kind == Kind::kCreate) message.floats = Floats::of({0.0F});
+  return message;
+}
+
+Message create_message(const Address& chief, const std::string& mode) {
+  VariableSpecs specs;
+  specs.variables = {{"v", {1}}};
+  specs.mode = mode_of(mode);
+  Message message = message_from(chief, Kind::kCreate, 1);
+  message.text = specs.text();
+  return message;
+}
+
+auto has_kind(Kind kind) { return testing::Contains(testing::Field(&Message::kind, kind)); }
+
+// A server whose standby has taken over, and which does not know that yet, answers nobody: what it
+// counted would be lost.
+TEST(ServerProtocol, AStandbyThatHasTakenOverConfirmsNothing) {
+  ServerOptions options{.servers = 2, .standby = true, .job = "job"};
+  ServerState first(options);
+  options.index = 1;
+  ServerState standby(options);
+  const Address worker{Role::kWorker, 0, 5};
+  const auto ask = [&](const Message& message) {
+    Messages answers;
+    for (const Message& entry : first.on_message(0.0, message)) {
+      for (const Message& confirmed : standby.on_message(0.0, entry)) {
+        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
+      }
+    }
+    return answers;
+  };
+  (void)ask(message_from(worker, Kind::kHello));
+  (void)ask(create_message(worker, "async"));
+  ASSERT_THAT(ask(message_from(worker, Kind::kPush, 2)), has_kind(Kind::kAck));
+  Message view = message_from(worker, Kind::kBeat);
+  view.view = 1;
+  view.dead = 1;
+  (void)standby.on_message(0.0, view);
+  ASSERT_TRUE(standby.shard(0)->primary());
+  EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), testing::Not(has_kind(Kind::kAck)));
+  EXPECT_EQ(standby.shard(0)->variables()->version(), 1U);
+}
+
+// The earlier start's push may have reached this group alone, and its round may end only once the
+// later start has pushed to another one.
+TEST(ServerProtocol, APushOfAnEarlierStartHoldsNobody) {
+  ServerState server({.workers = 2, .job = "job"});
+  const Address before{Role::kWorker, 0, 5};
+  const Address other{Role::kWorker, 1, 6};
+  const Address again{Role::kWorker, 0, 7};
+  for (const Address& one : {before, other}) {
+    (void)server.on_message(0.0, message_from(one, Kind::kHello));
+  }
+  (void)server.on_message(0.0, create_message(before, "sync"));
+  (void)server.on_message(0.0, message_from(before, Kind::kPush, 2));
+  EXPECT_THAT(server.on_message(0.1, message_from(before, Kind::kPull, 3)),
+              testing::Not(has_kind(Kind::kValues)));  // it waits for the other one's push
+  ASSERT_THAT(server.on_message(4.0, message_from(again, Kind::kHello)), has_kind(Kind::kWelcome));
+  EXPECT_THAT(server.on_message(4.1, message_from(again, Kind::kPull, 1)), has_kind(Kind::kValues));
+}
+
 TEST(ServerProtocol, StaleZeroIsSync) {
   EXPECT_EQ(text_of(mode_of("stale=0")), "sync");
   EXPECT_EQ(text_of(mode_of("stale=3")), "stale=3");

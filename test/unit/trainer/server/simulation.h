@@ -261,10 +261,11 @@ struct Simulation {
         }
       }
     }
-    // Once all variables are there: before, the chief would begin anew.
+    // Once all variables are there: before, the chief would begin anew. After the last step there
+    // may be no time left to take it over.
     const bool created =
         std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
-    if (plan.kills_server && !server_killed && created && chance(0.02)) {
+    if (plan.kills_server && !server_killed && created && !done() && chance(0.02)) {
       server_killed = true;
       const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
       if (chance(0.5)) {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// A coordinator and its workers over sockets, each on a thread of this process.
+#include "bindings/trainer/server/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+namespace {
+
+struct Killed {};  // no std::exception: a worker ends where a step throws it, without a word
+
+class Job {
+ public:
+  explicit Job(std::uint32_t workers) {
+    static std::atomic<int> jobs = 0;
+    const std::string prefix =
+        "ipc://@ronde-coordinator-" + std::to_string(::getpid()) + "-" + std::to_string(++jobs);
+    tasks_.servers = {prefix + "-ps"};
+    for (std::uint32_t i = 0; i < workers; ++i) tasks_.workers.push_back(prefix + std::to_string(i));
+    tasks_.chief = {prefix + "-chief"};
+    tasks_.role = Role::kChief;
+    for (std::uint32_t i = 0; i < workers; ++i) start(i);
+  }
+
+  [[nodiscard]] const Tasks& tasks() const { return tasks_; }
+
+  // Its end is set once it runs no more.
+  void start(std::uint32_t worker) {
+    Tasks tasks = tasks_;
+    tasks.role = Role::kWorker;
+    tasks.index = worker;
+    std::promise<void> end;
+    ends_.push_back(end.get_future());
+    threads_.emplace_back([this, tasks, end = std::move(end)]() mutable {
+      std::vector<float> data;  // what a worker keeps from one step to the next
+      const std::string self = std::to_string(tasks.index);
+      const Steps steps{
+          {"data", [&](const Value& value) { return data = value.numbers, Value{self, data}; }},
+          {"who", [&](const Value& value) { return Value{self + value.text, data}; }},
+          {"fail", [](const Value&) -> Value { throw TrainerError("no such luck"); }},
+          {"die once", [&](const Value&) {
+             if (!has_died_.exchange(true)) throw Killed();
+             return Value{self, data};
+           }}};
+      try {
+        run_steps(tasks, steps);
+      } catch (const Killed&) {
+        // This thread is a process that was killed.
+      }
+      end.set_value();
+    });
+  }
+  // Until the one that was started as the n-th has ended.
+  void wait_for_end(std::size_t started) { ends_.at(started).wait(); }
+
+ private:
+  Tasks tasks_;
+  std::atomic<bool> has_died_ = false;
+  std::vector<std::future<void>> ends_;
+  std::vector<std::jthread> threads_;
+};
+
+constexpr double kDeadline = 60.0;
+
+TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
+  Job job(3);
+  Coordinator coordinator(job.tasks(), kDeadline);
+  const std::vector<Value> made = coordinator.per_worker("data", {"", {1.5F, 2.5F}});
+  ASSERT_EQ(made.size(), 3U);
+  for (std::size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, std::to_string(i));
+  const Value one = coordinator.on(1).run("who", {"!", {}});
+  EXPECT_EQ(one.text, "1!");
+  EXPECT_THAT(one.numbers, testing::ElementsAre(1.5F, 2.5F));
+  std::vector<Scheduled> scheduled;
+  for (int i = 0; i < 20; ++i) {
+    scheduled.push_back(coordinator.schedule("who", {"/" + std::to_string(i), {}}));
+  }
+  coordinator.join();
+  for (int i = 0; i < 20; ++i) {
+    const std::string text = coordinator.fetch(scheduled[static_cast<std::size_t>(i)]).text;
+    EXPECT_EQ(text.substr(1), "/" + std::to_string(i));
+    EXPECT_THAT(text[0], testing::AnyOf('0', '1', '2'));
+  }
+  EXPECT_EQ(coordinator.retried(), 0U);
+}
+
+TEST(Coordinator, WhatAStepThrowsIsThrownByJoinAndByFetch) {
+  Job job(1);
+  Coordinator coordinator(job.tasks(), kDeadline);
+  const Scheduled failed = coordinator.schedule("fail");
+  const auto says = [](const std::string& text) {
+    return testing::ThrowsMessage<TrainerError>(testing::HasSubstr(text));
+  };
+  EXPECT_THAT([&] { coordinator.join(); }, says("a step failed: no such luck"));
+  EXPECT_THAT([&] { (void)coordinator.fetch(failed); }, says("a step failed: no such luck"));
+  EXPECT_THAT([&] { (void)coordinator.on(0).run("dance"); },
+              says("there is no step 'dance' on worker 0"));
+  EXPECT_EQ(coordinator.on(0).run("who").text, "0");  // and it works on
+}
+
+TEST(Coordinator, AWorkerThatIsStartedAgainGetsItsDataFirstAndThenTheLostStep) {
+  Job job(1);
+  Coordinator coordinator(job.tasks(), kDeadline);
+  (void)coordinator.per_worker("data", {"", {7.0F}});
+  const Scheduled lost = coordinator.schedule("die once");
+  const std::jthread again([&job] {
+    job.wait_for_end(0);
+    job.start(0);
+  });
+  EXPECT_THAT(coordinator.fetch(lost).numbers, testing::ElementsAre(7.0F));
+  EXPECT_EQ(coordinator.retried(), 1U);
+}
+
+}  // namespace
+}  // namespace ronde::trainer::server
