@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import torch
@@ -206,6 +207,22 @@ class Works(Ranks):
         dist.barrier()
         for i, tensor in enumerate(tensors):
             self.assert_is(tensor, torch.full((2,), float(i * self.size)))
+
+    def test_an_operation_goes_on_without_its_submitter(self):
+        """Rank 0 neither waits nor asks until the others are done. Were nobody to go on here, a timer of the runtime
+        would, after seconds each time: all have one deadline."""
+        store, tensor = dist.distributed_c10d._get_default_store(), torch.ones(2)
+        dist.barrier()
+        until = time.monotonic() + 20
+        for number in range(5):
+            work = dist.all_reduce(tensor, async_op=True)
+            if self.rank:
+                work.wait()
+                store.set(f"{number} done on {self.rank}", "1")
+            store.wait([f"{number} done on {rank}" for rank in self.all[1:]],
+                       datetime.timedelta(seconds=max(0.1, until - time.monotonic())))
+            work.wait()
+        self.assert_is(tensor, torch.full((2,), float(self.size ** 5)))
 
     def test_waiting_holds_no_lock_of_the_interpreter(self):
         """The ranks of this group are threads: a wait that held the lock would never end."""

@@ -4,6 +4,7 @@
 training of one process with the whole batch. A long file, since loading PyTorch takes longer than its tests."""
 import copy
 import threading
+import time
 import unittest
 import warnings
 
@@ -76,6 +77,27 @@ class Operations(Ranks):
                      lambda one: hvd.grouped_allreduce([torch.ones(1), one])):
             with self.assertRaisesRegex(hvd.Error, "refused .*on meta" if self.rank else "^a tensor on meta"):
                 call(torch.ones(6, device="cpu" if self.rank else "meta"))
+        self.assertEqual(hvd.allreduce(torch.ones(1)).item(), 1)
+
+    def test_a_refusal_reaches_every_unit_of_a_group(self):
+        # The tensors of one type are a unit. Each of them is waited for by itself here.
+        if self.size == 1:
+            return
+        for wrong, units in ((1, 2), (3, 3)):  # a tensor of a unit that others are in, and one of its own
+            whole = [torch.ones(2), torch.ones(2), torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.float64)]
+            whole = whole[:wrong + 2] if wrong < 3 else whole
+            if self.rank == 0:
+                whole[wrong] = whole[wrong].to("meta")
+                with self.assertRaisesRegex(ValueError, "^a tensor on meta"):
+                    hvd.grouped_allreduce(whole, name=f"units {wrong}")
+                continue
+            work = hvd.grouped_allreduce_async(whole, name=f"units {wrong}")
+            self.assertEqual(len(work._flights), units)
+            for flight in work._flights:
+                with self.assertRaisesRegex(hvd.Error, "refused .*on meta"):
+                    flight.wait(time.monotonic() + 60)
+            with self.assertRaises(hvd.Error):
+                work.wait()
         self.assertEqual(hvd.allreduce(torch.ones(1)).item(), 1)
 
     def test_without_an_engine_everything_says_what_to_do(self):

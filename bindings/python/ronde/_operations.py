@@ -2,6 +2,7 @@
 """Horovod's operations, once for every kind of array."""
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Generic, Optional, Sequence
 
 from ._arrays import Array, Arrays, Lane
@@ -41,21 +42,37 @@ class Operations(Generic[Array]):
 
     # ---- operations that reduce ----
 
-    def _start(self, operation: str, lanes: Sequence[Lane[Array]], names: Sequence[str], how: Reduction,
-               finish: Callable[[list[Array]], Any], blocking: bool) -> Work:
-        """Tensors of one group that the runtime can take together are one unit; there may be several such units."""
-        engine = current_engine()
+    def _lanes(self, tensors: Sequence[Array], names: Sequence[str], how: Reduction, compression: type[Compressor],
+               in_place: bool) -> tuple[list[Lane[Array]], list[list[int]]]:
+        """The tensors' lanes, and which of them are one unit: those that the runtime can take together. Where a tensor
+        is refused, every unit is an error on the other ranks, too."""
+        lanes: list[Any] = []
         units: dict[Any, list[int]] = {}
-        for i, lane in enumerate(lanes):
-            key = i if operation == "reduce_scatter" else (lane.dtype, lane.how(how))
-            units.setdefault(key, []).append(i)
+        refused: Optional[Exception] = None
+        for i, tensor in enumerate(tensors):
+            lane = None
+            try:
+                lane = Lane(self._arrays, tensor, how, compression, in_place)
+            except Exception as error:
+                refused = refused or error
+                with contextlib.suppress(Exception):  # else the other ranks have it in a unit of its own
+                    lane = Lane(self._arrays, self._arrays.empty(tensor, 0), how, compression, False)
+            lanes.append(lane)
+            units.setdefault(i if lane is None else (lane.dtype, lane.how(how)), []).append(i)
+        if refused is not None:
+            firsts = [names[unit[0]] for unit in units.values()]
+            current_engine()._refuse(firsts if len(names) == 1 else [f"group of {name}" for name in firsts], refused)
+            raise refused
+        return lanes, list(units.values())
+
+    def _start(self, operation: str, lanes: Sequence[Lane[Array]], units: Sequence[Sequence[int]], names: Sequence[str],
+               how: Reduction, finish: Callable[[list[Array]], Any], **options: Any) -> Work:
+        engine = current_engine()
         flights: list[_Flight] = []
         work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
-        for unit in units.values():  # where one is refused, the work is dropped with those before
-            call = f"grouped_{operation}" if len(lanes) > 1 and operation == "allreduce" else operation
-            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
-                                          [lanes[i].output for i in unit],
-                                          lanes[unit[0]].how(how), blocking=blocking))
+        for unit in units:  # where one is refused, the work is dropped with those before
+            flights.append(engine._submit(operation, [names[i] for i in unit], [lanes[i].input for i in unit],
+                                          [lanes[i].output for i in unit], lanes[unit[0]].how(how), **options))
         return work
 
     def _allreduce(self, tensors: Sequence[Array], in_place: bool, grouped: bool, average: Optional[bool],
@@ -67,9 +84,9 @@ class Operations(Generic[Array]):
         tensors = list(tensors)
         base = name_of("grouped_allreduce" if grouped else "allreduce", name)
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
-        lanes = self._or_tell(_awaited(names), lambda: [Lane(self._arrays, tensor, how, compression, in_place)
-                                                        for tensor in tensors])
-        return self._start("allreduce", lanes, names, how, list if grouped else _only, blocking)
+        lanes, units = self._lanes(tensors, names, how, compression, in_place)
+        return self._start("grouped_allreduce" if len(lanes) > 1 else "allreduce", lanes, units, names, how,
+                           list if grouped else _only, blocking=blocking)
 
     def allreduce_async(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
                         op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
@@ -153,7 +170,8 @@ class Operations(Generic[Array]):
             return Lane(self._arrays, tensor, how, compression, False, rows + (1 if engine.rank < rest else 0))
 
         lanes = self._or_tell(names, lambda: [lane(tensor) for tensor in tensors])
-        return self._start("reduce_scatter", lanes, names, how, list if grouped else _only, blocking)
+        return self._start("reduce_scatter", lanes, [[i] for i in range(len(lanes))], names, how,
+                           list if grouped else _only, blocking=blocking)
 
     def reducescatter_async(self, tensor: Array, name: Optional[str] = None, op: Op = Op.AVERAGE,
                             process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
@@ -229,19 +247,10 @@ class Operations(Generic[Array]):
                    blocking: bool = False) -> Work:
         """Several tensors are one unit, those of each type."""
         require_everybody(process_set)
-        engine = current_engine()
-        lanes = self._or_tell(_awaited(names), lambda: [Lane(self._arrays, tensor, Reduction(), Compression.none,
-                                                              in_place) for tensor in tensors])
-        units: dict[int, list[int]] = {}
-        for i, lane in enumerate(lanes):
-            units.setdefault(lane.dtype, []).append(i)
-        call = "grouped_broadcast" if len(lanes) > 1 else "broadcast"
-        flights: list[_Flight] = []
-        work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
-        for unit in units.values():
-            flights.append(engine._submit(call, [names[i] for i in unit], [lanes[i].input for i in unit],
-                                          [lanes[i].output for i in unit], root=int(root_rank), blocking=blocking))
-        return work
+        current_engine()
+        lanes, units = self._lanes(tensors, names, Reduction(), Compression.none, in_place)
+        return self._start("grouped_broadcast" if len(lanes) > 1 else "broadcast", lanes, units, names, Reduction(),
+                           finish, root=int(root_rank), blocking=blocking)
 
     def _broadcast_one(self, tensor: Array, in_place: bool, root_rank: int, name: Optional[str],
                        process_set: ProcessSet, blocking: bool = False) -> Work:
@@ -314,11 +323,6 @@ class Operations(Generic[Array]):
     def poll(self, handle: Work) -> bool:
         """Whether the operation is done, successfully or not. Never blocks."""
         return handle.poll()
-
-
-def _awaited(names: Sequence[str]) -> list[str]:
-    """What the other ranks wait for: the tensors of one type are one unit, with a name of its own."""
-    return list(names) if len(names) == 1 else [f"group of {name}" for name in names[:1]]
 
 
 def _only(results: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .._engine import Engine
 
 _NO_TIMEOUT = datetime.timedelta(0)  # of torch: as long as the group allows
+_DRIVE_SECONDS = 0.0004  # what it costs to leave an operation to other threads: the runtime's, and that of a future
 _IDLE_SECONDS = 10.0  # then a thread that has nothing to wait for ends
 
 
@@ -41,6 +42,13 @@ class GroupWork(_TorchWork):
         self._work = Work(engine, flights, finish)
         self._future: Optional[torch.futures.Future] = None
         self._asked: Optional[torch.futures.Future] = None
+
+    def drive(self) -> None:
+        """Moves the operation on in this thread, no longer than a change of threads takes: most are done by then."""
+        try:
+            self._work.wait(_DRIVE_SECONDS)
+        except Exception:  # that of the time, or the operation's own, of which wait() tells
+            pass
 
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
         """Returns True when the operation is done; raises ronde.Error with what became of it, and after the timeout.
@@ -110,7 +118,10 @@ class GroupWork(_TorchWork):
                 self._future = torch.futures.Future()
                 # An error must reach those who wait in C++, too, and only a callback can put it there.
                 self._asked = self._future.then(lambda _: self.result())
-                self._completions.put(self)
+                if self._work.poll():
+                    self.publish()
+                else:
+                    self._completions.put(self)
             return self._asked
 
     def publish(self) -> None:

@@ -138,6 +138,7 @@ class RondeProcessGroup(dist.ProcessGroup):
                 flights += self._engine._refuse(names[len(flights):], error)
                 raise
         work = GroupWork(self._engine, flights, finish, seconds, self._completions)
+        work.drive()
         self._kept.append(work)
         return work
 
@@ -152,7 +153,7 @@ class RondeProcessGroup(dist.ProcessGroup):
 
     def _part(self, flights: list[_Flight], operation: str, name: str, source: Optional[Memory],
               target: Optional[Memory], **options: Any) -> None:
-        flights.append(self._engine._submit(operation, [name], [source], [target], **options))
+        flights.append(self._engine._submit(operation, [name], [source], [target], blocking=True, **options))
 
     def _require_list(self, tensors: Sequence[torch.Tensor], what: str) -> None:
         if len(tensors) != self._size:
