@@ -102,6 +102,11 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
 # Where Debian's Python looks; for packages alone, since elsewhere pip installs what ./dev wheel makes.
 install(DIRECTORY bindings/python/ronde DESTINATION lib/python3/dist-packages
         COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+# By which pip and importlib.metadata know the package and its version.
+set(dist_info ronde-${PROJECT_VERSION}.dist-info)
+configure_file(bindings/python/METADATA.in ${PROJECT_BINARY_DIR}/debian/${dist_info}/METADATA @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/debian/${dist_info}/METADATA DESTINATION lib/python3/dist-packages/${dist_info}
+        COMPONENT python EXCLUDE_FROM_ALL)
 
 configure_file(cmake/debian/changelog.in ${PROJECT_BINARY_DIR}/debian/changelog.Debian @ONLY)
 configure_file(CHANGELOG.md ${PROJECT_BINARY_DIR}/debian/changelog COPYONLY)

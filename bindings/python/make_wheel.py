@@ -42,9 +42,7 @@ def metadata(version):
     info = f"ronde-{version}.dist-info"
     tag = f"py3-none-linux_{platform.machine()}"
     return tag, {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: ronde\nVersion: {version}\n"
-                            "Summary: Allreduce for data-parallel training, with Horovod's names\n"
-                            "License: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n"
+        f"{info}/METADATA": (HERE / "METADATA.in").read_text("utf-8").replace("@PROJECT_VERSION@", version) +
                             "Description-Content-Type: text/markdown\n\n" + (HERE / "README.md").read_text("utf-8"),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: ronde\nRoot-Is-Purelib: false\nTag: {tag}\n",
     }

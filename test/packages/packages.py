@@ -25,7 +25,8 @@ EXPECTED = {
     "libronde-ucx": ([r"libronde_ucx\.so"], [f"libronde0.1 (= {VERSION})", "libucx0"], ["mpi", "boost", "python"]),
     "ronde-tools": ([r"bin/ronderun", r"bin/ronde-perf"], [f"libronde0.1 (= {VERSION})", f"libronde-mpi (= {VERSION})",
                                                            "openmpi-bin"], ["ucx", "python"]),
-    "python3-ronde": ([r"ronde/__init__\.py", r"ronde/torch/__init__\.py", r"ronde/py\.typed"],
+    "python3-ronde": ([r"ronde/__init__\.py", r"ronde/torch/__init__\.py", r"ronde/py\.typed",
+                       r"ronde-0\.1\.0\.dist-info/METADATA"],
                       [f"libronde0.1 (>= {VERSION})", "python3", "python3-numpy"], ["mpi", "ucx", "torch"]),
 }
 # What may be in a package beside: headers, and what Debian wants of each.

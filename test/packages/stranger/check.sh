@@ -27,6 +27,7 @@ apt install "$packages"/libronde0*.deb "$packages"/libronde-mpi_*.deb "$packages
 installed=$(since "$start")
 must_say 'rank 1: 2 ranks, sum 3' ronderun -np 2 python3 first.py
 echo "python: $installed s to install, $(since "$start") s to the first allreduce"
+must_say '^0\.1\.0$' python3 -c 'import importlib.metadata; print(importlib.metadata.version("ronde"))'
 # No compiler and no header came along.
 if dpkg -s libronde-dev g++ libopenmpi-dev 2>/dev/null | grep -q '^Status: install ok installed'; then
   echo "a program needs the development files"

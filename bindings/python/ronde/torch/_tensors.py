@@ -21,7 +21,7 @@ def require_host(array: torch.Tensor) -> None:
     """Raises InvalidArgument unless the tensor is dense and on the CPU."""
     if array.device.type != "cpu":
         raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
-                              "use .cpu(), or Ronde from C++")
+                              "use .cpu(), a group with the back end nccl, or Ronde from C++")
     if array.layout is not torch.strided:
         raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
 
