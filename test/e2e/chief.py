@@ -16,6 +16,8 @@ from chief_trainings import (CONFIGURATION, FAILED, STEPS, STOPPED, Running, cnn
                              result_values, run_check, stopped_after)
 from programs import TRAIN, expect, expect_refused, result
 
+STEPS_OF_EPOCH = 469  # of supervised_loop: 60,000 samples in batches of 128
+
 
 def killed(chief, flags, steps, interval, kills, seed):
     """Kills a random rank at random steps, and starts the training again each time."""
@@ -222,15 +224,19 @@ def check_two_classes(chief):
 
 def check_supervised_loop(chief):
     """The program of the training core's page."""
-    folder = chief.fresh().split("=", 1)[1]
-    whole = chief.run("supervised_loop", "--logdir", folder + "/whole", "--epochs", "4", ranks=2)
-    expect(whole.returncode == 0 and whole.stdout.splitlines()[-1].startswith("steps=1876 "), whole, "four epochs")
+    folder = pathlib.Path(chief.fresh().split("=", 1)[1])
+    # So many epochs that it cannot end before the signal.
     running = Running([chief.mpirun, "--bind-to", "none", "--oversubscribe", "-np", "2",
-                       chief.path("supervised_loop"), "--logdir", folder + "/cut", "--epochs", "4"])
-    running.wait_until(lambda: list(pathlib.Path(folder).glob("cut/step-*[0-9]")), 60, "a checkpoint")
+                       chief.path("supervised_loop"), "--logdir", f"{folder}/cut", "--epochs", "1000"])
+    running.wait_until(lambda: list(folder.glob("cut/step-*[0-9]")), 60, "a checkpoint")
     running.signal_rank(1, signal.SIGTERM, "supervised_loop")
     running.end_with(STOPPED)
-    rest = chief.run("supervised_loop", "--logdir", folder + "/cut", "--epochs", "4", ranks=2)
+    stopped = max(int(name.name.removeprefix("step-")) for name in folder.glob("cut/step-*[0-9]"))
+    epochs = stopped // STEPS_OF_EPOCH + 2
+    whole, rest = (chief.run("supervised_loop", "--logdir", f"{folder}/{name}", "--epochs", str(epochs), ranks=2)
+                   for name in ("whole", "cut"))
+    expect(whole.returncode == 0 and whole.stdout.splitlines()[-1].startswith(f"steps={epochs * STEPS_OF_EPOCH} "),
+           whole, f"{epochs} epochs")
     expect(rest.returncode == 0 and rest.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1], rest,
            f"expected {whole.stdout}")
 
