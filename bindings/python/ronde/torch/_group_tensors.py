@@ -152,3 +152,11 @@ class Received:
 
 
 _BYTES = (1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1)  # of a number of each ronde_dtype
+
+
+def assign_sparse(tensor: torch.Tensor, how: Reduction, size: int, values: torch.Tensor,
+                  indices: torch.Tensor) -> torch.Tensor:
+    if how.op is how.op.AVERAGE:
+        values = values / size
+    with torch.no_grad():
+        return tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())

@@ -8,52 +8,25 @@ import datetime
 import threading
 import time
 import warnings
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ReduceOp
 
-from .._engine import Memory, Reduction
-from .._library import InvalidArgument, Status
+from .._engine import Memory
+from .._library import InvalidArgument
 from .._works import _Flight
+from ._group_arguments import Tensors, counts_of, list_of, matrix_of, only_of, op_of, root_of
 from ._group_store import meet
-from ._group_tensors import (Landing, Received, contiguous, described, joined, reduction_of, require_alike,
-                             require_numbers)
+from ._group_tensors import (Landing, Received, assign_sparse, contiguous, described, joined, reduction_of,
+                             require_alike, require_numbers)
 from ._group_work import Completions, GroupWork
 from ._tensors import require_host
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
 _KEPT = 16  # works of which PyTorch 1.13 may hold only the C++ half
 
-Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
 Finish = Callable[[list[_Flight]], list[torch.Tensor]]
-
-
-def _listed(tensors: Tensors) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _only(lists: Any) -> Any:
-    """What belongs to this rank's one device: torch's interface has a list with an entry for each of several."""
-    if isinstance(lists, torch.Tensor):
-        return lists
-    if len(lists) != 1:
-        raise InvalidArgument(f"tensors of {len(lists)} devices: the back end ronde takes one for each rank")
-    return lists[0]
-
-
-def _matrix(lists: Any) -> list[torch.Tensor]:
-    """The list of a list of lists, or the list itself."""
-    return list(lists) if lists and isinstance(lists[0], torch.Tensor) else list(_only(lists))
-
-
-def _root(opts: Any) -> int:
-    return opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
-
-
-def _op(opts: Any, op: Any = None) -> Any:
-    return op if op is not None else getattr(opts, "reduceOp", ReduceOp.SUM if opts is None else opts)
 
 
 class RondeProcessGroup(dist.ProcessGroup):
@@ -162,13 +135,13 @@ class RondeProcessGroup(dist.ProcessGroup):
     # ---- reductions ----
 
     def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
-        listed = _listed(tensors)
+        listed = list_of(tensors)
         if len(listed) == 1 and listed[0].layout is torch.sparse_coo:
             return self._allreduce_sparse(listed[0], opts)
         return self.allreduce_coalesced(listed, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
-        listed = _listed(tensors)
+        listed = list_of(tensors)
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
             for tensor in listed:
@@ -177,7 +150,7 @@ class RondeProcessGroup(dist.ProcessGroup):
             landings = [Landing(tensor, load=True) for tensor in listed]
             for name, landing in zip(names, landings):
                 self._part(flights, "allreduce", name, None, described(landing.memory),
-                           reduction=reduction_of(_op(opts), landing.tensor))
+                           reduction=reduction_of(op_of(opts), landing.tensor))
             return lambda _: [landing.land() for landing in landings]
 
         return self._start(opts, submit, len(listed))
@@ -186,7 +159,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         """Every rank gets what is not zero on any."""
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
-            how = reduction_of(_op(opts), tensor)
+            how = reduction_of(op_of(opts), tensor)
             if tensor.device.type != "cpu" or how.op not in (how.op.SUM, how.op.AVERAGE):
                 raise InvalidArgument(f"{how.op.name} of a sparse tensor on {tensor.device}: the back end ronde has "
                                       "sums and averages of sparse tensors on the CPU")
@@ -195,14 +168,14 @@ class RondeProcessGroup(dist.ProcessGroup):
             require_numbers(values)
             for name, part in zip(names, (values, indices)):
                 self._part(flights, "allgather", name, described(part), None)
-            return lambda done: [_assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values),
+            return lambda done: [assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values),
                                                 Received(done[1]).rows_like(indices))]
 
         return self._start(opts, submit, 2)
 
     def reduce(self, tensors: Tensors, opts: Any = None, op: Any = None) -> GroupWork:
         """A reduce-scatter in which the root gets every row; the other ranks' tensors stay as they are."""
-        tensor, root = _only(tensors), _root(opts)
+        tensor, root = only_of(tensors), root_of(opts)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             require_host(tensor)
@@ -211,13 +184,13 @@ class RondeProcessGroup(dist.ProcessGroup):
             memory = described(landing.memory, (tensor.numel(),))
             splits = [memory.shape[0] if rank == root else 0 for rank in range(self._size)]
             self._part(flights, "reduce_scatter", name, memory, memory, splits=splits,
-                       reduction=reduction_of(_op(opts, op), tensor))
+                       reduction=reduction_of(op_of(opts, op), tensor))
             return lambda _: [landing.land() if root == self._rank else tensor]
 
         return self._start(opts, submit)
 
     def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
-        output, inputs = _only(output_tensors), _matrix(input_tensors)
+        output, inputs = only_of(output_tensors), matrix_of(input_tensors)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             self._require_list(inputs, "inputs")
@@ -230,7 +203,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
-        outputs, inputs = _listed(outputs), _listed(inputs)
+        outputs, inputs = list_of(outputs), list_of(inputs)
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
             ends = []
@@ -255,13 +228,13 @@ class RondeProcessGroup(dist.ProcessGroup):
         memory = described(whole, (whole.numel(),))
         factor = 2 if whole.is_complex() else 1
         self._part(flights, "reduce_scatter", name, memory, described(landing.memory),
-                   splits=[factor * count for count in counts], reduction=reduction_of(_op(opts), output))
+                   splits=[factor * count for count in counts], reduction=reduction_of(op_of(opts), output))
         return lambda _: [landing.land()]
 
     # ---- operations that move ----
 
     def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
-        tensor, root = _only(tensors), _root(opts)
+        tensor, root = only_of(tensors), root_of(opts)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             require_host(tensor)
@@ -272,7 +245,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         return self._start(opts, submit)
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
-        outputs, ours = _matrix(output_tensors), _only(input_tensors)
+        outputs, ours = matrix_of(output_tensors), only_of(input_tensors)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             self._require_list(outputs, "outputs")
@@ -295,7 +268,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
-        outputs, inputs = _listed(outputs), _listed(inputs)
+        outputs, inputs = list_of(outputs), list_of(inputs)
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
             ends = []
@@ -312,7 +285,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Tensors,
                             opts: Any = None) -> GroupWork:
         """output_lists[r][i] is where rank r's i-th tensor goes."""
-        inputs = _listed(inputs)
+        inputs = list_of(inputs)
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
             self._require_list(output_lists, "lists of outputs")
@@ -360,8 +333,8 @@ class RondeProcessGroup(dist.ProcessGroup):
             self._require_list(input_tensors, "inputs")
             self._require_list(output_tensors, "outputs")
             require_alike([*output_tensors, *input_tensors], input_tensors[0])
-            return self._exchange_elements(flights, name, joined(input_tensors), _counts(input_tensors), output_tensors,
-                                           _counts(output_tensors))
+            return self._exchange_elements(flights, name, joined(input_tensors), counts_of(input_tensors), output_tensors,
+                                           counts_of(output_tensors))
 
         return self._start(opts, submit)
 
@@ -373,8 +346,8 @@ class RondeProcessGroup(dist.ProcessGroup):
 
     def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
         """An all-to-all in which every rank sends to the root alone."""
-        root = _root(opts)
-        outputs, ours = (_matrix(output_tensors) if root == self._rank else []), _only(input_tensors)
+        root = root_of(opts)
+        outputs, ours = (matrix_of(output_tensors) if root == self._rank else []), only_of(input_tensors)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             if root == self._rank:
@@ -382,14 +355,14 @@ class RondeProcessGroup(dist.ProcessGroup):
             require_alike(outputs, ours)
             sent = [ours.numel() if rank == root else 0 for rank in range(self._size)]
             return self._exchange_elements(flights, name, contiguous(ours), sent, outputs,
-                                           _counts(outputs) or [0] * self._size)
+                                           counts_of(outputs) or [0] * self._size)
 
         return self._start(opts, submit)
 
     def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
         """An all-to-all in which the root alone sends."""
-        root = _root(opts)
-        output, inputs = _only(output_tensors), (_matrix(input_tensors) if root == self._rank else [])
+        root = root_of(opts)
+        output, inputs = only_of(output_tensors), (matrix_of(input_tensors) if root == self._rank else [])
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             if root == self._rank:
@@ -397,7 +370,7 @@ class RondeProcessGroup(dist.ProcessGroup):
             require_alike(inputs, output)
             elements = joined(inputs) if inputs else torch.empty(0, dtype=output.dtype)
             expected = [output.numel() if rank == root else 0 for rank in range(self._size)]
-            return self._exchange_elements(flights, name, elements, _counts(inputs) or [0] * self._size, [output],
+            return self._exchange_elements(flights, name, elements, counts_of(inputs) or [0] * self._size, [output],
                                            expected)
 
         return self._start(opts, submit)
@@ -418,7 +391,7 @@ class RondeProcessGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
-        mine = _root(opts) == self._rank
+        mine = root_of(opts) == self._rank
         return self.gather([list(output.chunk(self._size))] if mine else [], [input], opts)
 
     gather_into_tensor = gather_single
@@ -442,15 +415,3 @@ class RondeProcessGroup(dist.ProcessGroup):
 def _no_pairs(what: str) -> NotImplementedError:
     return NotImplementedError(f"{what}: Ronde has no operations between two ranks. Use broadcast, scatter or "
                                "all_to_all, or a second group with the back end gloo: new_group(backend='gloo')")
-
-
-def _counts(tensors: Sequence[torch.Tensor]) -> list[int]:
-    return [tensor.numel() for tensor in tensors]
-
-
-def _assign_sparse(tensor: torch.Tensor, how: Reduction, size: int, values: torch.Tensor,
-                   indices: torch.Tensor) -> torch.Tensor:
-    if how.op is how.op.AVERAGE:
-        values = values / size
-    with torch.no_grad():
-        return tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())
