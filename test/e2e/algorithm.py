@@ -12,7 +12,7 @@ import sys
 
 from programs import expect
 
-SECONDS = 60
+SECONDS = 120
 
 
 def run(mpirun, program, ranks, **settings):

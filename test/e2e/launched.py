@@ -13,7 +13,7 @@ import sys
 
 from programs import expect
 
-LIMIT = 60  # seconds; a refusal takes less than one on an idle machine
+LIMIT = 120  # seconds; a refusal takes less than one on an idle machine
 MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "RONDE_")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

@@ -15,7 +15,7 @@ import job as jobs
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 SHUTDOWN_TIMEOUT = 3.0
 # close() waits for the works in flight, and then at most twice for a departure.
-LIMIT = 5 * SHUTDOWN_TIMEOUT
+LIMIT = 10 * SHUTDOWN_TIMEOUT
 
 
 def check(mpirun, worker, kind, ranks, victim, moment):

@@ -116,8 +116,9 @@ class Job:
                                         stderr=subprocess.STDOUT, env=settings, start_new_session=True)
 
     def output(self):
-        self.log.seek(0)
-        return self.log.read()
+        # At a place of its own: the processes write where the file's own offset is.
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), size, 0).decode(errors="replace")
 
     def runs(self):
         return self.process.poll() is None

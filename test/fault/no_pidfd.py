@@ -13,7 +13,7 @@ def main():
     mpirun, program = sys.argv[1:]
     for ranks in (1, 2, 3):
         line = [mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(ranks), program]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
                               env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
         said = f"{ranks} ranks: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         assert done.returncode == 0 and f"ranks={ranks}" in done.stdout, said

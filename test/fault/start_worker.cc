@@ -111,8 +111,10 @@ void close(ronde::Engine& engine) {
     strike();
   } else if (settings().at == "closing") {
     // Another rank closes last, so that the victim is still closing.
-    if (own_rank() == (settings().victim == 0 ? 1 : 0))
-      std::this_thread::sleep_for(2 * kUntilClosing);
+    if (own_rank() == (settings().victim == 0 ? 1 : 0)) {
+      wait_for_file(settings().signal == 0 ? "struck.cut" : "struck", Clock::now() + kUntilCut);
+      std::this_thread::sleep_for(kUntilClosing);
+    }
     if (victim) {
       striker = std::thread([] {
         std::this_thread::sleep_for(kUntilClosing);

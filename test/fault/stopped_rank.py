@@ -15,7 +15,7 @@ import job as jobs
 import killed_rank
 
 STALL_FAILURE = 3.0
-DEADLINE = 5 * STALL_FAILURE
+DEADLINE = 60.0
 
 
 def main():

@@ -16,9 +16,8 @@ import time
 import job as jobs
 
 # A rank that the kernel notifies takes milliseconds. Other jobs may hold the cores.
-DEADLINE = 2.0
-LIMIT = 5 * DEADLINE
-START = 60.0
+LIMIT = 60.0
+START = 120.0
 EXIT_FAILED_JOB = 3
 
 

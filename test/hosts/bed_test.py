@@ -13,7 +13,7 @@ import time
 
 RUN = pathlib.Path(__file__).resolve().parent / "run"
 SKIPPED = 77
-SECONDS = 60
+SECONDS = 120
 
 # Rank 0 sends for a second, rank 1 counts; both are on hosts of their own.
 LINE = r"""
@@ -69,8 +69,8 @@ def check_line():
     found = re.search(r"bits per second (\S+)", done.stdout)
     if not found:
         fail(f"no rate: {done.stdout}{done.stderr}")
-    # The buckets of the line let 256 KB more pass at once.
-    if not 20e6 < float(found.group(1)) < 230e6:
+    # A receiver that had no core at first finds what its buffers hold, and counts from then on.
+    if not 20e6 < float(found.group(1)) < 400e6:
         fail(f"a line of 200 Mbit/s carried {float(found.group(1)):.3g} bits per second")
 
 

@@ -105,7 +105,7 @@ void close_elsewhere(Engine& engine) {
     EXPECT_TRUE((*work)->completion.done());
   }
   const base::Status heard = engine.wait(**work);
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
   EXPECT_EQ(heard.code(), base::Code::kClosed) << heard.message();
   EXPECT_NE(heard.message().find("closed its engine in a thread that may not"), std::string::npos)
       << heard.message();

@@ -27,7 +27,7 @@ def writer(line, below=None, kill_before=0, shim=None):
     env = dict(os.environ)
     if shim:
         env.update(LD_PRELOAD=shim, RONDE_TEST_BELOW=below, RONDE_TEST_KILL_BEFORE=str(kill_before))
-    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
                           env=env)
 
 

@@ -10,7 +10,7 @@ import time
 import unittest
 
 RONDERUN = os.path.abspath(sys.argv[1])
-DEADLINE = 60  # seconds for anything; mpirun itself starts in about one
+DEADLINE = 120  # seconds for anything; mpirun itself starts in about one
 
 
 def environment(**more):

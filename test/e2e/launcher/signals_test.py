@@ -21,6 +21,8 @@ from jobs import (DEADLINE, RONDERUN, RunningJobs, children_of, environment, mai
 
 # A rank that will not die of SIGTERM: how it prepares, and what it does then.
 STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
+# Whoever waited for it would miss the deadline of these tests.
+LONG_GRACE = ("--stop-grace", "600")
 
 
 class Signals(RunningJobs):
@@ -44,11 +46,9 @@ class Signals(RunningJobs):
         run = self.start(*STUBBORN)
         run.send_signal(signal.SIGINT)
         time.sleep(0.4)
-        started = time.monotonic()
         run.send_signal(signal.SIGINT)
         _, errors = self.check_ends(run, 130)
         self.assertIn("killing", errors)
-        self.assertLess(time.monotonic() - started, 5)
 
     def test_ctrl_c_twice_on_a_terminal(self):
         # The terminal signals mpirun as well; on a second Ctrl-C mpirun gives up on its ranks.
@@ -117,13 +117,11 @@ class Stopping(RunningJobs):
     def test_each_rank_has_it_once_and_the_job_ends_by_itself(self):
         for options in ([], ["-H", "localhost:2"]):  # the second has a shell before the program
             with self.subTest(options=options):
-                started = time.monotonic()
                 run = self.start_saving_ranks(0, *options)
                 run.terminate()
                 _, errors = self.check_ends(run, 0)
                 self.assertEqual(self.logs(), {"0": ["TERM"], "1": ["TERM"]})
                 self.assertEqual(errors, "ronderun: SIGTERM: the ranks have 20 s to end\n")
-                self.assertLess(time.monotonic() - started, 25)
                 self.forget_logs()
 
     def test_the_jobs_own_exit_code(self):
@@ -160,12 +158,10 @@ class Stopping(RunningJobs):
         self.check_ends(run, 0)
 
     def test_a_program_without_a_handler_dies_at_once(self):
-        started = time.monotonic()
-        run = self.start(":", "exec sleep 60")
+        run = self.start(":", "exec sleep 600", *LONG_GRACE)
         run.terminate()
         _, errors = self.check_ends(run, 143)
         self.assertIn("the job was ended by SIGTERM", errors)
-        self.assertLess(time.monotonic() - started, 25)
 
     def test_stubborn_ranks_are_ended_after_the_grace(self):
         run = self.start(*STUBBORN, "--stop-grace", "2")
@@ -174,24 +170,20 @@ class Stopping(RunningJobs):
         _, errors = self.check_ends(run, 143)
         self.assertIn("did not end in 2 s", errors)
         self.assertGreaterEqual(time.monotonic() - started, 2)
-        self.assertLess(time.monotonic() - started, 25)
 
     def test_a_second_sigterm_kills(self):
-        run = self.start(*STUBBORN)
+        run = self.start(*STUBBORN, *LONG_GRACE)
         run.terminate()
+        self.assertIn("SIGTERM", run.stderr.readline())  # two that wait for ronderun would be one
         time.sleep(0.4)
-        started = time.monotonic()
         run.terminate()
         _, errors = self.check_ends(run, 143)
         self.assertIn("killing", errors)
-        self.assertLess(time.monotonic() - started, 10)
 
     def test_sigint_has_no_grace(self):
-        started = time.monotonic()
-        run = self.start(*STUBBORN)
+        run = self.start(*STUBBORN, *LONG_GRACE)
         run.send_signal(signal.SIGINT)
         self.check_ends(run, 130)
-        self.assertLess(time.monotonic() - started, 25)
 
     def test_ranks_on_another_host_alone(self):
         # The other host is this machine again: mpirun reaches it through the agent, as through ssh.
@@ -271,7 +263,7 @@ class Stopping(RunningJobs):
 class LeftBehind(RunningJobs):
     """Processes that a job leaves when it has ended."""
 
-    LEAVE = "setsid sleep 60 </dev/null >/dev/null 2>&1 &"
+    LEAVE = "setsid sleep 600 </dev/null >/dev/null 2>&1 &"
 
     def run_job(self, script, *options):
         started = time.monotonic()
@@ -291,17 +283,14 @@ class LeftBehind(RunningJobs):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_after_a_failure_they_are_killed_at_once(self):
-        result, lasted = self.run_job("exit 3")
+        result, _ = self.run_job("exit 3", *LONG_GRACE)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result.stderr)
-        self.assertLess(lasted, 15)
 
     def test_a_signal_ends_the_wait(self):
-        run = self.start(self.LEAVE + " :", "exit 0", ranks=1)
-        self.assertIn("killed in 20 s", run.stderr.readline())
-        started = time.monotonic()
+        run = self.start(self.LEAVE + " :", "exit 0", *LONG_GRACE, ranks=1)
+        self.assertIn("killed in 600 s", run.stderr.readline())
         run.terminate()
         self.check_ends(run, 0)
-        self.assertLess(time.monotonic() - started, 10)
 
     def test_after_a_stop_they_end_their_work(self):
         """As an upload of the last checkpoint."""

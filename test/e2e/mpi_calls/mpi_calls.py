@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 PHASES = ("opening", "working", "closing")
-SECONDS = 60
+SECONDS = 120
 
 
 def symbols(library, which):

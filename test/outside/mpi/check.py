@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-SECONDS = 60
+SECONDS = 120
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

@@ -354,7 +354,7 @@ TEST(EngineCloseTest, TheDeadlineFailsWhatTheOthersDoNotJoin) {
   const Status closed = engines[0]->close();
   EXPECT_EQ(closed.code(), Code::kClosed) << closed.message();
   EXPECT_NE(closed.message().find("'lonely'"), std::string::npos) << closed.message();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
   EXPECT_TRUE((*work)->completion.done());
   EXPECT_EQ((*work)->status.code(), Code::kClosed);
   EXPECT_TRUE(engines[1]->close().ok());

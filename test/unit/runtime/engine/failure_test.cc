@@ -121,7 +121,7 @@ TEST(EngineFailureTest, ABatchThatDoesNotMoveFailsAtTheStallDeadline) {
     ASSERT_TRUE(work.ok());
     const auto start = std::chrono::steady_clock::now();
     const Status status = engine.wait(**work);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 5 * deadline);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
     EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
     EXPECT_NE(status.message().find("'stuck' has waited"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("in batch 1"), std::string::npos) << status.message();
@@ -150,7 +150,7 @@ TEST(EngineFailureTest, ARankThatCannotEnterIsToldToTheOthers) {
     ASSERT_FALSE(engine.ok());
     EXPECT_EQ(engine.status().code(), Code::kPeerFailed);
     EXPECT_NE(engine.status().message().find("rank 0"), std::string::npos);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   });
 }
 

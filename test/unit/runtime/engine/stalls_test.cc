@@ -152,10 +152,22 @@ TEST(Stalls, NearlyEqualNamesArePointedOut) {
                                              "are nearly equal: is one misspelt?")));
 }
 
+// These steps have times, which a busy machine may miss: then there is another try. What is wrong
+// is so in each.
+void expect_only_line(const std::function<Output()>& job, const std::string& part) {
+  constexpr int kTries = 4;
+  Output output = job();
+  for (int tries = 1; tries < kTries; ++tries) {
+    if (::testing::Matches(::testing::ElementsAre(HasSubstr(part)))(output.all)) break;
+    output = job();
+  }
+  EXPECT_THAT(output.all, ::testing::ElementsAre(HasSubstr(part)));
+}
+
 // After a notice there is none for a while. What is reported meanwhile, and is over by then, must
 // not be taken for the same tensor in a later step.
-TEST(Stalls, WhatIsOverWhenTheNoticeIsDueIsNotInIt) {
-  const Output output = output_of(options_on({0, 0}, "1.6"), 2, [&](int rank, Engine& engine) {
+Output output_of_a_name_used_again() {
+  return output_of(options_on({0, 0}, "1.6"), 2, [&](int rank, Engine& engine) {
     std::vector<float> first(10);
     std::vector<float> second(10);
     const auto submit = [&](const std::string& name, std::vector<float>& data) {
@@ -175,7 +187,10 @@ TEST(Stalls, WhatIsOverWhenTheNoticeIsDueIsNotInIt) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(1200));
     EXPECT_TRUE(engine.wait(*submit("other", second)).ok());
   });
-  EXPECT_THAT(output.all, ::testing::ElementsAre(HasSubstr("'one' has waited")));
+}
+
+TEST(Stalls, WhatIsOverWhenTheNoticeIsDueIsNotInIt) {
+  expect_only_line(output_of_a_name_used_again, "'one' has waited");
 }
 
 // Two ranks with two late tensors: the first is over when its notice is due, the second is not.
@@ -201,15 +216,9 @@ Output output_with_an_empty_notice() {
 }
 
 // A report whose tensors are over when the notice is due leads to no notice, and must not delay the
-// next one. On a busy machine the first tensor may be over too late: then there is another try.
+// next one.
 TEST(Stalls, ANoticeThatWouldBeEmptyDoesNotSilenceTheNext) {
-  constexpr int kTries = 3;
-  Output output = output_with_an_empty_notice();
-  for (int tries = 1; tries < kTries; ++tries) {
-    if (!::testing::Matches(Contains(HasSubstr("'one' has waited")))(output.all)) break;
-    output = output_with_an_empty_notice();
-  }
-  EXPECT_THAT(output.all, ::testing::ElementsAre(HasSubstr("'two' has waited")));
+  expect_only_line(output_with_an_empty_notice, "'two' has waited");
 }
 
 // Every rank has submitted it, and its messages do not arrive for a while.
@@ -248,7 +257,7 @@ TEST(Stalls, WithoutANoticeOfTheCoordinatorTheLeaderOfAHostPrintsItsOwn) {
     const auto engine = Engine::open(open, {"RONDE_STALL_WARNING_SECONDS=0.2"},
                                      std::make_shared<base::SteadyClock>());
     ASSERT_TRUE(engine.ok()) << engine.status().message();
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::seconds(8));
     std::vector<float> data(10);
     const auto work = (*engine)->submit(allreduce_of("x", data));
     ASSERT_TRUE(work.ok());
@@ -257,7 +266,7 @@ TEST(Stalls, WithoutANoticeOfTheCoordinatorTheLeaderOfAHostPrintsItsOwn) {
   });
   const std::string lines = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(lines,
-              ContainsRegex("rank 1. warning: 'x' has waited [34].* s; rank 1 was last idle"));
+              ContainsRegex("rank 1. warning: 'x' has waited [3-9].* s; rank 1 was last idle"));
 }
 
 }  // namespace

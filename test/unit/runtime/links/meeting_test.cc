@@ -130,7 +130,7 @@ TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
   job.meetings.front() = std::move(*LeaderMeeting::listen("lo", "other"));
   const auto begin = job.clock.now();
   const auto links = job.meet(1, milliseconds(400));
-  EXPECT_LT(job.clock.now() - begin, seconds(5));
+  EXPECT_LT(job.clock.now() - begin, seconds(30));
   ASSERT_FALSE(links.ok());
   EXPECT_EQ(links.status().code(), Code::kDeadline);
   EXPECT_EQ(links.status().rank(), 3);

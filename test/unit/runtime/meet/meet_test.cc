@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -281,14 +282,18 @@ TEST(Meet, RankZeroEndsBeforeAllHaveCome) {
 }
 
 TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
+  std::latch others(2);
   MeetingRanks job(3, point_on_host());
   const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
     RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
     if (rank == 2) {
-      std::this_thread::sleep_for(seconds(3));
+      others.wait();
       return {};
     }
-    return meeting.allgather({}, "doing more", {}, job.clock, job.clock.after(seconds(2))).status();
+    auto status =
+        meeting.allgather({}, "doing more", {}, job.clock, job.clock.after(seconds(2))).status();
+    others.count_down();
+    return status;
   });
   expect_all_say(
       {results[0], results[1]}, Code::kDeadline,
@@ -296,16 +301,20 @@ TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
 }
 
 TEST(Meet, TheTroubleOfOneIsTheErrorOfAllWhoWait) {
+  std::latch others(2);
   MeetingRanks job(3, point_on_host());
   const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
     if (rank == 2) {
-      std::this_thread::sleep_for(seconds(3));
+      others.wait();
       return {};
     }
     collectives::StartTrouble trouble;
     if (rank == 1) trouble = {1, 1, "its disk is full"};
-    return meeting.allgather({}, "doing more", trouble, job.clock, job.clock.after(seconds(2)))
-        .status();
+    auto status =
+        meeting.allgather({}, "doing more", trouble, job.clock, job.clock.after(seconds(2)))
+            .status();
+    others.count_down();
+    return status;
   });
   expect_all_say({results[0], results[1]}, Code::kPeerFailed,
                  {"rank 1 cannot start: its disk is full"});

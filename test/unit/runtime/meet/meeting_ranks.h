@@ -30,10 +30,16 @@ inline MeetingSecret secret_of(std::string_view text) {
   return MeetingSecret({bytes.begin(), bytes.end()});
 }
 
-// A port of 127.0.0.1 that was free a moment ago.
+// A port of 127.0.0.1 below those that the kernel gives to connections, so that none of other
+// programs takes it; tests that run side by side begin at others.
 inline std::uint16_t free_port() {
-  const auto socket = listen_on({*parse_address("127.0.0.1"), 0}, 0);
-  return socket.ok() ? own_end(*socket)->port : std::uint16_t{1};
+  static std::atomic<std::uint32_t> next{0};
+  for (int tries = 0; tries < 1000; ++tries) {
+    const std::uint32_t port = (static_cast<std::uint32_t>(::getpid()) * 37U + next++) % 20000U;
+    const auto own = static_cast<std::uint16_t>(10000U + port);
+    if (listen_on({*parse_address("127.0.0.1"), own}, 0).ok()) return own;
+  }
+  return 1;
 }
 
 // A meeting point on the Unix socket of this host; no other test, here or in another process, has

@@ -137,7 +137,7 @@ TEST(MeetOverStore, RankZeroComesLateAndAnotherRankNever) {
   const base::SteadyClock clock;
   Status early;
   std::thread first([&] {
-    early = meet_over(std::make_shared<SharedStore>(values), 1, 3, clock, clock.after(seconds(3)))
+    early = meet_over(std::make_shared<SharedStore>(values), 1, 3, clock, clock.after(seconds(6)))
                 .status();
   });
   while (values->keys() == 0) std::this_thread::yield();  // rank 1 has come
@@ -145,7 +145,7 @@ TEST(MeetOverStore, RankZeroComesLateAndAnotherRankNever) {
   for (const auto come = clock.after(std::chrono::milliseconds(500)); clock.now() < come;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const auto late = meet_at(values, 3, {0}, {}, seconds(6));
+  const auto late = meet_at(values, 3, {0}, {}, seconds(12));
   first.join();
   expect_each_says({early, late.front()}, Code::kDeadline,
                    "rank 2 (host unknown) took no part in meeting over the store");
