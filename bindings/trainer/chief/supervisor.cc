@@ -164,16 +164,16 @@ void Supervisor::restore_on_chief() {
   if (left) stop_at_ = steady_seconds() + *left;
   if (found) {
     state_ = std::move(*found);
-    restored_ = saved_step_ = state_.global_step;
+    saved_step_ = state_.global_step;
     if (!result_) say_resumed(parts);
-  } else if (options_.init) {
-    options_.init();
+  } else {
+    if (options_.init) options_.init();
+    state_.optimizer_steps = optimizer_.steps();
   }
   state_.numbers[kParts] = parts;
   state_.flags = std::move(flags);
   state_.moments.clear();
   for (const StateTensor& one : optimizer_.state()) state_.moments.push_back(one.name);
-  if (!restored_) state_.optimizer_steps = optimizer_.steps();
 }
 
 void Supervisor::say_resumed(double parts) const {
@@ -191,8 +191,7 @@ void Supervisor::say_resumed(double parts) const {
 void Supervisor::share_state() {
   std::string mine;
   if (is_chief()) {
-    mine = nlohmann::json{{"restored", restored_.has_value()},
-                          {"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
+    mine = nlohmann::json{{"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
                           {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
                .dump();
@@ -205,7 +204,6 @@ void Supervisor::share_state() {
   const auto shared = nlohmann::json::parse(texts.front());
   state_ = from_state_json(shared.at("state"), "the chief's state").first;
   saves_ = shared.at("saves");
-  if (shared.at("restored")) restored_ = state_.global_step;
   if (shared.at("result").is_string()) result_ = shared.at("result");
   optimizer_.set_steps(state_.optimizer_steps);
   if (distributed_ != nullptr) {

@@ -112,8 +112,6 @@ class Supervisor {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
   [[nodiscard]] std::uint64_t step_in_epoch() const noexcept { return state_.step_in_epoch; }
   [[nodiscard]] const Metrics& sums_before() const noexcept { return sums_before_; }
-  // Whether a checkpoint was restored, and of which step.
-  [[nodiscard]] std::optional<std::uint64_t> restored_step() const noexcept { return restored_; }
   // Collective, after each step; `mine` are this rank's sums of the epoch in this session. Saves
   // where it is time to.
   void step_done(const Metrics& mine = {});
@@ -165,7 +163,6 @@ class Supervisor {
   std::optional<StopSignals> signals_;               // during the session
   CheckpointState state_;                            // after the last step that was done
   Metrics sums_before_;
-  std::optional<std::uint64_t> restored_;
   std::optional<std::uint64_t> saved_step_;          // handed over to be written
   std::optional<std::uint64_t> passed_over_beside_;  // of which a line was said
   std::optional<std::uint64_t> waited_for_;          // in vain, for all of save_timeout
