@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of ronderun for the tests beside this file, which take its path as their first argument."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -71,7 +72,8 @@ class RunningJobs(unittest.TestCase):
 
     def tearDown(self):
         for process in processes_with(self.mark):
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one that has just ended
+                os.kill(process, signal.SIGKILL)
         for run in self.runs:
             run.communicate(timeout=DEADLINE)
 

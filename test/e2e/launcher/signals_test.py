@@ -5,6 +5,7 @@
     signals_test.py <ronderun> [unittest's arguments]
 """
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -223,17 +224,20 @@ class Stopping(RunningJobs):
         run.send_signal(signal.SIGUSR1)
         self.check_ends(run, 6)
 
+    def signal_all(self):
+        for process in processes_with(self.mark):
+            with contextlib.suppress(ProcessLookupError):  # as the ranks' short sleeps
+                os.kill(process, signal.SIGTERM)
+
     def test_a_signal_to_every_process(self):
         """Mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
         for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
             with self.subTest(code=code, start=start.__name__):
                 run = start(f"trap 'sleep 0.2; exit {code}' TERM", "while :; do sleep 0.05; done")
-                for process in processes_with(self.mark):
-                    os.kill(process, signal.SIGTERM)
+                self.signal_all()
                 self.check_ends(run, code)
         run = self.start("trap 'sleep 0.2; exit 5' TERM", "while :; do sleep 0.05; done")
-        for process in processes_with(self.mark):
-            os.kill(process, signal.SIGTERM)
+        self.signal_all()
         self.check_ends(run, 1)
 
     def test_neither_a_rank_nor_mpirun(self):
