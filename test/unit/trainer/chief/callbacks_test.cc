@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
@@ -153,16 +154,18 @@ TEST(LogMetricsCallback, TrainingGoesOnWhereALogHasNoThread) {
 TEST(LogMetricsCallback, TrainingGoesOnBesideADiskThatHangs) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/logs/metrics.jsonl";
-  constexpr std::size_t kEpochs = 10;  // enough for the log to come back, however late its thread
+  constexpr std::size_t kEpochs = 10;
+  constexpr auto kLater = std::chrono::milliseconds(10);  // so that the log comes back before the end
   SupervisedTraining one{.epochs = kEpochs};
   one.logs = {
-      .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::milliseconds(500)};
+      .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::seconds(2)};
   pollfd reader{-1, POLLIN, 0};
   one.before_step_done = [&](Supervisor& supervisor, int rank) {
     if (rank == 0 && supervisor.global_step() == 7) {
       std::filesystem::remove(file);
       ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
     }
+    if (rank == 0 && supervisor.global_step() > 23) std::this_thread::sleep_for(kLater);
     if (rank != 0 || supervisor.global_step() != 23) return;
     reader.fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK);
     EXPECT_EQ(::poll(&reader, 1, 20'000), 1) << "the line that waited is written";
