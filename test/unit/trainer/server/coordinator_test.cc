@@ -26,8 +26,9 @@ class Job {
     const std::string prefix =
         "ipc://@ronde-coordinator-" + std::to_string(::getpid()) + "-" + std::to_string(++jobs);
     tasks_.servers = {prefix + "-ps"};
-    for (std::uint32_t i = 0; i < workers; ++i)
+    for (std::uint32_t i = 0; i < workers; ++i) {
       tasks_.workers.push_back(prefix + std::to_string(i));
+    }
     tasks_.chief = {prefix + "-chief"};
     tasks_.role = Role::kChief;
     for (std::uint32_t i = 0; i < workers; ++i) start(i);
