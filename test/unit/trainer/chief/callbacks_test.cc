@@ -155,7 +155,8 @@ TEST(LogMetricsCallback, TrainingGoesOnBesideADiskThatHangs) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/logs/metrics.jsonl";
   constexpr std::size_t kEpochs = 10;
-  constexpr auto kLater = std::chrono::milliseconds(10);  // so that the log comes back before the end
+  // So that the log comes back before the end.
+  constexpr auto kLater = std::chrono::milliseconds(10);
   SupervisedTraining one{.epochs = kEpochs};
   one.logs = {
       .directory = folder.path() + "/logs", .every = 5, .patience = std::chrono::seconds(2)};
