@@ -13,9 +13,14 @@
 
 namespace ronde::base {
 
-Watchdog::Watchdog(Nanoseconds span, std::string text) {
-  const SignalsBlocked blocked;
-  thread_ = std::thread([this, span, line = std::move(text)] { watch(span, line); });
+Result<std::unique_ptr<Watchdog>> Watchdog::start(Nanoseconds span, std::string text) {
+  std::unique_ptr<Watchdog> watchdog(new Watchdog);
+  auto thread = start_thread(
+      "the thread that watches a deadline",
+      [self = watchdog.get(), span, line = std::move(text)] { self->watch(span, line); });
+  RONDE_RETURN_IF_ERROR(thread.status());
+  watchdog->thread_ = std::move(*thread);
+  return watchdog;
 }
 
 Watchdog::~Watchdog() {
@@ -24,7 +29,7 @@ Watchdog::~Watchdog() {
     done_ = true;
   }
   ended_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Watchdog::watch(Nanoseconds span, const std::string& text) {

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/status.h"
 
 namespace ronde::base {
 
@@ -18,13 +20,14 @@ namespace ronde::base {
 class Watchdog {
  public:
   // After `span` of real time it writes `text` to standard error and ends the process with exit
-  // code 1, without running destructors or exit handlers.
-  Watchdog(Nanoseconds span, std::string text);
+  // code 1, without running destructors or exit handlers. kSystem: there is no thread to spare.
+  static Result<std::unique_ptr<Watchdog>> start(Nanoseconds span, std::string text);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
+  Watchdog() = default;
   void watch(Nanoseconds span, const std::string& text);
 
   Mutex mutex_;

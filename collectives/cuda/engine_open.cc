@@ -94,8 +94,12 @@ bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const nccl
   Status status;
   if (auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
       communicator.ok()) {
-    issuer_ = std::make_unique<Issuer>(core_, std::move(*communicator));
-    status = try_collective();
+    auto issuer = Issuer::start(core_, std::move(*communicator));
+    status = issuer.status();
+    if (status.ok()) {
+      issuer_ = std::move(*issuer);
+      status = try_collective();
+    }
   } else {
     status = communicator.status();
   }

@@ -183,10 +183,15 @@ Issuer::~Issuer() {
   }
 }
 
-Issuer::Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator)
-    : loop_(std::make_shared<Loop>(std::move(core), std::move(communicator))) {
-  const base::SignalsBlocked blocked;  // for NCCL's threads, too
-  thread_ = std::thread([loop = loop_] { loop->run(); });
+Issuer::Issuer(std::shared_ptr<Loop> loop, std::thread thread)
+    : loop_(std::move(loop)), thread_(std::move(thread)) {}
+
+base::Result<std::unique_ptr<Issuer>> Issuer::start(std::shared_ptr<Core> core,
+                                                    std::unique_ptr<Communicator> communicator) {
+  auto loop = std::make_shared<Loop>(std::move(core), std::move(communicator));
+  auto thread = base::start_thread("the thread that starts batches", [loop] { loop->run(); });
+  RONDE_RETURN_IF_ERROR(thread.status());
+  return std::unique_ptr<Issuer>(new Issuer(std::move(loop), std::move(*thread)));
 }
 
 void Issuer::put(std::shared_ptr<Task> task) { loop_->put(std::move(task)); }

@@ -38,7 +38,9 @@ struct Task {
 // Thread safety: all functions, from any thread.
 class Issuer {
  public:
-  Issuer(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator);
+  // kSystem: there is no thread to spare; the communicator is aborted.
+  static base::Result<std::unique_ptr<Issuer>> start(std::shared_ptr<Core> core,
+                                                     std::unique_ptr<Communicator> communicator);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
   // Closes the communicator when nothing is under way, and otherwise aborts it. If that takes
@@ -52,6 +54,8 @@ class Issuer {
 
  private:
   class Loop;
+  Issuer(std::shared_ptr<Loop> loop, std::thread thread);
+
   const std::shared_ptr<Loop> loop_;
   std::thread thread_;
 };

@@ -67,10 +67,11 @@ Status start_mpi(base::Nanoseconds patience) RONDE_REQUIRES(mpi_lock()) {
   int error = MPI_SUCCESS;
   make_mpi_global();
   {
-    const base::Watchdog watchdog(
+    const auto watchdog = base::Watchdog::start(
         patience,
         "MPI did not start in time (RONDE_START_TIMEOUT_SECONDS): a rank of the job has ended, or "
         "has not opened an engine; look at the output of all ranks. This process ends");
+    RONDE_RETURN_IF_ERROR(watchdog.status());
     error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   }
   if (error != MPI_SUCCESS) return mpi_error(error, "starting MPI");
