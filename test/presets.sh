@@ -33,7 +33,7 @@ test_build() {
 run_tests() {
   local start=$SECONDS result=0
   say "test build/$1"
-  ctest --preset "$1" --parallel "$((3 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || result=$?
+  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || result=$?
   say "the tests of build/$1 took $((SECONDS - start)) s"
   return "$result"
 }
