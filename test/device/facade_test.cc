@@ -109,8 +109,8 @@ TEST_F(Facade, R1AWorkThatAStreamWaitsForIsNotWaitedForAgain) {
     void* const stream = kit.make_stream();
     for (const bool waits : {true, false}) {
       engine.barrier_blocking();
-      kit.delay(stream, waits ? 3000 : 300);
       const auto began = std::chrono::steady_clock::now();
+      kit.delay(stream, waits ? 3000 : 300);
       {
         auto work = engine.allreduce("t", ronde::DeviceSpan<float>(span(memory), 0, stream));
         if (waits) work.wait(stream);

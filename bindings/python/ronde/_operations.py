@@ -55,12 +55,14 @@ class Operations(Generic[Array]):
                 lane = Lane(self._arrays, tensor, how, compression, in_place)
             except Exception as error:
                 refused = refused or error
-                with contextlib.suppress(Exception):  # else the other ranks have it in a unit of its own
+                with contextlib.suppress(Exception):  # where its type can be read
                     lane = Lane(self._arrays, self._arrays.empty(tensor, 0), how, compression, False)
             lanes.append(lane)
             units.setdefault(i if lane is None else (lane.dtype, lane.how(how)), []).append(i)
         if refused is not None:
-            firsts = [names[unit[0]] for unit in units.values()]
+            # One of no type that Ronde has is most likely of the type of others elsewhere, so of their unit.
+            known = [unit for unit in units.values() if lanes[unit[0]] is not None] or list(units.values())
+            firsts = [names[unit[0]] for unit in known]
             current_engine()._refuse(firsts if len(names) == 1 else [f"group of {name}" for name in firsts], refused)
             raise refused
         return lanes, list(units.values())

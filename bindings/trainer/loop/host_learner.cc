@@ -102,7 +102,8 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
   try {
     optimizer_.step();
   } catch (const NotFinite& error) {
-    throw NotFiniteStep(error.what(), std::move(bad), exit_code);
+    const std::string here = bad.empty() ? "" : "; on this rank: " + bad;
+    throw NotFiniteStep(error.what() + here, std::move(bad), exit_code);
   }
 }
 

@@ -64,8 +64,8 @@ class Learner {
 // A step after which a number would not be finite. Every rank throws it in the same step.
 class NotFiniteStep : public TrainerError {
  public:
-  // `what` names the summed gradient; `here` what was not finite on this rank or made it fail, with
-  // what to do, or nothing.
+  // `what` names the summed gradient, and has `here` in it: what was not finite on this rank or
+  // made it fail, with what to do, or nothing.
   NotFiniteStep(const std::string& what, std::string here, int exit_code)
       : TrainerError(what, exit_code), here_(std::move(here)) {}
 

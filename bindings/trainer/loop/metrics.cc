@@ -14,9 +14,9 @@ double Metrics::mean(const std::string& name) const {
   }
   std::string known = "loss, accuracy";
   for (const auto& [other, sums] : watched) known += ", " + other;
-  throw TrainerError(
-      "there is no metric \"" + name + "\" here: use one of " + known + ", or give it to compile()",
-      kExitConfiguration);
+  throw TrainerError("there is no metric \"" + name + "\" here: use one of " + known +
+                         ", or give it to compile(); it is there once a batch was seen",
+                     kExitConfiguration);
 }
 
 std::vector<double> Metrics::numbers() const {

@@ -80,7 +80,8 @@ Metric::Metric(const char* name) : name_(name) {
 
 Metric::Metric(std::string name, Sum sum) : name_(std::move(name)), sum_(std::move(sum)) {
   if (!sum_) refuse(name_, "has an empty function: give one");
-  if (name_ == "loss" || name_ == "accuracy") refuse(name_, "is there already: name it otherwise");
+  if (name_ == "loss" || name_ == "accuracy" || name_ == "number")
+    refuse(name_, "is there already: name it otherwise");
 }
 
 LossFunction watching(LossFunction loss, const std::vector<Metric>& metrics) {

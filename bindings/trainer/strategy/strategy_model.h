@@ -119,8 +119,9 @@ class StrategyModel {
   [[nodiscard]] Predictions predict(const Dataset& data);
 
   // The same from arrays, which each process gives whole: inputs of {samples, ...}, and for each a
-  // label of any integer type, or as many floats to predict; in their order, in batches of so many
-  // samples of all replicas. For another order, and data that is not copied, there is Dataset.
+  // label of any integer type, or as many floats to predict (integers are always labels); in their
+  // order, in batches of so many samples of all replicas. For another order, and data that is not
+  // copied, there is Dataset.
   template <std::ranges::range Answers>
   FitResult fit(const Array& inputs, const Answers& answers, std::size_t batch,
                 const FitOptions& options = {}, const CallbackMaker& callbacks = {}) {

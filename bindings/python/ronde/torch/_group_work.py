@@ -112,7 +112,8 @@ class GroupWork(_TorchWork):
         self.wait()
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the tensors that hold the result. A thread of the group completes it and runs its callbacks."""
+        """A future of the tensors that hold the result. A thread of the group completes it and runs its
+        callbacks; where the operation is done by now, the caller's does."""
         with self._lock:
             if self._asked is None:
                 self._future = torch.futures.Future()

@@ -76,7 +76,7 @@ constexpr double kDeadline = 60.0;
 
 TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
   Job job(3);
-  Coordinator coordinator(job.tasks(), kDeadline);
+  Coordinator coordinator(job.tasks(), kDeadline, kDeadline);
   const std::vector<Value> made = coordinator.per_worker("data", {"", {1.5F, 2.5F}});
   ASSERT_EQ(made.size(), 3U);
   for (std::size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, std::to_string(i));
