@@ -376,6 +376,24 @@ TEST(Metrics, AreLoggedByName) {
                           HasSubstr("\"validation/top_2_accuracy\"")));
 }
 
+TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
+  OneDevice strategy("/cpu:0");
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, {}, kToyOptions);
+  model.compile(sgd, [](const Tensor&, const Batch&, std::size_t) -> Loss {
+    throw TrainerError("the file of weights is gone");
+  });
+  EXPECT_THAT(error_of([&] {
+                model.train([](const TrainingReplica& one) {
+                  Epoch batches = one.shard(toy_batches()).epoch(0);
+                  one.learner.step(*batches.next(), 0);
+                  return 0;
+                });
+              }),
+              HasSubstr("on this rank: the file of weights is gone"));
+}
+
 TEST(Metrics, OfARegression) {
   Mirrored strategy(2);
   const Scope scope(strategy);
