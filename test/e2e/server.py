@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+import zmtp
+
 CHECK, PROGRAM, MPIRUN = sys.argv[1:4]
 SECONDS = 90  # until whatever is waited for must have come
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="ronde-server-"))
@@ -240,43 +242,6 @@ def strategies():
     is_line(text)
 
 
-def zmtp_frames(frames):
-    """Frames of a message on a connection of ZMTP 3."""
-    out = b""
-    for i, frame in enumerate(frames):
-        more = 1 if i + 1 < len(frames) else 0
-        if len(frame) < 256:
-            out += bytes([more, len(frame)]) + frame
-        else:
-            out += bytes([more | 2]) + struct.pack(">Q", len(frame)) + frame
-    return out
-
-
-def zmtp_connect(address, identity):
-    """A stranger that speaks ZeroMQ without its library."""
-    host, port = address.split(":")
-    stranger = socket.create_connection((host, int(port)), timeout=SECONDS)
-    stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL" + bytes(16) + b"\x00" + bytes(31))
-
-    def read(count):
-        got = b""
-        while len(got) < count:
-            more = stranger.recv(count - len(got))
-            assert more, "the server has closed the connection"
-            got += more
-        return got
-
-    read(64)
-    kind = b"\x05READY"
-    for name, value in ((b"Socket-Type", b"DEALER"), (b"Identity", identity)):
-        kind += bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
-    stranger.sendall(bytes([4, len(kind)]) + kind)
-    flags, size = read(2)
-    assert flags == 4
-    read(size)
-    return stranger
-
-
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
     job = Job(1, 2, *LINE, "--slow_ms", "2")
@@ -287,21 +252,21 @@ def hostile():
     for garbage in (b"GET / HTTP/1.1\r\n\r\n" * 20, bytes(range(256)), b"\xff" * 4096):
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(garbage)
-    with zmtp_connect(address, b"w1.5") as stranger:
-        stranger.sendall(zmtp_frames([b"x"]))
-        stranger.sendall(zmtp_frames([b"RPS1" + b"\xff" * 112, b"", b"", b"1234"]))
-        stranger.sendall(zmtp_frames([b"y" * 300] * 40))
+    with zmtp.connect(address, b"w1.5", SECONDS) as stranger:
+        stranger.sendall(zmtp.frames_of([b"x"]))
+        stranger.sendall(zmtp.frames_of([b"RPS1" + b"\xff" * 112, b"", b"", b"1234"]))
+        stranger.sendall(zmtp.frames_of([b"y" * 300] * 40))
         header = b"RPS1" + bytes([3, 1, 1, 0]) + struct.pack("<IIQQ", 1, 0, 5, 0)
         header += bytes(116 - len(header))
-        stranger.sendall(zmtp_frames([header, b"", b"", b""]))  # a push of worker 1, which it is not
+        stranger.sendall(zmtp.frames_of([header, b"", b"", b""]))  # a push of worker 1, which it is not
         # A sign of life of worker 1, in whose view all servers are dead.
         header = b"RPS1" + bytes([8, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
-        stranger.sendall(zmtp_frames([header + bytes(116 - len(header)), b"", b"", b""]))
+        stranger.sendall(zmtp.frames_of([header + bytes(116 - len(header)), b"", b"", b""]))
         server.wait_for(r"ps 0: what came from 127\.0\.0\.1 is no message of this job \(.*\): it is ignored")
         # And the announcement of a frame of 2^62 bytes.
         stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
     for i in range(200):
-        zmtp_connect(address, f"w0.{i}".encode()).close()
+        zmtp.connect(address, f"w0.{i}".encode(), SECONDS).close()
     other = job.start("worker", 1)  # the chief waits for it, so that the server was there for all of them
     text = chief.wait()
     other.wait()

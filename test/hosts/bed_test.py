@@ -69,8 +69,8 @@ def check_line():
     found = re.search(r"bits per second (\S+)", done.stdout)
     if not found:
         fail(f"no rate: {done.stdout}{done.stderr}")
-    # A receiver that had no core at first finds what its buffers hold, and counts from then on.
-    if not 20e6 < float(found.group(1)) < 400e6:
+    # The buckets of the line let 256 KB more pass at once.
+    if not 20e6 < float(found.group(1)) < 230e6:
         fail(f"a line of 200 Mbit/s carried {float(found.group(1)):.3g} bits per second")
 
 

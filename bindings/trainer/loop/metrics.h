@@ -17,7 +17,8 @@ struct Metrics {
   double loss_sum = 0.0;
   double correct = 0.0;
   double samples = 0.0;
-  // Of Loss::watched. A training that goes on within an epoch has the sums since then alone.
+  // The metrics that compile() names. Checkpoints do not keep them, so a training that resumes
+  // within an epoch sums them from there on.
   struct Watched {
     double sum = 0.0;
     double samples = 0.0;

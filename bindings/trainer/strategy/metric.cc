@@ -19,7 +19,7 @@ namespace {
   throw TrainerError("compile(): the metric \"" + name + "\" " + why, kExitConfiguration);
 }
 
-// Of the samples, how many have fewer than `most` outputs above that of their label.
+// Counts the samples whose label is among the `most` largest outputs.
 Metric::Sum top(const std::string& name, std::size_t most) {
   return [name, most](const Tensor& outputs, const Batch& batch) {
     const std::size_t classes = outputs.shape().empty() ? 0 : outputs.shape().back();

@@ -40,3 +40,24 @@ def op_of(opts: Any, op: Any = None) -> Any:
 
 def counts_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor.numel() for tensor in tensors]
+
+
+def require_each(tensors: Sequence[Any], size: int, what: str) -> None:
+    if len(tensors) != size:
+        raise InvalidArgument(f"{len(tensors)} {what} for {size} ranks")
+
+
+def splits_of(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[int]:
+    """The rows for each rank: as many for all of them, unless the caller says how many."""
+    rows = tensor.shape[0] if tensor.dim() else -1
+    if not splits and rows >= 0 and rows % size == 0:
+        return [rows // size] * size
+    if len(splits) != size or sum(splits) != rows:
+        raise InvalidArgument(f"splits {list(splits)} of a tensor of shape {tuple(tensor.shape)} over {size} ranks: "
+                              "they must add up to its rows")
+    return list(splits)
+
+
+def no_pairs(what: str) -> NotImplementedError:
+    return NotImplementedError(f"{what}: Ronde has no operations between two ranks. Use broadcast, scatter or "
+                               "all_to_all, or a second group with the back end gloo: new_group(backend='gloo')")

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from .._engine import Memory
 from .._library import InvalidArgument
 from .._works import _Flight
-from ._group_arguments import Tensors, counts_of, list_of, matrix_of, only_of, op_of, root_of
+from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
+                               splits_of)
 from ._group_store import meet
 from ._group_tensors import (Landing, Received, assign_sparse, contiguous, described, joined, reduction_of,
                              require_alike, require_numbers)
@@ -128,10 +129,6 @@ class RondeProcessGroup(dist.ProcessGroup):
               target: Optional[Memory], **options: Any) -> None:
         flights.append(self._engine._submit(operation, [name], [source], [target], blocking=True, **options))
 
-    def _require_list(self, tensors: Sequence[torch.Tensor], what: str) -> None:
-        if len(tensors) != self._size:
-            raise InvalidArgument(f"{len(tensors)} {what} for {self._size} ranks")
-
     # ---- reductions ----
 
     def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
@@ -193,7 +190,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         output, inputs = only_of(output_tensors), matrix_of(input_tensors)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
-            self._require_list(inputs, "inputs")
+            require_each(inputs, self._size, "inputs")
             require_alike(inputs, output)
             return self._scatter_sums(flights, name, output, joined(inputs), [one.numel() for one in inputs], opts)
 
@@ -248,7 +245,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         outputs, ours = matrix_of(output_tensors), only_of(input_tensors)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
-            self._require_list(outputs, "outputs")
+            require_each(outputs, self._size, "outputs")
             require_alike(outputs, ours)
             return self._gather_everywhere(flights, name, outputs, ours)
 
@@ -288,7 +285,7 @@ class RondeProcessGroup(dist.ProcessGroup):
         inputs = list_of(inputs)
 
         def submit(flights: list[_Flight], *names: str) -> Finish:
-            self._require_list(output_lists, "lists of outputs")
+            require_each(output_lists, self._size, "lists of outputs")
             ends = []
             for i, (name, ours) in enumerate(zip(names, inputs)):
                 outputs = [of_rank[i] for of_rank in output_lists]
@@ -309,7 +306,7 @@ class RondeProcessGroup(dist.ProcessGroup):
                       input_splits: Sequence[int], opts: Any = None) -> GroupWork:
         def submit(flights: list[_Flight], name: str) -> Finish:
             require_alike([input], output)
-            sent, expected = self._splits(input, input_splits), self._splits(output, output_splits)
+            sent, expected = splits_of(input, input_splits, self._size), splits_of(output, output_splits, self._size)
             rows, *inner = input.shape
             width = 1
             for entry in inner:
@@ -318,20 +315,11 @@ class RondeProcessGroup(dist.ProcessGroup):
 
         return self._start(opts, submit)
 
-    def _splits(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-        rows = tensor.shape[0] if tensor.dim() else -1
-        if not splits and rows >= 0 and rows % self._size == 0:
-            return [rows // self._size] * self._size
-        if len(splits) != self._size or sum(splits) != rows:
-            raise InvalidArgument(f"splits {list(splits)} of a tensor of shape {tuple(tensor.shape)} over {self._size} "
-                                  "ranks: they must add up to its rows")
-        return list(splits)
-
     def alltoall(self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor],
                  opts: Any = None) -> GroupWork:
         def submit(flights: list[_Flight], name: str) -> Finish:
-            self._require_list(input_tensors, "inputs")
-            self._require_list(output_tensors, "outputs")
+            require_each(input_tensors, self._size, "inputs")
+            require_each(output_tensors, self._size, "outputs")
             require_alike([*output_tensors, *input_tensors], input_tensors[0])
             return self._exchange_elements(flights, name, joined(input_tensors), counts_of(input_tensors), output_tensors,
                                            counts_of(output_tensors))
@@ -351,7 +339,7 @@ class RondeProcessGroup(dist.ProcessGroup):
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             if root == self._rank:
-                self._require_list(outputs, "outputs")
+                require_each(outputs, self._size, "outputs")
             require_alike(outputs, ours)
             sent = [ours.numel() if rank == root else 0 for rank in range(self._size)]
             return self._exchange_elements(flights, name, contiguous(ours), sent, outputs,
@@ -366,7 +354,7 @@ class RondeProcessGroup(dist.ProcessGroup):
 
         def submit(flights: list[_Flight], name: str) -> Finish:
             if root == self._rank:
-                self._require_list(inputs, "inputs")
+                require_each(inputs, self._size, "inputs")
             require_alike(inputs, output)
             elements = joined(inputs) if inputs else torch.empty(0, dtype=output.dtype)
             expected = [output.numel() if rank == root else 0 for rank in range(self._size)]
@@ -399,19 +387,14 @@ class RondeProcessGroup(dist.ProcessGroup):
     # ---- what the runtime lacks ----
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> GroupWork:
-        raise _no_pairs("send")
+        raise no_pairs("send")
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> GroupWork:
-        raise _no_pairs("recv")
+        raise no_pairs("recv")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
-        raise _no_pairs("recv from any source")
+        raise no_pairs("recv from any source")
 
     def monitored_barrier(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
                                   "the ranks that are missing")
-
-
-def _no_pairs(what: str) -> NotImplementedError:
-    return NotImplementedError(f"{what}: Ronde has no operations between two ranks. Use broadcast, scatter or "
-                               "all_to_all, or a second group with the back end gloo: new_group(backend='gloo')")

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ZMTP 3, the protocol of ZeroMQ, without its library: what a stranger can send."""
+
+import socket
+import struct
+
+
+def frames_of(frames):
+    """Frames of a message on a connection of ZMTP 3."""
+    out = b""
+    for i, frame in enumerate(frames):
+        more = 1 if i + 1 < len(frames) else 0
+        if len(frame) < 256:
+            out += bytes([more, len(frame)]) + frame
+        else:
+            out += bytes([more | 2]) + struct.pack(">Q", len(frame)) + frame
+    return out
+
+
+def connect(address, identity, seconds):
+    """A stranger that speaks ZeroMQ without its library."""
+    host, port = address.split(":")
+    stranger = socket.create_connection((host, int(port)), timeout=seconds)
+    stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL" + bytes(16) + b"\x00" + bytes(31))
+
+    def read(count):
+        got = b""
+        while len(got) < count:
+            more = stranger.recv(count - len(got))
+            assert more, "the server has closed the connection"
+            got += more
+        return got
+
+    read(64)
+    kind = b"\x05READY"
+    for name, value in ((b"Socket-Type", b"DEALER"), (b"Identity", identity)):
+        kind += bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
+    stranger.sendall(bytes([4, len(kind)]) + kind)
+    flags, size = read(2)
+    assert flags == 4
+    read(size)
+    return stranger
