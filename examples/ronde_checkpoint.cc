@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "bindings/trainer/program/program.h"
 
 namespace ronde::examples {

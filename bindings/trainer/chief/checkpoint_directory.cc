@@ -4,49 +4,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
 
 namespace {
 
-constexpr std::string_view kStep = "step-";
-constexpr std::string_view kUnfinished = ".tmp";
-constexpr std::string_view kReplaced = ".old.tmp";
-constexpr std::string_view kDamaged = ".damaged";
 constexpr const char* kMetricOfBest = "checkpoints/best_metric";
 
 std::string of_step(std::uint64_t step) { return "checkpoint of step " + std::to_string(step); }
-
-struct Name {
-  std::uint64_t step;
-  std::string ending;  // empty: that of a whole one
-};
-
-// Empty for a name that is none of ours.
-std::optional<Name> parse(const std::string& name) {
-  if (!name.starts_with(kStep)) return std::nullopt;
-  std::uint64_t step = 0;
-  const char* const digits = name.data() + kStep.size();
-  const char* const end = std::from_chars(digits, name.data() + name.size(), step).ptr;
-  std::string ending(end, name.data() + name.size());
-  if (name != std::string(kStep) + std::to_string(step) + ending) return std::nullopt;
-  if (!ending.empty() && ending[0] != '.') return std::nullopt;
-  return Name{step, std::move(ending)};
-}
-
-std::vector<Name> ours_in(FileSystem& files, const std::string& directory) {
-  std::vector<Name> ours;
-  for (const std::string& name : names_in(files, directory)) {
-    if (auto parsed = parse(name)) ours.push_back(std::move(*parsed));
-  }
-  return ours;
-}
 
 void make_logdir(FileSystem& files, const std::string& directory) {
   try {
@@ -58,10 +28,6 @@ void make_logdir(FileSystem& files, const std::string& directory) {
 }
 
 }  // namespace
-
-std::string checkpoint_path(const std::string& directory, std::uint64_t step) {
-  return directory + '/' + std::string(kStep) + std::to_string(step);
-}
 
 CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& directory,
                                          std::size_t keep, Say say, const OwnerPatience& patience)
@@ -81,15 +47,15 @@ CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& d
 // Tidies up what a killed owner has left, where a checkpoint that was being replaced comes back,
 // and looks at the others.
 void CheckpointDirectory::take_stock() {
-  const std::vector<Name> names = ours_in(files_, directory_);
+  const std::vector<CheckpointName> names = checkpoint_names_in(files_, directory_);
   std::set<std::uint64_t> whole;
   for (const auto& [step, ending] : names) {
     if (ending.empty()) whole.insert(step);
-    if (ending == kDamaged) damaged_.insert(step);
+    if (ending == kDamagedEnding) damaged_.insert(step);
   }
   for (const auto& [step, ending] : names) {
-    if (!ending.ends_with(kUnfinished)) continue;
-    if (ending.ends_with(kReplaced) && whole.insert(step).second) {
+    if (!ending.ends_with(kUnfinishedEnding)) continue;
+    if (ending.ends_with(kReplacedEnding) && whole.insert(step).second) {
       rename_path(files_, folder(step) + ending, folder(step));
     } else {
       remove_folder(folder(step) + ending, step);
@@ -143,7 +109,8 @@ std::optional<CheckpointState> CheckpointDirectory::newest(
     try {
       CheckpointState state = go_on_from(step, options, tensors);
       for (const std::uint64_t damaged : passed) {
-        if (files_.rename(folder(damaged), folder(damaged) + std::string(kDamaged)) < 0) continue;
+        if (files_.rename(folder(damaged), folder(damaged) + std::string(kDamagedEnding)) < 0)
+          continue;
         found_.erase(damaged);
         damaged_.insert(damaged);
       }
@@ -164,7 +131,8 @@ CheckpointState CheckpointDirectory::chosen(const RestoreOptions& options,
                                             const std::vector<StateTensor>& tensors) {
   std::optional<std::uint64_t> step;
   std::string path = options.how;
-  if (const auto name = parse(options.how); name && name->ending.empty()) step = name->step;
+  if (const auto name = parse_checkpoint_name(options.how); name && name->ending.empty())
+    step = name->step;
   const auto newest = std::find_if(found_.rbegin(), found_.rend(),
                                    [this](const auto& one) { return counts(one.second); });
   if (options.how == "best" && newest != found_.rend()) {
@@ -243,7 +211,7 @@ std::vector<std::uint64_t> CheckpointDirectory::steps(FileSystem& files,
                                                       const std::string& directory) {
   std::vector<std::uint64_t> steps;
   try {
-    for (const auto& [step, ending] : ours_in(files, directory)) {
+    for (const auto& [step, ending] : checkpoint_names_in(files, directory)) {
       if (ending.empty()) steps.push_back(step);
     }
   } catch (const FileError& error) {
@@ -292,7 +260,7 @@ std::optional<double> CheckpointDirectory::best() const {
 // Rule 1.
 void CheckpointDirectory::put(const Snapshot& snapshot) {
   const std::uint64_t step = snapshot.state.global_step;
-  const std::string unfinished = working_name(step) + std::string(kUnfinished);
+  const std::string unfinished = working_name(step) + std::string(kUnfinishedEnding);
   const auto require_owner = [this] {
     if (owner_.holds()) return;
     throw DataError(directory_ + " was taken over by another training, or moved away");
@@ -315,7 +283,7 @@ void CheckpointDirectory::put(const Snapshot& snapshot) {
          " cannot be synced: after a power cut the newest checkpoints may be missing there");
   }
   require_owner();
-  remove_path(files_, working_name(step) + std::string(kReplaced));
+  remove_path(files_, working_name(step) + std::string(kReplacedEnding));
 }
 
 // Rule 2.
@@ -323,8 +291,8 @@ void CheckpointDirectory::put_in_place(const std::string& unfinished, const std:
   const int result = files_.rename(unfinished, folder);
   if (result >= 0) return;
   if (result != -ENOTEMPTY && result != -EEXIST) throw FileError(folder, -result);
-  const std::string replaced =
-      unfinished.substr(0, unfinished.size() - kUnfinished.size()) + std::string(kReplaced);
+  const std::string replaced = unfinished.substr(0, unfinished.size() - kUnfinishedEnding.size()) +
+                               std::string(kReplacedEnding);
   remove_path(files_, replaced);
   rename_path(files_, folder, replaced);
   try {
@@ -389,7 +357,7 @@ void CheckpointDirectory::remove(std::uint64_t step) {
 // It gets a name of ours first, so that half of it is never taken for a whole one, nor put in place
 // by one that was taken for dead.
 void CheckpointDirectory::remove_folder(const std::string& path, std::uint64_t step) {
-  const std::string ours = working_name(step) + std::string(kUnfinished);
+  const std::string ours = working_name(step) + std::string(kUnfinishedEnding);
   remove_path(files_, ours);
   if (const int result = files_.rename(path, ours); result < 0 && result != -ENOENT) {
     throw FileError(path, -result);
@@ -399,7 +367,7 @@ void CheckpointDirectory::remove_folder(const std::string& path, std::uint64_t s
 
 void CheckpointDirectory::remove_damaged(std::uint64_t below) {
   while (!damaged_.empty() && *damaged_.begin() < below) {
-    remove_path(files_, folder(*damaged_.begin()) + std::string(kDamaged));
+    remove_path(files_, folder(*damaged_.begin()) + std::string(kDamagedEnding));
     damaged_.erase(damaged_.begin());
   }
 }

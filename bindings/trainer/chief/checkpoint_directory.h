@@ -135,7 +135,4 @@ class CheckpointDirectory {
 // The best one's step, among the numbers of a checkpoint.
 inline constexpr const char* kBestStep = "checkpoints/best_step";
 
-// "<directory>/step-<step>".
-[[nodiscard]] std::string checkpoint_path(const std::string& directory, std::uint64_t step);
-
 }  // namespace ronde::trainer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that writes, and the command that follows it.
 #include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 
 #include <spawn.h>
 #include <sys/wait.h>

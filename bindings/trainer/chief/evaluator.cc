@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "bindings/trainer/logs/logs.h"
 #include "bindings/trainer/tensor/errors.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 
 #include <algorithm>
 #include <chrono>

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "test/unit/trainer/chief/directory_model.h"
 
 namespace ronde::trainer {

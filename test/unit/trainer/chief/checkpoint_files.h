@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/trainer/chief/checkpoint_directory.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/parameter.h"
 #include "test/unit/trainer/temporary_folder.h"

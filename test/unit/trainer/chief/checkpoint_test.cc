@@ -2,6 +2,7 @@
 // One checkpoint: what is written comes back, what is damaged is refused by name, what cannot be
 // written leaves what was there.
 #include "bindings/trainer/chief/checkpoint.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // The checkpoints of a training: which of them stay, which one training goes on from, and what is
 // said of those that could not be written or read.
 #include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/chief/checkpoint_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
