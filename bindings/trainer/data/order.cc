@@ -14,9 +14,10 @@ namespace ronde::trainer {
 
 namespace {
 
-class Pass final : public Order {
+class StoredOrder final : public Order {
  public:
-  Pass(std::optional<std::size_t> samples, std::uint64_t pass) : left_(samples), at_{pass, 0} {}
+  StoredOrder(std::optional<std::size_t> samples, std::uint64_t pass)
+      : left_(samples), at_{pass, 0} {}
 
   bool next(Position& position) override {
     if (left_ && at_.index == *left_) return false;
@@ -104,7 +105,7 @@ class Repeat final : public Order {
 
 std::unique_ptr<Order> order_of(std::optional<std::size_t> samples, std::span<const Stage> stages,
                                 std::uint64_t epoch) {
-  if (stages.empty()) return std::make_unique<Pass>(samples, epoch);
+  if (stages.empty()) return std::make_unique<StoredOrder>(samples, epoch);
   const Stage& last = stages.back();
   const std::span<const Stage> before = stages.first(stages.size() - 1);
   if (last.kind == Stage::Kind::kRepeat) {
