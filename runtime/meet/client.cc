@@ -29,8 +29,6 @@ using collectives::FileDescriptor;
 
 namespace {
 
-using Parts = std::vector<std::vector<std::byte>>;
-
 // How long one attempt may take: longer than a lost first packet takes to be sent again (1 s), and
 // than rank 0 is away from its door.
 constexpr Nanoseconds kReachTime = std::chrono::seconds(5);
@@ -78,31 +76,18 @@ Status send_all(const FileDescriptor& socket, std::span<const std::byte> bytes) 
   return failed("connected, but the other end closed");
 }
 
-class MeetingClient final : public collectives::Meeting {
+class MeetingClient final : public MeetingEnd {
  public:
-  explicit MeetingClient(const MeetingPlan& plan) : plan_(plan), roll_(plan.size) {}
-  ~MeetingClient() override = default;
+  using MeetingEnd::MeetingEnd;
 
   Status come(const Clock& clock, Instant deadline);
 
-  [[nodiscard]] int rank() const override { return plan_.rank; }
-  [[nodiscard]] int size() const override { return plan_.size; }
-  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
-    return ranks_on_host_of(hellos_, plan_.rank);
-  }
-  [[nodiscard]] std::string text() const override { return text_of(plan_); }
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
-  void started() override { socket_.reset(); }
-  [[nodiscard]] bool ends_with_process() const override { return true; }
-  void abandon() override { socket_.reset(); }
-  Status close() override {
-    socket_.reset();
-    return {};
-  }
 
  private:
+  void leave() override { socket_.reset(); }
   // One attempt to reach rank 0. kInvalidArgument ends them all; other errors are tried again.
   Status reach(const Clock& clock, Instant deadline);
   Result<FileDescriptor> connect(const Clock& clock, Instant deadline);
@@ -111,16 +96,12 @@ class MeetingClient final : public collectives::Meeting {
   Result<Parts> answer(const Clock& clock, Instant deadline);
   [[nodiscard]] Status rank_0_gone(const std::string& how) const;
 
-  MeetingPlan plan_;
   std::optional<FrameSocket> socket_;  // to rank 0, until the start is over
-  std::vector<MeetingHello> hellos_;   // by rank
-  collectives::Roll roll_;
-  std::uint32_t round_ = 0;
-  std::string activity_;
 };
 
 Status MeetingClient::rank_0_gone(const std::string& how) const {
-  const std::string host = hellos_.empty() ? "" : " (host " + hellos_.front().host_name + ")";
+  const std::string& name = hello_of(0).host_name;
+  const std::string host = name.empty() ? "" : " (host " + name + ")";
   return Status::error(Code::kPeerFailed, "rank 0" + host + " " + how + " while the ranks were " +
                                               activity_ + ": look at its output")
       .with_rank(0);
@@ -183,14 +164,13 @@ Status MeetingClient::reach(const Clock& clock, Instant deadline) {
   RONDE_RETURN_IF_ERROR(socket.status());
   RONDE_RETURN_IF_ERROR(prove(*socket, clock, std::min(deadline, clock.after(kReachTime))));
   socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(*socket)});
-  MeetingHello hello = hello_of(plan_);
-  hello.patience = patience_of(deadline - clock.now());
-  return socket_->send(encode(hello));
+  MeetingHello mine = own_hello();
+  mine.patience = patience_of(deadline - clock.now());
+  return socket_->send(encode(mine));
 }
 
 Status MeetingClient::come(const Clock& clock, Instant deadline) {
-  activity_ = "meeting at " + text_of(plan_.point);
-  roll_.begin_round(activity_);
+  begin_round("meeting at " + text_of(plan_.point));
   Nanoseconds pause = kFirstRetryPause;
   const Instant began = clock.now();
   for (;;) {
@@ -214,17 +194,10 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
   }
   const auto parts = answer(clock, deadline);
   RONDE_RETURN_IF_ERROR(parts.status());
-  for (const auto& part : *parts) {
-    const auto message = decode_meeting_message(part);
-    RONDE_RETURN_IF_ERROR(message.status());
-    const auto* const hello = std::get_if<MeetingHello>(&*message);
-    if (hello == nullptr) return rank_0_gone("sent something unexpected");
-    hellos_.push_back(*hello);
-  }
-  return {};
+  return take_hellos(*parts);
 }
 
-Result<Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
+Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
   for (;;) {
     const auto frame = socket_->receive();
     if (!frame.ok()) return rank_0_gone("sent what cannot be read");
@@ -248,20 +221,18 @@ Result<Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
     if (all == nullptr || all->round != round_ || std::ssize(all->parts) != plan_.size) {
       return rank_0_gone("sent something unexpected");
     }
-    const auto& host = hellos_.empty() ? std::string() : hellos_.front().host_name;
-    roll_.record(0, host, 0, clock.now());
+    record(0, clock.now());
     return std::move(all->parts);
   }
 }
 
-Result<Parts> MeetingClient::allgather(std::span<const std::byte> mine, const std::string& activity,
-                                       const collectives::StartTrouble& trouble, const Clock& clock,
-                                       Instant deadline) {
+Result<MeetingClient::Parts> MeetingClient::allgather(std::span<const std::byte> mine,
+                                                      const std::string& activity,
+                                                      const collectives::StartTrouble& trouble,
+                                                      const Clock& clock, Instant deadline) {
   if (!socket_) return Status::error(Code::kClosed, "the meeting of the ranks is over");
   ++round_;
-  activity_ = activity;
-  roll_.begin_round(activity);
-  roll_.set_hosts(host_names_of(hellos_));
+  begin_round(activity);
   MeetingPart part{
       round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
   RONDE_RETURN_IF_ERROR(socket_->send(encode(std::move(part))));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/host_name.h"
 #include "base/numbers.h"
@@ -37,41 +38,95 @@ std::string text_of(const MeetingPlan& plan) {
   return text_of(plan.point) + (plan.launcher.empty() ? "" : " (" + plan.launcher + ")");
 }
 
-MeetingHello hello_of(const MeetingPlan& plan) {
-  MeetingHello hello;
-  hello.rank = plan.rank;
-  hello.size = plan.size;
-  hello.host_name = base::host_name();
-  hello.host_identity = collectives::host_identity();
-  hello.pid = ::getpid();
-  return hello;
-}
-
 Nanoseconds patience_of(Nanoseconds left) {
   constexpr Nanoseconds kMost = std::chrono::seconds(2);
   return std::max(left - std::min(left / 10, kMost), Nanoseconds(0));
-}
-
-std::vector<int> ranks_on_host_of(std::span<const MeetingHello> hellos, std::int32_t rank) {
-  std::vector<int> ranks;
-  const std::string& here = hellos[base::narrow<std::size_t>(rank)].host_identity;
-  for (const MeetingHello& hello : hellos) {
-    if (hello.host_identity == here) ranks.push_back(hello.rank);
-  }
-  return ranks;
-}
-
-std::vector<std::string> host_names_of(std::span<const MeetingHello> hellos) {
-  std::vector<std::string> names;
-  names.reserve(hellos.size());
-  for (const MeetingHello& hello : hellos) names.push_back(hello.host_name);
-  return names;
 }
 
 int poll_milliseconds(const base::Clock& clock, base::Instant deadline) {
   constexpr std::int64_t kSliceMs = 20;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
   return base::narrow<int>(std::clamp<std::int64_t>(left, 0, kSliceMs));
+}
+
+std::string text_of_rank(const MeetingHello& hello) {
+  return "rank " + std::to_string(hello.rank) + " (host " + hello.host_name + ", pid " +
+         std::to_string(hello.pid) + ")";
+}
+
+MeetingEnd::MeetingEnd(MeetingPlan plan)
+    : plan_(std::move(plan)), hellos_(base::narrow<std::size_t>(plan_.size)), roll_(plan_.size) {
+  MeetingHello& own = hellos_[base::narrow<std::size_t>(plan_.rank)];
+  own.rank = plan_.rank;
+  own.size = plan_.size;
+  own.host_name = base::host_name();
+  own.host_identity = collectives::host_identity();
+  own.pid = ::getpid();
+}
+
+const MeetingHello& MeetingEnd::hello_of(std::int32_t rank) const {
+  return hellos_[base::narrow<std::size_t>(rank)];
+}
+
+std::vector<int> MeetingEnd::ranks_on_this_host() const {
+  std::vector<int> ranks;
+  for (const MeetingHello& hello : hellos_) {
+    if (hello.host_identity == own_hello().host_identity) ranks.push_back(hello.rank);
+  }
+  return ranks;
+}
+
+Status MeetingEnd::close() {
+  leave();
+  return {};
+}
+
+void MeetingEnd::begin_round(const std::string& activity) {
+  activity_ = activity;
+  roll_.begin_round(activity);
+}
+
+void MeetingEnd::record(std::int32_t rank, base::Instant now) {
+  roll_.record(rank, hello_of(rank).host_name, plan_.point.one_host ? plan_.size : 0, now);
+}
+
+Status MeetingEnd::check(const MeetingHello& hello) const {
+  if (hello.size != plan_.size) {
+    return Status::error(Code::kInvalidArgument,
+                         text_of_rank(hello) + " was told that the job has " +
+                             std::to_string(hello.size) + " ranks, and " +
+                             text_of_rank(own_hello()) + " that it has " +
+                             std::to_string(plan_.size) +
+                             ": give all the same size (RONDE_SIZE, or the engine's option)")
+        .with_rank(hello.rank);
+  }
+  if (hello.rank >= 0 && hello.rank < plan_.size) return {};
+  return Status::error(Code::kInvalidArgument, text_of_rank(hello) + " is no rank of a job of " +
+                                                   std::to_string(plan_.size));
+}
+
+Status MeetingEnd::take_hellos(const Parts& parts) {
+  for (std::size_t rank = 0; rank < hellos_.size(); ++rank) {
+    const auto message = decode_meeting_message(parts[rank]);
+    RONDE_RETURN_IF_ERROR(message.status());
+    const auto* const hello = std::get_if<MeetingHello>(&*message);
+    if (hello == nullptr) {
+      return Status::error(Code::kInternal, "rank " + std::to_string(rank) + " has sent no hello");
+    }
+    RONDE_RETURN_IF_ERROR(check(*hello));
+    if (hello->rank != base::narrow<std::int32_t>(rank)) {
+      return Status::error(Code::kInvalidArgument,
+                           text_of_rank(*hello) + " came in the place of rank " +
+                               std::to_string(rank) + ": give each a rank of its own (RONDE_RANK)")
+          .with_rank(hello->rank);
+    }
+    hellos_[rank] = *hello;
+  }
+  std::vector<std::string> names;
+  names.reserve(hellos_.size());
+  for (const MeetingHello& hello : hellos_) names.push_back(hello.host_name);
+  roll_.set_hosts(names);
+  return {};
 }
 
 }  // namespace ronde::runtime

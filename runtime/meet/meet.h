@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collectives/transport/meeting.h"
+#include "collectives/transport/roll.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/point.h"
@@ -42,21 +43,56 @@ base::Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan
                                                          const base::Clock& clock,
                                                          base::Instant deadline);
 
-// ---- what both ends share ----
+// ---- what its ends share ----
 
 // "localhost:29500 (torchrun or one like it)".
 [[nodiscard]] std::string text_of(const MeetingPlan& plan);
-// This process's hello.
-[[nodiscard]] MeetingHello hello_of(const MeetingPlan& plan);
 // How long a rank that has so much time left waits before it is told what is missing: short enough
 // that the answer arrives in time.
 [[nodiscard]] base::Nanoseconds patience_of(base::Nanoseconds left);
-// The ranks whose host identity is that of `rank`, ascending. The hellos are by rank.
-[[nodiscard]] std::vector<int> ranks_on_host_of(std::span<const MeetingHello> hellos,
-                                                std::int32_t rank);
-[[nodiscard]] std::vector<std::string> host_names_of(std::span<const MeetingHello> hellos);
 // The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
 [[nodiscard]] int poll_milliseconds(const base::Clock& clock, base::Instant deadline);
+
+// A rank's end of a meeting: who takes part, and the round that they are in. Thread safety: that of
+// collectives::Meeting.
+class MeetingEnd : public collectives::Meeting {
+ public:
+  using Parts = std::vector<std::vector<std::byte>>;  // the bytes of each rank, by rank
+
+  explicit MeetingEnd(MeetingPlan plan);
+  ~MeetingEnd() override = default;
+  [[nodiscard]] int rank() const override { return plan_.rank; }
+  [[nodiscard]] int size() const override { return plan_.size; }
+  [[nodiscard]] std::vector<int> ranks_on_this_host() const override;
+  [[nodiscard]] std::string text() const override { return text_of(plan_); }
+  [[nodiscard]] bool ends_with_process() const override { return true; }
+  void started() override { leave(); }
+  void abandon() override { leave(); }
+  base::Status close() override;
+
+ protected:
+  // Keeps nothing open; it may be called again.
+  virtual void leave() = 0;
+
+  // The ranks begin a round, in which they are doing this.
+  void begin_round(const std::string& activity);
+  void record(std::int32_t rank, base::Instant now);
+  [[nodiscard]] const MeetingHello& own_hello() const { return hello_of(plan_.rank); }
+  [[nodiscard]] const MeetingHello& hello_of(std::int32_t rank) const;
+  // Whether a hello is one of this job (kInvalidArgument).
+  [[nodiscard]] base::Status check(const MeetingHello& hello) const;
+  // Takes everybody's hellos, and checks that each is that of its rank.
+  base::Status take_hellos(const Parts& parts);
+
+  MeetingPlan plan_;
+  std::vector<MeetingHello> hellos_;  // by rank; empty ones of those that have not come yet
+  collectives::Roll roll_;
+  std::uint32_t round_ = 0;
+  std::string activity_;
+};
+
+// "rank 3 (host node2, pid 4711)".
+[[nodiscard]] std::string text_of_rank(const MeetingHello& hello);
 
 // The two ends; meet() chooses.
 base::Result<std::unique_ptr<collectives::Meeting>> meet_as_rank_0(const MeetingPlan& plan,

@@ -25,38 +25,18 @@ using base::Status;
 
 namespace {
 
-using Parts = std::vector<std::vector<std::byte>>;
-
 // How long rank 0 stays after a failure, to tell those that come a little later.
 constexpr Nanoseconds kLinger = std::chrono::seconds(2);
 
-class MeetingServer final : public collectives::Meeting {
+class MeetingServer final : public MeetingEnd {
  public:
-  explicit MeetingServer(const MeetingPlan& plan)
-      : plan_(plan),
-        members_(narrow<std::size_t>(plan.size)),
-        hellos_(members_.size()),
-        roll_(plan.size) {}
-  ~MeetingServer() override = default;
+  explicit MeetingServer(const MeetingPlan& plan) : MeetingEnd(plan), members_(hellos_.size()) {}
 
   Status gather(const Clock& clock, Instant deadline);
 
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return plan_.size; }
-  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
-    return ranks_on_host_of(hellos_, 0);
-  }
-  [[nodiscard]] std::string text() const override { return text_of(plan_); }
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
-  void started() override { leave(); }
-  [[nodiscard]] bool ends_with_process() const override { return true; }
-  void abandon() override { leave(); }
-  Status close() override {
-    leave();
-    return {};
-  }
 
  private:
   struct Member {
@@ -65,12 +45,13 @@ class MeetingServer final : public collectives::Meeting {
     std::optional<MeetingPart> part;
   };
 
-  void leave() {
+  void leave() override {
     members_.clear();
     strays_.clear();
     reception_.reset();
   }
-  void begin_round(const std::string& activity);
+  // Collects the hellos, or the parts of this round, of the others.
+  Status collect(const Clock& clock, Instant deadline);
   [[nodiscard]] bool complete() const;
   // One poll, and what it shows. An error fails the meeting.
   Status step(const Clock& clock, Instant until);
@@ -85,34 +66,14 @@ class MeetingServer final : public collectives::Meeting {
   Status flush(const Clock& clock, Instant deadline);
   [[nodiscard]] Status too_late() const;
   void hand_out(const Parts& parts);
-  [[nodiscard]] static std::string text_of_rank(const MeetingHello& hello);
 
-  MeetingPlan plan_;
-  std::optional<Reception> reception_;          // until all ranks have come
-  std::vector<std::optional<Member>> members_;  // by rank; rank 0 is none
-  std::vector<FrameSocket> strays_;             // came too late, twice, or with another size
-  std::vector<MeetingHello> hellos_;            // by rank
-  collectives::Roll roll_;
-  std::uint32_t round_ = 0;
-  std::string activity_;
+  std::optional<Reception> reception_;               // until all ranks have come
+  std::vector<std::optional<Member>> members_;       // by rank; rank 0 is none
+  std::vector<FrameSocket> strays_;                  // came too late, twice, or with another size
   Instant answer_by_{};                              // when the most impatient rank wants an answer
   std::vector<collectives::StartTrouble> troubles_;  // of this round
   Status failed_;
 };
-
-std::string MeetingServer::text_of_rank(const MeetingHello& hello) {
-  return "rank " + std::to_string(hello.rank) + " (host " + hello.host_name + ", pid " +
-         std::to_string(hello.pid) + ")";
-}
-
-void MeetingServer::begin_round(const std::string& activity) {
-  activity_ = activity;
-  roll_.begin_round(activity);
-  troubles_.clear();
-  for (auto& member : members_) {
-    if (member) member->part.reset();
-  }
-}
 
 bool MeetingServer::complete() const {
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
@@ -186,22 +147,12 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
 // The first error counts; afterwards ranks that come are only told.
 Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   const MeetingHello& hello = arrival.hello;
-  Status wrong = failed_;
+  Status wrong = failed_.ok() ? check(hello) : failed_;
   const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
-  if (wrong.ok() && hello.size != plan_.size) {
-    wrong = Status::error(
-                Code::kInvalidArgument,
-                text_of_rank(hello) + " was told that the job has " + std::to_string(hello.size) +
-                    " ranks, and " + text_of_rank(hellos_[0]) + " that it has " +
-                    std::to_string(plan_.size) + ": start all with the same size (RONDE_SIZE)")
-                .with_rank(hello.rank);
-  } else if (wrong.ok() && (hello.rank < 0 || hello.rank >= plan_.size)) {
-    wrong = Status::error(Code::kInvalidArgument, text_of_rank(hello) + " is no rank of a job of " +
-                                                      std::to_string(plan_.size));
-  } else if (wrong.ok() && (rank == 0 || members_[rank])) {
+  if (wrong.ok() && (rank == 0 || members_[rank])) {
     wrong = Status::error(Code::kInvalidArgument,
                           "two processes came as rank " + std::to_string(hello.rank) + ": " +
-                              text_of_rank(hellos_[rank]) + " and " + text_of_rank(hello) +
+                              text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
                               ": give each a rank of its own (RONDE_RANK)")
                 .with_rank(hello.rank);
   }
@@ -212,8 +163,8 @@ Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   }
   const Instant now = clock.now();
   answer_by_ = std::min(answer_by_, now + hello.patience);
-  roll_.record(hello.rank, hello.host_name, plan_.point.one_host ? plan_.size : 0, now);
   hellos_[rank] = hello;
+  record(hello.rank, now);
   members_[rank].emplace(Member{std::move(arrival.socket), text_of_rank(hello), std::nullopt});
   return {};
 }
@@ -237,7 +188,7 @@ Status MeetingServer::read(std::size_t rank, Instant now) {
     }
     answer_by_ = std::min(answer_by_, now + part->patience);
     if (!part->trouble.text.empty()) troubles_.push_back(part->trouble);
-    roll_.record(narrow<std::int32_t>(rank), hellos_[rank].host_name, 0, now);
+    record(narrow<std::int32_t>(rank), now);
     member.part = std::move(*part);
   }
 }
@@ -314,19 +265,23 @@ void MeetingServer::hand_out(const Parts& parts) {
   }
 }
 
-Status MeetingServer::gather(const Clock& clock, Instant deadline) {
-  hellos_[0] = hello_of(plan_);
-  auto listener = MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive);
-  RONDE_RETURN_IF_ERROR(listener.status());
-  reception_.emplace(std::move(*listener), plan_.secret, plan_.size);
-  begin_round("meeting at " + text_of(plan_.point));
+Status MeetingServer::collect(const Clock& clock, Instant deadline) {
   answer_by_ = clock.now() + patience_of(deadline - clock.now());
-  roll_.record(0, hellos_[0].host_name, plan_.point.one_host ? plan_.size : 0, clock.now());
+  record(0, clock.now());
   while (!complete()) {
     if (clock.now() >= answer_by_) return fail(too_late(), clock, Awaits::kNobody);
     const Status stepped = step(clock, answer_by_);
     if (!stepped.ok()) return fail(stepped, clock);
   }
+  return {};
+}
+
+Status MeetingServer::gather(const Clock& clock, Instant deadline) {
+  auto listener = MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive);
+  RONDE_RETURN_IF_ERROR(listener.status());
+  reception_.emplace(std::move(*listener), plan_.secret, plan_.size);
+  begin_round("meeting at " + text_of(plan_.point));
+  RONDE_RETURN_IF_ERROR(collect(clock, deadline));
   reception_->report(plan_.log);
   reception_.reset();
   Parts parts;
@@ -336,23 +291,19 @@ Status MeetingServer::gather(const Clock& clock, Instant deadline) {
   return flush(clock, deadline);
 }
 
-Result<Parts> MeetingServer::allgather(std::span<const std::byte> mine, const std::string& activity,
-                                       const collectives::StartTrouble& trouble, const Clock& clock,
-                                       Instant deadline) {
+Result<MeetingServer::Parts> MeetingServer::allgather(std::span<const std::byte> mine,
+                                                      const std::string& activity,
+                                                      const collectives::StartTrouble& trouble,
+                                                      const Clock& clock, Instant deadline) {
   if (!failed_.ok()) return failed_;
   if (members_.empty()) {
     return Status::error(Code::kClosed, "the meeting of the ranks is over");
   }
   ++round_;
   begin_round(activity);
+  troubles_.clear();
   if (!trouble.text.empty()) troubles_.push_back(trouble);
-  answer_by_ = clock.now() + patience_of(deadline - clock.now());
-  roll_.record(0, hellos_[0].host_name, 0, clock.now());
-  while (!complete()) {
-    if (clock.now() >= answer_by_) return fail(too_late(), clock, Awaits::kNobody);
-    const Status stepped = step(clock, answer_by_);
-    if (!stepped.ok()) return fail(stepped, clock);
-  }
+  RONDE_RETURN_IF_ERROR(collect(clock, deadline));
   Parts parts;
   parts.reserve(members_.size());
   parts.emplace_back(mine.begin(), mine.end());

@@ -27,7 +27,6 @@ using base::Status;
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Parts = std::vector<Bytes>;
 
 // How long rank 0 waits for one rank before it looks for the next one that is missing: so one that
 // is late does not hide another one that is impatient, or in trouble.
@@ -37,36 +36,21 @@ constexpr Nanoseconds kGlance = std::chrono::milliseconds(1);
 
 constexpr const char* kActivity = "meeting over the store of the program";
 
-class StoreMeeting final : public collectives::Meeting {
+class StoreMeeting final : public MeetingEnd {
  public:
-  StoreMeeting(std::shared_ptr<Store> store, std::int32_t rank, std::int32_t size)
-      : store_(std::move(store)), roll_(size) {
-    plan_.rank = rank;
-    plan_.size = size;
-  }
-  ~StoreMeeting() override = default;
+  StoreMeeting(std::shared_ptr<Store> store, MeetingPlan plan)
+      : MeetingEnd(std::move(plan)), store_(std::move(store)) {}
 
   // The first round, in which the ranks tell each other where they run.
   Status begin(const Clock& clock, Instant deadline);
 
-  [[nodiscard]] int rank() const override { return plan_.rank; }
-  [[nodiscard]] int size() const override { return plan_.size; }
-  [[nodiscard]] std::vector<int> ranks_on_this_host() const override {
-    return ranks_on_host_of(hellos_, plan_.rank);
-  }
   [[nodiscard]] std::string text() const override { return "a store of the program"; }
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
-  void started() override { store_.reset(); }
-  [[nodiscard]] bool ends_with_process() const override { return true; }
-  void abandon() override { store_.reset(); }
-  Status close() override {
-    store_.reset();
-    return {};
-  }
 
  private:
+  void leave() override { store_.reset(); }
   [[nodiscard]] std::string key(const std::string& what) const {
     return "ronde/" + job_ + std::to_string(round_) + "/" + what;
   }
@@ -80,12 +64,8 @@ class StoreMeeting final : public collectives::Meeting {
   Result<Parts> send_and_receive(const MeetingPart& mine, const Clock& clock, Instant deadline);
 
   std::shared_ptr<Store> store_;
-  MeetingPlan plan_;
-  std::vector<MeetingHello> hellos_;  // by rank
-  collectives::Roll roll_;
-  std::uint32_t round_ = 0;
-  std::string
-      job_;  // from round 1 on: a word of rank 0, so that no older key can be taken for ours
+  // From round 1 on: a word of rank 0, so that no older key can be taken for ours.
+  std::string job_;
 };
 
 // What rank 0 puts there for the others. The bytes of the ranks go with a verdict, too: by its own
@@ -175,17 +155,14 @@ Status StoreMeeting::no_answer() {
   return roll_.absent(missing);
 }
 
-Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
+Result<StoreMeeting::Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
   std::vector<std::optional<MeetingPart>> parts(narrow<std::size_t>(plan_.size));
-  const auto host_of = [&](std::int32_t rank) {
-    return hellos_.empty() ? std::string() : hellos_[narrow<std::size_t>(rank)].host_name;
-  };
   Instant answer_by = clock.now() + mine.patience;
   // The others see by this that rank 0 has come.
   const Status came = store_->set(key("0"), encode(mine));
   if (!came.ok()) return failed_store(came);
   parts.front() = std::move(mine);
-  roll_.record(0, host_of(0), 0, clock.now());
+  record(0, clock.now());
   std::int32_t missing = plan_.size - 1;
   Status trouble;
   while (missing > 0 && trouble.ok()) {
@@ -201,7 +178,7 @@ Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
         part = std::move(**found);
         --missing;
         answer_by = std::min(answer_by, now + part->patience);
-        roll_.record(rank, host_of(rank), 0, now);
+        record(rank, now);
       }
     }
   }
@@ -214,8 +191,8 @@ Result<Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
   return std::move(all.parts);
 }
 
-Result<Parts> StoreMeeting::send_and_receive(const MeetingPart& mine, const Clock& clock,
-                                             Instant deadline) {
+Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mine,
+                                                           const Clock& clock, Instant deadline) {
   const Status set = store_->set(key(std::to_string(plan_.rank)), encode(mine));
   if (!set.ok()) return failed_store(set);
   const auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), kGlance));
@@ -241,16 +218,16 @@ Result<Parts> StoreMeeting::send_and_receive(const MeetingPart& mine, const Cloc
                          "the store holds what another engine has left there" + gave_up + apart);
   }
   RONDE_RETURN_IF_ERROR(answer->verdict);
-  roll_.record(0, "", 0, clock.now());
+  record(0, clock.now());
   return std::move(all.parts);
 }
 
-Result<Parts> StoreMeeting::allgather(std::span<const std::byte> mine, const std::string& activity,
-                                      const collectives::StartTrouble& trouble, const Clock& clock,
-                                      Instant deadline) {
+Result<StoreMeeting::Parts> StoreMeeting::allgather(std::span<const std::byte> mine,
+                                                    const std::string& activity,
+                                                    const collectives::StartTrouble& trouble,
+                                                    const Clock& clock, Instant deadline) {
   if (store_ == nullptr) return Status::error(Code::kClosed, "the meeting of the ranks is over");
-  roll_.begin_round(activity);
-  roll_.set_hosts(host_names_of(hellos_));
+  begin_round(activity);
   MeetingPart part{
       round_, patience_of(deadline - clock.now()), trouble, {mine.begin(), mine.end()}};
   auto all =
@@ -264,31 +241,16 @@ Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
   const auto nonce = make_nonce();
   RONDE_RETURN_IF_ERROR(nonce.status());
   // A hello and random bytes behind it.
-  Bytes mine = encode(hello_of(plan_));
+  Bytes mine = encode(own_hello());
   const std::size_t size_of_nonce = nonce->size();
   append(mine, nonce->data(), size_of_nonce);
-  const auto all = allgather(mine, kActivity, {}, clock, deadline);
+  auto all = allgather(mine, kActivity, {}, clock, deadline);
   RONDE_RETURN_IF_ERROR(all.status());
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    const Bytes& bytes = (*all)[rank];
-    const auto message = decode_meeting_message(
-        std::span(bytes).first(bytes.size() - std::min(bytes.size(), size_of_nonce)));
-    RONDE_RETURN_IF_ERROR(message.status());
-    const auto* const hello = std::get_if<MeetingHello>(&*message);
-    if (hello == nullptr || hello->size != plan_.size ||
-        hello->rank != narrow<std::int32_t>(rank)) {
-      return Status::error(Code::kInvalidArgument,
-                           "rank " + std::to_string(rank) + " was told that the job has " +
-                               std::to_string(hello == nullptr ? 0 : hello->size) +
-                               " ranks, and rank " + std::to_string(plan_.rank) + " that it has " +
-                               std::to_string(plan_.size) + ": give all the same size")
-          .with_rank(narrow<std::int32_t>(rank));
-    }
-    hellos_.push_back(*hello);
-  }
+  const Bytes first = all->front();
+  for (Bytes& bytes : *all) bytes.resize(bytes.size() - std::min(bytes.size(), size_of_nonce));
+  RONDE_RETURN_IF_ERROR(take_hellos(*all));
   constexpr std::string_view kDigits = "0123456789abcdef";
-  const auto word = std::span(all->front()).last(size_of_nonce);
-  for (const std::byte byte : word) {
+  for (const std::byte byte : std::span(first).last(size_of_nonce)) {
     job_ += kDigits[std::to_integer<std::size_t>(byte >> 4)];
     job_ += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
   }
@@ -301,7 +263,10 @@ Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
 Result<std::unique_ptr<collectives::Meeting>> meet_over(std::shared_ptr<Store> store,
                                                         std::int32_t rank, std::int32_t size,
                                                         const Clock& clock, Instant deadline) {
-  auto meeting = std::make_unique<StoreMeeting>(std::move(store), rank, size);
+  MeetingPlan plan;
+  plan.rank = rank;
+  plan.size = size;
+  auto meeting = std::make_unique<StoreMeeting>(std::move(store), std::move(plan));
   RONDE_RETURN_IF_ERROR(meeting->begin(clock, deadline));
   return std::unique_ptr<collectives::Meeting>(std::move(meeting));
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/links/interfaces.h"
+#include "runtime/meet/messages.h"
 #include "runtime/meet/reception.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
 
@@ -260,15 +261,14 @@ TEST(Meet, RankZeroEndsMeanwhile) {
                  {"rank 0 (host ", ") ended while the ranks were exchanging numbers"});
 }
 
-TEST(Meet, RankZeroEndsBeforeAllHaveCome) {
-  MeetingRanks job(3, point_on_host());
-  Status early;
-  std::thread rank_1([&] { early = job.meet_one(job.plan_of(1)).status(); });
-  // Rank 0 lets rank 1 in, and vanishes as if it was killed: without a word.
-  {
+// A rank 0 that lets rank 1 in, says so much, and vanishes; returns the error of rank 1.
+Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& said) {
+  Status rank_1;
+  std::thread meets([&] { rank_1 = job.meet_one(job.plan_of(1)).status(); });
+  const auto let_in = [&] {
     auto listener = MeetingListener::open(job.plan.point, "", {});
     ASSERT_TRUE(listener.ok());
-    Reception door(std::move(*listener), {}, 3);
+    Reception door(std::move(*listener), {}, job.size);
     std::vector<Arrival> arrivals;
     while (arrivals.empty()) {
       std::vector<pollfd> entries;
@@ -276,9 +276,37 @@ TEST(Meet, RankZeroEndsBeforeAllHaveCome) {
       ASSERT_GE(::poll(entries.data(), entries.size(), 10'000), 1);
       ASSERT_TRUE(door.step(entries, job.clock.now(), arrivals).ok());
     }
-  }
-  rank_1.join();
-  expect_all_say({early}, Code::kPeerFailed, {"rank 0 ended while the ranks were meeting at"});
+    if (!said.empty()) {
+      EXPECT_TRUE(arrivals.front().socket.send(said).ok());
+    }
+  };
+  let_in();
+  meets.join();
+  return rank_1;
+}
+
+TEST(Meet, RankZeroEndsBeforeAllHaveCome) {
+  expect_all_say({meet_false_rank_0(MeetingRanks(3, point_on_host()), {})}, Code::kPeerFailed,
+                 {"rank 0 ended while the ranks were meeting at"});
+}
+
+// Whatever rank 0 has let through, each rank checks who the others are.
+TEST(Meet, HellosOfAnotherRankOrSize) {
+  const auto hello = [](std::int32_t rank, std::int32_t size) {
+    return encode(MeetingHello{kMeetingVersion, rank, size, {}, "node7", "id", 4711});
+  };
+  const auto meet_one_who_says = [&](std::int32_t rank, std::int32_t size) {
+    return meet_false_rank_0(MeetingRanks(3, point_on_host()),
+                             encode(MeetingAll{0, {hello(0, 3), hello(1, 3), hello(rank, size)}}));
+  };
+  const std::string who = " (host node7, pid 4711) ";
+  expect_all_say({meet_one_who_says(2, 4)}, Code::kInvalidArgument,
+                 {"rank 2" + who + "was told that the job has 4 ranks, and rank 1 (host ",
+                  "that it has 3", "RONDE_SIZE"});
+  expect_all_say({meet_one_who_says(3, 3)}, Code::kInvalidArgument,
+                 {"rank 3" + who + "is no rank of a job of 3"});
+  expect_all_say({meet_one_who_says(1, 3)}, Code::kInvalidArgument,
+                 {"rank 1" + who + "came in the place of rank 2", "RONDE_RANK"});
 }
 
 TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
