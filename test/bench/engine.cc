@@ -9,6 +9,7 @@
 //   engine waits [bytes] [turns]     blocking allreduces beside submit and wait() at once
 //   engine overlap [bytes] [turns]   submit, compute, wait() beside compute and then blocking
 //   engine cpu [bytes] [turns]       the processor time of all ranks for so many allreduces
+//   engine opening               the constructor of an engine, on the slowest rank
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -319,11 +320,20 @@ int cpu(ronde::Engine& engine, std::size_t bytes, int turns) {
   return wrong == 0 ? 0 : 1;
 }
 
+int opening() {
+  const auto begin = Clock::now();
+  ronde::Engine engine;
+  double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  engine.allreduce_blocking("opening", std::span(&seconds, 1), ronde::max);
+  if (engine.rank() == 0) std::printf("ranks=%d opening_s=%.6f\n", engine.size(), seconds);
+  return 0;
+}
+
 int usage() {
   std::fputs(
       "usage: engine latency [bytes] | engine idle [seconds] | engine outstanding [spans] | "
       "engine waits [bytes] [turns] | engine overlap [bytes] [turns] | engine cpu [bytes] "
-      "[turns]\n",
+      "[turns] | engine opening\n",
       stderr);
   return 2;
 }
@@ -353,6 +363,7 @@ int run(const std::string& mode, const char* argument, const char* turns) {
     if (mode == by_size.mode) return run_by_size(by_size, argument, turns);
   }
   if (turns != nullptr) return usage();
+  if (mode == "opening" && argument == nullptr) return opening();
   if (mode == "idle") {
     const double seconds = argument == nullptr ? 3.0 : std::atof(argument);
     if (!(seconds > 0.0 && seconds <= 3600.0)) return usage();

@@ -15,6 +15,7 @@ class FakePrograms:
         self.folder, self.log, self.quick = folder, log, quick
         self.raw = {}
         self.transports = []  # of the programs on hosts, in their order
+        self.launchers = []  # of the engines that were opened, in their order
 
     @staticmethod
     def times(sizes, contenders):
@@ -50,6 +51,10 @@ class FakePrograms:
                 "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
                 **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
 
+    def opening(self, launcher):
+        self.launchers.append(launcher)
+        return {"opening_s": 0.02, "job_s": 0.1 if launcher == "by hand" else 0.5}
+
     def train(self, batch):
         del batch
         return {name: Series([1000.0] * 5) for name in ("one", "two", "in step")} | {"two": Series([2000.0] * 5)}
@@ -76,6 +81,13 @@ class SlowOverUcx(FakePrograms):
     def engine(self, ranks, *arguments):
         cpu = 2.4 if getattr(ranks, "transport", None) == "ucx" else 4.0
         return dict(super().engine(ranks, *arguments), cpu_s_per_gib=cpu)
+
+
+class SlowByHand(FakePrograms):
+    """Opening takes 0.2 s where nobody's mpirun has started the ranks."""
+
+    def opening(self, launcher):
+        return super().opening(launcher) | ({"opening_s": 0.2} if launcher == "by hand" else {})
 
 
 class BusyPrograms(FakePrograms):

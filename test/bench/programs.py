@@ -116,8 +116,8 @@ class Programs:
         self.mpirun = shutil.which("mpirun")
         self.raw = {}  # what the programs printed, for --json
 
-    def start(self, command):
-        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    def start(self, command, **more):
+        settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **more)
         # It gets a session of its own, so that a program is ended together with its ranks.
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True, errors="replace", env=settings,
@@ -218,12 +218,28 @@ class Programs:
                 return {key: float(value) for key, _, value in pairs if value.replace(".", "", 1).isdigit()}
         raise ProgramError(f"there is no line of results: {text}")
 
+    # ---- opening ----
+
+    def opening(self, launcher):
+        """Opens engines of 2 ranks, once; returns the seconds of that and of the whole job."""
+        program = self.command(1, "bench/engine", "opening")
+        begin = time.monotonic()
+        if launcher == "mpirun":
+            outputs = [self.run(2, "bench/engine", "opening", seconds=60)]
+        else:
+            # The ranks of one host meet at a socket of this name, which is no port.
+            place = {"RONDE_SIZE": "2", "RONDE_MEET": f"localhost:{10000 + os.getpid() % 50000}"}
+            outputs = self.outputs_of([self.start(program, RONDE_RANK=str(rank), **place) for rank in range(2)])
+        return {"opening_s": self.key_values(outputs[0])["opening_s"], "job_s": time.monotonic() - begin}
+
     # ---- training ----
 
     def run_together(self, commands):
-        jobs = [self.start(command) for command in commands]
+        return [self.key_values(output) for output in self.outputs_of([self.start(command) for command in commands])]
+
+    def outputs_of(self, jobs):
         try:
-            return [self.key_values(self.finish(job, 120)) for job in jobs]
+            return [self.finish(job, 120) for job in jobs]
         finally:
             for job in jobs:
                 if job.poll() is None:

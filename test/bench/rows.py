@@ -19,6 +19,7 @@ import sys
 import time
 
 import cnn
+import opening
 import transports
 from machine import machine_text, note_busy_machine
 from programs import CannotRun, Hosts, ProgramError, Programs, Series, joined
@@ -286,6 +287,9 @@ class Bench:
     def rows_transports_cpu(self):
         yield from transports.Transports(self.programs, HOSTS).cpu()
 
+    def rows_opening(self):
+        yield from opening.rows(self.programs)
+
     def rows_cnn_ucx(self):
         yield from cnn.rows_over_ucx(cnn.Cnn(self.programs))
 
@@ -314,6 +318,7 @@ GROUPS = {
     "transports-small": Bench.rows_transports_small,
     "transports-cpu": Bench.rows_transports_cpu,
     "cnn-ucx": Bench.rows_cnn_ucx,
+    "opening": Bench.rows_opening,
 }
 
 

@@ -15,7 +15,7 @@ import programs
 import report
 import rows
 from fake_programs import (BusyPrograms, FakePrograms, MovingMemory, MovingMemoryAndFastFloor, NoHosts, NoPrograms,
-                           SlowBetweenHosts, SlowOverUcx, SlowWithMany, WakesToWait)
+                           SlowBetweenHosts, SlowByHand, SlowOverUcx, SlowWithMany, WakesToWait)
 from programs import CannotRun, Hosts, ProgramError, Series
 from report import Row
 
@@ -173,6 +173,16 @@ class Main(unittest.TestCase):
         self.assertIn("64 KiB, submit and wait, to blocking", text)
         self.assertIn("1.50", text)
 
+    def test_opening_by_hand_has_a_limit_and_takes_turns_with_mpirun(self):
+        fake = FakePrograms()
+        opening, job = rows.Bench(fake).rows_opening()
+        self.assertEqual(fake.launchers, 2 * ["by hand", "mpirun", "mpirun", "by hand"] + ["by hand", "mpirun"])
+        self.assertEqual((opening.verdict, opening.ratio.median), (report.OK, 0.02))
+        self.assertAlmostEqual(job.ratio.median, 0.2)
+        code, text = self.run_main(SlowByHand, "--row", "opening")
+        self.assertEqual(code, 1)
+        self.assertIn("these rows are missed: opening an engine, 2 ranks by hand [s]\n", text)
+
     def test_a_program_that_does_not_run_fails(self):
         code, text = self.run_main(NoPrograms, "--row", "idle")
         self.assertEqual(code, 1)
@@ -241,6 +251,7 @@ class Limits(unittest.TestCase):
         "2 hosts x 2, UCX, 8 B, to MPI": ("<=", 1.25),
         "4 hosts x 1, UCX, CPU seconds of all ranks per GiB, to MPI": ("<=", 0.5),
         "CNN, 2 hosts x 1 over ucx, 64 a rank, step to bound": ("<=", 1.1),
+        "opening an engine, 2 ranks by hand [s]": ("<=", 0.1),
     }
     # What other machines measured: a row that shows it has no limit and decides nothing.
     ELSEWHERE = {"8 B, to Horovod", "  Horovod's ratio to flat", "ResNet-50, to Horovod", "  PyTorch's ratio, over gloo"}
