@@ -91,17 +91,11 @@ bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const nccl
   // This may take a third of the time, and so may the first collective; the rest is for agreeing on
   // the outcome.
   const base::Instant deadline = base::SteadyClock().after(core_->start_timeout / 3);
-  Status status;
-  if (auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
-      communicator.ok()) {
-    auto issuer = Issuer::start(core_, std::move(*communicator));
-    status = issuer.status();
-    if (status.ok()) {
-      issuer_ = std::move(*issuer);
-      status = try_collective();
-    }
-  } else {
-    status = communicator.status();
+  auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
+  Status status = communicator.status();
+  if (status.ok()) {
+    issuer_->use(std::move(*communicator));
+    status = try_collective();
   }
   Identity mine;
   mine.has_device = 1;
@@ -120,9 +114,20 @@ bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const nccl
 Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
   std::shared_ptr<CudaApi> cuda = make_cuda();
   const auto device = cuda->start();
-  const auto nccl = device.ok() ? find_nccl() : Result<NcclApi>(device.status());
+  auto engine = device.ok() ? make(cuda, host, device->device)
+                            : Result<std::unique_ptr<Engine>>(device.status());
+  // What a rank cannot do it says before the others wait for it in NCCL.
+  auto nccl = engine.ok() ? find_nccl() : Result<NcclApi>(engine.status());
+  if (nccl.ok()) {
+    auto issuer = Issuer::start((*engine)->core_);
+    if (issuer.ok()) {
+      (*engine)->issuer_ = std::move(*issuer);
+    } else {
+      nccl = issuer.status();
+    }
+  }
   const auto all = introduce(host, identity_of(device, nccl, host.rank));
-  if (!device.ok()) return device.status();
+  if (!engine.ok()) return engine.status();
   if (!all.ok()) return all.status();
   const Verdict verdict = verdict_of(*all);
   if (!verdict.has_devices) return Status::error(Code::kUnsupported, verdict.why_not);
@@ -132,10 +137,9 @@ Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
   opened.nccl = nccl.ok() ? "NCCL " + nccl_version_text(nccl->version) : "no NCCL";
   const DeviceScope scope(*cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  auto engine = make(cuda, host, device->device);
-  if (!engine.ok()) return engine.status();
   if (!verdict.has_collectives) {
     log_once(host, "cuda: tensors go through host memory: " + verdict.why_not);
+    (*engine)->issuer_.reset();
   } else if ((*engine)->join(host, *nccl, all->front().communicator)) {
     opened.has_collectives = true;
   } else {
@@ -149,6 +153,8 @@ Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
 
 Result<std::unique_ptr<Engine>> Engine::make(const std::shared_ptr<CudaApi>& cuda,
                                              const ronde_plugin_host& host, int device) {
+  const DeviceScope scope(*cuda);
+  RONDE_RETURN_IF_ERROR(scope.status());
   auto core = std::make_shared<Core>(cuda, host);
   RONDE_RETURN_IF_ERROR(read_settings(*core));
   RONDE_RETURN_IF_ERROR(core->make_streams());

@@ -31,7 +31,7 @@ Verdict verdict_of(std::span<const Identity> ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Identity& identity = ranks[rank];
     if (identity.nccl_version == 0) {
-      return no_collectives(rank_text(rank) + " has no NCCL: " + identity.why_not.data());
+      return no_collectives(rank_text(rank) + " cannot use NCCL: " + identity.why_not.data());
     }
     if (identity.nccl_version != ranks.front().nccl_version) {
       return no_collectives(rank_text(rank) + " has NCCL " +

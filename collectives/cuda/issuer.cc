@@ -22,8 +22,15 @@ constexpr std::chrono::milliseconds kWatch{50};
 // Shared with the thread, which may outlive the issuer.
 class Issuer::Loop {
  public:
-  Loop(std::shared_ptr<Core> core, std::unique_ptr<Communicator> communicator)
-      : core_(std::move(core)), communicator_(std::move(communicator)) {}
+  explicit Loop(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+
+  void use(std::unique_ptr<Communicator> communicator) {
+    {
+      const std::lock_guard lock(mutex_);
+      communicator_ = std::move(communicator);
+    }
+    changed_.notify_all();
+  }
 
   void put(std::shared_ptr<Task> task) {
     {
@@ -48,7 +55,7 @@ class Issuer::Loop {
   }
 
   void run() {
-    {
+    if (await_communicator()) {
       const DeviceScope scope(*core_->cuda);
       if (!scope.status().ok()) core_->failure.give_up(scope.status().message());
       while (step()) {
@@ -62,6 +69,13 @@ class Issuer::Loop {
 
  private:
   [[nodiscard]] bool gives_up() const { return core_->failure.given_up().load(); }
+
+  // Returns false if it is time to stop.
+  bool await_communicator() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stops_ || communicator_ != nullptr; });
+    return communicator_ != nullptr;
+  }
 
   // At the end of the process the driver may shut down before its users do.
   [[nodiscard]] bool driver_is_gone() const { return !DeviceScope(*core_->cuda).status().ok(); }
@@ -166,7 +180,7 @@ class Issuer::Loop {
   }
 
   const std::shared_ptr<Core> core_;
-  const std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Communicator> communicator_;
   std::deque<std::shared_ptr<Task>> under_way_;  // only the thread uses it
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -186,12 +200,15 @@ Issuer::~Issuer() {
 Issuer::Issuer(std::shared_ptr<Loop> loop, std::thread thread)
     : loop_(std::move(loop)), thread_(std::move(thread)) {}
 
-base::Result<std::unique_ptr<Issuer>> Issuer::start(std::shared_ptr<Core> core,
-                                                    std::unique_ptr<Communicator> communicator) {
-  auto loop = std::make_shared<Loop>(std::move(core), std::move(communicator));
+base::Result<std::unique_ptr<Issuer>> Issuer::start(std::shared_ptr<Core> core) {
+  auto loop = std::make_shared<Loop>(std::move(core));
   auto thread = base::start_thread("the thread that starts batches", [loop] { loop->run(); });
   RONDE_RETURN_IF_ERROR(thread.status());
   return std::unique_ptr<Issuer>(new Issuer(std::move(loop), std::move(*thread)));
+}
+
+void Issuer::use(std::unique_ptr<Communicator> communicator) {
+  loop_->use(std::move(communicator));
 }
 
 void Issuer::put(std::shared_ptr<Task> task) { loop_->put(std::move(task)); }

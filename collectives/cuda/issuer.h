@@ -38,13 +38,13 @@ struct Task {
 // Thread safety: all functions, from any thread.
 class Issuer {
  public:
-  // kSystem: there is no thread to spare; the communicator is aborted.
-  static base::Result<std::unique_ptr<Issuer>> start(std::shared_ptr<Core> core,
-                                                     std::unique_ptr<Communicator> communicator);
+  // kSystem: there is no thread to spare. Batches need a communicator first.
+  static base::Result<std::unique_ptr<Issuer>> start(std::shared_ptr<Core> core);
+  void use(std::unique_ptr<Communicator> communicator);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
-  // Closes the communicator when nothing is under way, and otherwise aborts it. If that takes
-  // longer than a shutdown may, the thread is detached with what it uses.
+  // Closes the communicator, if it has one, when nothing is under way, and otherwise aborts it. If
+  // that takes longer than a shutdown may, the thread is detached with what it uses.
   ~Issuer();
 
   // Queues a batch; the doorbell rings when it is in the stream, and when it is over.

@@ -2,6 +2,30 @@
 // The GPU plug-in when something is missing, wrong, late or dead.
 #include "test/device/cuda/cuda_fixture.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+
+// The next thread that Ronde starts does not start.
+static std::atomic<bool>& no_thread_to_spare() {
+  static std::atomic<bool> none{false};
+  return none;
+}
+
+// Ronde's threads begin with all signals blocked, those of the fakes do not.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) noexcept {
+  static const auto real =
+      reinterpret_cast<decltype(&::pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  sigset_t blocked;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  if (::sigismember(&blocked, SIGTERM) == 1 && no_thread_to_spare().exchange(false)) return EAGAIN;
+  return real(thread, attributes, body, argument);
+}
+
 namespace ronde::device_test {
 namespace {
 
@@ -60,7 +84,7 @@ TEST_F(CudaFailure, StagesWhenRanksShareAGpu) {
 
 TEST_F(CudaFailure, StagesWithoutNccl) {
   fakes().set("no_nccl", 1);
-  expect_staged("rank 0 has no NCCL: there is no fake NCCL");
+  expect_staged("rank 0 cannot use NCCL: there is no fake NCCL");
 }
 
 TEST_F(CudaFailure, StagesWhenTheRanksHaveDifferentNccls) {
@@ -73,6 +97,14 @@ TEST_F(CudaFailure, StagesWhenACommunicatorDoesNotStartInTime) {
   fakes().set("start_never", 1);
   expect_staged("the other ranks did not join in time");
   EXPECT_EQ(fakes().get("aborted"), 2);
+}
+
+// The others hear of it before they would wait for that rank in NCCL.
+TEST_F(CudaFailure, StagesWhenARankHasNoThreadForNccl) {
+  set_environment("RONDE_START_TIMEOUT_SECONDS", "3000");
+  no_thread_to_spare() = true;
+  expect_staged(" cannot use NCCL: could not start the thread that starts batches");
+  EXPECT_EQ(fakes().get("aborted"), 0) << "no communicator was begun";
 }
 
 TEST_F(CudaFailure, RefusesWhatNcclCannotDo) {
