@@ -218,7 +218,8 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
            (awaits == Awaits::kLatecomers && reception_ && told + 1 < members_.size());
   };
   while (clock.now() < until && goes_on()) told += tell(clock, until);
-  if (reception_) reception_->report(plan_.log);
+  // The error of a deadline names them itself.
+  if (reception_ && awaits == Awaits::kLatecomers) reception_->report(plan_.log);
   leave();
   return why;
 }

@@ -151,9 +151,9 @@ def check_wrong(folder, _):
     # A second rank 0: the first one waits for the others in vain.
     environments = by_hand(2, RONDE_START_TIMEOUT_SECONDS=8)
     environments[1]["RONDE_RANK"] = 0
-    texts = sorted(done.stderr for done in Job(folder).run(line, environments))
-    assert "rank 0 cannot listen at the meeting point localhost:" in texts[0], texts
-    assert "rank 1 (host " in texts[1] and "took no part in meeting at localhost:" in texts[1], texts
+    second, first = sorted(Job(folder).run(line, environments), key=lambda done: done.stderr)
+    expect_line(second, "rank 0 cannot listen at the meeting point localhost:", "a second rank 0")
+    expect_line(first, "rank 1 (host ", "took no part in meeting at localhost:")
     # A rank that is missing is named at the deadline, and so is rank 0.
     began = time.monotonic()
     environments = by_hand(3, RONDE_START_TIMEOUT_SECONDS=4)
@@ -200,21 +200,25 @@ def check_secret(folder, _):
                 here = probe.getsockname()[0]
             except OSError:
                 here = socket.gethostname()
-        def environments(**of_rank_1):
+        def environments(limit=60, **of_rank_1):
             both = [{"RONDE_RANK": rank, "RONDE_SIZE": 2, "RONDE_MEET": f"{here}:{port}",
-                     "RONDE_START_TIMEOUT_SECONDS": 10} for rank in range(2)]
+                     "RONDE_START_TIMEOUT_SECONDS": limit} for rank in range(2)]
             both[0]["RONDE_JOB_SECRET_FILE"] = secret
             both[1].update(of_rank_1)
             return both
         same = secret.read_text(encoding="ascii")
         assert values(Job(folder).run(line, environments(RONDE_JOB_SECRET=same)))["ranks"] == "2"
-        rank_0, rank_1 = Job(folder).run(line, environments(RONDE_JOB_SECRET="another secret of this job"))
+        rank_0, rank_1 = Job(folder).run(line, environments(4, RONDE_JOB_SECRET="another secret of this job"))
         expect_line(rank_1, "have different secrets", "RONDE_JOB_SECRET")
-        expect("rank 1 (host unknown) took no part" in rank_0.stderr and
-               "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's" in rank_0.stderr,
-               rank_0, "rank 0 does not say why")
+        expect_line(rank_0, "rank 1 (host unknown) took no part",
+                    "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's")
         for one in (rank_0, rank_1):
             expect("d41d8" not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
+        # Somebody else's program has the port.
+        with socket.create_server(("", port)):
+            rank_0, rank_1 = Job(folder).run(line, environments(2, RONDE_JOB_SECRET=same))
+        expect_line(rank_0, "rank 0 cannot listen at the meeting point", "Address already in use", "choose another port")
+        expect_line(rank_1, "rank 1 did not reach rank 0 at", "connected, but there was no answer")
         secret.chmod(0o640)
         rank_0 = Job(folder).run(line, environments()[:1])[0]
         expect_line(rank_0, "has mode 0640", "chmod 600")
