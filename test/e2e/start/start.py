@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from programs import expect  # noqa: E402
 
 LIMIT = 120  # seconds
+PAGE = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
 PORTS = (10000 + (os.getpid() * 37 + i) % 20000 for i in range(20000))
 MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_", "MASTER_", "TORCHELASTIC_", "TF_CONFIG", "RONDE_")
 # A few steps of the default training; the same under every launcher.
@@ -190,9 +191,9 @@ def check_secret(folder, _):
     line = ("linear_regression",)
     port = free_port()
     with tempfile.TemporaryDirectory() as place:
+        make_secret, = re.findall(r"^\(umask.* > job\.secret\)", PAGE, re.MULTILINE)
+        subprocess.run(["sh", "-c", make_secret], cwd=place, timeout=LIMIT, check=True)
         secret = pathlib.Path(place) / "job.secret"
-        secret.write_text("d41d8cd98f00b204e9800998ecf8427e\n", encoding="ascii")
-        secret.chmod(0o600)
         # A name or an address of this host that is no loopback address makes the ranks meet over TCP.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
@@ -213,7 +214,7 @@ def check_secret(folder, _):
         expect_line(rank_0, "rank 1 (host unknown) took no part",
                     "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's")
         for one in (rank_0, rank_1):
-            expect("d41d8" not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
+            expect(same.strip() not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
         # Somebody else's program has the port.
         with socket.create_server(("", port)):
             rank_0, rank_1 = Job(folder).run(line, environments(2, RONDE_JOB_SECRET=same))
@@ -263,8 +264,7 @@ for task in $tasks; do wait "$task" || exit; done
 
 def check_batch_script(folder, _):
     """The script of launcher/CLUSTER.md for Slurm without MPI, as it is, with a stand-in for srun."""
-    page = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
-    script, = (block for block in re.findall(r"^```sbatch\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "srun" in block)
+    script, = (block for block in re.findall(r"^```sbatch\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "srun" in block)
     by_hand_ = values(Job(folder).run(TRAIN, by_hand(2)))
     with tempfile.TemporaryDirectory(prefix="ronde_slurm_") as name:
         place = pathlib.Path(name)
