@@ -375,7 +375,8 @@ def main(arguments):
     rows = measure(Bench(programs), options.row or list(GROUPS), log)
     busy = note_busy_machine(log) or busy
     print(f"{machine}, {date}; f32 sums in place, 2 ranks unless a row says otherwise; medians of "
-          f"{programs.repetitions} interleaved repetitions (range), of at most {cnn.REPETITIONS} for the CNN and servers")
+          f"{programs.repetitions} interleaved repetitions (range), of at most {cnn.REPETITIONS} for the CNN and "
+          "servers")
     print("\n".join(table(rows)))
     print("\n".join(legend(rows)))
     if busy:
