@@ -70,6 +70,7 @@ class FakePrograms:
     def keep(self, name, samples):
         self.raw.setdefault(name, []).extend(samples)
 
+    pause = 0.0  # seconds without a step, from when a worker is stopped
     stopped_rate = 1.0  # of two workers while the third is stopped, in parts of what they do without it
 
     def server_job(self, program, *flags, workers, servers, watch=lambda *_: None):
@@ -79,7 +80,9 @@ class FakePrograms:
         self.signals.append(signals)
         tasks = {("worker", i): FakeTask(signals) for i in range(workers)}
         for step in range(0, int(flags[flags.index("--steps") + 1]), 25):
+            before = len(signals)
             watch(seconds, f"step {step}, loss: 0.5\n", tasks)
+            seconds += self.pause if len(signals) > before else 0.0
             rate = 200.0 * self.stopped_rate if signals[-1:] == [signal.SIGSTOP] else 100.0 * workers
             seconds += 25 / rate
         return {"images_per_second": 1500.0, "chief_bytes_per_step": 2.0 * 4 * 101_770}
@@ -94,6 +97,12 @@ class SlowedByStopped(FakePrograms):
     """A worker that is stopped slows the others."""
 
     stopped_rate = 0.9
+
+
+class HeldByStopped(FakePrograms):
+    """A worker that is stopped holds the others until it is given up. They make 20,000 steps in 100 s else."""
+
+    pause = 100.0
 
 
 class SlowOverUcx(FakePrograms):

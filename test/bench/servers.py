@@ -121,11 +121,11 @@ class Watch:
         step, third = int(match[1]), tasks.get(("worker", 2))
         if step < self.stop:
             self.before.append((seconds, step))
-        elif step < self.end and third is not None and not self.stopped:
-            third.send_signal(signal.SIGSTOP)
-            self.stopped = True
         elif step < self.end:
-            self.seen.append((seconds, step))
+            self.seen.append((seconds, step))  # the first of them, too: the others may stand still from then on
+            if third is not None and not self.stopped:
+                third.send_signal(signal.SIGSTOP)
+                self.stopped = True
         elif self.stopped:
             third.send_signal(signal.SIGCONT)
             self.stopped = False
