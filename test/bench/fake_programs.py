@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose figures a test chooses."""
 
+import signal
+
 import cnn
 import report
 from programs import CannotRun, Hosts, ProgramError, Series
@@ -14,6 +16,7 @@ class FakePrograms:
     def __init__(self, folder="", log=lambda text: None, quick=False):
         self.folder, self.log, self.quick = folder, log, quick
         self.raw = {}
+        self.signals = []  # that the tasks of each job with servers got
         self.transports = []  # of the programs on hosts, in their order
         self.launchers = []  # of the engines that were opened, in their order
 
@@ -66,7 +69,45 @@ class FakePrograms:
         """Steps of 10 ms, and of 20 without overlap; the line takes 1 ms."""
         return [{"images_per_second": 1000.0 * (2 if command[0] == 2 or "mirrored" in command else 1), "steps": 10.0,
                  "seconds": 0.2 if "off" in command else 0.1, "first_gradient_ms": 2.0, "update_ms": 1.0, "wait_share": 0.1,
-                 "share_before_wait": 0.9} for command in commands]
+                 "share_before_wait": 0.9, "servers": 1.0, "memcpy_ms": 10.0, "both_ms": 16.0, "pull_ms": 0.8,
+                 "push_ms": 1.0} for command in commands]
+
+    def keep(self, name, samples):
+        self.raw.setdefault(name, []).extend(samples)
+
+    pause = 0.0  # seconds without a step, from when a worker is stopped
+    stopped_rate = 1.0  # of two workers while the third is stopped, in parts of what they do without it
+
+    def server_job(self, program, *flags, workers, servers, watch=lambda *_: None):
+        """Each worker makes 100 steps a second."""
+        del program, servers
+        signals, seconds = [], 0.0
+        self.signals.append(signals)
+        tasks = {("worker", i): FakeTask(signals) for i in range(workers)}
+        for step in range(0, int(flags[flags.index("--steps") + 1]), 25):
+            before = len(signals)
+            watch(seconds, f"step {step}, loss: 0.5\n", tasks)
+            seconds += self.pause if len(signals) > before else 0.0
+            rate = 200.0 * self.stopped_rate if signals[-1:] == [signal.SIGSTOP] else 100.0 * workers
+            seconds += 25 / rate
+        return {"images_per_second": 1500.0, "chief_bytes_per_step": 2.0 * 4 * 101_770}
+
+
+class FakeTask:
+    def __init__(self, signals):
+        self.send_signal = signals.append
+
+
+class SlowedByStopped(FakePrograms):
+    """A worker that is stopped slows the others."""
+
+    stopped_rate = 0.9
+
+
+class HeldByStopped(FakePrograms):
+    """A worker that is stopped holds the others until it is given up. They make 20,000 steps in 100 s else."""
+
+    pause = 100.0
 
 
 class SlowOverUcx(FakePrograms):

@@ -14,57 +14,73 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS, SERVERS = 2, 2
 START = 1.0  # seconds until the chief is started
 SLOW = 3.0  # times slower, for the slowed worker
+SECONDS = 400  # that a run may take
 RUNS = itertools.count()
 
 
-def run_servers(program, flags, slow_ms=0.0, fed=False):
-    """Starts a server job's tasks, and returns what the chief prints."""
+class JobError(Exception):
+    """A task of a job with servers failed."""
+
+
+def run_servers(program, flags, slow_ms=0.0, fed=False, workers=WORKERS, servers=SERVERS, watch=lambda *_: None):
+    """Starts a server job's tasks, and returns what the chief prints. `watch` is called with each of its lines: when it
+    came, in seconds, the line, and {(job, index): the process of a task}."""
     # Names of sockets in memory, as those of a job under mpirun on one host: nobody else can take them.
     run = f"{os.getpid()}-{next(RUNS)}"
-    addresses = [f"ipc://@ronde-modes-{run}-{i}" for i in range(WORKERS + SERVERS + 1)]
-    hosts = ["--ps_hosts", ",".join(addresses[:SERVERS]), "--worker_hosts", ",".join(addresses[SERVERS:-1])]
+    addresses = [f"ipc://@ronde-modes-{run}-{i}" for i in range(workers + servers + 1)]
+    hosts = ["--ps_hosts", ",".join(addresses[:servers]), "--worker_hosts", ",".join(addresses[servers:-1])]
     if fed:
         hosts += ["--chief_hosts", addresses[-1], "--feed", "chief"]
     chief = ("chief", 0) if fed else ("worker", 0)
-    names = {("ps", i) for i in range(SERVERS)} | {("worker", i) for i in range(WORKERS)}
+    names = {("ps", i) for i in range(servers)} | {("worker", i) for i in range(workers)}
     names = [*sorted(names - {chief}), chief]
-    tasks = {}
+    tasks, lines = {}, []
     try:
         for name, index in names:
             if (name, index) == chief:
                 time.sleep(START)  # the others have read their data, and wait for the variables
-            more = ["--slow_ms", str(slow_ms)] if (name, index) == ("worker", WORKERS - 1) and slow_ms else []
+            more = ["--slow_ms", str(slow_ms)] if (name, index) == ("worker", workers - 1) and slow_ms else []
             tasks[name, index] = subprocess.Popen(
                 [program, *hosts, "--job_name", name, "--task_index", str(index), *flags, *more],
                 stdout=subprocess.PIPE if (name, index) == chief else subprocess.DEVNULL, text=True)
-        text = tasks[chief].communicate(timeout=400)[0]
+        limit = threading.Timer(SECONDS, tasks[chief].kill)
+        limit.start()
+        try:
+            for line in tasks[chief].stdout:
+                lines.append(line)
+                watch(time.monotonic(), line, tasks)
+        finally:
+            limit.cancel()
         for (name, index), task in tasks.items():
             if task.wait(60) != 0:
-                sys.exit(f"{name} {index} has failed; its lines are above")
+                raise JobError(f"{name} {index} has failed, with exit code {task.returncode}; its lines are above")
+    except subprocess.TimeoutExpired as error:
+        raise JobError(f"a task did not end within a minute of the chief: {error}") from error
     finally:
         for task in tasks.values():
             if task.poll() is None:
                 task.kill()
-    return text
+    return "".join(lines)
 
 
 def run_ring(program, mpirun, ranks, flags):
     """Starts ranks without servers."""
     command = [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), program,
                "--strategy", "ring", *flags]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=400).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
 
 
 def run_central(program, flags):
     """The workers are replicas of one process, which share the variables."""
     command = [program, "--strategy", "central", "--replicas", str(WORKERS), *flags]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=400).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
 
 
 def result_of(text):
@@ -157,4 +173,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except JobError as failed:
+        sys.exit(str(failed))

@@ -15,6 +15,8 @@ import subprocess
 import tempfile
 import time
 
+import modes
+
 MPIRUN_FLAGS = ["--bind-to", "none", "--oversubscribe"]
 # Where there are more ranks than cores every core gets as many. The kernel by itself may keep three of four
 # ranks on one core for a second, and would then be what is measured.
@@ -245,6 +247,19 @@ class Programs:
                 if job.poll() is None:
                     os.killpg(job.pid, signal.SIGKILL)
                     job.wait()
+
+    def server_job(self, program, *flags, workers, servers, **settings):
+        """The results of a job with servers; modes.run_servers() says what settings it has."""
+        path, *flags = self.command(1, program, *flags)
+        begin = time.monotonic()
+        try:
+            results = self.key_values(modes.run_servers(path, flags, workers=workers, servers=servers, **settings))
+        except modes.JobError as error:
+            raise ProgramError(f"{program}: {error}") from error
+        self.log(f"{time.monotonic() - begin:5.1f} s  {workers} workers, {servers} servers: {program} "
+                 f"{' '.join(flags)}")
+        self.keep(f"{program}, {workers} workers, {servers} servers", [results])
+        return results
 
     def train(self, batch):
         """Returns images per second: {"one": 1 rank at `batch`, "two": 2 ranks at 2 * batch, "in step": twice

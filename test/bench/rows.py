@@ -20,6 +20,7 @@ import time
 
 import cnn
 import opening
+import servers
 import transports
 from machine import machine_text, note_busy_machine
 from programs import CannotRun, Hosts, ProgramError, Programs, Series, joined
@@ -319,6 +320,10 @@ GROUPS = {
     "transports-cpu": Bench.rows_transports_cpu,
     "cnn-ucx": Bench.rows_cnn_ucx,
     "opening": Bench.rows_opening,
+    "servers-transfer": servers.rows_transfer,
+    "servers-line": servers.rows_line,
+    "servers-mlp": servers.rows_mlp,
+    "servers-stopped": servers.rows_stopped,
 }
 
 
@@ -375,7 +380,8 @@ def main(arguments):
     rows = measure(Bench(programs), options.row or list(GROUPS), log)
     busy = note_busy_machine(log) or busy
     print(f"{machine}, {date}; f32 sums in place, 2 ranks unless a row says otherwise; medians of "
-          f"{programs.repetitions} interleaved repetitions (range), of at most {cnn.REPETITIONS} for the CNN")
+          f"{programs.repetitions} interleaved repetitions (range), of at most {cnn.REPETITIONS} for the CNN and "
+          "servers")
     print("\n".join(table(rows)))
     print("\n".join(legend(rows)))
     if busy:

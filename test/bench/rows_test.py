@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import pathlib
+import signal
 import tempfile
 import unittest
 import unittest.mock
@@ -14,8 +15,9 @@ import machine
 import programs
 import report
 import rows
-from fake_programs import (BusyPrograms, FakePrograms, MovingMemory, MovingMemoryAndFastFloor, NoHosts, NoPrograms,
-                           SlowBetweenHosts, SlowByHand, SlowOverUcx, SlowWithMany, WakesToWait)
+from fake_programs import (BusyPrograms, FakePrograms, HeldByStopped, MovingMemory, MovingMemoryAndFastFloor, NoHosts,
+                           NoPrograms, SlowBetweenHosts, SlowByHand, SlowedByStopped, SlowOverUcx, SlowWithMany,
+                           WakesToWait)
 from programs import CannotRun, Hosts, ProgramError, Series
 from report import Row
 
@@ -252,6 +254,12 @@ class Limits(unittest.TestCase):
         "4 hosts x 1, UCX, CPU seconds of all ranks per GiB, to MPI": ("<=", 0.5),
         "CNN, 2 hosts x 1 over ucx, 64 a rank, step to bound": ("<=", 1.1),
         "opening an engine, 2 ranks by hand [s]": ("<=", 0.1),
+        "1 server, pull and push of 64 MiB over ipc, to memcpy": (">=", 0.5),
+        "4 servers, pull and push of 64 MiB over ipc, to memcpy": (">=", 0.5),
+        "2 hosts x 1, 1 server with a secret, pull of 64 MiB, share of the line": (">=", 0.95),
+        "2 hosts x 1, 1 server with a secret, push of 64 MiB, share of the line": (">=", 0.95),
+        "  2 servers, bytes of a worker's step, to all variables twice": ("<=", 1.05),
+        "async, 2 workers beside a third that is stopped, to a job without it": (">=", 0.95),
     }
     # What other machines measured: a row that shows it has no limit and decides nothing.
     ELSEWHERE = {"8 B, to Horovod", "  Horovod's ratio to flat", "ResNet-50, to Horovod", "  PyTorch's ratio, over gloo"}
@@ -296,13 +304,27 @@ class Limits(unittest.TestCase):
                 self.assertAlmostEqual(row.ratio.median, 0.6 if "CPU" in row.name else 1.3)
                 self.assertEqual(row.verdict, report.MISSED)
 
+    def test_one_of_three_workers_is_stopped_for_a_while_and_the_others_are_compared_with_two(self):
+        for kind, ratio, verdict in ((FakePrograms, 1.0, report.OK), (SlowedByStopped, 0.9, report.MISSED),
+                                     (HeldByStopped, 0.5, report.MISSED)):
+            fake = kind()
+            first, *_ = rows.GROUPS["servers-stopped"](rows.Bench(fake))
+            self.assertAlmostEqual(first.ratio.median, ratio, 2)
+            self.assertEqual(first.verdict, verdict)
+            self.assertEqual(fake.signals.count([signal.SIGSTOP, signal.SIGCONT]), 5)
+            self.assertEqual(fake.signals.count([]), 5)
+
     def test_ratios_are_the_right_way_round(self):
         for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),
                             ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0),
                             ("CNN, 2 ranks at 128, to 2 unconnected jobs", 1.0),
                             ("CNN, 2 hosts x 1, 64 a rank, step to bound", 1.0),
                             ("CNN, 2 hosts x 1, 64 a rank, step to one without overlap", 0.5),
-                            ("reduce-scatter of 8 B, 8,000 outstanding, to 1,000", 1.2)):
+                            ("reduce-scatter of 8 B, 8,000 outstanding, to 1,000", 1.2),
+                            ("2 servers, pull and push of 64 MiB over ipc, to memcpy", 0.625),
+                            ("2 hosts x 1, 1 server with a secret, pull of 64 MiB, share of the line", 1.25),
+                            ("MLP, 4 servers, 2 workers in async, to the ring of 2 ranks", 0.75),
+                            ("  to two thirds of what all three did before", 1.0)):
             with self.subTest(name):
                 self.assertAlmostEqual(self.rows[name].ratio.median, ratio)
 
