@@ -58,17 +58,21 @@ void Optimizer::step(double learning_rate) {
   }
 }
 
-void Optimizer::step_by(std::span<const float> gradients, double learning_rate) {
+void Optimizer::step_by(const std::function<std::span<const float>(std::size_t)>& next,
+                        double learning_rate) {
   ++steps_;
-  Update one{0, nullptr, gradients.data(), std::vector<float*>(moments_.size())};
+  Update one{0, nullptr, nullptr, std::vector<float*>(moments_.size())};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
-    one.size = parameter.size();
-    one.value = parameter.value().data();
-    std::ranges::transform(moments_, one.moments.begin(),
-                           [i](auto& kind) { return kind[i].data(); });
-    update(one, learning_rate);
-    one.gradient += one.size;
+    for (std::size_t at = 0; at < parameter.size(); at += one.size) {
+      const auto gradient = next(parameter.size() - at);
+      one.size = gradient.size();
+      one.value = parameter.value().data() + at;
+      one.gradient = gradient.data();
+      std::ranges::transform(moments_, one.moments.begin(),
+                             [i, at](auto& kind) { return kind[i].data() + at; });
+      update(one, learning_rate);
+    }
     parameter.changed();
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,8 +29,10 @@ class Optimizer {
   // Updates every parameter by its gradient. One that no pass of the step has used (on any rank, if
   // gradients are summed) has zeros there, and is moved by its moments and decay alone.
   void step(double learning_rate);
-  // The same by these gradients, those of all parameters one after the other, where they lie.
-  void step_by(std::span<const float> gradients, double learning_rate);
+  // The same by these gradients, those of all parameters one after the other: next(n) returns the
+  // next ones, at most n and at least one.
+  void step_by(const std::function<std::span<const float>(std::size_t)>& next,
+               double learning_rate);
   // Updates some rows of the first parameter, {rows, width}, alone, by a gradient of `width`
   // numbers for each: the others keep their values and their moments. Each row at most once, and
   // there.

@@ -64,7 +64,7 @@ void Client::begin(const Message& message) {
 }
 
 void Client::start(Message message) {
-  bytes_ += message.floats.values.size_bytes();
+  bytes_ += bytes_of(message.floats);
   begin(message);
   requests_[message.group] = std::move(message);
 }
@@ -142,7 +142,8 @@ Message Client::finish(std::uint32_t group) {
       begin(requests_[group]);
       continue;
     }
-    bytes_ += answer->floats.values.size_bytes();
+    requests_[group] = {};  // nobody keeps what it was lent
+    bytes_ += bytes_of(answer->floats);
     return std::move(*answer);
   }
 }

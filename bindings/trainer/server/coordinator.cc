@@ -142,9 +142,8 @@ void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void(
         throw TrainerError("there is no step '" + name + "' on " + text_of(tasks.self()) +
                            ": start all tasks with the same program");
       }
-      const std::span<const float> numbers = task->floats.values;
-      Value value = step->second({end == std::string::npos ? "" : task->text.substr(end + 1),
-                                  {numbers.begin(), numbers.end()}});
+      Value value = step->second(
+          {end == std::string::npos ? "" : task->text.substr(end + 1), task->floats.whole()});
       result.text = std::move(value.text);
       result.floats = Floats::of(std::move(value.numbers));
     } catch (const std::exception& error) {
@@ -271,8 +270,7 @@ Value Coordinator::fetch(Scheduled scheduled) {
   }
   const Message result = inside_->state.take(scheduled.number);
   if (result.kind == Kind::kFailed) throw TrainerError("a step failed: " + result.text);
-  const std::span<const float> numbers = result.floats.values;
-  return {result.text, {numbers.begin(), numbers.end()}};
+  return {result.text, result.floats.whole()};
 }
 
 std::vector<Value> Coordinator::per_worker(const std::string& step, const Value& argument) {

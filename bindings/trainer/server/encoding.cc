@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/encoding.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -72,19 +73,49 @@ Header header_of(const Message& message) {
   std::memcpy(at, kMagic.data(), kMagic.size());
   at += kMagic.size();
   visit_fields([&at](const auto& field) { copy_field(field, at); }, message);
-  Sizes sizes{message.text.size(), message.ids.size(), message.floats.values.size()};
+  Sizes sizes{message.text.size(), message.ids.size(), message.floats.size()};
   copy_field(sizes.text, at);
   copy_field(sizes.ids, at);
   copy_field(sizes.floats, at);
   return header;
 }
 
+std::vector<Floats::Part> float_frames_of(const Message& message) {
+  std::vector<Floats::Part> frames;
+  for (const auto& [owner, values] : message.floats.parts()) {
+    for (std::size_t at = 0; at < values.size(); at += kFrameFloats) {
+      frames.push_back({owner, values.subspan(at, std::min(kFrameFloats, values.size() - at))});
+    }
+  }
+  return frames;
+}
+
+namespace {
+
+// The floats of a frame; none where they are not whole.
+std::optional<Floats> floats_of(const Frame& frame) {
+  const auto bytes = frame.bytes;
+  const std::size_t count = bytes.size() / sizeof(float);
+  if (bytes.size() % sizeof(float) != 0) return {};
+  if (std::bit_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
+    std::vector<float> aligned(count);
+    std::memcpy(aligned.data(), bytes.data(), bytes.size());
+    return Floats::of(std::move(aligned));
+  }
+  Floats floats;
+  floats.add({frame.owner, {reinterpret_cast<const float*>(bytes.data()), count}});
+  return floats;
+}
+
+}  // namespace
+
 std::optional<Message> message_of(std::span<const Frame> frames, std::string* why) {
   const auto refuse = [why](std::string text) {
     *why = std::move(text);
     return std::nullopt;
   };
-  if (frames.size() != kFrames) return refuse(std::to_string(frames.size()) + " frames, not 4");
+  if (frames.size() < kFrames)
+    return refuse(std::to_string(frames.size()) + " frames, and not 3 at least");
   if (frames[0].bytes.size() != kHeaderBytes) {
     return refuse("a header of " + std::to_string(frames[0].bytes.size()) + " bytes");
   }
@@ -102,11 +133,16 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
   if (!std::isfinite(message.weight) || message.weight < 0.0 || !std::isfinite(message.rate)) {
     return refuse("a weight or rate that is no number");
   }
+  bool floats_are_whole = true;
+  for (const Frame& frame : frames.subspan(kFrames)) {
+    const auto floats = floats_of(frame);
+    floats_are_whole = floats_are_whole && floats;
+    if (floats) message.floats.add(*floats);
+  }
   // Bytes that were received are compared, never a count multiplied.
   if (frames[1].bytes.size() != sizes.text || frames[2].bytes.size() % sizeof(std::int64_t) != 0 ||
-      frames[2].bytes.size() / sizeof(std::int64_t) != sizes.ids ||
-      frames[3].bytes.size() % sizeof(float) != 0 ||
-      frames[3].bytes.size() / sizeof(float) != sizes.floats) {
+      frames[2].bytes.size() / sizeof(std::int64_t) != sizes.ids || !floats_are_whole ||
+      message.floats.size() != sizes.floats) {
     return refuse("frames of other sizes than the header says");
   }
   message.text.assign(reinterpret_cast<const char*>(frames[1].bytes.data()),
@@ -114,15 +150,6 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
   message.ids.resize(frames[2].bytes.size() / sizeof(std::int64_t));
   if (!message.ids.empty()) {
     std::memcpy(message.ids.data(), frames[2].bytes.data(), frames[2].bytes.size());
-  }
-  const auto bytes = frames[3].bytes;
-  const std::size_t count = bytes.size() / sizeof(float);
-  if (std::bit_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
-    std::vector<float> aligned(count);
-    std::memcpy(aligned.data(), bytes.data(), bytes.size());
-    message.floats = Floats::of(std::move(aligned));
-  } else if (count > 0) {
-    message.floats = {frames[3].owner, {reinterpret_cast<const float*>(bytes.data()), count}};
   }
   return message;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A message as the frames that travel: a header of fixed size, little-endian, the text, the ids
-// (int64) and the floats, raw. Pure.
+// (int64) and the floats, raw, in any number of frames. Pure.
 #pragma once
 
 #include <array>
@@ -19,7 +19,11 @@ namespace ronde::trainer::server {
 // The header: "RPS1", kind, role of the sender and of the origin, dropped, then the numbers
 // (encoding.cc has their order) and the sizes of the other frames.
 inline constexpr std::size_t kHeaderBytes = 116;
-inline constexpr std::size_t kFrames = 4;
+inline constexpr std::size_t kFrames = 3;  // before those of floats
+// Where the sender cuts floats. A receiver takes memory for a frame as it comes: for small ones it
+// has some that it has used before, while whole new pages cost as much as five copies; and one
+// frame is encrypted while the one before is on the line.
+inline constexpr std::size_t kFrameFloats = std::size_t{1} << 18U;
 using Header = std::array<std::byte, kHeaderBytes>;
 
 // A frame that somebody keeps alive.
@@ -29,6 +33,9 @@ struct Frame {
 };
 
 [[nodiscard]] Header header_of(const Message& message);
+
+// The floats in pieces of at most kFrameFloats.
+[[nodiscard]] std::vector<Floats::Part> float_frames_of(const Message& message);
 
 // The message in these frames; none, and `why`, where they are not one. Trusts nothing: sizes must
 // be those that the header says, numbers finite, roles and kinds known. The floats stay where they

@@ -189,15 +189,14 @@ void ParameterServer::pull(std::span<Rows> rows) {
 
 void ParameterServer::take_values(std::uint32_t group, const Message& values,
                                   std::span<Rows> rows) {
-  std::span<const float> from = values.floats.values;
+  FloatReader from(values.floats);
   const auto take = [&from, group](std::span<float> to) {
-    if (from.size() < to.size()) {
+    if (from.left() < to.size()) {
       throw TrainerError("ps " + std::to_string(group) +
                          " has sent fewer numbers than its variables"
                          " have: start all tasks with the same program and flags");
     }
-    std::ranges::copy(from.first(to.size()), to.begin());
-    from = from.subspan(to.size());
+    from.read(to);
   };
   for (const Piece& piece : pieces_) {
     if (piece.server != group) continue;
@@ -210,8 +209,8 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
       take(std::span(one.values).subspan(i * width, width));
     }
   }
-  if (!from.empty()) {
-    throw TrainerError("ps " + std::to_string(group) + " has sent " + std::to_string(from.size()) +
+  if (from.left() > 0) {
+    throw TrainerError("ps " + std::to_string(group) + " has sent " + std::to_string(from.left()) +
                        " numbers more than the variables here have: start all tasks with the same "
                        "program and flags");
   }
@@ -220,30 +219,32 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
 }
 
 bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
+  std::vector<Values> memory;
+  for (const Parameter* const one : parameters_) memory.push_back(one->gradient_values());
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    const auto memory = pool_.take();
-    std::vector<float>& floats = *memory;
+    Message message;
+    const auto owner = loan_.owner(memory);
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
       const auto from = parameters_[piece.variable]->gradient().subspan(piece.first, piece.size);
-      floats.insert(floats.end(), from.begin(), from.end());
+      message.floats.add({owner, from});
     }
+    std::vector<float> numbers;
     for (const Rows& one : rows) {
       const std::size_t width = options_.tables.at(one.table).width;
       for (std::size_t i = 0; i < one.ids.size(); ++i) {
         if (one.ids[i] % servers_ != group) continue;
         const auto from = std::span(one.gradients).subspan(i * width, width);
-        floats.insert(floats.end(), from.begin(), from.end());
+        numbers.insert(numbers.end(), from.begin(), from.end());
       }
     }
-    Message message;
+    message.floats.add(Floats::of(std::move(numbers)));
     message.kind = Kind::kPush;
     message.group = group;
     message.version = versions_[group];
     message.weight = samples;
     message.rate = rate;
     message.ids = ids_of(group, rows);
-    message.floats = {memory, floats};
     client_.start(std::move(message));
   }
   bool counted = true;
@@ -252,6 +253,12 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
     if (group > 0) continue;
     counted = !answer.dropped;
     global_step_ = answer.version;
+  }
+  // Whoever has the push has read it; but it may be on its way once more.
+  if (!loan_.ends_within(std::chrono::duration<double>(options_.deadline))) {
+    throw TrainerError("the gradients of a push that was answered are still being sent after " +
+                       std::to_string(static_cast<long>(options_.deadline)) +
+                       " s: is the line to one of the servers cut?");
   }
   return counted;
 }

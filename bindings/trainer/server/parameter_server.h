@@ -12,7 +12,6 @@
 
 #include "bindings/trainer/chief/checkpoints.h"
 #include "bindings/trainer/server/client.h"
-#include "bindings/trainer/server/float_pool.h"
 #include "bindings/trainer/server/placement.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/tasks.h"
@@ -156,8 +155,8 @@ class ParameterServer {
   std::uint64_t saved_step_ = 0;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
   std::uint64_t global_step_ = 0;
-  FloatPool pool_;  // of pushes
-  Client client_;   // its calls of create() come from this thread
+  Loan loan_;      // of gradients
+  Client client_;  // its calls of create() come from this thread
 };
 
 }  // namespace ronde::trainer::server

@@ -73,13 +73,10 @@ bool ParameterServer::save() {
     message.group = group;
     const Message answer = client_.ask(std::move(message));
     if (group == 0) version = answer.version;
-    const float* from = answer.floats.values.data();
-    std::size_t left = answer.floats.values.size();
+    FloatReader from(answer.floats);
     for (const Stretch& one : state_of(group)) {
-      for (std::size_t i = 0; i < one.count && left >= one.size; ++i) {
-        std::copy_n(from, one.size, one.first + i * one.step);
-        from += one.size;
-        left -= one.size;
+      for (std::size_t i = 0; i < one.count && from.left() >= one.size; ++i) {
+        from.read({one.first + i * one.step, one.size});
       }
     }
   }

@@ -23,9 +23,9 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr const char* kMonitor = "inproc://monitor";
-// Milliseconds until a silent connection is cut. A frame counts once it is whole, so that this is
-// also the longest that one may take: 1 GiB at 300 Mbit/s.
+// Milliseconds until a silent connection is cut; also the longest that a frame may take.
 constexpr int kSilence = 30'000;
+constexpr std::size_t kMostFrames = std::size_t{1} << 16U;  // 64 GiB of floats
 constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
 
 // ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
@@ -46,14 +46,17 @@ void release(void* /*data*/, void* owner) {
   delete static_cast<std::shared_ptr<const void>*>(owner);
 }
 
-zmq::message_t frame_of(const Floats& floats) {
-  if (floats.values.empty()) return {};
+zmq::message_t frame_of(const Floats::Part& floats) {
   auto owner = std::make_unique<std::shared_ptr<const void>>(floats.owner);
   // ZeroMQ takes no const, and writes nothing. It calls nobody where it throws.
   zmq::message_t frame(const_cast<float*>(floats.values.data()), floats.values.size_bytes(),
                        release, owner.get());
   static_cast<void>(owner.release());  // NOLINT(bugprone-unused-return-value): release() has it now
   return frame;
+}
+
+zmq::send_flags more_if(bool more) {
+  return more ? zmq::send_flags::sndmore : zmq::send_flags::none;
 }
 
 }  // namespace
@@ -161,8 +164,11 @@ void Post::send(const Message& message) {
     }
     if (!socket.send(zmq::buffer(header), kMore)) return;  // full: it is sent again
     (void)socket.send(zmq::buffer(message.text), zmq::send_flags::sndmore);
-    (void)socket.send(zmq::buffer(message.ids), zmq::send_flags::sndmore);
-    (void)socket.send(frame_of(message.floats), zmq::send_flags::none);
+    const auto floats = float_frames_of(message);
+    (void)socket.send(zmq::buffer(message.ids), more_if(!floats.empty()));
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      (void)socket.send(frame_of(floats[i]), more_if(i + 1 < floats.size()));
+    }
   } catch (const zmq::error_t& error) {
     // EHOSTUNREACH: it is gone; it asks again when it is back.
     if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
@@ -212,7 +218,7 @@ void Post::read(void* which, bool router, std::vector<Message>& out) {
       }
       more = frame->more();
       // More frames than a message has are read away.
-      if (++read > kFrames + 2) continue;
+      if (++read > kMostFrames) continue;
       if (const char* const text = zmq_msg_gets(frame->handle(), "Peer-Address")) peer = text;
       const std::span bytes(static_cast<const std::byte*>(frame->data()), frame->size());
       frames.push_back({std::move(frame), bytes});

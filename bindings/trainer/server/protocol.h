@@ -49,6 +49,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/server/floats.h"
+
 namespace ronde::trainer::server {
 
 enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
@@ -100,14 +102,6 @@ enum class Kind : std::uint8_t {
   kFailed,  // text: what it threw
 };
 inline constexpr auto kLastKind = Kind::kFailed;
-
-// Floats that somebody keeps alive as long as they may be sent or read.
-struct Floats {
-  std::shared_ptr<const void> owner;
-  std::span<const float> values;
-
-  [[nodiscard]] static Floats of(std::vector<float> values);
-};
 
 struct Message {
   Kind kind = Kind::kBeat;

@@ -23,12 +23,6 @@ std::string text_of(const Address& address) {
   }
 }
 
-Floats Floats::of(std::vector<float> values) {
-  auto owner = std::make_shared<std::vector<float>>(std::move(values));
-  const std::span<const float> span(*owner);
-  return {std::move(owner), span};
-}
-
 ModeOptions mode_of(const std::string& text) {
   constexpr std::string_view kStale = "stale=";
   if (text == "sync") return {.mode = Mode::kSync};

@@ -126,7 +126,7 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
       answers_.push_back(std::move(again));
       return release(out);
     }
-    if (!variables_->fits(message.ids, message.floats.values.size())) {
+    if (!variables_->fits(message.ids, message.floats.size())) {
       return refuse("a push of " + text_of(message.from) + " does not fit the variables of group " +
                     std::to_string(group_) + ": start all tasks with the same program and flags");
     }
@@ -199,10 +199,9 @@ void Shard::on_entry(const Message& entry, Messages& out) {
   if (primary_) return;  // the sender was taken over
   const bool uses =
       entry.kind == Kind::kPull || entry.kind == Kind::kPush || entry.kind == Kind::kState;
-  const bool fits =
-      !uses || (created() &&
-                (entry.kind == Kind::kPush ? variables_->fits(entry.ids, entry.floats.values.size())
-                                           : variables_->fits(entry.ids)));
+  const bool fits = !uses || (created() && (entry.kind == Kind::kPush
+                                                ? variables_->fits(entry.ids, entry.floats.size())
+                                                : variables_->fits(entry.ids)));
   if (entry.entry == entries_ + 1 && !fits) return;  // no server makes such an entry
   if (entry.entry == entries_ + 1) {
     ++entries_;
@@ -292,7 +291,7 @@ void Shard::apply(const Message& entry) {
       try {
         if (!created()) {
           const VariableSpecs specs = VariableSpecs::of(entry.text);
-          variables_ = std::make_unique<Variables>(specs, entry.floats.values);
+          variables_ = std::make_unique<Variables>(specs, entry.floats);
           mode_ = specs.mode;
         }
         reply(entry, answer_of(Kind::kCreated));

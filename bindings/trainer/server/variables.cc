@@ -96,7 +96,7 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
   }
 }
 
-Variables::Variables(const VariableSpecs& specs, std::span<const float> floats) {
+Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   std::size_t all = 0;
   for (const VariableSpec& one : specs.variables) {
     const std::size_t elements = elements_of(one.shape);
@@ -118,17 +118,17 @@ Variables::Variables(const VariableSpecs& specs, std::span<const float> floats) 
     sparse_.back()->set_steps(specs.steps);
   }
   dense_->set_steps(specs.steps);
+  FloatReader reader(floats);
   for (const StateTensor& one : state()) {
     const std::size_t count = one.values.size();
-    if (floats.size() < count) {
-      if (specs.whole) does_not_fit(floats.size(), count);
+    if (reader.left() < count) {
+      if (specs.whole) does_not_fit(reader.left(), count);
       break;
     }
-    std::ranges::copy(floats.first(count), one.values.begin());
-    floats = floats.subspan(count);
-    if (!specs.whole && floats.empty()) break;
+    reader.read(one.values);
+    if (!specs.whole && reader.left() == 0) break;
   }
-  if (!floats.empty()) does_not_fit(floats.size(), 0);
+  if (reader.left() > 0) does_not_fit(reader.left(), 0);
 }
 
 bool Variables::rows_of(std::span<const std::int64_t> ids, std::vector<TableRows>* rows) const {
@@ -157,19 +157,32 @@ bool Variables::fits(std::span<const std::int64_t> ids, std::size_t floats) cons
 void Variables::update(std::span<const Message* const> pushes, double rate) {
   double weight = 0.0;
   for (const Message* const push : pushes) weight += push->weight;
+  if (!loan_.ends_within({})) {
+    for (const auto& one : parameters_) one->move_value();
+    loan_ = {};
+  }
   if (pushes.size() == 1) {
-    dense_->step_by(pushes[0]->floats.values.first(size_), rate);  // where it has arrived
+    FloatReader reader(pushes[0]->floats);  // where it has arrived
+    dense_->step_by([&reader](std::size_t most) { return reader.next(most); }, rate);
   } else {
     average_.assign(size_, 0.0F);
     for (const Message* const push : pushes) {
       const float share = weight > 0.0 ? static_cast<float>(push->weight / weight) : 0.0F;
-      const float* const from = push->floats.values.data();
-      for (std::size_t i = 0; i < size_; ++i) average_[i] += share * from[i];
+      float* to = average_.data();
+      FloatReader(push->floats).each(size_, [&to, share](std::span<const float> from) {
+        for (const float one : from) *to++ += share * one;
+      });
     }
-    dense_->step_by(average_, rate);
+    std::span<const float> rest = average_;
+    dense_->step_by(
+        [&rest](std::size_t most) {
+          const auto next = rest.first(most);
+          rest = rest.subspan(most);
+          return next;
+        },
+        rate);
   }
   if (!tables_.empty()) update_rows(pushes, weight, rate);
-  snapshot_ = {};
 }
 
 void Variables::update_rows(std::span<const Message* const> pushes, double weight, double rate) {
@@ -179,13 +192,16 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
     (void)rows_of(push->ids, &rows);  // they fit
     const float share =
         pushes.size() == 1 || weight == 0.0 ? 1.0F : static_cast<float>(push->weight / weight);
-    const float* from = push->floats.values.data() + size_;
+    FloatReader reader(push->floats);
+    reader.each(size_, [](auto) {});
+    std::vector<float> from;
     for (const TableRows& one : rows) {
       const std::size_t width = tables_[one.table]->shape()[1];
       for (const std::int64_t id : one.rows) {
         auto& sum = sums[one.table].try_emplace(id, width, 0.0F).first->second;
+        from.resize(width);
+        reader.read(from);
         for (std::size_t i = 0; i < width; ++i) sum[i] += share * from[i];
-        from += width;
       }
     }
   }
@@ -201,13 +217,12 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
 }
 
 Floats Variables::values(std::span<const std::int64_t> ids) {
-  if (ids.empty() && snapshot_.owner != nullptr) return snapshot_;
-  const auto memory = pool_.take();
-  std::vector<float>& all = *memory;
-  all.reserve(size_);
-  for (const auto& one : parameters_) {
-    all.insert(all.end(), one->value().begin(), one->value().end());
-  }
+  std::vector<Values> memory;
+  for (const auto& one : parameters_) memory.push_back(one->value_values());
+  const auto owner = loan_.owner(std::move(memory));
+  Floats floats;
+  for (const auto& one : parameters_) floats.add({owner, one->value()});
+  std::vector<float> numbers;
   std::vector<TableRows> rows;
   (void)rows_of(ids, &rows);  // they fit
   for (const TableRows& one : rows) {
@@ -215,11 +230,10 @@ Floats Variables::values(std::span<const std::int64_t> ids) {
     for (const std::int64_t id : one.rows) {
       const auto row =
           tables_[one.table]->value().subspan(static_cast<std::size_t>(id) * width, width);
-      all.insert(all.end(), row.begin(), row.end());
+      numbers.insert(numbers.end(), row.begin(), row.end());
     }
   }
-  Floats floats{memory, all};
-  if (ids.empty()) snapshot_ = floats;
+  floats.add(Floats::of(std::move(numbers)));
   return floats;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bindings/trainer/optim/optimizer.h"
-#include "bindings/trainer/server/float_pool.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/tensor/parameter.h"
 
@@ -59,7 +58,7 @@ struct TableRows {
 class Variables {
  public:
   // Throws TrainerError where the floats do not fit the specs.
-  Variables(const VariableSpecs& specs, std::span<const float> floats);
+  Variables(const VariableSpecs& specs, const Floats& floats);
 
   // Whether the ids name rows that are there, and `floats` numbers belong to them (pushes).
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids, std::size_t floats) const;
@@ -68,7 +67,8 @@ class Variables {
   // One update by the average of these gradients, by weight; rows that came more than once are
   // summed. Each must fit.
   void update(std::span<const Message* const> pushes, double rate);
-  // Variables and rows as they are now. Pulls of a version share its memory.
+  // Variables and rows as they are now: the variables where they lie. An update leaves them there
+  // as long as somebody reads them.
   [[nodiscard]] Floats values(std::span<const std::int64_t> ids);
   // All numbers: values and tables, then each kind of moments, in this order.
   [[nodiscard]] std::vector<StateTensor> state();
@@ -87,8 +87,7 @@ class Variables {
   std::vector<std::unique_ptr<Optimizer>> sparse_;  // one for each table
   std::size_t size_ = 0;                            // of all variables
   std::vector<float> average_;                      // of a round's pushes
-  FloatPool pool_;                                  // of snapshots
-  Floats snapshot_;
+  Loan loan_;                                       // of the variables
 };
 
 }  // namespace ronde::trainer::server

@@ -41,7 +41,7 @@ void WorkerState::request(double now, Message message, Messages& out) {
   message.from = options_.self;
   message.sequence = ++group.requests;
   const std::uint32_t number = message.group;
-  group.bytes = std::max(group.bytes, message.floats.values.size_bytes());
+  group.bytes = std::max(group.bytes, bytes_of(message.floats));
   group.request = std::move(message);
   group.answer.reset();
   // On a slow line what is sent again would only stand behind what is still under way.
@@ -132,7 +132,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
         break;
       }
       group.empty = false;
-      group.bytes = std::max(group.bytes, message.floats.values.size_bytes());
+      group.bytes = std::max(group.bytes, bytes_of(message.floats));
       group.answer = message;
       group.request.reset();
   }

@@ -63,6 +63,13 @@ class Parameter {
   // From now on the value is that of `other`, of the same shape, in the same memory.
   void share_value_of(const Parameter& other) { value_ = other.value_; }
 
+  // From now on the value lies in other memory; who shares that of before keeps it as it is.
+  void move_value() {
+    Values elsewhere = Values::make(pool_, shape());
+    std::ranges::copy(value(), elsewhere.plain().begin());
+    value_ = std::move(elsewhere);
+  }
+
   // Forgets the gradient: the next backward pass writes it, those after it add to it. At the end of
   // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
   // step has used the parameter, so that it can be summed over ranks as it is. Steps without any

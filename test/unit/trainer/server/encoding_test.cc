@@ -24,8 +24,10 @@ Bytes bytes_of(const Range& range) {
 }
 
 std::vector<Bytes> frames_of(const Message& message) {
-  return {bytes_of(header_of(message)), bytes_of(message.text), bytes_of(message.ids),
-          bytes_of(message.floats.values)};
+  std::vector<Bytes> frames{bytes_of(header_of(message)), bytes_of(message.text),
+                            bytes_of(message.ids)};
+  for (const auto& [owner, values] : float_frames_of(message)) frames.push_back(bytes_of(values));
+  return frames;
 }
 
 std::optional<Message> decode(const std::vector<Bytes>& frames, std::string* why) {
@@ -66,7 +68,7 @@ TEST(ServerEncoding, AMessageComesBackWhole) {
   EXPECT_EQ(back->entry, message.entry);
   EXPECT_EQ(back->text, "words");
   EXPECT_THAT(back->ids, testing::ElementsAre(1, -2));
-  EXPECT_THAT(back->floats.values, testing::ElementsAre(1.5F, -2.0F, 0.0F));
+  EXPECT_THAT(back->floats.whole(), testing::ElementsAre(1.5F, -2.0F, 0.0F));
 }
 
 TEST(ServerEncoding, FloatsAtAnOddAddressAreCopied) {
@@ -80,7 +82,22 @@ TEST(ServerEncoding, FloatsAtAnOddAddressAreCopied) {
   std::string why;
   const auto back = message_of(views, &why);
   ASSERT_TRUE(back) << why;
-  EXPECT_THAT(back->floats.values, testing::ElementsAre(1.5F, -2.0F, 0.0F));
+  EXPECT_THAT(back->floats.whole(), testing::ElementsAre(1.5F, -2.0F, 0.0F));
+}
+
+TEST(ServerEncoding, ManyFloatsTravelInFramesFromWhereTheyLie) {
+  Message message = example();
+  message.floats = Floats::of(std::vector<float>(kFrameFloats + 5, 3.0F));
+  message.floats.add(Floats::of({4.0F}));
+  const auto frames = float_frames_of(message);
+  ASSERT_THAT(frames, testing::SizeIs(3));
+  EXPECT_EQ(frames[1].values.data(), frames[0].values.data() + kFrameFloats);
+  EXPECT_THAT(frames[2].values, testing::ElementsAre(4.0F));
+  std::string why;
+  const std::vector<Bytes> bytes = frames_of(message);
+  const auto back = decode(bytes, &why);
+  ASSERT_TRUE(back) << why;
+  EXPECT_EQ(back->floats.whole(), message.floats.whole());
 }
 
 TEST(ServerEncoding, WhatDoesNotFitIsRefused) {
@@ -88,7 +105,10 @@ TEST(ServerEncoding, WhatDoesNotFitIsRefused) {
   std::vector<Bytes> frames = frames_of(example());
   frames.pop_back();
   EXPECT_FALSE(decode(frames, &why));
-  EXPECT_EQ(why, "3 frames, not 4");
+  EXPECT_EQ(why, "frames of other sizes than the header says");
+  frames.pop_back();
+  EXPECT_FALSE(decode(frames, &why));
+  EXPECT_EQ(why, "2 frames, and not 3 at least");
   Message message = example();
   message.rate = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(decode(frames_of(message), &why));
@@ -99,7 +119,7 @@ TEST(ServerEncoding, WhatDoesNotFitIsRefused) {
     EXPECT_FALSE(decode(frames, &why)) << at;
     EXPECT_EQ(why, "a kind, role or switch that does not exist");
   }
-  for (std::size_t frame = 0; frame < kFrames; ++frame) {
+  for (std::size_t frame = 0; frame <= kFrames; ++frame) {
     frames = frames_of(example());
     frames[frame].pop_back();
     EXPECT_FALSE(decode(frames, &why)) << frame;

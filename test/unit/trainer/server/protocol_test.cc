@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -12,6 +13,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bindings/trainer/server/protocol.h"
@@ -36,11 +38,11 @@ void check(const Plan& plan, std::uint64_t seed, std::map<std::string, std::uint
     ASSERT_NE(shard, nullptr);
     ASSERT_TRUE(shard->created());
     auto& variables = const_cast<Variables&>(*shard->variables());
-    const Floats values = variables.values({});
+    const std::vector<float> values = variables.values({}).whole();
     std::uint64_t marked = 0;
     double sum = 0.0;
     for (std::size_t i = 0; i < kElements; ++i) {
-      const float value = values.values[i];
+      const float value = values[i];
       sum += value;
       marked += value != 0.0F ? 1U : 0U;
       if (plan.mode.mode != Mode::kSync) {
@@ -239,7 +241,7 @@ TEST(ServerProtocol, StaleZeroIsSync) {
 TEST(ServerProtocol, ARoundIsTheAverageBySamples) {
   VariableSpecs specs;
   specs.variables = {{"v", {2}}};
-  Variables variables(specs, std::vector<float>{0.0F, 0.0F});
+  Variables variables(specs, Floats::of({0.0F, 0.0F}));
   Message one;
   one.weight = 1.0;
   one.floats = Floats::of({4.0F, 0.0F});
@@ -248,8 +250,58 @@ TEST(ServerProtocol, ARoundIsTheAverageBySamples) {
   three.floats = Floats::of({0.0F, 4.0F});
   const std::vector<const Message*> pushes{&one, &three};
   variables.update(pushes, 1.0);
-  EXPECT_THAT(variables.values({}).values, testing::ElementsAre(-1.0F, -3.0F));
+  EXPECT_THAT(variables.values({}).whole(), testing::ElementsAre(-1.0F, -3.0F));
   EXPECT_EQ(variables.version(), 1U);
+}
+
+// A pull sends the variables from where they lie: an update must not be seen in what is under way.
+TEST(ServerProtocol, AnUpdateLeavesWhatIsBeingReadAsItIs) {
+  VariableSpecs specs;
+  specs.variables = {{"v", {2}}, {"w", {1}}};
+  Variables variables(specs, Floats::of({1.0F, 2.0F, 3.0F}));
+  Floats first = variables.values({});
+  const float* const lent = first.parts().front().values.data();
+  EXPECT_EQ(variables.values({}).parts().front().values.data(), lent);  // where they lie
+  Message push;
+  push.weight = 1.0;
+  push.floats = Floats::of({1.0F});
+  push.floats.add(Floats::of({1.0F, 1.0F}));  // cut elsewhere than the variables are
+  const Message* const pushes = &push;
+  variables.update({&pushes, 1}, 1.0);
+  EXPECT_THAT(first.whole(), testing::ElementsAre(1.0F, 2.0F, 3.0F));
+  const Floats second = variables.values({});
+  first = {};
+  variables.update({&pushes, 1}, 1.0);
+  EXPECT_THAT(second.whole(), testing::ElementsAre(0.0F, 1.0F, 2.0F));
+  EXPECT_THAT(variables.values({}).whole(), testing::ElementsAre(-1.0F, 0.0F, 1.0F));
+}
+
+TEST(ServerProtocol, WhatNobodyReadsIsUpdatedInPlace) {
+  VariableSpecs specs;
+  specs.variables = {{"v", {2}}};
+  Variables variables(specs, Floats::of({1.0F, 2.0F}));
+  const float* const before = variables.values({}).parts().front().values.data();
+  Message push;
+  push.floats = Floats::of({1.0F, 1.0F});
+  const Message* const pushes = &push;
+  variables.update({&pushes, 1}, 1.0);
+  EXPECT_EQ(variables.values({}).parts().front().values.data(), before);
+}
+
+TEST(ServerProtocol, ALoanEndsWithItsLastReader) {
+  Loan loan;
+  EXPECT_TRUE(loan.ends_within({}));
+  const auto memory = std::make_shared<int>(1);
+  auto one = loan.owner(memory);
+  auto two = loan.owner(std::make_shared<int>(2));
+  EXPECT_EQ(one, two);
+  one = nullptr;
+  EXPECT_FALSE(loan.ends_within({}));
+  EXPECT_EQ(memory.use_count(), 2);
+  std::jthread reader([last = std::move(two)]() mutable { last = nullptr; });
+  EXPECT_TRUE(loan.ends_within(std::chrono::minutes(1)));
+  reader.join();
+  EXPECT_EQ(memory.use_count(), 1);
 }
 
 TEST(ServerProtocol, RowsThatComeTwiceAreSummedAndOthersStay) {
@@ -259,10 +311,10 @@ TEST(ServerProtocol, RowsThatComeTwiceAreSummedAndOthersStay) {
   Message push;
   push.ids = {0, 3, 2, 0, 2};
   push.floats = Floats::of({1.0F, 2.0F, 5.0F, 6.0F, 10.0F, 20.0F});
-  ASSERT_TRUE(variables.fits(push.ids, push.floats.values.size()));
+  ASSERT_TRUE(variables.fits(push.ids, push.floats.size()));
   const Message* const pushes = &push;
   variables.update({&pushes, 1}, 1.0);
-  EXPECT_THAT(variables.values(std::vector<std::int64_t>{0, 3, 0, 1, 2}).values,
+  EXPECT_THAT(variables.values(std::vector<std::int64_t>{0, 3, 0, 1, 2}).whole(),
               testing::ElementsAre(-5.0F, -6.0F, 0.0F, 0.0F, -11.0F, -22.0F));
   EXPECT_FALSE(variables.fits(std::vector<std::int64_t>{0, 1, 3}));
   EXPECT_FALSE(variables.fits(std::vector<std::int64_t>{0, 5, 1}));

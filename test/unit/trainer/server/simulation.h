@@ -192,8 +192,9 @@ struct Simulation {
     if (task.phase == Task::Phase::kPull) {
       task.versions[group] = answer.version;
       std::set<std::size_t> shown;
+      const std::vector<float> values = answer.floats.whole();
       for (std::size_t i = 0; i < kElements; ++i) {
-        if (answer.floats.values[i] != 0.0F) shown.insert(i);
+        if (values[i] != 0.0F) shown.insert(i);
       }
       for (const std::size_t one : task.before[group]) {
         if (!shown.contains(one)) fail("a pull does not show what was there before");
