@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pull and a push of many numbers beside memcpy: server_transfer [MiB] [servers] [host:port...]
+// A pull and a push of many numbers beside memcpy, and beside the same bytes through a socket of
+// this host without anything around it: server_transfer [MiB] [servers] [host:port...]
 // Without addresses servers run in this process, over ipc. With addresses it is the worker of
 // servers that were started as `server_transfer serve <index> <servers> <host:port>...` elsewhere.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +24,7 @@ namespace trainer = ronde::trainer;
 namespace server = ronde::trainer::server;
 
 constexpr int kTimes = 10;
+constexpr std::size_t kPiece = std::size_t{1} << 20U;  // of a read or write of a plain socket
 
 server::Tasks tasks_of(const std::vector<std::string>& servers, server::Role role,
                        std::uint32_t index) {
@@ -50,6 +55,33 @@ double copy_seconds(std::size_t floats) {
   return median(seconds);
 }
 
+// The same through a pair of sockets, by a thread at each end.
+double socket_seconds(std::size_t floats) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return 0.0;
+  std::vector<float> from(floats, 1.0F);
+  std::vector<float> to(floats, 2.0F);
+  const auto move_all = [](int end, std::span<float> memory, auto&& call) {
+    auto bytes = std::as_writable_bytes(memory);
+    while (!bytes.empty()) {
+      const ssize_t moved = call(end, bytes.data(), std::min(bytes.size(), kPiece));
+      if (moved <= 0) return;
+      bytes = bytes.subspan(static_cast<std::size_t>(moved));
+    }
+  };
+  std::vector<double> seconds;
+  for (int i = 0; i < kTimes; ++i) {
+    const double start = trainer::steady_seconds();
+    for (int way = 0; way < 2; ++way) {
+      const std::jthread sender([&] { move_all(ends[0], from, ::write); });
+      move_all(ends[1], to, ::read);
+    }
+    seconds.push_back(trainer::steady_seconds() - start);
+  }
+  for (const int end : ends) ::close(end);
+  return median(seconds);
+}
+
 void measure(std::size_t mib, const std::vector<std::string>& servers) {
   const std::size_t floats = mib * (std::size_t{1} << 20U) / sizeof(float);
   trainer::Parameter parameter("v", {floats});
@@ -76,9 +108,9 @@ void measure(std::size_t mib, const std::vector<std::string>& servers) {
   const auto bytes = 2.0 * static_cast<double>(floats) * sizeof(float);
   std::printf(
       "mib=%zu servers=%zu pull_ms=%.2f push_ms=%.2f both_ms=%.2f gbit_per_second=%.3f "
-      "memcpy_ms=%.2f of_memcpy=%.3f\n",
+      "memcpy_ms=%.2f of_memcpy=%.3f socket_ms=%.2f\n",
       mib, servers.size(), 1e3 * median(pulls), 1e3 * median(pushes), 1e3 * median(both),
-      bytes * 8e-9 / median(both), 1e3 * copy, copy / median(both));
+      bytes * 8e-9 / median(both), 1e3 * copy, copy / median(both), 1e3 * socket_seconds(floats));
   (void)client.finish();
 }
 

@@ -2,6 +2,7 @@
 // A parameter server's process.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "bindings/trainer/loop/replica.h"
@@ -13,6 +14,9 @@
 namespace ronde::trainer::server {
 
 namespace {
+
+// Seconds that a server stays after the job is closed.
+constexpr double kLastWords = 0.3;
 
 ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
   ServerOptions state;
@@ -47,7 +51,10 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
   say(name + " serves at " + tasks.servers[index]);
   const double start = steady_seconds();
   double tick = start;
-  while (!state.closed()) {
+  std::optional<double> closed;
+  // Answers that have not been read are lost with the connection, so it stays for a moment.
+  while (!closed || steady_seconds() - *closed < kLastWords) {
+    if (!closed && state.closed()) closed = steady_seconds();
     for (const Message& message : post.receive(0.1)) {
       for (const Message& one : state.on_message(steady_seconds(), message)) post.send(one);
     }

@@ -11,6 +11,7 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr double kNever = -1.0;
+constexpr double kSoon = 0.1;  // seconds until a server that is there is asked for variables again
 constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace
@@ -122,7 +123,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
     case Kind::kNotReady:
       if (!is_home) break;
       group.empty = true;
-      group.patience = options_.resend;  // it is there: ask soon
+      group.patience = kSoon;
       break;
     default:
       if (!group.request) break;
