@@ -69,8 +69,8 @@ class FakePrograms:
         """Steps of 10 ms, and of 20 without overlap; the line takes 1 ms."""
         return [{"images_per_second": 1000.0 * (2 if command[0] == 2 or "mirrored" in command else 1), "steps": 10.0,
                  "seconds": 0.2 if "off" in command else 0.1, "first_gradient_ms": 2.0, "update_ms": 1.0, "wait_share": 0.1,
-                 "share_before_wait": 0.9, "servers": 1.0, "memcpy_ms": 10.0, "both_ms": 16.0, "pull_ms": 0.8,
-                 "push_ms": 1.0} for command in commands]
+                 "share_before_wait": 0.9, "servers": 1.0, "memcpy_ms": 10.0, "both_ms": 16.0, "socket_ms": 12.0,
+                 "pull_ms": 0.8, "push_ms": 1.0} for command in commands]
 
     def keep(self, name, samples):
         self.raw.setdefault(name, []).extend(samples)
