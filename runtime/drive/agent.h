@@ -40,6 +40,12 @@ class Agent {
   // alternating.
   virtual void want_rings(bool wanted) = 0;
 
+  // True if a holder that stops watching must call want_rings(true) although the agent is not
+  // busy(): other hosts may send at any time, and their descriptors are watched only then, since
+  // each message would wake the background thread beside a thread that looks anyway. Called by the
+  // holder.
+  [[nodiscard]] virtual bool has_descriptors() { return false; }
+
   // True while something is outstanding that rings no doorbell (an MPI request): the next do_work()
   // must follow within a millisecond. Called by the holder.
   [[nodiscard]] virtual bool needs_polling() = 0;

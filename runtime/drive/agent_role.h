@@ -17,8 +17,8 @@
 //   parked node is in the list; its state changes only under the mutex, so that "was it still there
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
 // - completion: pending, awaited (a thread may be asleep for it), done.
-// - asked: whether peers that move work in flight along must ring. Only the holder uses it; the
-//   word that the peers read belongs to the agent (Agent::want_rings).
+// - asked: whether peers that move work in flight along must ring, and descriptors are watched.
+//   Only the holder uses it; the word that the peers read belongs to the agent (Agent::want_rings).
 // - owed: 1: a thread has disarmed the bell because it will probably call wait(), without promising
 //   it: a ring is owed. Set by that thread, and cleared by the one that takes the role or pays.
 //
@@ -83,6 +83,7 @@ struct RoleWords {
 // - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
 // - do_work(), runnable(), busy(), due(): the agent's; due() is when do_work() must be called next
+// - listens(): whether rings must be asked for before a holder stops watching
 // - want_rings(bool): the agent's, and asked(): its last argument
 // - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever
 //   unless threads defer often. Only that thread calls it, and any answer is right
@@ -255,10 +256,10 @@ class AgentRole : private RoleWords {
   }
 
   // Called by a holder that is about to stop watching: asks the peers for rings. True if work is in
-  // flight that could have gone on without a ring until now, so that the holder must look once
-  // more.
+  // flight that could have gone on without a ring until now, or messages may have come, so that the
+  // holder must look once more.
   bool listen() {
-    if (env_.asked() || !env_.busy()) return false;
+    if (env_.asked() || !env_.listens()) return false;
     env_.want_rings(true);
     return true;
   }
@@ -276,6 +277,7 @@ class AgentRole : private RoleWords {
   // Called by the holder: works until `completion` is done or the deadline has passed (true), or
   // until it is time to sleep (false). Looks at least once.
   bool drive(Completion& completion, Time deadline) {
+    if (env_.asked()) env_.want_rings(false);  // this thread watches
     for (;;) {
       Watch watch(env_, Watcher::kDriver);
       for (;;) {

@@ -109,9 +109,8 @@ class Environment : private RoleWords {
     bool again(bool busy) {
       const bool wanted =
           who_ == Watcher::kBackground && env_.bystanders_.load(std::memory_order_relaxed) != 0;
-      const bool long_watch = (busy || who_ != Watcher::kBackground) &&
-                              !(who_ != Watcher::kBystander && env_.agent_.awaits_descriptor());
-      return !wanted && idle_.again(long_watch);
+      if (wanted || (who_ != Watcher::kBystander && env_.agent_.awaits_descriptor())) return false;
+      return idle_.again(busy || who_ != Watcher::kBackground);
     }
 
    private:
@@ -137,6 +136,7 @@ class Environment : private RoleWords {
   int do_work() { return agent_.do_work(); }
   bool runnable() { return agent_.runnable(); }
   bool busy() { return agent_.busy(); }
+  bool listens() { return agent_.busy() || agent_.has_descriptors(); }
   void want_rings(bool wanted) {
     asked_ = wanted;
     agent_.want_rings(wanted);
@@ -307,8 +307,8 @@ base::Status AgentRunner::State::add_to_epoll(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
-  if (errno == EEXIST && ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, fd, &event) == 0) return {};
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, fd, &event) == 0) return {};
+  if (errno == ENOENT && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
   return base::Status::system("could not watch descriptor " + std::to_string(fd), errno);
 }
 
@@ -337,6 +337,8 @@ void AgentRunner::stop() {
 }
 
 base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLIN | EPOLLONESHOT); }
+
+base::Status AgentRunner::unwatch(int fd) { return state_->add_to_epoll(fd, EPOLLONESHOT); }
 
 void AgentRunner::will_wait() { state_->role.disarm(); }
 

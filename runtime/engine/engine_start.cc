@@ -32,7 +32,8 @@ AgentRunner::Options runner_options(const base::Config& config, const Job& job) 
   AgentRunner::Options options;
   options.caller_driven = !why_caller_driven(config, job).empty();
   options.spin = config.spin;
-  options.oversubscribed = job.oversubscribed();
+  // What another host sends takes longer than a yield.
+  options.oversubscribed = job.oversubscribed() || job.shape().hosts() > 1;
   options.thread_name = "ronde-" + std::to_string(job.rank());
   return options;
 }
@@ -109,7 +110,8 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       agent_(*job_, table_, config_, *clock_, log_,
              {[this](Completion& completion) { runner_.complete(completion); },
               [this](bool wake) { runner_.notify(wake); },
-              [this](int fd) { return runner_.watch(fd); }}),
+              [this](int fd) { return runner_.watch(fd); },
+              [this](int fd) { return runner_.unwatch(fd); }}),
       runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
               runner_options(config_, *job_)) {}
 

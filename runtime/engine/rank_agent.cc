@@ -24,7 +24,12 @@ using base::Status;
 namespace {
 
 // How often the executor retries a batch that cannot go on before it returns: about a microsecond.
+// Not where that asks a transport, which costs as much each time.
 constexpr int kWatch = 16;
+
+// The messages of a batch of so many bytes are there about as soon as a thread has gone to sleep and
+// been woken.
+constexpr std::int64_t kSoon = std::int64_t{64} << 10;
 
 // How many failed works are remembered until a caller asks for their results.
 constexpr std::size_t kFailedWorks = 1024;
@@ -49,7 +54,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.take_transport()),
-      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() ? 0 : kWatch) {}
+      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() || transport_ ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 
@@ -114,13 +119,27 @@ int RankAgent::look_and_step() {
   return 1;
 }
 
+void RankAgent::want_rings(bool wanted) {
+  rings_wanted_ = wanted;
+  executor_.want_rings(wanted);
+  if (wanted) return;  // the next step watches
+  // Where that fails, a message wakes a thread too many.
+  if (links_watched_.exchange(false, std::memory_order_acq_rel)) {
+    (void)hooks_.unwatch(links_fd());
+  }
+  if (transport_watched_.exchange(false, std::memory_order_acq_rel)) {
+    (void)hooks_.unwatch(transport_fd());
+  }
+}
+
 bool RankAgent::needs_polling() {
   return !failed() && transport_ != nullptr && transport_->needs_polling() &&
          transport_->outstanding() > 0;
 }
 
 bool RankAgent::awaits_descriptor() {
-  return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0;
+  return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0 &&
+         executor_.busy() && executor_.batch().bytes.value() > kSoon;
 }
 
 Instant RankAgent::next_deadline() {
@@ -236,9 +255,8 @@ Result<int> RankAgent::step_control_node() {
   auto stepped = control_node_->step(!executor_.busy());
   RONDE_RETURN_IF_ERROR(stepped.status());
   control_drained_.store(control_node_->drained(), std::memory_order_release);
-  // Everything that had arrived is read, so the descriptor is watched again: only new messages wake
-  // the background thread.
-  if (!links_watched_.exchange(true, std::memory_order_acq_rel)) {
+  // Everything that had arrived is read: only new messages wake the background thread.
+  if (rings_wanted_ && links_ && !links_watched_.exchange(true, std::memory_order_acq_rel)) {
     RONDE_RETURN_IF_ERROR(hooks_.watch(links_->fd()));
   }
   return stepped;

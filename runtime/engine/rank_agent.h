@@ -66,6 +66,8 @@ class RankAgent final : public Agent {
     std::function<void(bool wake)> notify;
     // Asks for one more call of on_event(fd) (AgentRunner::watch).
     std::function<base::Status(int fd)> watch;
+    // Takes that back (AgentRunner::unwatch).
+    std::function<base::Status(int fd)> unwatch;
   };
 
   RankAgent(Job& job, TensorTable& table, const base::Config& config, const base::Clock& clock,
@@ -76,9 +78,9 @@ class RankAgent final : public Agent {
   [[nodiscard]] int do_work() override;
   [[nodiscard]] bool runnable() override { return more_.load(std::memory_order_seq_cst); }
   [[nodiscard]] bool busy() override { return executor_.busy(); }
-  void want_rings(bool wanted) override {
-    rings_wanted_ = wanted;
-    executor_.want_rings(wanted);
+  void want_rings(bool wanted) override;
+  [[nodiscard]] bool has_descriptors() override {
+    return !failed() && (links_fd() >= 0 || transport_fd() >= 0);
   }
   [[nodiscard]] bool needs_polling() override;
   [[nodiscard]] bool awaits_descriptor() override;

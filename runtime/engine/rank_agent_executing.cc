@@ -59,6 +59,7 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
     auto claimed = table_.claim(item);
     RONDE_RETURN_IF_ERROR(claimed.status());
     if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
+    batch.bytes += claimed->tensor->bytes();
     batch.tensors.push_back(std::move(claimed->tensor));
   }
   describe(batch, activity_);
@@ -96,8 +97,8 @@ Result<int> RankAgent::execute() {
 }
 
 // The transport's part in going to sleep, in every step after which the holder may sleep or leave:
-// if no batch is in flight, or if one is and want_rings(true) was called. (After a step that did
-// something for a batch the holder steps again.) Then the transport is armed, so that whatever
+// those after want_rings(true). (After a step that did something for a batch the holder steps
+// again.) Then the transport is armed, so that whatever
 // happens next makes its descriptor readable, and the background thread watches that: in this
 // order, because a descriptor that is readable already ends its sleep at once. Without a batch it
 // is needed too: other ranks connect, and the last words of a batch may still have to leave.
@@ -105,7 +106,7 @@ Result<int> RankAgent::arm_transport(int work) {
   if (transport_fd() < 0) return 0;
   int arrived = 0;
   for (int i = 0; i < kArmings; ++i) {
-    if (executor_.busy() && (work + arrived > 0 || !rings_wanted_)) return arrived;
+    if (!rings_wanted_ || (executor_.busy() && work + arrived > 0)) return arrived;
     const auto armed = transport_->arm();
     RONDE_RETURN_IF_ERROR(armed.status());
     if (*armed) {

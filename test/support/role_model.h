@@ -80,6 +80,8 @@ struct RoleScenario {
   // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
   bool watches = true;
   int moves = 2;
+  // Messages may come at any time: a holder asks for rings even if nothing is in flight.
+  bool always_listens = false;
   // One thread lays the data of all the works and rings for each, one after the other.
   bool one_poster = false;
 };
@@ -218,6 +220,7 @@ class ModelEnv : private runtime::RoleWords {
   int do_work();
   bool runnable();
   bool busy();
+  bool listens() { return busy() || (scenario_.always_listens && counts()); }
   void want_rings(bool wanted);
   bool asked() { return counts() && thread_.load(world_.asked) != 0; }
   Time due();

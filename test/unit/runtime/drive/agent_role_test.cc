@@ -63,6 +63,12 @@ RoleScenario two_posters(RoleScenario scenario) {
   return scenario;
 }
 
+RoleScenario listening(RoleScenario scenario) {
+  scenario.name += "Listening";
+  scenario.always_listens = true;
+  return scenario;
+}
+
 RoleScenario no_waiter() { return world("NoWaiter", {Source::kRing, Source::kRing}, {}); }
 RoleScenario one_ring() { return world("OneRing", {Source::kRing}, {{0, false}}); }
 RoleScenario one_polled() { return world("OnePolled", {Source::kSilent}, {{0, false}}); }
@@ -119,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
     Worlds, EveryInterleaving,
     testing::Values(
         no_waiter(), one_ring(), one_polled(), one_expires(), one_event(), one_counter(),
-        sleeps_at_once(counter_dropped()), world("OneRingDeadline", {Source::kRing}, {{0, true}}),
+        sleeps_at_once(counter_dropped()), listening(one_counter()),
+        sleeps_at_once(listening(counter_dropped())), world("OneRingDeadline", {Source::kRing}, {{0, true}}),
         world("OnePost", {Source::kPost}, {{0, false}}),
         world("PolledDropped", {Source::kSilent}, {{0, true}}),
         stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}})),

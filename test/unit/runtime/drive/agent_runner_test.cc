@@ -41,6 +41,7 @@ class ToyAgent final : public Agent {
   int do_work() override {
     EXPECT_FALSE(inside_.exchange(true));
     ++looks_;
+    if (!rings_wanted.load()) undisturbed.store(true);
     int amount = 0;
     bool polling = false;
     for (Slot& slot : slots) {
@@ -73,16 +74,23 @@ class ToyAgent final : public Agent {
   bool runnable() override { return left_over_.load(); }
   bool busy() override { return polling_; }
   void want_rings(bool wanted) override { rings_wanted.store(wanted); }
+  bool has_descriptors() override { return descriptors; }
   bool needs_polling() override { return polling_; }
   base::Instant next_deadline() override { return timer; }
-  void on_event(int fd) override { event.store(fd); }
+  void on_event(int fd) override {
+    event.store(fd);
+    events.fetch_add(1);
+  }
 
   [[nodiscard]] int looks() const { return looks_.load(); }
 
   AgentRunner* runner = nullptr;
   std::array<Slot, kSlots> slots;
   std::atomic<int> event{-1};
+  std::atomic<int> events{0};
   std::atomic<bool> rings_wanted{false};
+  std::atomic<bool> undisturbed{false};  // it was stepped while no rings were wanted
+  std::atomic<bool> descriptors{false};
   bool one_at_a_time = false;
   base::SteadyClock clock;
   base::Instant timer = base::kNever;
@@ -151,6 +159,39 @@ TEST_F(AgentRunnerTest, AWaiterDrivesWithoutWakingAnybody) {
   const auto after = runner->counters();
   EXPECT_EQ(after.background_wakeups, before.background_wakeups);
   EXPECT_EQ(after.waiter_sleeps, before.waiter_sleeps);
+}
+
+// Messages of other hosts wake no thread beside one that looks for them, and some thread once it
+// has left.
+TEST_F(AgentRunnerTest, DescriptorsAreWatchedWhileNobodyLooks) {
+  begin();
+  agent->descriptors = true;
+  ASSERT_TRUE(runner->start().ok());
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(eventually([&] { return bell.armed() && agent->rings_wanted.load(); }));
+    agent->undisturbed = false;
+    lay(i, 1);
+    runner->notify(false);
+    ASSERT_TRUE(runner->wait(agent->slots[i].completion, clock.after(seconds(30))));
+    EXPECT_TRUE(agent->undisturbed.load());
+  }
+}
+
+TEST_F(AgentRunnerTest, WhatIsUnwatchedTellsNothing) {
+  start();
+  const auto others = collectives::make_event_fds(2);
+  ASSERT_TRUE(others.ok());
+  const int unwatched = (**others)[0].get();
+  const int watched = (**others)[1].get();
+  ASSERT_TRUE(runner->watch(unwatched).ok());
+  ASSERT_TRUE(runner->unwatch(unwatched).ok());
+  ASSERT_EQ(::eventfd_write(unwatched, 1), 0);
+  ASSERT_TRUE(runner->watch(watched).ok());
+  ASSERT_EQ(::eventfd_write(watched, 1), 0);
+  ASSERT_TRUE(eventually([&] { return agent->event.load() == watched; }));
+  EXPECT_EQ(agent->events.load(), 1);
+  ASSERT_TRUE(runner->watch(unwatched).ok());
+  EXPECT_TRUE(eventually([&] { return agent->event.load() == unwatched; }));
 }
 
 TEST_F(AgentRunnerTest, AWaitEndsAtItsDeadline) {
