@@ -286,6 +286,20 @@ def strategies():
     is_line(text)
 
 
+def epochs():
+    """A checkpoint of servers says the epoch and its step: the ranks that go on take the steps of a whole training."""
+    flags = ["--global-batch", "6000", "--test-images", "500", "--log-every", "1"]
+    whole = losses(Task("whole", [*ranks(2), IMAGES, *flags, "--steps", "18"]).wait())
+    logdir = ["--logdir", str(WORK / "log"), "--steps"]
+    job = Job(1, 2, *flags, *logdir, "13", "--mode", "sync", program=IMAGES)
+    tasks = [job.start("ps", 0), job.start("worker", 1), job.start("worker", 0)]
+    for task in tasks:
+        task.wait()
+    text = Task("ring", [*ranks(2), IMAGES, *flags, *logdir, "18"]).wait()
+    assert "resumed at step 13 (step 3 of epoch 2)" in text, text
+    assert all(abs(a - b) < 1e-5 for a, b in zip(whole[13:], losses(text), strict=True)), f"{whole}\n{text}"
+
+
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
     job = Job(1, 2, *SOON, "--slow_ms", "2")
