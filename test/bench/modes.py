@@ -3,7 +3,8 @@
 """One job eight ways: with a ring, on one device, with central storage, and with parameter servers in their modes.
 
 Fashion-MNIST, a perceptron, two workers and two servers on this host. One worker is slowed in async, and in sync, to
-compare. Prints a table, writes an SVG, and says when to use which, from these numbers.
+compare. Prints a table, writes an SVG, and says when to use which, from these numbers. A loss is of the chief's images
+where there are servers, and else of all workers': its jitter compares modes of servers.
 """
 
 import argparse

@@ -7,14 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <deque>
-#include <iomanip>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <ronde/ronde.hpp>
-#include <sstream>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,50 +27,55 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) { throw TrainerError(text, kExitConfiguration); }
 
-// What the chief sends for a step: the learning rate, the epoch and the counts as text; inputs,
-// labels, targets and the samples' numbers as floats, which are exact below 2^24.
-struct FedBatch {
-  Batch batch;
-  std::uint64_t epoch = 0;
-  double rate = 0.0;
+// What the chief sends for a step.
+Value value_of(const Batch& batch, std::uint64_t epoch, double rate) {
+  const nlohmann::json rest{{"rate", rate},
+                            {"epoch", epoch},
+                            {"shape", batch.shape},
+                            {"labels", batch.labels},
+                            {"targets", batch.targets},
+                            {"samples", batch.samples},
+                            {"repetitions", batch.repetitions}};
+  return {rest.dump(), batch.inputs};
+}
+
+Batch batch_of(const nlohmann::json& rest, std::vector<float> inputs) {
+  return {.shape = rest.at("shape").get<Shape>(),
+          .inputs = std::move(inputs),
+          .labels = rest.at("labels").get<std::vector<std::int32_t>>(),
+          .targets = rest.at("targets").get<std::vector<float>>(),
+          .samples = rest.at("samples").get<std::vector<std::uint32_t>>(),
+          .repetitions = rest.at("repetitions").get<std::vector<std::uint32_t>>()};
+}
+
+// The batches of all epochs, one after the other, from where a training stands.
+class Batches {
+ public:
+  Batches(Dataset data, std::uint64_t done)
+      : data_(std::move(data)),
+        epoch_(done / steps()),
+        batches_(data_.epoch(epoch_, done % steps())) {}
+
+  const StepBatch& next() {
+    const StepBatch* found = batches_.next();
+    if (found == nullptr) {
+      batches_ = data_.epoch(++epoch_);
+      found = batches_.next();
+    }
+    if (found == nullptr) refuse("there are no samples to train on: give some");
+    return *found;
+  }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
+
+ private:
+  [[nodiscard]] std::uint64_t steps() const {
+    return std::max<std::uint64_t>(1, data_.steps().value_or(UINT64_MAX));
+  }
+
+  const Dataset data_;
+  std::uint64_t epoch_;
+  Epoch batches_;
 };
-
-Value value_of(const FedBatch& fed) {
-  const Batch& batch = fed.batch;
-  std::ostringstream text;
-  text << std::setprecision(17) << fed.rate << ' ' << fed.epoch << ' ' << batch.labels.size() << ' '
-       << batch.targets.size();
-  for (const std::size_t side : batch.shape) text << ' ' << side;
-  Value value{text.str(), batch.inputs};
-  for (const std::int32_t label : batch.labels) value.numbers.push_back(static_cast<float>(label));
-  value.numbers.insert(value.numbers.end(), batch.targets.begin(), batch.targets.end());
-  for (const auto sample : batch.samples) value.numbers.push_back(static_cast<float>(sample));
-  return value;
-}
-
-FedBatch fed_batch_of(const Value& value) {
-  FedBatch fed;
-  Batch& batch = fed.batch;
-  std::size_t labels = 0;
-  std::size_t targets = 0;
-  std::istringstream text(value.text);
-  text >> fed.rate >> fed.epoch >> labels >> targets;
-  for (std::size_t side = 0; text >> side;) batch.shape.push_back(side);
-  const std::size_t samples = batch.shape.empty() ? 0 : batch.shape.front();
-  auto at = value.numbers.begin();
-  const auto take = [&at](std::size_t count, auto& to) {
-    const auto end = at + static_cast<std::ptrdiff_t>(count);
-    using To = typename std::remove_reference_t<decltype(to)>::value_type;
-    std::transform(at, end, std::back_inserter(to), [](float one) { return static_cast<To>(one); });
-    at = end;
-  };
-  take(elements_of(batch.shape), batch.inputs);
-  take(labels, batch.labels);
-  take(targets, batch.targets);
-  take(samples, batch.samples);
-  batch.repetitions.resize(samples);
-  return fed;
-}
 
 std::string text_of_list(const std::vector<std::uint64_t>& numbers) {
   std::string text;
@@ -145,23 +148,16 @@ class Task {
     return mean;
   }
 
-  // Between-graph: this worker reads its own share of each batch, from where the training stands.
+  // Between-graph: this worker reads its own share of each batch.
   void work() {
     servers_.pull();
-    const Dataset mine = data_->data.shard(tasks_.index, tasks_.workers.size());
-    const std::uint64_t done = servers_.global_step() / (in_sync() ? 1 : tasks_.workers.size());
-    const std::uint64_t steps = std::max<std::uint64_t>(1, mine.steps().value_or(UINT64_MAX));
-    std::uint64_t epoch = done / steps;
-    Epoch batches = mine.epoch(epoch, done % steps);
+    const std::size_t workers = tasks_.workers.size();
+    Batches batches(data_->data.shard(tasks_.index, workers),
+                    servers_.global_step() / (in_sync() ? 1 : workers));
     while (servers_.global_step() < data_->steps) {
-      const StepBatch* next = batches.next();
-      if (next == nullptr) {
-        batches = mine.epoch(++epoch);
-        next = batches.next();
-      }
-      if (next == nullptr) refuse("there are no samples to train on: give some");
+      const Batch& batch = batches.next().parts.front();
       const std::uint64_t at = servers_.global_step();
-      const double loss = step(next->parts.front(), epoch, learning_rate(data_->schedule, at));
+      const double loss = step(batch, batches.epoch(), learning_rate(data_->schedule, at));
       if (is_due(at)) print_step(at, loss);
       servers_.save_if_due();
       servers_.pull();
@@ -170,9 +166,11 @@ class Task {
 
   // In-graph: a step that the chief has sent.
   Value step_of(const Value& value) {
-    const FedBatch fed = fed_batch_of(value);
+    const auto rest = nlohmann::json::parse(value.text);
     servers_.pull();
-    return {"", {static_cast<float>(step(fed.batch, fed.epoch, fed.rate))}};
+    return {"",
+            {static_cast<float>(
+                step(batch_of(rest, value.numbers), rest.at("epoch"), rest.at("rate")))}};
   }
 
   // In-graph, on the chief: each worker gets a part of a batch for each step.
@@ -180,28 +178,25 @@ class Task {
     Coordinator coordinator(tasks_, options_.deadline, options_.worker_timeout);
     const std::size_t workers = tasks_.workers.size();
     const std::uint64_t pushes = in_sync() ? workers : 1;  // of a step
-    const Dataset parts = data_->data.shard(0, 1, workers);
-    std::deque<Scheduled> running;
-    std::uint64_t at = servers_.global_step() * pushes;
     const std::uint64_t every = training_.print_every == 0 ? 100 : training_.print_every;
+    std::deque<Scheduled> running;
+    std::uint64_t done = 0;
     const auto finish_one = [&] {
       const double loss = coordinator.fetch(running.front()).numbers.at(0);
       running.pop_front();
-      if (++done_ % (pushes * every) != 0) return;
+      if (++done % (pushes * every) != 0) return;
       servers_.pull();
       if (training_.print_every != 0) print_step(servers_.global_step(), loss);
       servers_.save_if_due();
     };
-    for (std::uint64_t epoch = 0; at < data_->steps * pushes; ++epoch) {
-      Epoch batches = parts.epoch(epoch);
-      while (const StepBatch* const next = batches.next()) {
-        for (const Batch& batch : next->parts) {
-          if (at == data_->steps * pushes || batch.size() == 0) continue;
-          const double rate = learning_rate(data_->schedule, at++ / pushes);
-          running.push_back(coordinator.schedule("train", value_of({batch, epoch, rate})));
-          if (running.size() > 4 * workers) finish_one();
-        }
-        if (at == data_->steps * pushes) break;
+    std::uint64_t at = servers_.global_step() * pushes;
+    Batches batches(data_->data.shard(0, 1, workers), at / workers);
+    while (at < data_->steps * pushes) {
+      for (const Batch& batch : batches.next().parts) {
+        if (at == data_->steps * pushes || batch.size() == 0) continue;
+        const double rate = learning_rate(data_->schedule, at++ / pushes);
+        running.push_back(coordinator.schedule("train", value_of(batch, batches.epoch(), rate)));
+        if (running.size() > 4 * workers) finish_one();
       }
     }
     while (!running.empty()) finish_one();
@@ -285,7 +280,6 @@ class Task {
   ParameterServer servers_;
   Tape tape_;
   std::uint64_t pushes_ = 0;  // of this task
-  std::uint64_t done_ = 0;    // steps that were fed
   std::uint64_t retried_ = 0;
   std::uint64_t next_print_ = 0;
 };
