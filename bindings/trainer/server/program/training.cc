@@ -25,7 +25,9 @@ namespace ronde::trainer::server {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw TrainerError(text, kExitConfiguration); }
+[[noreturn]] void refuse_training(const std::string& text) {
+  throw TrainerError(text, kExitConfiguration);
+}
 
 // What the chief sends for a step.
 Value value_of(const Batch& batch, std::uint64_t epoch, double rate) {
@@ -62,7 +64,7 @@ class Batches {
       batches_ = data_.epoch(++epoch_);
       found = batches_.next();
     }
-    if (found == nullptr) refuse("there are no samples to train on: give some");
+    if (found == nullptr) refuse_training("there are no samples to train on: give some");
     return *found;
   }
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
@@ -135,8 +137,8 @@ class Task {
           forward(batch, {true, training_.seed, epoch, batch.samples, batch.repetitions});
       mean = loss.sum / static_cast<double>(batch.size());
       if (!std::isfinite(mean)) {
-        refuse("the loss is not a finite number, first after " + tape_.first_not_finite() +
-               ": use a smaller learning rate");
+        refuse_training("the loss is not a finite number, first after " + tape_.first_not_finite() +
+                        ": use a smaller learning rate");
       }
       tape_.backward(loss.value);
     }
@@ -292,17 +294,20 @@ Tasks tasks_of_job(std::uint32_t servers) {
   return tasks;
 }
 
-void check(const ServerSettings& settings, const ServerTraining& training, const Tasks& tasks) {
+void check_training(const ServerSettings& settings, const ServerTraining& training,
+                    const Tasks& tasks) {
   const std::uint32_t backups = settings.options.mode.backup_workers;
   if (settings.fed && tasks.chief.empty()) {
-    refuse("--feed chief needs a task that is the chief and no worker: name it in --chief_hosts");
+    refuse_training(
+        "--feed chief needs a task that is the chief and no worker: name it in --chief_hosts");
   }
   if (backups >= tasks.workers.size()) {
-    refuse("--backup_workers is " + std::to_string(backups) + " of " +
-           std::to_string(tasks.workers.size()) + " workers: one must be left to wait for");
+    refuse_training("--backup_workers is " + std::to_string(backups) + " of " +
+                    std::to_string(tasks.workers.size()) +
+                    " workers: one must be left to wait for");
   }
   if (!training.model.statistics().empty()) {
-    refuse(
+    refuse_training(
         "running statistics, as those of batch normalisation, are not kept on servers: use a "
         "model without them");
   }
@@ -312,7 +317,7 @@ void check(const ServerSettings& settings, const ServerTraining& training, const
 
 int train_on_servers(const ServerSettings& settings, const ServerTraining& training) {
   const Tasks tasks = settings.tasks ? *settings.tasks : tasks_of_job(settings.servers);
-  check(settings, training, tasks);
+  check_training(settings, training, tasks);
   ParameterServerOptions options = settings.options;
   if (tasks.role == Role::kServer) return serve(tasks, options), 0;
   options.optimizer = training.optimizer;
