@@ -2,9 +2,18 @@
 // Learns y = 2 x + 10 from noisy samples, of which every replica draws its own, in a
 // loop under a supervisor. As guides to distributed training have it, one random sample a step:
 // --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
+//
+// Or with parameter servers, started by hand in as many shells as there are tasks, where that rate
+// and batch are the defaults:
+//
+//   hosts="--ps_hosts 127.0.0.1:2222 --worker_hosts 127.0.0.1:2223,127.0.0.1:2224"
+//   linear_regression $hosts --job_name ps
+//   linear_regression $hosts --job_name worker --task_index 0
+//   linear_regression $hosts --job_name worker --task_index 1
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <ronde/parameter_server.hpp>
 #include <ronde/trainer.hpp>
 #include <string>
 
@@ -20,18 +29,21 @@ struct Settings {
   double momentum = 0.0;
   std::uint64_t seed = 1;
   SupervisorOptions chief;
+  server::ServerSettings servers;
 };
 
-// As many samples as one step of all replicas takes, new ones in each repetition.
-Dataset noisy_line(std::uint64_t seed, std::size_t samples) {
+// So many steps, each of as many samples as all replicas take, new ones in each repetition.
+Dataset noisy_line(std::uint64_t seed, std::size_t samples, std::size_t steps) {
   const auto draw = [seed, samples](std::uint64_t step, std::size_t index, const SampleRoom& room) {
     Generator generator(seed, step * samples + index);
-    const float x = generator.uniform(-1.0F, 1.0F);
+    const float x = generator.uniform(-1.7F, 1.7F);  // of deviation 1, as the guides draw it
     room.input[0] = x;
     room.targets[0] = 2.0F * x + 10.0F + generator.uniform(-0.5F, 0.5F);
     return true;
   };
-  return Dataset::from_generator({.shape = {1}, .classes = 0, .targets = 1}, draw, samples);
+  return Dataset::from_generator({.shape = {1}, .classes = 0, .targets = 1}, draw, samples)
+      .repeat(steps)
+      .batch(samples);
 }
 
 // On each replica: takes the steps that are left.
@@ -40,7 +52,7 @@ void descend(const TrainingReplica& one, const Settings& all, const Dataset& dat
   const float& weight = one.model.parameters()[0]->value()[0];
   const float& bias = one.model.parameters()[1]->value()[0];
   const double start = steady_seconds();
-  Epoch batches = one.shard(data).epoch(0, supervisor.step_in_epoch());
+  Epoch batches = one.shard(data).epoch(0, supervisor.global_step());
   while (const StepBatch* batch = batches.next()) {
     one.learner.step(*batch, 0);
     supervisor.step_done();
@@ -76,23 +88,56 @@ int learn(const TrainingReplica& one, const Settings& all, const Dataset& data) 
   return supervisor.exit_code();
 }
 
+int learn_on_servers(const FlagTable& flags, const Settings& all) {
+  Linear line("line", 1, 1, Initialization::kGlorot, all.seed);
+  const Model model(line);
+  const auto number = [&](std::size_t i) { return model.parameters()[i]->value().data(); };
+  const auto data = [&](std::size_t workers, std::uint64_t /*steps_per_batch*/) {
+    return server::ServerData{.data = noisy_line(all.seed, all.batch * workers, all.steps),
+                              .test = noisy_line(all.seed + 1, 1000, 1),
+                              .steps = all.steps,
+                              .schedule = {.learning_rate = all.learning_rate},
+                              .same = flags.values_of({"seed", "batch"})};
+  };
+  return train_on_servers(all.servers, {.model = model,
+                                        .loss = regression_loss,
+                                        .optimizer = {.momentum = all.momentum},
+                                        .chief = all.chief,
+                                        .print_every = all.steps_to_validate,
+                                        .watch = {{"weight", number(0)}, {"bias", number(1)}},
+                                        .data = data});
+}
+
+// A program as the guides', which are for servers, has their settings.
+void add_guide_defaults(FlagTable& flags, const server::ServerSettings& servers) {
+  flags.check([&flags, &servers] {
+    if (!servers.chosen) return;
+    flags.otherwise("steps", "150000");
+    flags.otherwise("steps-to-validate", "1000");
+    flags.otherwise("batch", "1");
+    flags.otherwise("learning-rate", "3e-5");
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings all;
   FlagTable flags("linear_regression", "Learns y = 2 x + 10 from noisy samples with Ronde.");
   flags.add(
-      {{"steps", whole(all.steps, 1, 10'000'000), "steps down the gradient"},
+      {{"steps", whole(all.steps, 1, 10'000'000), "steps down the gradient; 150000 with servers"},
        {"steps-to-validate", whole(all.steps_to_validate, 1, 10'000'000),
-        "print the line and the loss after so many steps"},
-       {"batch", whole(all.batch, 1, 100'000), "samples of a rank in a step"},
-       {"learning-rate", positive(all.learning_rate, 1.0), "step size"},
+        "print the line and the loss after so many steps; 1000 with servers"},
+       {"batch", whole(all.batch, 1, 100'000), "samples of a rank in a step; 1 with servers"},
+       {"learning-rate", positive(all.learning_rate, 1.0), "step size; 3e-5 with servers"},
        {"momentum", share(all.momentum), "share of the last step that is kept"},
        {"seed", whole(all.seed, 0, UINT64_MAX), "seed of the first weight and of the samples"}});
   add_supervisor_flags(flags, all.chief);
-  return run_program(argc, argv, flags, [&](Strategy& strategy) {
+  add_server_flags(flags, all.servers);
+  add_guide_defaults(flags, all.servers);
+  const auto by_replicas = [&](Strategy& strategy) {
     const std::size_t batch = all.batch * strategy.num_replicas_in_sync();
-    const Dataset data = noisy_line(all.seed, batch).repeat(all.steps).batch(batch);
+    const Dataset data = noisy_line(all.seed, batch, all.steps);
     StrategyModel model([&] { return Linear("line", 1, 1, Initialization::kGlorot, all.seed); });
     StrategyOptimizer sgd(model, {.momentum = all.momentum},
                           {.schedule = {.learning_rate = all.learning_rate}});
@@ -101,5 +146,6 @@ int main(int argc, char** argv) {
     const auto codes =
         model.train([&](const TrainingReplica& one) { return learn(one, all, data); });
     return codes.values().front();
-  });
+  };
+  return run_program(argc, argv, flags, by_replicas, [&] { return learn_on_servers(flags, all); });
 }

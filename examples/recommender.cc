@@ -9,7 +9,6 @@
 //   mpirun -n 2 recommender $hosts --job_name worker     (rank i is worker i)
 //   mpirun -n 2 recommender --rows ring
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -30,6 +29,7 @@ constexpr std::size_t kWidth = 8;  // of a row
 constexpr std::uint64_t kSeed = 1;
 
 struct Settings {
+  server::TaskFlags task;
   bool by_server = true;
   std::uint64_t users = 2000;
   std::uint64_t items = 1000;
@@ -80,35 +80,6 @@ class Network {
   trainer::Linear first_{"first", kWidth, 16, trainer::Initialization::kHe, kSeed};
   trainer::Linear last_{"last", 16, 1, trainer::Initialization::kGlorot, kSeed};
 };
-
-template <typename Number>
-void take(std::vector<std::string>& arguments, const char* name, Number& number) {
-  const auto text = server::take_flag(arguments, name);
-  if (!text) return;
-  const char* const end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, number);
-  if (error == std::errc() && stop == end && number > Number{}) return;
-  throw trainer::TrainerError(std::string("--") + name + " is '" + *text + "': use one above 0",
-                              trainer::kExitConfiguration);
-}
-
-Settings settings_of(std::vector<std::string> arguments) {
-  Settings settings;
-  const std::string rows = server::take_flag(arguments, "rows").value_or("server");
-  settings.by_server = rows == "server";
-  take(arguments, "users", settings.users);
-  take(arguments, "items", settings.items);
-  take(arguments, "steps", settings.steps);
-  take(arguments, "batch", settings.batch);
-  take(arguments, "learning_rate", settings.learning_rate);
-  if ((rows != "server" && rows != "ring") || !arguments.empty()) {
-    throw trainer::TrainerError(
-        "use --rows server or ring, --users, --items, --steps, "
-        "--batch and --learning_rate",
-        trainer::kExitConfiguration);
-  }
-  return settings;
-}
 
 // The rows, wherever they are: what a step uses is pulled, and its gradients are pushed.
 class Table {
@@ -262,17 +233,30 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
       all.loss(), all.accuracy());
 }
 
-void run(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  const std::optional<server::Tasks> tasks = server::tasks_of(arguments);
-  const Settings settings = settings_of(std::move(arguments));
-  if (tasks && tasks->role == server::Role::kServer) return server::serve(*tasks, {});
-  train(settings, tasks);
+void add_flags(trainer::FlagTable& flags, Settings& all) {
+  constexpr std::uint64_t kMany = 1'000'000'000;
+  server::add_task_flags(flags, all.task);
+  flags.add(
+      {{"rows",
+        trainer::one_of(all.by_server, trainer::Choices<bool>{{"server", true}, {"ring", false}}),
+        "where the rows lie: server, or ring (on each rank)"},
+       {"users", trainer::whole(all.users, 1, kMany), "rows of users"},
+       {"items", trainer::whole(all.items, 1, kMany), "rows of items"},
+       {"steps", trainer::whole(all.steps, 1, kMany), "steps of all workers"},
+       {"batch", trainer::whole(all.batch, 1, 1'000'000), "clicks of a worker in a step"},
+       {"learning-rate", trainer::positive(all.learning_rate, 100.0), "step size"}});
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try { run(argc, argv); } catch (const std::exception& error) {
-  std::fprintf(stderr, "recommender: %s\n", error.what());
-  return trainer::exit_code_of(error);
+int main(int argc, char** argv) {
+  Settings all;
+  trainer::FlagTable flags("recommender", "Learns who clicks on what, with rows on servers.");
+  add_flags(flags, all);
+  return trainer::report_errors(flags.program(), [&] {
+    if (!flags.parse(argc, argv)) return 0;
+    const std::optional<server::Tasks> tasks = server::tasks_of(all.task);
+    if (tasks && tasks->role == server::Role::kServer) return server::serve(*tasks, {}), 0;
+    return train(all, tasks), 0;
+  });
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a network on Fashion-MNIST, under any strategy. The result depends on the
 // number of replicas only through rounding: a global batch is the same samples for any number.
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <ronde/parameter_server.hpp>
 #include <ronde/trainer.hpp>
 #include <string>
 
@@ -18,6 +21,7 @@ struct Settings {
   std::size_t test_images = 10'000;
   StepSettings step;
   RunSettings run;
+  server::ServerSettings servers;
   std::unique_ptr<DeviceMath> math;  // of --device; null: the CPU
 };
 
@@ -40,6 +44,7 @@ void add_flags(FlagTable& flags, Settings& all) {
     if (all.batch_norm == "off" || all.model == "cnn") return;
     throw UsageError("--batch-norm " + all.batch_norm + " is for the CNN: use --model cnn");
   });
+  add_server_flags(flags, all.servers);
   ronde::examples::add_device_flag(flags, all.math, all.model, all.step, all.run);
 }
 
@@ -50,20 +55,30 @@ std::unique_ptr<Sequential> make_network(const Settings& all) {
   return make_cnn(options, all.run.seed);
 }
 
-int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
-  const auto images = on_all_processes(strategy, [&] { return load_fashion_mnist(all.data); });
-  const std::size_t replicas = strategy.num_replicas_in_sync();
+struct Data {
+  Dataset train;
+  Dataset test;
+};
+
+// In batches of all replicas, which the schedule counts by: `steps_per_batch` for each.
+Data data_of(const FashionMnist& images, std::size_t replicas, std::uint64_t steps_per_batch,
+             Settings& all) {
   require_batch(all.step, replicas, images.train.size());
   const ImageShape shape = all.model == "mlp" ? ImageShape::kFlat : ImageShape::kImage;
-  const Dataset data = Dataset::from_images(images.train, shape)
-                           .shuffle(all.run.seed)
-                           .batch(all.step.global_batch)
-                           .prefetch(1);
-  const Dataset test =
-      Dataset::from_images(images.test, shape).take(all.test_images).batch(500 * replicas);
-  finish_schedule(all.step, data.steps().value_or(1));
-  const Training training{.data = data,
-                          .test = test,
+  Data data{Dataset::from_images(images.train, shape)
+                .shuffle(all.run.seed)
+                .batch(all.step.global_batch)
+                .prefetch(1),
+            Dataset::from_images(images.test, shape).take(all.test_images).batch(500 * replicas)};
+  finish_schedule(all.step, data.train.steps().value_or(1) * steps_per_batch);
+  return data;
+}
+
+int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
+  const auto images = on_all_processes(strategy, [&] { return load_fashion_mnist(all.data); });
+  const Data data = data_of(images, strategy.num_replicas_in_sync(), 1, all);
+  const Training training{.data = data.train,
+                          .test = data.test,
                           .epochs = all.step.epochs,
                           .same = flags.values_of({"model", "batch-norm", "seed"})};
   if (all.math) {
@@ -77,12 +92,37 @@ int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
   return train(model, training, all.run);
 }
 
+int work_on_servers(const FlagTable& flags, Settings& all) {
+  const auto network = make_network(all);
+  std::optional<FashionMnist> images;
+  const auto load = [&](std::size_t workers, std::uint64_t steps_per_batch) {
+    images = load_fashion_mnist(all.data);
+    Data data = data_of(*images, workers, steps_per_batch, all);
+    const std::uint64_t steps = all.step.distributed.schedule.total;
+    Flags same = flags.values_of({"model", "batch-norm", "seed"});
+    same.emplace_back("data", data.train.settings());
+    return server::ServerData{.data = data.train,
+                              .test = data.test,
+                              .steps = all.run.steps == 0 ? steps : std::min(steps, all.run.steps),
+                              .schedule = all.step.distributed.schedule,
+                              .same = std::move(same)};
+  };
+  return train_on_servers(all.servers, {.model = Model(*network),
+                                        .loss = classification_loss,
+                                        .optimizer = all.step.optimizer,
+                                        .chief = all.run.supervisor,
+                                        .seed = all.run.seed,
+                                        .print_every = all.run.log_every,
+                                        .data = load});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings all;
   FlagTable flags("train_fashion_mnist", "Trains a network on Fashion-MNIST with Ronde.");
   add_flags(flags, all);
-  return run_program(argc, argv, flags,
-                     [&](Strategy& strategy) { return work(strategy, flags, all); });
+  return run_program(
+      argc, argv, flags, [&](Strategy& strategy) { return work(strategy, flags, all); },
+      [&] { return work_on_servers(flags, all); });
 }

@@ -12,10 +12,10 @@ from report import MIB, Row, spread
 from transports import in_turns
 
 # The training, all of it: a perceptron on Fashion-MNIST, with servers and without.
-PROGRAM = "parameter_server"
-BATCHES = ["--model", "fashion_mnist", "--steps_to_validate", "25"]
-ASYNC = [*BATCHES, "--mode", "async"]
-RING = ["--strategy", "ring", *BATCHES]
+PROGRAM = "train_fashion_mnist"
+RING = ["--learning-rate", "0.05", "--momentum", "0", "--log-every", "25", "--epochs", "1000", "--threads", "1"]
+ASYNC = [*RING, "--mode", "async"]
+BATCH = 64  # images of a worker in a step
 MLP_BYTES = 4 * (784 * 128 + 128 + 128 * 10 + 10)
 
 SERVERS = {1: "1 server", 2: "2 servers", 4: "4 servers"}
@@ -81,23 +81,19 @@ def rows_line(bench):
 # ---- a training ----
 
 
-def rate(result):
-    """Images per second, as one program or the other calls them."""
-    return result["images_per_second" if "images_per_second" in result else "samples_per_second"]
-
-
 def rows_mlp(bench):
     """Two workers in async, beside two ranks that average the gradients of as many batches."""
     programs = bench.programs
     steps = 400 if programs.quick else 16_000  # of all workers
 
     def ring():
-        command = programs.command(2, PROGRAM, *RING, "--steps", str(steps // 2))
-        return {"images": rate(programs.run_together([command])[0])}
+        command = programs.command(2, PROGRAM, *RING, "--steps", str(steps // 2), "--global-batch", str(2 * BATCH))
+        return {"images": programs.run_together([command])[0]["images_per_second"]}
 
     def served(servers):
-        result = programs.server_job(PROGRAM, *ASYNC, "--steps", str(steps), workers=2, servers=servers)
-        return {"images": rate(result), "bytes": result["chief_bytes_per_step"]}
+        result = programs.server_job(PROGRAM, *ASYNC, "--steps", str(steps), "--global-batch", str(2 * BATCH),
+                                     workers=2, servers=servers)
+        return {"images": result["images_per_second"], "bytes": result["chief_bytes_per_step"]}
 
     measured = repeat(programs, {"ring": ring, **{count: functools.partial(served, count) for count in SERVERS}})
     alone = measured.pop("ring")["images"]
@@ -150,8 +146,8 @@ def rows_stopped(bench):
     def served(workers):
         watch = Watch(before, before + during)
         # A worker that is silent for so long is given up; the chief waits for this one in the end.
-        programs.server_job(PROGRAM, *ASYNC, "--worker_timeout", "60", "--steps", str(before + during + 200),
-                            workers=workers, servers=1, watch=watch)
+        programs.server_job(PROGRAM, *ASYNC, "--worker-timeout", "60", "--steps", str(before + during + 200),
+                            "--global-batch", str(workers * BATCH), workers=workers, servers=1, watch=watch)
         # Some are there before others: all of them in the later half.
         return {"before": watch.rate(watch.before[len(watch.before) // 2:]), "rate": watch.rate(watch.seen)}
 

@@ -14,7 +14,7 @@ import tour  # noqa: E402  (a neighbour, found by the line above)
 
 PAGE = "examples/TOUR.md"
 # Where flags are written, besides the program's own source.
-SHARED = "bindings/trainer/program"
+SHARED = ("bindings/trainer/program", "bindings/trainer/server/program")
 
 
 def commands_of(page):
@@ -26,21 +26,22 @@ def commands_of(page):
 def problems_of(root, page, commands):
     """All problems, as lines."""
     written = commands_of(page)
-    expected = [command.replace("{}", "LOGDIR") for _, command, _ in commands]
+    expected = [one for _, command, _ in commands for one in command.replace("{}", "LOGDIR").split(" & ")]
     for command in expected:
         if command not in written:
             yield f"{PAGE} lacks a stop of ./dev tour: {command}"
     for command in written:
         if command not in expected:
             yield f"{PAGE} has a command that ./dev tour does not run: {command}"
-    shared = "".join(path.read_text(encoding="utf-8") for path in sorted((root / SHARED).glob("*.cc")))
+    shared = "".join(path.read_text(encoding="utf-8") for folder in SHARED
+                     for path in sorted((root / folder).glob("*.cc")))
     for command in written:
         words = [word for word in command.split() if (root / f"examples/{word}.cc").is_file()]
         if len(words) != 1:
             yield f"{PAGE}: there is no program examples/*.cc in: {command}"
             continue
         source = shared + (root / f"examples/{words[0]}.cc").read_text(encoding="utf-8")
-        for flag in re.findall(r"--(\S+)", command[command.index(words[0]):]):
+        for flag in re.findall(r"--([\w-]+)", command[command.index(words[0]):]):
             if f'{{"{flag.replace("_", "-")}"' not in source:
                 yield f"{PAGE}: {words[0]} has no flag --{flag}"
 

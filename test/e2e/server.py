@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""server.py <check> <parameter_server> <mpirun>: jobs with parameter servers, each task started as by hand."""
+"""server.py <check> <folder of the programs> <mpirun>: jobs with parameter servers, each task started as by hand."""
 
 import os
 import pathlib
@@ -16,7 +16,9 @@ import time
 
 import zmtp
 
-CHECK, PROGRAM, MPIRUN = sys.argv[1:4]
+CHECK, BIN, MPIRUN = sys.argv[1:4]
+LINE = f"{BIN}/linear_regression"
+IMAGES = f"{BIN}/train_fashion_mnist"
 SECONDS = 90  # until whatever is waited for must have come
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="ronde-server-"))
 STARTED = []
@@ -67,9 +69,10 @@ def ports(count):
 
 
 class Job:
-    """Servers and workers, which are started in any order."""
+    """Servers and workers of a program, which are started in any order."""
 
-    def __init__(self, servers, workers, *flags, chief=False):
+    def __init__(self, servers, workers, *flags, chief=False, program=LINE):
+        self.program = program
         addresses = ports(servers + workers + 1)
         self.servers = addresses[:servers]
         self.hosts = ["--ps_hosts", ",".join(self.servers), "--worker_hosts=" + ",".join(addresses[servers:-1])]
@@ -78,7 +81,7 @@ class Job:
         self.flags = list(flags)
 
     def start(self, name, index, *more, environment=None):
-        arguments = [PROGRAM, *self.hosts, "--job_name", name, f"--task_index={index}", *self.flags, *more]
+        arguments = [self.program, *self.hosts, "--job_name", name, f"--task_index={index}", *self.flags, *more]
         return Task(f"{name}{index}", arguments, environment)
 
 
@@ -90,12 +93,12 @@ def is_line(text):
     assert abs(number(text, "weight") - 2) < 0.05 and abs(number(text, "bias") - 10) < 0.05, text
 
 
-LINE = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_to_validate", "200"]
+SOON = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_to_validate", "200"]
 
 
 def by_hand():
     """The chief and an evaluator first, then the server, which ends when the chief closes the job, then a worker."""
-    job = Job(1, 2, *LINE)
+    job = Job(1, 2, *SOON)
     workers, evaluator = [job.start("worker", 0)], job.start("evaluator", 0)
     server = job.start("ps", 0)
     evaluator.wait_for(r"step \d+, weight: ")
@@ -111,24 +114,68 @@ def by_hand():
     assert re.search(r"step \d+, weight: [.0-9]+, bias: [.0-9]+, loss: ", text), text
 
 
+def guide():
+    """A line as the guides start it: one sample a step at a rate of 3e-5, and a supervisor's logdir."""
+    hosts = ports(3)
+    flags = [f"--ps_hosts={hosts[0]}", f"--worker_hosts={hosts[1]},{hosts[2]}", "--steps_to_validate=30000"]
+    server = Task("ps", [LINE, *flags, "--job_name=ps", "--task_index=0"])
+    other = Task("worker1", [LINE, *flags, "--job_name=worker", "--task_index=1"])
+    text = Task("worker0", [LINE, *flags, "--job_name=worker", "--task_index=0", "--logdir", WORK / "log"]).wait()
+    is_line(text)
+    assert number(text, "global_step") >= 150000, text
+    for task in (other, server):
+        task.wait()
+        assert task is server or re.search(r"^step \d+, weight: .*, bias: .*, loss: ", task.text(), re.MULTILINE), task.text()
+
+
+def wrong_flags():
+    """A line for each, without waiting for anybody."""
+    hosts = ["--ps_hosts=a:1", "--worker_hosts=b:1"]
+    walk = [(["--strategy", "server"], 2, "which task is this? Use --ps_hosts"),
+            ([*hosts, "--job_name=boss"], 2, "--job-name boss is not valid: use one of: ps worker"),
+            ([*hosts, "--job_name=ps", "--task_index=x"], 2, "--task-index x is not valid: use a whole number"),
+            ([*hosts, "--job_name=ps", "--job-name", "ps"], 2, "--job-name"),
+            ([*hosts, "--job_name=ps", "--task_index=1"], 78, "--ps_hosts names 1: use an index from 0 to 0"),
+            (hosts, 78, "--job_name is missing"),
+            (["--ps_hosts=a:1", "--job_name=ps"], 78, "--worker_hosts names no worker"),
+            (["--mode", "stale=-1"], 2, "--mode stale=-1 is not valid: use one of: sync async stale=k"),
+            (["--mode", "sync"], 2, "--mode is for training on servers"),
+            ([*hosts, "--job_name=worker", "--strategy=mirrored"], 2, "--strategy mirrored has no servers"),
+            ([*hosts, "--job_name=worker", "--replicas=2"], 2, "--replicas is not for training on servers"),
+            ([*hosts, "--job_name=worker", "--feed=chief"], 78, "name it in --chief_hosts"),
+            ([*hosts, "--job_name=worker", "--backup_workers=1"], 78, "one must be left to wait for"),
+            (["--servers=1"], 78, "--servers is 1 in a job of 1 ranks: start more ranks")]
+    for flags, code, line in walk:
+        text = Task("wrong", [LINE, *flags]).wait(code)
+        assert line in text and text.count("\n") == 1, f"{flags}: {text}"
+    text = Task("help", [IMAGES, "--help"]).wait()
+    for flag in ("--ps-hosts", "--job-name", "--servers", "--mode VALUE (=async)", "--standby", "--feed"):
+        assert flag in text, f"{flag} is not in {text}"
+
+
 def steps_of(text):
     return [int(one) for one in re.findall(r"^step (\d+), ", text, re.MULTILINE)]
 
 
 def losses(text):
-    return [float(one) for one in re.findall(r"^step \d+,.* loss: (.*)$", text, re.MULTILINE)]
+    return [float(one) for one in re.findall(r"^step \d+[,:].*? loss:? ([^,\n]+)", text, re.MULTILINE)]
+
+
+def ranks(count):
+    """How so many are started."""
+    return [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", str(count)]
 
 
 def sync_is_allreduce():
     """The same job over two workers with servers and over two ranks without: the losses of 100 steps."""
-    flags = ["--model", "fashion_mnist", "--steps", "100", "--steps_to_validate", "1", "--momentum", "0.9", "--mode"]
-    job = Job(2, 2, *flags, "stale=0", "--partition", "fixed=2")
-    tasks = [job.start("ps", 0), job.start("ps", 1), job.start("worker", 1)]
-    by_servers = losses(job.start("worker", 0).wait())
+    flags = ["--steps", "100", "--log-every", "1", "--test-images", "500"]
+    job = Job(2, 2, *flags, "--mode", "stale=0", "--partition", "fixed=2", program=IMAGES)
+    tasks = [job.start("ps", 0), job.start("ps", 1), job.start("worker", 1), job.start("worker", 0)]
+    parts = [losses(task.wait()) for task in tasks[2:]]  # each of half of the samples
     for task in tasks:
         task.wait()
-    ring = Task("ring", [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", PROGRAM,
-                         "--strategy", "ring", *flags, "sync"])
+    by_servers = [(a + b) / 2 for a, b in zip(*parts)]
+    ring = Task("ring", [*ranks(2), IMAGES, *flags])
     by_ring = losses(ring.wait())
     assert len(by_ring) == len(by_servers) == 100, (len(by_ring), len(by_servers))
     far = max(abs(a - b) for a, b in zip(by_ring, by_servers))
@@ -138,14 +185,13 @@ def sync_is_allreduce():
 
 def mpirun():
     """The last rank of a job serves."""
-    text = Task("mpirun", [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "3", PROGRAM,
-                           "--servers", "1", *LINE]).wait()
+    text = Task("mpirun", [*ranks(3), LINE, "--servers", "1", *SOON]).wait()
     is_line(text)
 
 
 def worker_kill():
     """A worker is killed, and started again; the counts stay exact."""
-    job = Job(1, 2, *LINE, "--slow_ms", "3", "--worker_timeout", "1")
+    job = Job(1, 2, *SOON, "--slow_ms", "3", "--worker_timeout", "1")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     other.kill()
@@ -165,8 +211,8 @@ def kills():
     """Workers are killed 20 times at random, and started again; between them a server, which has a standby. The counts
     are exact, and the model learns."""
     draw = random.Random(1)
-    job = Job(2, 3, "--model", "fashion_mnist", "--steps", "12000", "--learning_rate", "0.1", "--steps_to_validate", "25",
-              "--slow_ms", "1", "--worker_timeout", "1", "--standby", "on")
+    job = Job(2, 3, "--epochs", "100", "--steps", "12000", "--global-batch", "192", "--learning_rate", "0.1", "--momentum",
+              "0", "--log-every", "25", "--slow_ms", "1", "--worker_timeout", "1", "--standby", "on", program=IMAGES)
     servers = [job.start("ps", 0), job.start("ps", 1)]
     workers = {index: job.start("worker", index) for index in (1, 2)}
     chief = job.start("worker", 0)
@@ -186,13 +232,13 @@ def kills():
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+),(\d+)", text).groups()]
     assert sum(pushes) == number(text, "global_step") >= 12000, text
     assert min(pushes) > 0, text
-    assert number(text, "accuracy") >= 0.87, text
+    assert number(text, "test_accuracy") >= 0.87, text
     print(text.splitlines()[-1])
 
 
 def server_kill():
     """A server is killed, and the next one has all that it had."""
-    job = Job(2, 2, *LINE, "--slow_ms", "3", "--standby", "on", "--server_timeout", "3")
+    job = Job(2, 2, *SOON, "--slow_ms", "3", "--standby", "on", "--server_timeout", "3")
     servers = [job.start("ps", 0), job.start("ps", 1)]
     chief, other = job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
@@ -207,7 +253,7 @@ def server_kill():
 
 def restart():
     """Without a standby the workers wait until a killed server is there again, with the last checkpoint."""
-    job = Job(1, 2, *LINE, "--slow_ms", "3", "--logdir", WORK / "log", "--save_steps", "200")
+    job = Job(1, 2, *SOON, "--slow_ms", "3", "--logdir", WORK / "log", "--save_steps", "200")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [6-9]\d\d, ")
     server.kill()
@@ -222,9 +268,7 @@ def restart():
 
 def strategies():
     """A checkpoint of servers goes on by allreduce, and back."""
-    shared = ["--learning_rate", "0.005", "--logdir", str(WORK / "log"), "--momentum", "0.5"]
-    ring = [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", PROGRAM, "--strategy",
-            "ring", "--steps_to_validate", "500", *shared]
+    shared = ["--learning_rate", "0.005", "--batch", "1", "--logdir", str(WORK / "log"), "--momentum", "0.5"]
 
     def by_servers(steps):
         job = Job(2, 2, *shared, "--mode", "sync", "--steps", steps)
@@ -235,16 +279,30 @@ def strategies():
         return text
 
     assert number(by_servers(200), "global_step") == 200
-    text = Task("ring", [*ring, "--steps", "500"]).wait()
-    assert "resumed at step 200 " in text and number(text, "global_step") == 500, text
+    text = Task("ring", [*ranks(2), LINE, *shared, "--steps", "500"]).wait()
+    assert "resumed at step 200 " in text and "step 500/500: " in text, text
     text = by_servers(1500)
     assert "resumed at step 500 " in text and number(text, "global_step") == 1500, text
     is_line(text)
 
 
+def epochs():
+    """A checkpoint of servers says the epoch and its step: the ranks that go on take the steps of a whole training."""
+    flags = ["--global-batch", "6000", "--test-images", "500", "--log-every", "1"]
+    whole = losses(Task("whole", [*ranks(2), IMAGES, *flags, "--steps", "18"]).wait())
+    logdir = ["--logdir", str(WORK / "log"), "--steps"]
+    job = Job(1, 2, *flags, *logdir, "13", "--mode", "sync", program=IMAGES)
+    tasks = [job.start("ps", 0), job.start("worker", 1), job.start("worker", 0)]
+    for task in tasks:
+        task.wait()
+    text = Task("ring", [*ranks(2), IMAGES, *flags, *logdir, "18"]).wait()
+    assert "resumed at step 13 (step 3 of epoch 2)" in text, text
+    assert all(abs(a - b) < 1e-5 for a, b in zip(whole[13:], losses(text), strict=True)), f"{whole}\n{text}"
+
+
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
-    job = Job(1, 2, *LINE, "--slow_ms", "2")
+    job = Job(1, 2, *SOON, "--slow_ms", "2")
     server, chief = job.start("ps", 0), job.start("worker", 0)
     chief.wait_for(r"step [1-9]\d*, ")
     address = job.servers[0]
@@ -278,7 +336,7 @@ def hostile():
 
 def secret():
     """With a secret a stranger without it is not heard; off this host none is refused."""
-    job = Job(1, 2, *LINE, "--slow_ms", "1")
+    job = Job(1, 2, *SOON, "--slow_ms", "1")
     keys = {"RONDE_JOB_SECRET": "sixteen bytes or more"}
     tasks = [job.start("ps", 0, environment=keys), job.start("worker", 1, environment=keys)]
     chief = job.start("worker", 0, environment=keys)
@@ -291,18 +349,18 @@ def secret():
         task.wait()
     assert "ps 0: a stranger has connected that does not speak as a task of this job, or lacks its secret" in \
         tasks[0].text(), tasks[0].text()
-    text = Task("far", [PROGRAM, "--ps_hosts=10.9.8.7:2222", "--worker_hosts=10.9.8.6:2222", "--job_name=ps"]).wait(78)
+    text = Task("far", [LINE, "--ps_hosts=10.9.8.7:2222", "--worker_hosts=10.9.8.6:2222", "--job_name=ps"]).wait(78)
     assert "export RONDE_JOB_SECRET=$(head -c 32 /dev/urandom | base64)" in text, text
 
 
 def wrong():
     """One line for each, which names both sides."""
-    job = Job(1, 1, *LINE, "--deadline", "4")
+    job = Job(1, 1, *SOON, "--deadline", "4")
     server = job.start("ps", 0)
     server.wait_for("ps 0 serves at")
     text = job.start("ps", 0).wait(78)
     assert "another process has this port" in text and job.servers[0] in text, text
-    text = Task("other", [PROGRAM, "--ps_hosts", job.servers[0], "--worker_hosts=127.0.0.1:1,127.0.0.1:2",
+    text = Task("other", [LINE, "--ps_hosts", job.servers[0], "--worker_hosts=127.0.0.1:1,127.0.0.1:2",
                           "--job_name=worker"]).wait(78)
     assert re.search(r"worker 0 was started with .*127.0.0.1:2.*, and ps 0 with .*: start all tasks with the same "
                      "lists", text), text
@@ -312,7 +370,7 @@ def wrong():
 
 def twice():
     """A second worker 0 is told of the first."""
-    job = Job(1, 2, *LINE, "--slow_ms", "15")
+    job = Job(1, 2, *SOON, "--slow_ms", "15")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     text = job.start("worker", 1).wait(78)
@@ -325,8 +383,8 @@ def twice():
 def feed():
     """The chief sends the batches, in async and in sync."""
     for mode in ("async", "sync"):
-        job = Job(1, 2, *LINE, "--mode", mode, "--feed", "chief", chief=True)
-        tasks = [job.start("ps", 0), job.start("worker", 0, "--data-dir", "/nowhere"), job.start("worker", 1)]
+        job = Job(1, 2, *SOON, "--mode", mode, "--feed", "chief", chief=True)
+        tasks = [job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)]
         text = job.start("chief", 0).wait()
         for task in tasks:
             task.wait()
@@ -334,13 +392,19 @@ def feed():
         assert number(text, "global_step") >= 1500, text
         pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
         assert sum(pushes) == (3000 if mode == "sync" else 1500), text
+    # Workers that are fed read no data.
+    job = Job(1, 1, "--steps", "40", "--test-images", "500", "--feed", "chief", chief=True, program=IMAGES)
+    tasks = [job.start("ps", 0), job.start("worker", 0, "--data", "/nowhere")]
+    text = job.start("chief", 0).wait()
+    for task in tasks:
+        task.wait()
+    assert number(text, "global_step") == 40 and number(text, "test_accuracy") > 0.3, text
 
 
 def recommender():
     """Rows by server and dense layers by ring learn what all by ring learns, and less of the table travels."""
-    program = pathlib.Path(PROGRAM).with_name("recommender")
-    steps = ["--steps", "400"]
-    ring = [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", "2", program, *steps]
+    program = f"{BIN}/recommender"
+    ring = [*ranks(2), program, "--steps", "400"]
     addresses = ports(4)
     hosts = ["--ps_hosts", ",".join(addresses[:2]), "--worker_hosts", ",".join(addresses[2:])]
     servers = [Task(f"ps{i}", [program, *hosts, "--job_name=ps", "--task_index", i]) for i in range(2)]
@@ -355,7 +419,7 @@ def recommender():
 def stopped():
     """SIGSTOP of a worker slows nobody in async: the others' steps go on while it is stopped."""
     # Gone later than the test lasts, so that the chief waits for the stopped one in the end.
-    job = Job(1, 2, *LINE[:-1], "100", "--slow_ms", "1", "--worker_timeout", str(SECONDS))
+    job = Job(1, 2, *SOON[:-1], "100", "--slow_ms", "1", "--worker_timeout", str(SECONDS))
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     other.kill(signal.SIGSTOP)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every worked example of the field's guides, run and checked: ./dev tour.
 
-For each stop: what it shows, the command, the last line that it prints, and what is asserted of it. Ends with a
+For each stop: what it shows, the command, the line of results that it prints, and what is asserted of it. Ends with a
 table of strategies against what a program does with them. At most ten minutes on two cores; exit code 1 if
 something does not hold. examples/TOUR.md says which guide each stop is from.
 """
@@ -79,6 +79,13 @@ STOPS = [
     ("ten rounds of it on four replicas", f"gan --rounds 10 {MIRRORED} 4", (equal("ranks", "4"),)),
     ("the same on four processes: the same bits", f"{MPIRUN} 4 gan --rounds 10",
      (same("param_hash"), same("discriminator_hash"))),
+    ("y = 2 x + 10 on a server, with two workers, as in three shells", " & ".join(
+        f"linear_regression --ps_hosts=127.0.0.1:2222 --worker_hosts=127.0.0.1:2223,127.0.0.1:2224 --job_name={task}"
+        for task in ("ps --task_index=0", "worker --task_index=1", "worker --task_index=0")),
+     (near("weight", 2, 0.05), near("bias", 10, 0.05), equal("servers", "1"))),
+    ("a network on a server, which is the last rank: no worker is more than two steps ahead",
+     f"{MPIRUN} 3 train_fashion_mnist --servers 1 --mode stale=2 --steps 600 --test-images 1000",
+     (at_least("test_accuracy", 0.7), below("most_ahead", 3))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
@@ -103,20 +110,36 @@ class Tour:
         self.environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         self.problems = 0
 
-    def run(self, command, logdir):
+    def words(self, command, logdir):
         words = shlex.split(command.replace("{}", logdir))
         place = next(i for i, word in enumerate(words) if (self.folder / word).is_file())
-        words[place] = str(self.folder / words[place])
-        return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SECONDS,
-                              env=self.environment, stdin=subprocess.DEVNULL, check=False)
+        return [*words[:place], str(self.folder / words[place]), *words[place + 1:]]
+
+    def run(self, command, logdir):
+        """What the last of these commands prints; those before it, with & between them, run beside it."""
+        *beside, last = command.split(" & ")
+        tasks = [subprocess.Popen(self.words(one, logdir), stdout=subprocess.DEVNULL, env=self.environment,
+                                  stdin=subprocess.DEVNULL) for one in beside]
+        try:
+            done = subprocess.run(self.words(last, logdir), capture_output=True, text=True, errors="replace",
+                                  timeout=SECONDS, env=self.environment, stdin=subprocess.DEVNULL, check=False)
+            for task in tasks:
+                done.returncode = done.returncode or task.wait(SECONDS)
+            return done
+        finally:
+            for task in tasks:
+                task.kill()
 
     @staticmethod
-    def values(done):
-        """Those of the last line; none where it has failed."""
-        lines = done.stdout.splitlines()
-        if done.returncode != 0 or not lines:
+    def results(done):
+        """The last line with values; an empty one where there is none."""
+        return next((line for line in reversed(done.stdout.splitlines()) if "=" in line), "")
+
+    def values(self, done):
+        """Those of that line; none where it has failed."""
+        if done.returncode != 0:
             return {}
-        return dict(pair.split("=", 1) for pair in lines[-1].split() if "=" in pair)
+        return dict(pair.split("=", 1) for pair in self.results(done).split() if "=" in pair)
 
     def fail(self, what, done):
         self.problems += 1
@@ -128,7 +151,7 @@ class Tour:
         start = time.monotonic()
         done = self.run(command, logdir)
         now = self.values(done)
-        print(f"   {done.stdout.splitlines()[-1] if done.stdout else ''}")
+        print(f"   {self.results(done)}")
         for what, holds in asserted:
             try:
                 good = bool(now) and holds(now, before)

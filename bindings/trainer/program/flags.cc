@@ -115,18 +115,31 @@ bool FlagTable::parse(int argc, const char* const* argv) {
       return false;
     }
     po::notify(variables);
+    for (Flag& flag : flags_) flag.given = !variables[flag.name].defaulted();
   } catch (const po::too_many_positional_options_error&) {
     throw UsageError("every argument must be a flag that begins with --" + see_help);
   } catch (const po::error& error) {
     throw UsageError(error.what() + see_help);
   }
-  for (const auto& [name, value, help] : flags_) {
+  for (const auto& [name, value, help, given] : flags_) {
     if (value.read(value.text)) continue;
     throw UsageError("--" + name + ' ' + (value.text.empty() ? "\"\"" : value.text) +
                      " is not valid: use " + value.valid);
   }
   for (const auto& check : checks_) check();
   return true;
+}
+
+bool FlagTable::given(const std::string& name) const {
+  const auto flag = std::ranges::find(flags_, name, &Flag::name);
+  return flag != flags_.end() && flag->given;
+}
+
+void FlagTable::otherwise(const std::string& name, const std::string& text) {
+  const auto flag = std::ranges::find(flags_, name, &Flag::name);
+  if (flag == flags_.end() || flag->given) return;
+  if (!flag->value.read(text)) throw std::logic_error("--" + name + " cannot be " + text);
+  flag->value.text = text;
 }
 
 Flags FlagTable::values() const {

@@ -108,6 +108,7 @@ struct Flag {
   std::string name;
   FlagValue value;
   std::string help;
+  bool given = false;  // by the user, to the last parse()
 };
 
 // Thread safety: belongs to one thread.
@@ -124,6 +125,11 @@ class FlagTable {
   // Returns false if --help or --version was given, and has printed it. Throws UsageError that
   // names the flag, the value and what is valid.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
+
+  // In a check: whether the user has given this flag; false for one that is not there, too.
+  [[nodiscard]] bool given(const std::string& name) const;
+  // In a check: a value in place of the default, for a flag that the user has not given.
+  void otherwise(const std::string& name, const std::string& text);
 
   // The program's name and all flags, as "--name", with their values.
   [[nodiscard]] Flags values() const;

@@ -41,6 +41,8 @@ void print_error(const std::string& program, const std::string& rank, const std:
   std::_Exit(code);
 }
 
+constexpr const char* kOnServers = "server";
+
 struct StrategySettings {
   std::string name = "multiworker";
   std::size_t replicas = 1;
@@ -48,12 +50,15 @@ struct StrategySettings {
   std::string cross_device = "NcclAllReduce";
 };
 
-void add_flags(FlagTable& flags, StrategySettings& settings) {
+void add_flags(FlagTable& flags, StrategySettings& settings, bool has_servers) {
+  std::vector<std::string> names{"none", "onedevice", "mirrored", "multiworker", "central"};
+  if (has_servers) names.emplace_back(kOnServers);
   flags.add(
-      {{"strategy",
-        one_of(settings.name, {"none", "onedevice", "mirrored", "multiworker", "central"}),
-        "on which replicas it is trained: one (none, onedevice), --replicas of this process "
-        "(mirrored; central: they share the variables), or those of all processes of the job"},
+      {{"strategy", one_of(settings.name, names),
+        std::string("on which replicas it is trained: one (none, onedevice), --replicas of this "
+                    "process (mirrored; central: they share the variables), or those of all "
+                    "processes of the job") +
+            (has_servers ? "; server: by tasks that pull variables from servers" : "")},
        {"replicas", whole(settings.replicas, 1, 64), "replicas of this process"},
        {"threads", whole(settings.threads, 1, 256), "threads of a replica's computing"},
        {"cross-device",
@@ -150,12 +155,13 @@ int report_errors(const std::string& program, const std::function<int()>& call) 
   }
 }
 
-int run_program(int argc, char** argv, FlagTable& flags,
-                const std::function<int(Strategy&)>& body) {
+int run_program(int argc, char** argv, FlagTable& flags, const std::function<int(Strategy&)>& body,
+                const std::function<int()>& on_servers) {
   StrategySettings settings;
-  add_flags(flags, settings);
+  add_flags(flags, settings, on_servers != nullptr);
   return report_errors(flags.program(), [&] {
     if (!flags.parse(argc, argv)) return 0;
+    if (settings.name == kOnServers) return on_servers();
     return run_under(*make_strategy(settings), flags, body);
   });
 }

@@ -31,7 +31,11 @@ int report_errors(const std::string& program, const std::function<int()>& call);
 //     ...
 //     return run_program(argc, argv, flags, [&](Strategy& strategy) { ... });
 //   }
-int run_program(int argc, char** argv, FlagTable& flags, const std::function<int(Strategy&)>& body);
+//
+// `on_servers`, where there is one, is called in place of the body for --strategy server, whose
+// processes are tasks, not replicas: server/program/settings.h has the flags.
+int run_program(int argc, char** argv, FlagTable& flags, const std::function<int(Strategy&)>& body,
+                const std::function<int()>& on_servers = {});
 
 // Collective, outside of steps: calls `call` once in each process, and returns its result. Where it
 // throws in some process all of them throw the first error.

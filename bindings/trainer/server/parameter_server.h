@@ -24,8 +24,9 @@ struct ParameterServerOptions {
   Partition partition;
   std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
   bool standby = false;
-  std::string logdir{};          // of the chief: its checkpoints; empty: none
-  std::uint64_t save_steps = 0;  // of the global step; 0: at the end alone
+  std::string logdir{};                 // of the chief: its checkpoints; empty: none
+  std::uint64_t save_steps = 0;         // of the global step; 0: at the end alone
+  std::uint64_t batches_per_epoch = 0;  // of all workers, for a checkpoint's place; 0: no epochs
   std::size_t keep = 5;
   std::string restore = "auto";  // as SupervisorOptions
   Flags flags{};                 // what must be the same when a training goes on

@@ -82,7 +82,11 @@ bool ParameterServer::save() {
   }
   CheckpointState state;
   state.global_step = state.optimizer_steps = version;
-  state.step_in_epoch = version;
+  const std::uint64_t batches =
+      version / (options_.mode.mode == Mode::kSync ? 1 : tasks_.workers.size());
+  const std::uint64_t each = options_.batches_per_epoch;
+  state.epoch = each == 0 ? 0 : batches / each;
+  state.step_in_epoch = each == 0 ? batches : batches % each;
   state.flags = options_.flags;
   state.flags.emplace_back("optimizer", mirror_->settings());
   for (const StateTensor& one : mirror_->state()) state.moments.push_back(one.name);

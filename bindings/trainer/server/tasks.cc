@@ -45,7 +45,7 @@ Role role_of(const std::string& name) {
   if (name == "worker") return Role::kWorker;
   if (name == "chief" || name == "master") return Role::kChief;
   if (name == "evaluator") return Role::kEvaluator;
-  refuse("there is no job_name '" + name + "': use ps, worker, chief or evaluator");
+  refuse("TF_CONFIG has a task of type '" + name + "': use ps, worker, chief or evaluator");
 }
 
 std::uint32_t index_of(const std::string& text) {
@@ -53,7 +53,7 @@ std::uint32_t index_of(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, index);
   if (error != std::errc() || stop != end || text.empty()) {
-    refuse("--task_index is '" + text + "': use a whole number from 0");
+    refuse("TF_CONFIG has a task of index '" + text + "': use a whole number from 0");
   }
   return index;
 }
@@ -96,9 +96,8 @@ void check(const Tasks& tasks) {
   }
 }
 
-Tasks tasks_of_json(const std::string& text) {
+Tasks tasks_of_json(const nlohmann::json& all) {
   try {
-    const auto all = nlohmann::json::parse(text);
     Tasks tasks;
     const auto& cluster = all.at("cluster");
     tasks.servers = cluster.value("ps", std::vector<std::string>{});
@@ -150,51 +149,20 @@ std::vector<std::string> Tasks::all() const {
   return list;
 }
 
-std::optional<std::string> take_flag(std::vector<std::string>& arguments, const std::string& name) {
-  std::optional<std::string> value;
-  for (auto at = arguments.begin(); at != arguments.end();) {
-    std::string flag = at->substr(0, at->find('='));
-    const std::size_t dashes = std::min(flag.find_first_not_of('-'), flag.size());
-    const bool is_flag = dashes == 1 || dashes == 2;
-    flag.erase(0, dashes);
-    std::ranges::replace(flag, '-', '_');
-    if (!is_flag || flag != name) {
-      ++at;
-      continue;
-    }
-    if (value) refuse("--" + name + " is given twice: give it once");
-    const std::size_t equals = at->find('=');
-    if (equals != std::string::npos) {
-      value = at->substr(equals + 1);
-      at = arguments.erase(at);
-    } else {
-      if (at + 1 == arguments.end()) refuse("--" + name + " needs a value");
-      value = *(at + 1);
-      at = arguments.erase(at, at + 2);
-    }
-  }
-  return value;
-}
-
-std::optional<Tasks> tasks_of(std::vector<std::string>& arguments) {
-  const auto servers = take_flag(arguments, "ps_hosts");
-  const auto workers = take_flag(arguments, "worker_hosts");
-  const auto chief = take_flag(arguments, "chief_hosts");
-  const auto name = take_flag(arguments, "job_name");
-  const auto index = take_flag(arguments, "task_index");
+std::optional<Tasks> tasks_of(const TaskFlags& flags) {
   Tasks tasks;
-  if (servers || workers || chief || name || index) {
-    if (!name) refuse("--job_name is missing: use ps, worker, chief or evaluator");
-    tasks.servers = list_of(servers.value_or(""));
-    tasks.workers = list_of(workers.value_or(""));
-    tasks.chief = list_of(chief.value_or(""));
-    tasks.role = role_of(*name);
-    tasks.index = index_of(index.value_or("0"));
+  if (flags.any()) {
+    if (!flags.role) refuse("--job_name is missing: use ps, worker, chief or evaluator");
+    tasks.servers = list_of(flags.servers);
+    tasks.workers = list_of(flags.workers);
+    tasks.chief = list_of(flags.chief);
+    tasks.role = *flags.role;
+    tasks.index = flags.index.value_or(0);
   } else {
     const char* const config = std::getenv("TF_CONFIG");
-    if (config == nullptr) return {};
-    tasks = tasks_of_json(config);
-    if (tasks.servers.empty()) return {};
+    const auto all = nlohmann::json::parse(config == nullptr ? "" : config, nullptr, false);
+    if (!all.is_object() || !all.contains("cluster") || !all["cluster"].contains("ps")) return {};
+    tasks = tasks_of_json(all);
   }
   check(tasks);
   return tasks;
@@ -205,7 +173,7 @@ Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers) {
   const auto rank = static_cast<std::uint32_t>(replica.rank());
   if (servers == 0 || servers >= size) {
     refuse("--servers is " + std::to_string(servers) + " in a job of " + std::to_string(size) +
-           " ranks: use 1 to " + std::to_string(size - std::min(size, 1U)) + ", so that some work");
+           " ranks: start more ranks, or use fewer servers, so that some serve and some work");
   }
   std::array<char, 256> host{};
   (void)::gethostname(host.data(), host.size() - 1);

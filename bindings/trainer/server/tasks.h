@@ -30,14 +30,20 @@ struct Tasks {
   [[nodiscard]] std::vector<std::string> all() const;
 };
 
-// From --ps_hosts, --worker_hosts, --chief_hosts, --job_name and --task_index (with one dash or
-// two, spelt with _ or -, a value behind = or a space), which are taken out of `arguments`; or else
-// from TF_CONFIG. None where neither names any server. Throws TrainerError in one line.
-[[nodiscard]] std::optional<Tasks> tasks_of(std::vector<std::string>& arguments);
+// What the user says of a task by flags: program/settings.h has them.
+struct TaskFlags {
+  std::string servers{};  // host:port of each, with commas between them
+  std::string workers{};
+  std::string chief{};
+  std::optional<Role> role{};
+  std::optional<std::uint32_t> index{};
 
-// The value of one flag, likewise taken out; empty: it is not there.
-[[nodiscard]] std::optional<std::string> take_flag(std::vector<std::string>& arguments,
-                                                   const std::string& name);
+  [[nodiscard]] bool any() const { return role || index || !(servers + workers + chief).empty(); }
+};
+
+// From flags, or else from TF_CONFIG. None where neither names a server. Throws TrainerError in one
+// line.
+[[nodiscard]] std::optional<Tasks> tasks_of(const TaskFlags& flags);
 
 // Makes tasks of a job's ranks: the last `servers` serve, and the others work. Collective.
 [[nodiscard]] Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers);

@@ -254,9 +254,9 @@ namespace {
 
 Engine no_servers() {
   throw TrainerError(
-      "variables on servers are pulled and pushed, which no strategy does: write the loop with "
-      "<ronde/parameter_server.hpp> as examples/parameter_server.cc does, or use "
-      "MultiWorkerMirrored",
+      "variables on servers are pulled and pushed by tasks, which are no replicas: give "
+      "run_program() a train_on_servers() of <ronde/parameter_server.hpp>, as "
+      "examples/train_fashion_mnist.cc does, or use MultiWorkerMirrored",
       kExitConfiguration);
 }
 

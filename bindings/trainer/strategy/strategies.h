@@ -71,7 +71,8 @@ class CentralStorage final : public Strategy {
   explicit CentralStorage(std::size_t replicas, int threads = 1);
 };
 
-// Its place. Throws TrainerError, which says where servers are: <ronde/parameter_server.hpp>.
+// Its place: tasks of a job with servers are no replicas. Throws TrainerError, which says how they
+// are started: train_on_servers() of <ronde/parameter_server.hpp>.
 class ParameterServer final : public Strategy {
  public:
   ParameterServer();

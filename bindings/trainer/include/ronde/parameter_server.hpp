@@ -5,4 +5,6 @@
 
 #include "bindings/trainer/server/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/server/program/settings.h"
+#include "bindings/trainer/server/program/training.h"
 #include "bindings/trainer/server/tasks.h"

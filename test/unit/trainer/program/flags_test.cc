@@ -129,6 +129,23 @@ TEST(Flags, AreCheckedTogetherOnceAllAreRead) {
   }
 }
 
+TEST(Flags, HaveOtherDefaultsWhereACheckSaysSo) {
+  Table table;
+  table.flags.check([&table] {
+    EXPECT_TRUE(table.flags.given("epochs"));
+    EXPECT_FALSE(table.flags.given("threads"));
+    EXPECT_FALSE(table.flags.given("no-such-flag"));
+    table.flags.otherwise("epochs", "9");
+    table.flags.otherwise("threads", "3");
+    table.flags.otherwise("no-such-flag", "3");
+  });
+  table.parse({"--epochs=7"});
+  EXPECT_EQ(table.all.epochs, 7U);
+  EXPECT_EQ(table.all.threads, 3);
+  EXPECT_EQ(table.flags.values_of({"threads"}), (Flags{{"--threads", "3"}}));
+  EXPECT_THROW(table.flags.otherwise("momentum", "2"), std::logic_error);
+}
+
 TEST(LossPicture, HasAPointForEachEpoch) {
   const std::array<double, 3> losses{1.0, 0.5, 0.25};
   const std::string picture = loss_picture(losses);

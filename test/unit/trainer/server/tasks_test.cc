@@ -5,54 +5,60 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/trainer/server/placement.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "test/unit/trainer/error_of.h"
 
 namespace ronde::trainer::server {
 namespace {
 
-std::string error_of_tasks(std::vector<std::string> arguments) {
-  try {
-    (void)tasks_of(arguments);
-  } catch (const TrainerError& error) {
-    EXPECT_EQ(error.exit_code(), kExitConfiguration);
-    return error.what();
-  }
-  return "";
+TaskFlags flags_of(std::optional<Role> role, std::uint32_t index = 0) {
+  return {.servers = "a:1,b:2", .workers = "c:3", .role = role, .index = index};
 }
 
-TEST(ServerTasks, FlagsAreTakenHoweverTheyAreSpelt) {
-  std::vector<std::string> arguments{
-      "--ps-hosts=a:1,b:2", "-worker_hosts", "c:3", "--steps", "5", "--job-name", "ps",
-      "--task_index=1"};
-  const auto tasks = tasks_of(arguments);
+TEST(ServerTasks, AreThoseOfTheFlags) {
+  const auto tasks = tasks_of(flags_of(Role::kServer, 1));
   ASSERT_TRUE(tasks);
   EXPECT_THAT(tasks->servers, testing::ElementsAre("a:1", "b:2"));
   EXPECT_THAT(tasks->workers, testing::ElementsAre("c:3"));
   EXPECT_EQ(tasks->role, Role::kServer);
   EXPECT_EQ(tasks->index, 1U);
-  EXPECT_THAT(arguments, testing::ElementsAre("--steps", "5"));
   EXPECT_EQ(tasks->text(), "--ps_hosts a:1,b:2 --worker_hosts c:3");
 }
 
-TEST(ServerTasks, WhatIsWrongIsOneLineThatNamesBothSides) {
-  const std::vector<std::string> lists{"--ps_hosts=a:1", "--worker_hosts=c:3"};
-  const auto with = [&lists](std::vector<std::string> more) {
-    more.insert(more.end(), lists.begin(), lists.end());
-    return error_of_tasks(more);
+TEST(ServerTasks, AreThoseOfTfConfigWhereThatNamesServers) {
+  const auto tasks_with = [](const std::string& cluster) {
+    const std::string config = R"({"cluster": {"worker": ["c:3"])" + cluster +
+                               R"(}, "task": {"type": "ps", "index": "0"}})";
+    setenv("TF_CONFIG", config.c_str(), 1);
+    const auto tasks = tasks_of(TaskFlags{});
+    unsetenv("TF_CONFIG");
+    return tasks;
   };
-  EXPECT_EQ(with({"--job_name=worker", "--task_index=1"}),
+  const auto tasks = tasks_with(R"(, "ps": ["a:1"])");
+  ASSERT_TRUE(tasks);
+  EXPECT_EQ(tasks->role, Role::kServer);
+  EXPECT_EQ(tasks->text(), "--ps_hosts a:1 --worker_hosts c:3");
+  EXPECT_FALSE(tasks_with(""));
+  EXPECT_FALSE(tasks_with("}"));  // what is no JSON is for others to refuse
+}
+
+TEST(ServerTasks, WhatIsWrongIsOneLineThatNamesBothSides) {
+  const auto refusal = [](const TaskFlags& flags) {
+    return error_of([&] { (void)tasks_of(flags); });
+  };
+  EXPECT_EQ(refusal(flags_of(Role::kWorker, 1)),
             "--task_index is 1, and --worker_hosts names 1: use an index from 0 to 0");
-  EXPECT_EQ(error_of_tasks({"--ps_hosts=a:1", "--worker_hosts=a:1", "--job_name=ps"}),
+  EXPECT_EQ(refusal({.servers = "a:1", .workers = "a:1", .role = Role::kServer}),
             "ps 0 and worker 0 are both at a:1: give each task an address of its own");
-  EXPECT_THAT(with({"--job_name=boss"}), testing::HasSubstr("no job_name 'boss'"));
-  EXPECT_THAT(with({"--job_name=ps", "--task_index=x"}), testing::HasSubstr("'x'"));
-  EXPECT_THAT(with({"--job_name=ps", "--job_name=ps"}), testing::HasSubstr("given twice"));
-  EXPECT_THAT(error_of_tasks({"--job_name=ps"}), testing::HasSubstr("names no server"));
+  EXPECT_THAT(refusal(flags_of({})), testing::HasSubstr("--job_name is missing"));
+  EXPECT_THAT(refusal({.role = Role::kServer}), testing::HasSubstr("names no server"));
 }
 
 TEST(ServerPlacement, VariablesGoRoundTheServersInOrder) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of a program with --strategy server: which task a process is, and how the servers work.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "bindings/trainer/program/flags.h"
+#include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/server/tasks.h"
+
+namespace ronde::trainer::server {
+
+struct ServerSettings {
+  TaskFlags task;
+  std::uint32_t servers = 0;  // under mpirun: ranks that serve
+  // Without what the program has flags of its own for: the optimiser, logdir, and so on.
+  ParameterServerOptions options{};
+  bool fed = false;      // the chief sends the batches
+  double slow_ms = 0.0;  // how much longer each step of this task takes
+  // Once flags are read: whether --strategy is server, and which task this is. No task: mpirun
+  // says.
+  bool chosen = false;
+  std::optional<Tasks> tasks{};
+};
+
+// --ps-hosts, --worker-hosts, --chief-hosts, --job-name and --task-index.
+void add_task_flags(FlagTable& table, TaskFlags& task);
+
+// These and all others, for run_program(). A task that flags or TF_CONFIG name chooses --strategy
+// server by itself, unless the user has given another one. `settings` must outlive the table; what
+// depends on the choice belongs into a check that is added later:
+//
+//   add_server_flags(flags, settings);
+//   flags.check([&] { if (settings.chosen) flags.otherwise("batch", "1"); });
+void add_server_flags(FlagTable& table, ServerSettings& settings);
+
+}  // namespace ronde::trainer::server
