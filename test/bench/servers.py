@@ -13,7 +13,7 @@ from transports import in_turns
 
 # The training, all of it: a perceptron on Fashion-MNIST, with servers and without.
 PROGRAM = "train_fashion_mnist"
-RING = ["--learning-rate", "0.05", "--momentum", "0", "--log-every", "25", "--epochs", "1000", "--threads", "1"]
+RING = ["--learning-rate", "0.05", "--momentum", "0", "--log-every", "25", "--epochs", "1000"]
 ASYNC = [*RING, "--mode", "async"]
 BATCH = 64  # images of a worker in a step
 MLP_BYTES = 4 * (784 * 128 + 128 + 128 * 10 + 10)
