@@ -27,8 +27,8 @@ namespace {
 // Not where that asks a transport, which costs as much each time.
 constexpr int kWatch = 16;
 
-// The messages of a batch of so many bytes are there about as soon as a thread has gone to sleep and
-// been woken.
+// The messages of a batch of so many bytes are there about as soon as a thread has gone to sleep
+// and been woken.
 constexpr std::int64_t kSoon = std::int64_t{64} << 10;
 
 // How many failed works are remembered until a caller asks for their results.
@@ -54,7 +54,8 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.take_transport()),
-      executor_(make_plane(), job.rank(), job.size(), job.oversubscribed() || transport_ ? 0 : kWatch) {}
+      executor_(make_plane(), job.rank(), job.size(),
+                job.oversubscribed() || transport_ ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 
@@ -138,8 +139,8 @@ bool RankAgent::needs_polling() {
 }
 
 bool RankAgent::awaits_descriptor() {
-  return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0 &&
-         executor_.busy() && executor_.batch().bytes.value() > kSoon;
+  return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0 && executor_.busy() &&
+         executor_.batch().bytes.value() > kSoon;
 }
 
 Instant RankAgent::next_deadline() {

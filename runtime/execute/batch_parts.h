@@ -24,7 +24,7 @@ struct ExecutableBatch {
   std::uint64_t sequence = 0;
   AgreedTensor agreed;  // the first tensor's; all of a batch have the same operation, dtype and op
   std::vector<LocalTensorPtr> tensors;
-  base::Bytes bytes{0};  // of all tensors, as this rank has them
+  base::Bytes bytes{0};   // of all tensors, as this rank has them
   base::Status status{};  // of a finished batch: an error fails its tensors, but not the job
 };
 

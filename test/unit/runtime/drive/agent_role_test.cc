@@ -126,7 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         no_waiter(), one_ring(), one_polled(), one_expires(), one_event(), one_counter(),
         sleeps_at_once(counter_dropped()), listening(one_counter()),
-        sleeps_at_once(listening(counter_dropped())), world("OneRingDeadline", {Source::kRing}, {{0, true}}),
+        sleeps_at_once(listening(counter_dropped())),
+        world("OneRingDeadline", {Source::kRing}, {{0, true}}),
         world("OnePost", {Source::kPost}, {{0, false}}),
         world("PolledDropped", {Source::kSilent}, {{0, true}}),
         stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}})),
