@@ -220,6 +220,7 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
 
 bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
   std::vector<Values> memory;
+  memory.reserve(parameters_.size());
   for (const Parameter* const one : parameters_) memory.push_back(one->gradient_values());
   for (std::uint32_t group = 0; group < servers_; ++group) {
     Message message;

@@ -218,6 +218,7 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
 
 Floats Variables::values(std::span<const std::int64_t> ids) {
   std::vector<Values> memory;
+  memory.reserve(parameters_.size());
   for (const auto& one : parameters_) memory.push_back(one->value_values());
   const auto owner = loan_.owner(std::move(memory));
   Floats floats;
