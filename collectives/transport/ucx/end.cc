@@ -75,8 +75,8 @@ Status End::configure(ucp_config_t* config) const {
   // A receiver's must hold a sender's and its header, so both are left as they are or none.
   const auto user_has = [](const char* name) { return std::getenv(name) != nullptr; };
   if (!user_has("UCX_TCP_TX_SEG_SIZE") && !user_has("UCX_TCP_RX_SEG_SIZE")) {
-    RONDE_RETURN_IF_ERROR(set("TCP_", "TX_SEG_SIZE", "64K"));
-    RONDE_RETURN_IF_ERROR(set("TCP_", "RX_SEG_SIZE", "128K"));
+    RONDE_RETURN_IF_ERROR(set("TCP_", "TX_SEG_SIZE", "128K"));
+    RONDE_RETURN_IF_ERROR(set("TCP_", "RX_SEG_SIZE", "256K"));
   }
   // The agent makes connections, and must not block for the minutes that the system tries to reach
   // a host that is cut off.
