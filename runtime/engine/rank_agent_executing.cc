@@ -106,7 +106,12 @@ Result<int> RankAgent::arm_transport(int work) {
   if (transport_fd() < 0) return 0;
   int arrived = 0;
   for (int i = 0; i < kArmings; ++i) {
-    if (!rings_wanted_ || (executor_.busy() && work + arrived > 0)) return arrived;
+    if (!rings_wanted_) {
+      // Nothing else moves what UCX still has to send, or lets other ranks connect.
+      if (!executor_.busy()) RONDE_RETURN_IF_ERROR(transport_->progress());
+      return arrived;
+    }
+    if (executor_.busy() && work + arrived > 0) return arrived;
     const auto armed = transport_->arm();
     RONDE_RETURN_IF_ERROR(armed.status());
     if (*armed) {

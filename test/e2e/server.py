@@ -38,8 +38,8 @@ class Task:
     def text(self):
         return self.log.read_text(encoding="utf-8")
 
-    def wait(self, code=0):
-        assert self.process.wait(SECONDS) == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
+    def wait(self, code=0, seconds=SECONDS):
+        assert self.process.wait(seconds) == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
         return self.text()
 
     def wait_until(self, holds, what):
@@ -120,7 +120,7 @@ def guide():
     flags = [f"--ps_hosts={hosts[0]}", f"--worker_hosts={hosts[1]},{hosts[2]}", "--steps_to_validate=30000"]
     server = Task("ps", [LINE, *flags, "--job_name=ps", "--task_index=0"])
     other = Task("worker1", [LINE, *flags, "--job_name=worker", "--task_index=1"])
-    text = Task("worker0", [LINE, *flags, "--job_name=worker", "--task_index=0", "--logdir", WORK / "log"]).wait()
+    text = Task("worker0", [LINE, *flags, "--job_name=worker", "--task_index=0", "--logdir", WORK / "log"]).wait(seconds=4 * SECONDS)
     is_line(text)
     assert number(text, "global_step") >= 150000, text
     for task in (other, server):
@@ -249,6 +249,24 @@ def server_kill():
     is_line(text)
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
     assert sum(pushes) == number(text, "global_step") >= 1500, text
+
+
+def server_stop():
+    """A server hangs, with pushes half sent to it: the next one has all that it had, and nobody waits for what is stuck."""
+    job = Job(2, 2, "--epochs", "100", "--steps", "1000", "--global-batch", "128", "--learning_rate", "0.1", "--momentum",
+              "0", "--log-every", "25", "--standby", "on", "--server_timeout", "2", "--deadline", "10", program=IMAGES)
+    names = [f"ipc://@ronde-stop-{os.getpid()}-{i}" for i in range(4)]  # whose sockets hold less than a push
+    job.hosts = ["--ps_hosts", ",".join(names[:2]), "--worker_hosts", ",".join(names[2:])]
+    servers = [job.start("ps", 0), job.start("ps", 1)]
+    chief, other = job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d\d, ")
+    servers[0].kill(signal.SIGSTOP)
+    text = chief.wait()
+    other.wait()
+    servers[1].wait()
+    servers[0].kill()
+    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
+    assert sum(pushes) == number(text, "global_step") >= 1000, text
 
 
 def restart():

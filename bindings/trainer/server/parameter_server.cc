@@ -18,6 +18,7 @@ namespace {
 
 // Seconds that the chief waits at the end for workers that are there and make no step.
 constexpr double kPatience = 600.0;
+constexpr std::chrono::milliseconds kEndOfLoan{100};
 
 }  // namespace
 
@@ -250,18 +251,27 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
   }
   bool counted = true;
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    const Message answer = client_.finish(group);
+    const Message answer = [&] {
+      try {
+        return client_.finish(group);
+      } catch (...) {
+        end_loan();
+        throw;
+      }
+    }();
     if (group > 0) continue;
     counted = !answer.dropped;
     global_step_ = answer.version;
   }
-  // Whoever has the push has read it; but it may be on its way once more.
-  if (!loan_.ends_within(std::chrono::duration<double>(options_.deadline))) {
-    throw TrainerError("the gradients of a push that was answered are still being sent after " +
-                       std::to_string(static_cast<long>(options_.deadline)) +
-                       " s: is the line to one of the servers cut?");
-  }
+  end_loan();
   return counted;
+}
+
+void ParameterServer::end_loan() {
+  // Whoever has the push has read it, and has told so sooner than ZeroMQ lets go of it.
+  if (loan_.ends_within(kEndOfLoan)) return;
+  for (Parameter* const one : parameters_) one->move_gradient();
+  loan_ = {};
 }
 
 ServerCounts ParameterServer::counts() {
@@ -296,6 +306,9 @@ ServerCounts ParameterServer::finish() {
   ServerCounts last = counts();
   double news = steady_seconds();
   while (last.there > 0 || last.expected > 0) {
+    // A chief that makes no steps of its own hears of them here alone.
+    global_step_ = std::max(global_step_, last.global_step);
+    save_if_due();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ServerCounts now = counts();
     if (now.global_step != last.global_step || now.there != last.there) news = steady_seconds();

@@ -138,6 +138,9 @@ class ParameterServer {
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::uint32_t group,
                                                  std::span<const Rows> rows) const;
   void say(const std::string& line) const;
+  // After a push: the gradients may be written again. One that is still being sent, once more or to
+  // a server that does not answer, stays as it is, and the next gradients lie elsewhere.
+  void end_loan();
 
   const Tasks tasks_;
   const std::vector<Parameter*> parameters_;

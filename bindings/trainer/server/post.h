@@ -22,7 +22,7 @@ struct PostOptions {
   // Messages to one peer that may wait, and bytes of a frame: with the number of peers they bound
   // the memory. Who lets more wait is dropped with a line.
   int waiting = 16;
-  std::int64_t frame_bytes = std::int64_t{1} << 30;
+  std::int64_t frame_bytes = std::int64_t{1} << 26;
 };
 
 // Thread safety: belongs to one thread, but for wake().

@@ -123,7 +123,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
     case Kind::kNotReady:
       if (!is_home) break;
       group.empty = true;
-      group.patience = kSoon;
+      group.patience = kSoon + static_cast<double>(group.bytes) / kSlowLine;
       break;
     default:
       if (!group.request) break;

@@ -63,12 +63,10 @@ class Parameter {
   // From now on the value is that of `other`, of the same shape, in the same memory.
   void share_value_of(const Parameter& other) { value_ = other.value_; }
 
-  // From now on the value lies in other memory; who shares that of before keeps it as it is.
-  void move_value() {
-    Values elsewhere = Values::make(pool_, shape());
-    std::ranges::copy(value(), elsewhere.plain().begin());
-    value_ = std::move(elsewhere);
-  }
+  // From now on the value, or the gradient, lies in other memory; who shares that of before keeps
+  // it as it is. Not for a gradient that was placed.
+  void move_value() { move(value_); }
+  void move_gradient() { move(gradient_); }
 
   // Forgets the gradient: the next backward pass writes it, those after it add to it. At the end of
   // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
@@ -93,6 +91,13 @@ class Parameter {
   [[nodiscard]] std::weak_ptr<Parameter> handle() const noexcept { return self_; }
 
  private:
+  void move(Values& values) {
+    pool_.begin_pass();  // what no move of late has used goes back to the system
+    Values elsewhere = Values::make(pool_, shape());
+    std::ranges::copy(values.plain(), elsewhere.plain().begin());
+    values = std::move(elsewhere);
+  }
+
   MemoryPool pool_;
   std::string name_;
   Values value_;

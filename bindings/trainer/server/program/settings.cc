@@ -64,6 +64,11 @@ void choose(FlagTable& table, ServerSettings& settings) {
     throw UsageError("--strategy " + strategy +
                      " has no servers, and flags name some: leave one of them out");
   }
+  if (settings.task.any() && settings.servers != 0) {
+    throw UsageError(
+        "--servers makes servers of the last ranks of a job under mpirun, and other flags name the "
+        "servers' addresses: leave one of them out");
+  }
   if (!other) settings.tasks = tasks_of(settings.task);
   settings.chosen = !other && (strategy == "server" || settings.tasks || settings.servers != 0);
   for (const char* const flag : kOnServersAlone) {

@@ -112,9 +112,11 @@ class Task {
     } else {
       work();
     }
-    const double seconds = steady_seconds() - start;
+    double seconds = steady_seconds() - start;
     const auto bytes = static_cast<double>(servers_.bytes());
     const ServerCounts counts = servers_.finish();
+    // Workers with their own data are done only now.
+    if (tasks_.role == Role::kChief && !settings_.fed) seconds = steady_seconds() - start;
     if (servers_.is_chief()) return print_result(counts, seconds, bytes);
     std::printf("pushed %ju times\n", std::uintmax_t{pushes_});
   }

@@ -173,7 +173,7 @@ TEST_F(AgentRunnerTest, DescriptorsAreWatchedWhileNobodyLooks) {
     lay(i, 1);
     runner->notify(false);
     ASSERT_TRUE(runner->wait(agent->slots[i].completion, clock.after(seconds(30))));
-    EXPECT_TRUE(agent->undisturbed.load());
+    EXPECT_TRUE(eventually([&] { return agent->undisturbed.load(); }));
   }
 }
 
