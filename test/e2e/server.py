@@ -254,7 +254,8 @@ def server_kill():
 def server_stop():
     """A server hangs, with pushes half sent to it: the next one has all that it had, and nobody waits for what is stuck."""
     job = Job(2, 2, "--epochs", "100", "--steps", "1000", "--global-batch", "128", "--learning_rate", "0.1", "--momentum",
-              "0", "--log-every", "25", "--standby", "on", "--server_timeout", "2", "--deadline", "10", program=IMAGES)
+              "0", "--log-every", "25", "--slow_ms", "3", "--standby", "on", "--server_timeout", "2", "--deadline", "10",
+              program=IMAGES)
     names = [f"ipc://@ronde-stop-{os.getpid()}-{i}" for i in range(4)]  # whose sockets hold less than a push
     job.hosts = ["--ps_hosts", ",".join(names[:2]), "--worker_hosts", ",".join(names[2:])]
     servers = [job.start("ps", 0), job.start("ps", 1)]
