@@ -65,6 +65,21 @@ bool first_bytes_are_sane(const std::byte* at) {
          byte(2) <= static_cast<unsigned>(Role::kEvaluator) && byte(3) <= 1;
 }
 
+// The floats of a frame; none where they are not whole.
+std::optional<Floats> floats_of(const Frame& frame) {
+  const auto bytes = frame.bytes;
+  const std::size_t count = bytes.size() / sizeof(float);
+  if (bytes.size() % sizeof(float) != 0) return {};
+  if (std::bit_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
+    std::vector<float> aligned(count);
+    std::memcpy(aligned.data(), bytes.data(), bytes.size());
+    return Floats::of(std::move(aligned));
+  }
+  Floats floats;
+  floats.add({frame.owner, {reinterpret_cast<const float*>(bytes.data()), count}});
+  return floats;
+}
+
 }  // namespace
 
 Header header_of(const Message& message) {
@@ -89,25 +104,6 @@ std::vector<Floats::Part> float_frames_of(const Message& message) {
   }
   return frames;
 }
-
-namespace {
-
-// The floats of a frame; none where they are not whole.
-std::optional<Floats> floats_of(const Frame& frame) {
-  const auto bytes = frame.bytes;
-  const std::size_t count = bytes.size() / sizeof(float);
-  if (bytes.size() % sizeof(float) != 0) return {};
-  if (std::bit_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
-    std::vector<float> aligned(count);
-    std::memcpy(aligned.data(), bytes.data(), bytes.size());
-    return Floats::of(std::move(aligned));
-  }
-  Floats floats;
-  floats.add({frame.owner, {reinterpret_cast<const float*>(bytes.data()), count}});
-  return floats;
-}
-
-}  // namespace
 
 std::optional<Message> message_of(std::span<const Frame> frames, std::string* why) {
   const auto refuse = [why](std::string text) {

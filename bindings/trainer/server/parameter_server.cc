@@ -250,18 +250,16 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
     client_.start(std::move(message));
   }
   bool counted = true;
-  for (std::uint32_t group = 0; group < servers_; ++group) {
-    const Message answer = [&] {
-      try {
-        return client_.finish(group);
-      } catch (...) {
-        end_loan();
-        throw;
-      }
-    }();
-    if (group > 0) continue;
-    counted = !answer.dropped;
-    global_step_ = answer.version;
+  try {
+    for (std::uint32_t group = 0; group < servers_; ++group) {
+      const Message answer = client_.finish(group);
+      if (group > 0) continue;
+      counted = !answer.dropped;
+      global_step_ = answer.version;
+    }
+  } catch (...) {
+    end_loan();
+    throw;
   }
   end_loan();
   return counted;

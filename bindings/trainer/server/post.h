@@ -19,8 +19,9 @@ struct PostOptions {
   Address self;
   std::optional<Keys> keys;
   Say say;
-  // Messages to one peer that may wait, and bytes of a frame: with the number of peers they bound
-  // the memory. Who lets more wait is dropped with a line.
+  // Messages to one peer that may wait: with the number of peers they bound what is kept for those
+  // who do not read. Who lets more wait is dropped with a line. And the bytes of a frame, of which
+  // a message has as many as its floats need.
   int waiting = 16;
   std::int64_t frame_bytes = std::int64_t{1} << 26;
 };

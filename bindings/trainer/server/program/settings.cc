@@ -107,16 +107,12 @@ void add_task_flags(FlagTable& table, TaskFlags& task) {
         "the place of this task in its list, from 0"}});
 }
 
-// A table: its length is its rows'.
-// NOLINTNEXTLINE(readability-function-size)
-void add_server_flags(FlagTable& table, ServerSettings& settings) {
-  ParameterServerOptions& options = settings.options;
-  ModeOptions& mode = options.mode;
-  add_task_flags(table, settings.task);
+namespace {
+
+// How the servers take gradients.
+void add_mode_flags(FlagTable& table, ModeOptions& mode) {
   table.add(
-      {{"servers", whole(settings.servers, 0, kMostServers),
-        "under mpirun, in place of addresses: so many of the last ranks serve"},
-       {"mode",
+      {{"mode",
         parsed(
             text_of(mode),
             [&mode](const std::string& given) {
@@ -130,28 +126,45 @@ void add_server_flags(FlagTable& table, ServerSettings& settings) {
        {"backup-workers", whole(mode.backup_workers, 0, 1'000'000),
         "sync: the last so many gradients of each round are dropped"},
        {"scale-by-staleness", on_off(mode.scale_by_staleness),
-        "divide the learning rate of a gradient by 1 + its staleness: off, on"},
-       {"partition",
-        parsed(
-            "whole",
-            [&options](const std::string& given) { options.partition = partition_of(given); },
-            "one of: whole fixed=<parts> min=<bytes> max=<bytes>"),
-        "into how many parts variables are cut between servers"},
-       {"standby", on_off(options.standby),
+        "divide the learning rate of a gradient by 1 + its staleness: off, on"}});
+}
+
+// What happens to those that are silent.
+void add_failure_flags(FlagTable& table, ParameterServerOptions& options) {
+  table.add(
+      {{"standby", on_off(options.standby),
         "the next server has all that a server has, and takes over from it: off, on"},
-       {"feed", one_of(settings.fed, Choices<bool>{{"shards", false}, {"chief", true}}),
-        "who reads the data: shards (each worker its own) or chief (of --chief_hosts: it sends the "
-        "batches)"},
        {"deadline", positive(options.deadline, 1e9),
         "seconds of silence of a server until a task ends, and of all tasks until a server does"},
        {"worker-timeout", positive(options.worker_timeout, 1e9),
         "seconds of silence after which nobody waits for a worker"},
        {"server-timeout", positive(options.server_timeout, 1e9),
-        "seconds of silence after which a standby takes over"},
+        "seconds of silence after which a standby takes over"}});
+}
+
+}  // namespace
+
+void add_server_flags(FlagTable& table, ServerSettings& settings) {
+  ParameterServerOptions& options = settings.options;
+  add_task_flags(table, settings.task);
+  table.add({{"servers", whole(settings.servers, 0, kMostServers),
+              "under mpirun, in place of addresses: so many of the last ranks serve"}});
+  add_mode_flags(table, options.mode);
+  table.add(
+      {{"partition",
+        parsed(
+            "whole",
+            [&options](const std::string& given) { options.partition = partition_of(given); },
+            "one of: whole fixed=<parts> min=<bytes> max=<bytes>"),
+        "into how many parts variables are cut between servers"},
+       {"feed", one_of(settings.fed, Choices<bool>{{"shards", false}, {"chief", true}}),
+        "who reads the data: shards (each worker its own) or chief (of --chief_hosts: it sends the "
+        "batches)"},
        {"slow-ms",
         real(
             settings.slow_ms, [](double value) { return value >= 0.0; }, "0 or a number above it"),
         "test aid: each step of this task takes so many milliseconds more"}});
+  add_failure_flags(table, options);
   table.check([&table, &settings] { choose(table, settings); });
 }
 
