@@ -12,3 +12,13 @@ if(NOT DEFINED CMAKE_CXX_COMPILER AND NOT DEFINED CMAKE_C_COMPILER
     set(CMAKE_C_COMPILER ${RONDE_GCC12})
   endif()
 endif()
+
+# Compiles through ccache where it is installed: every build of a tree has the same command lines, with ccache or
+# without, so that what one has compiled no other compiles again. Another launcher of the user's stays.
+if(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+  foreach(language C CXX CUDA)
+    if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER AND NOT DEFINED ENV{CMAKE_${language}_COMPILER_LAUNCHER})
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/compiler_cache)
+    endif()
+  endforeach()
+endif()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for ronde::parameter_server where ZeroMQ was missing at configure.
+// Stands in for ronde::parameter_server where ZeroMQ was missing at configure, and in the program of ./dev demo.
 #include "bindings/trainer/server/program/training.h"
 
 namespace ronde::trainer::server {
@@ -8,8 +8,8 @@ void add_server_flags(FlagTable& /*table*/, ServerSettings& /*settings*/) {}
 
 int train_on_servers(const ServerSettings& /*settings*/, const ServerTraining& /*training*/) {
   throw TrainerError(
-      "--strategy server needs a build with ZeroMQ: install Debian's cppzmq-dev and libsodium-dev, "
-      "and configure again",
+      "--strategy server is not in this program: use that of ./dev build, in build/release/bin, "
+      "which needs Debian's cppzmq-dev and libsodium-dev",
       kExitConfiguration);
 }
 

@@ -108,7 +108,7 @@ class Reading(unittest.TestCase):
             programs.Programs.key_values("nothing\n")
 
     def test_the_output_is_whole_where_somebody_looks_meanwhile(self):
-        made = programs.Programs("/nonexistent", log=lambda text: None)
+        made = programs.Programs("/proc/nonexistent", log=lambda text: None)
         ticks = []
         out = made.finish(made.start(["sh", "-c", "echo first; sleep 1.2; echo last"]), 30, lambda: ticks.append(1))
         self.assertEqual((out, len(ticks)), ("first\nlast\n", 2))
@@ -116,14 +116,14 @@ class Reading(unittest.TestCase):
             made.finish(made.start(["sleep", "60"]), 0.8, lambda: None)
 
     def test_a_program_that_is_missing_fails_its_rows_alone(self):
-        bench = rows.Bench(programs.Programs("/nonexistent", log=lambda text: None))
+        bench = rows.Bench(programs.Programs("/proc/nonexistent", log=lambda text: None))
         measured = rows.measure(bench, ["1M", "idle"], lambda text: None)
         self.assertEqual([row.verdict for row in measured], [report.FAILED, report.FAILED])
 
 
 class Training(unittest.TestCase):
     def test_ranks_in_step_go_at_the_pace_of_the_slower(self):
-        made = programs.Programs("/nonexistent", log=lambda text: None, quick=True)
+        made = programs.Programs("/proc/nonexistent", log=lambda text: None, quick=True)
         apart = iter([[90.0, 70.0], [60.0, 100.0]])
 
         def run_together(commands):

@@ -185,8 +185,8 @@ class Main(unittest.TestCase):
         self.assertEqual(err, "./dev scaling: cannot make hosts here: not root\n")
 
     def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(self):
-        code, out, err, *_ = self.run_main(FakePrograms, "--svg", "/nonexistent/a.svg")
-        self.assertEqual((code, out, err), (1, "", "./dev scaling: /nonexistent/a.svg: No such file or directory\n"))
+        code, out, err, *_ = self.run_main(FakePrograms, "--svg", "/proc/nonexistent/a.svg")
+        self.assertEqual((code, out, err), (1, "", "./dev scaling: /proc/nonexistent/a.svg: No such file or directory\n"))
 
     def test_nothing_measured_is_still_a_picture(self):
         code, _, _, svg, _ = self.run_main(FakePrograms, "--minutes", "0.5")

@@ -77,11 +77,11 @@ def check_classify_two_classes(programs):
              (["--dropout", "1"], "from 0 to below 1"), (["--epochs", "0"], "from 1 to"),
              (["--batch", "0"], "from 1 to"), (["--learning-rate", "0"], "above 0")]
     for flags, valid in cases:
-        done = programs.run(name, "--data=/nonexistent", *flags, seconds=60)
+        done = programs.run(name, "--data=/proc/nonexistent", *flags, seconds=60)
         expect(len(expect_refused(done, flags[0], valid, ours=name + ": ")) == 1, done, "expected one line")
     for ranks in (1, 2):
-        done = programs.run(name, "--data=/nonexistent", ranks=ranks, seconds=60)
-        lines = expect_refused(done, "/nonexistent does not exist", ours=name + ": ")
+        done = programs.run(name, "--data=/proc/nonexistent", ranks=ranks, seconds=60)
+        lines = expect_refused(done, "/proc/nonexistent does not exist", ours=name + ": ")
         expect(len(lines) == 1, done, "expected one line for all ranks")
 
 
@@ -138,12 +138,12 @@ def check_flags(programs):
     for flags, valid in cases:
         parts = [flags[0], valid] if flags[0] != "positional" else [valid]
         parts += flags[1:] if "use" in valid else []
-        done = programs.run(TRAIN, "--data=/nonexistent", *flags, seconds=60)
+        done = programs.run(TRAIN, "--data=/proc/nonexistent", *flags, seconds=60)
         expect(len(expect_refused(done, *parts)) == 1, done, "expected one line")
         expect(done.returncode == 2, done, "expected exit code 2")
         if flags[0] in on_two_ranks:
             on_two_ranks.remove(flags[0])
-            done = programs.run(TRAIN, "--data=/nonexistent", *flags, ranks=2, seconds=60)
+            done = programs.run(TRAIN, "--data=/proc/nonexistent", *flags, ranks=2, seconds=60)
             expect(len(expect_refused(done, *parts)) == 1, done, "expected one line for all ranks")
     done = programs.run("linear_regression", "--batch", "0", seconds=60)
     expect_refused(done, "--batch 0", whole, ours="linear_regression: ")

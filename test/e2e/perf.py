@@ -229,7 +229,7 @@ def check_baseline(perf, baseline):
     for text, part in (("{}", "cannot be read"), ("no JSON", "is no JSON (line 1")):
         baseline.write_text(text)
         refused(perf.run(*compare, ranks=2), 2, str(baseline), part)
-    refused(perf.run(*flags, "--baseline", "/nonexistent/x", ranks=2), 2, "/nonexistent/x cannot be read")
+    refused(perf.run(*flags, "--baseline", "/proc/nonexistent/x", ranks=2), 2, "/proc/nonexistent/x cannot be read")
 
 
 def refused(done, code, *parts):
@@ -249,7 +249,7 @@ def check_flags(perf):
         (["-o", "mean"], "one of: all sum"), (["-d", "float", "-o", "bxor"], "not defined"),
         (["--against", "gloo"], "mpi, mpi-best, memcpy and line"), (["--model", "alexnet"], "resnet50"),
         (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
-        (["--json", "/nonexistent/x"], "/nonexistent/x"), (["--no-such-flag"], "--help"),
+        (["--json", "/proc/nonexistent/x"], "/proc/nonexistent/x"), (["--no-such-flag"], "--help"),
         (["--root", "5"], "from 0 to"), (["positional"], "--help"),
         (["-e", "0", "-b", "0"], "nothing to measure"), (["--csv", "x", "--json", "x"], "both write x"),
         (["--operation", "allgather", "--place", "in"], "--place out"),

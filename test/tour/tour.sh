@@ -10,8 +10,7 @@ tour() {
     return
   fi
   need_packages "${BUILD_PACKAGES[@]}" "${DATA_PACKAGES[@]}" python3
-  use_compiler_cache
-  configure release
+  configure_release
   compile release strategies custom_loop train_fashion_mnist linear_regression mnist_walkthrough \
     classify_two_classes gan
   timed python3 -B test/tour/tour.py build/release/bin "$@"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with -march=native, alone (see CMakeLists.txt): the floor is built where it runs, and
-// shares no code with the kernels that it is a yardstick for.
+// Compiled for the processor that builds it, alone (see CMakeLists.txt): the floor runs where it is
+// built, and shares no code with the kernels that it is a yardstick for.
 #include "test/bench/support/floor_sum.h"
 
 #include <cstddef>

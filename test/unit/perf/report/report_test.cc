@@ -149,7 +149,7 @@ TEST(Baseline, OfFewRepetitionsIsRefused) {
 }
 
 TEST(Baseline, ThatIsNotThereIsRefused) {
-  EXPECT_THROW((void)read_baseline("/nonexistent/old.json"), UsageError);
+  EXPECT_THROW((void)read_baseline("/proc/nonexistent/old.json"), UsageError);
   EXPECT_THROW((void)read_baseline("/"), UsageError) << "a folder";
 }
 

@@ -79,8 +79,8 @@ TEST(Secret, OfAFileThatOthersMayRead) {
 }
 
 TEST(Secret, OfNoFile) {
-  EXPECT_THAT(secret_in({"RONDE_JOB_SECRET_FILE=/nonexistent/secret"}),
-              HasSubstr("RONDE_JOB_SECRET_FILE=/nonexistent/secret could not be opened"));
+  EXPECT_THAT(secret_in({"RONDE_JOB_SECRET_FILE=/proc/nonexistent/secret"}),
+              HasSubstr("RONDE_JOB_SECRET_FILE=/proc/nonexistent/secret could not be opened"));
   EXPECT_THAT(secret_in({"RONDE_JOB_SECRET_FILE=/tmp"}), HasSubstr("is no ordinary file"));
 }
 

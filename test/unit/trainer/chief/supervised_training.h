@@ -149,7 +149,8 @@ class SupervisedRank {
     how.epochs = training_.epochs;
     go_on(how, supervisor);
     RankHooks before(supervisor, rank_, training_.before_step_done, training_.in_validation);
-    EarlyStopping early(supervisor.numbers(), training_.patience, 0.0, say());
+    // Epochs have other batches, so where nothing is learned their losses differ by rounding.
+    EarlyStopping early(supervisor.numbers(), training_.patience, 1e-6, say());
     LogMetrics::Options logging = training_.logs;
     logging.say = say();
     logging.every += static_cast<std::uint64_t>(rank_);  // what counts is the chief's
