@@ -193,8 +193,8 @@ def main():
     for name, run in ways:
         one = result_of(run())
         results.append((name, one))
-        print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%{bytes_cell(name, one):>20}"
-              f"{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)
+        print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%"
+              f"{bytes_cell(name, one):>20}{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)
     print(BYTES_NOTE)
     options.svg.write_text(svg(results), encoding="utf-8")
     print(f"\n{advice(dict(results))}\n\npicture: {options.svg}")
