@@ -143,8 +143,8 @@ class Pages(Tree):
         self.write("bindings/trainer/more.h", 100 * "\n")
         self.assertEqual(self.problems(), [])
         self.write("bindings/trainer/more.h", 200 * "\n")
-        self.assertEqual(self.problems(), ["bindings/trainer/README.md says that the training core has about 1,000 lines, "
-                                           "and it has 1,200"])
+        self.assertEqual(self.problems(), ["bindings/trainer/README.md says that the training core has about 1,000 "
+                                           "lines, and it has 1,200"])
         self.change("bindings/trainer/README.md", "about 1,000\nlines", "few lines")
         self.assertIn("does not say how many lines", self.problems()[0])
 

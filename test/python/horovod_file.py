@@ -4,7 +4,8 @@
 
 usage: mpirun -np 2 python3 horovod_file.py FILE [-v] [-k PATTERN]...
 
-FILE is Horovod's test/parallel/test_torch.py, say, which is not part of this repository; nothing is fetched. Prints
+FILE is Horovod's test/parallel/test_torch.py, say, which is not part of this repository; nothing is fetched. This is run
+by hand, not by ctest: CONTRIBUTING.md has the whole command, and bindings/python/README.md its counts. Prints
 passed, failed, not implemented and skipped tests, and ends with 0 if none failed. A test that raises
 NotImplementedError is not implemented. Without pytest its marks are played by unittest; of Horovod's own helpers the
 three are here that need no more of it.
