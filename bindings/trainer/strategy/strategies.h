@@ -39,8 +39,9 @@ class Mirrored final : public Strategy {
  public:
   // At most 64. `threads`: of each replica's kernels; 0: the cores divided by the replicas.
   explicit Mirrored(std::size_t replicas, CrossDeviceOps cross_device = {}, int threads = 1);
-  // As many replicas as there are names of CPUs of this host: {"/cpu:0", "/cpu:1"}. Only their number
-  // counts: no replica is pinned to a core, and a number or name that no core has is not refused.
+  // As many replicas as there are names of CPUs of this host: {"/cpu:0", "/cpu:1"}. Only their
+  // number counts: no replica is pinned to a core, and a number or name that no core has is not
+  // refused.
   explicit Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device = {},
                     int threads = 1);
 };
