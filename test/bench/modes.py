@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One job eight ways: with a ring, on one device, with central storage, and with parameter servers in their modes.
+"""One job nine ways: with a ring, on one device, with central storage, and with parameter servers in their modes.
 
 Fashion-MNIST, a perceptron, two workers and two servers on this host. One worker is slowed in async, and in sync, to
 compare. Prints a table, writes an SVG, and says when to use which, from these numbers. A loss is of the chief's images
-where there are servers, and else of all workers': its jitter compares modes of servers.
+where there are servers, and else of all workers': its jitter compares modes of servers. The column of bytes says where
+a number is not counted in the run itself.
 """
 
 import argparse
+import functools
 import itertools
 import os
 import pathlib
@@ -26,6 +28,12 @@ SECONDS = 400  # that a run may take
 BATCH = 64  # images of a worker in a step
 PARAMETERS = 784 * 128 + 128 + 128 * 10 + 10
 RUNS = itertools.count()
+BYTES_NOTE = """\
+bytes/step: of numbers, that worker 0, which is the chief, sends and receives in one of its steps.
+  computed: for the ring, 2 (n - 1) / n of the gradients each way; on one host they are summed in shared memory.
+  of the chief: it sends batches (with their texts), receives losses and pulls at times, for each step of any worker;
+  what the workers pull and push beside is not counted there: it is that of async.
+  not counted: the replicas of central storage read and sum the variables in the memory of one process."""
 
 
 class JobError(Exception):
@@ -99,9 +107,20 @@ def result_of(text):
     pushes = sum(count for _, count in counts)
     return {"seconds": number("seconds"), "rate": number("samples_per_second", "images_per_second"),
             "accuracy": number("test_accuracy"),
-            "bytes": number("chief_bytes_per_step") if "chief_bytes_per_step" in text else 0.0,
+            "bytes": number("chief_bytes_per_step") if "chief_bytes_per_step=" in text else None,
             "staleness": sum(a * b for a, b in counts) / pushes if pushes else 0.0,
             "jitter": sum(steps) / len(steps) if steps else float("nan")}
+
+
+def bytes_cell(name, result):
+    """The bytes of a step, and where that number is from if the run has not counted what a worker moves."""
+    if name == "ring":
+        return f"{16.0 * PARAMETERS * (WORKERS - 1) / WORKERS:.0f} computed"
+    if name == "one device":
+        return "0"  # there is nobody to send to
+    if result["bytes"] is None:
+        return "not counted"
+    return f"{result['bytes']:.0f}{' of the chief' if name == 'async, chief-fed' else ''}"
 
 
 def svg(results):
@@ -136,6 +155,31 @@ def advice(by_name):
         f"(sync {100 * sync['accuracy']:.1f} %)."])
 
 
+def ways_of(program, mpirun, updates):
+    """[(name, what runs it)]. `updates`: pushes of each run, all workers together."""
+    flags = ["--learning-rate", "0.05", "--momentum", "0", "--log-every", "25", "--epochs", "1000"]
+    # A sync step is a push of each worker: all runs see as many images.
+    rounds = ["--steps", str(updates // WORKERS), "--global-batch", str(BATCH * WORKERS), *flags]
+    pushes = ["--steps", str(updates), "--global-batch", str(BATCH * WORKERS), *flags]
+    one = ["--global-batch", str(BATCH), *flags, "--steps"]
+
+    @functools.cache
+    def slow():
+        """How many milliseconds longer a step of the slowed worker takes."""
+        alone = run_ring(program, mpirun, 1, [*one, str(updates // WORKERS)])
+        return (SLOW - 1.0) * 1000.0 * result_of(alone)["seconds"] / (updates // WORKERS)
+
+    return [("one device", lambda: run_ring(program, mpirun, 1, [*one, str(updates)])),
+            ("ring", lambda: run_ring(program, mpirun, WORKERS, rounds)),
+            ("central storage", lambda: run_central(program, rounds)),
+            ("servers, sync", lambda: run_servers(program, [*rounds, "--mode", "sync"])),
+            ("servers, async", lambda: run_servers(program, [*pushes, "--mode", "async"])),
+            ("servers, stale=2", lambda: run_servers(program, [*pushes, "--mode", "stale=2"])),
+            ("async, chief-fed", lambda: run_servers(program, [*pushes, "--mode", "async"], fed=True)),
+            ("async, one slowed", lambda: run_servers(program, [*pushes, "--mode", "async"], slow())),
+            ("sync, one slowed", lambda: run_servers(program, [*rounds, "--mode", "sync"], slow()))]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
@@ -143,33 +187,15 @@ def main():
     parser.add_argument("--updates", type=int, default=3000, help="pushes of each run, all workers together")
     parser.add_argument("--svg", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "ronde-modes.svg")
     options = parser.parse_args()
-    program = str(options.bin / "train_fashion_mnist")
-    flags = ["--learning-rate", "0.05", "--momentum", "0", "--log-every", "25", "--epochs", "1000"]
-    # A sync step is a push of each worker: all runs see as many images.
-    rounds = ["--steps", str(options.updates // WORKERS), "--global-batch", str(BATCH * WORKERS), *flags]
-    pushes = ["--steps", str(options.updates), "--global-batch", str(BATCH * WORKERS), *flags]
-    one = ["--global-batch", str(BATCH), *flags, "--steps"]
-    alone = run_ring(program, options.mpirun, 1, [*one, str(options.updates // WORKERS)])
-    step_ms = 1000.0 * float(re.search(r"seconds=([.0-9]+)", alone)[1]) / (options.updates // WORKERS)
-    slow = (SLOW - 1.0) * step_ms
-    ways = [("one device", lambda: run_ring(program, options.mpirun, 1, [*one, str(options.updates)])),
-            ("ring", lambda: run_ring(program, options.mpirun, WORKERS, rounds)),
-            ("central storage", lambda: run_central(program, rounds)),
-            ("servers, sync", lambda: run_servers(program, [*rounds, "--mode", "sync"])),
-            ("servers, async", lambda: run_servers(program, [*pushes, "--mode", "async"])),
-            ("servers, stale=2", lambda: run_servers(program, [*pushes, "--mode", "stale=2"])),
-            ("async, chief-fed", lambda: run_servers(program, [*pushes, "--mode", "async"], fed=True)),
-            ("async, one slowed", lambda: run_servers(program, [*pushes, "--mode", "async"], slow)),
-            ("sync, one slowed", lambda: run_servers(program, [*rounds, "--mode", "sync"], slow))]
+    ways = ways_of(str(options.bin / "train_fashion_mnist"), options.mpirun, options.updates)
     results = []
-    print(f"{'way':20}{'seconds':>9}{'images/s':>10}{'accuracy':>10}{'bytes/step':>12}{'staleness':>11}{'jitter':>8}")
+    print(f"{'way':20}{'seconds':>9}{'images/s':>10}{'accuracy':>10}{'bytes/step':>20}{'staleness':>11}{'jitter':>8}")
     for name, run in ways:
         one = result_of(run())
-        if name == "ring":  # a rank sends and gets the gradients but for its own part
-            one["bytes"] = 8.0 * PARAMETERS * (WORKERS - 1) / WORKERS
         results.append((name, one))
-        print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%{one['bytes']:12.0f}"
-              f"{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)
+        print(f"{name:20}{one['seconds']:9.1f}{one['rate']:10.0f}{100 * one['accuracy']:9.1f}%"
+              f"{bytes_cell(name, one):>20}{one['staleness']:11.2f}{one['jitter']:8.3f}", flush=True)
+    print(BYTES_NOTE)
     options.svg.write_text(svg(results), encoding="utf-8")
     print(f"\n{advice(dict(results))}\n\npicture: {options.svg}")
 

@@ -101,9 +101,10 @@ def rows_mlp(bench):
         images, moved = figures["images"], figures["bytes"]
         yield Row(f"MLP, {SERVERS[count]}, 2 workers in async, to the ring of 2 ranks",
                   f"{spread(alone)} images/s", f"{spread(images)} images/s", images.over(alone))
-        # A worker pulls all variables and pushes as much; a rank of two sends half of that in the ring.
+        # A worker pulls all variables and pushes as much; in the ring a rank of two sends the gradients once, and
+        # receives them once.
         yield Row(f"  {SERVERS[count]}, bytes of a worker's step, to all variables twice",
-                  f"{2 * MLP_BYTES} (ring {MLP_BYTES})", spread(moved), moved.times(0.5 / MLP_BYTES), "<=", 1.05)
+                  f"{2 * MLP_BYTES} (ring, computed: as many)", spread(moved), moved.times(0.5 / MLP_BYTES), "<=", 1.05)
 
 
 class Watch:

@@ -53,7 +53,9 @@ class Tree(unittest.TestCase):
         self.write("bindings/cpp/README.md", REFERENCE)
         self.write("examples/readme_snippet.cc", "// SPDX\n\nint main() {}\n")
         self.write("examples/supervised_loop.cc", "// SPDX\n\nstatic int train() {\n  step();\n}\n\nint main() {}\n")
-        self.write("bindings/trainer/README.md", "# Core\n\n```cpp\nstatic int train() {\n}\n```\n")
+        self.write("bindings/trainer/README.md",
+                   "# Core\n\nIn about 1,000\nlines.\n\n```cpp\nstatic int train() {\n}\n```\n")
+        self.write("bindings/trainer/core.cc", 1000 * "\n")
         map_end = "  board/         memory\n"
         self.write("README.md", README.replace(map_end, map_end + "bindings/        c\nexamples/        e\n"))
         for page, text in readme.made(self.root).items():
@@ -126,6 +128,25 @@ class Pages(Tree):
     def test_a_path_in_code_that_is_not_there(self):
         self.write("base/NOTES.md", "`base/config.cc` `base/gone.cc` `collectives/board/` `build/x`\n```\n[a](b)\n```\n")
         self.assertEqual(self.problems(), ["base/NOTES.md:1: there is no base/gone.cc"])
+
+    def test_a_command_that_nothing_has_built(self):
+        command = "```sh\nmpirun -np 2 build/release/bin/train\n```\n"
+        self.write("base/NOTES.md", f"See `build/release/bin/`.\n{command}")
+        said = "nothing above says what builds this: ./dev build, say"
+        self.assertEqual(self.problems(), [f"base/NOTES.md:3: {said}"])
+        self.write("base/NOTES.md", f"After `./dev build`:\n{command}")
+        self.assertEqual(self.problems(), [])
+        self.write("base/NOTES.md", f"{command}and then `./dev build`\n")
+        self.assertEqual(self.problems(), [f"base/NOTES.md:2: {said}"])
+
+    def test_the_core_has_as_many_lines_as_its_page_says(self):
+        self.write("bindings/trainer/more.h", 100 * "\n")
+        self.assertEqual(self.problems(), [])
+        self.write("bindings/trainer/more.h", 200 * "\n")
+        self.assertEqual(self.problems(), ["bindings/trainer/README.md says that the training core has about 1,000 "
+                                           "lines, and it has 1,200"])
+        self.change("bindings/trainer/README.md", "about 1,000\nlines", "few lines")
+        self.assertIn("does not say how many lines", self.problems()[0])
 
     def test_pages_of_builds_are_left_out(self):
         self.write("build/release/NOTES.md", "[a](gone)\n")

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on a page (*.md) that names what is not there.
 
-Three things are looked at: links to files and to headings; paths in `code`, which begin with a folder of
-this repository; and the map of README.md, whose folders must be those of the tree, none missing.
+Links to files and to headings are looked at; paths in `code`, which begin with a folder of this repository; the map of
+README.md, whose folders must be those of the tree, none missing; commands in a build's folder, before which the page
+must have said what builds it; and how many lines the training core has, to a tenth.
 
 usage: pages.py ROOT
 """
@@ -16,6 +17,8 @@ FOLDERS = ("base", "fusion", "collectives", "runtime", "bindings", "launcher", "
 ROOMS = ("collectives", "runtime")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
+BUILT = re.compile(r"\bbuild/(?:release|debug|cuda|wheel)/")
+BUILDS = re.compile(r"\./dev (?:build|demo|wheel)|cmake --build")
 PATH = re.compile(r"(?:" + "|".join(FOLDERS) + r")/[\w./-]*")
 
 
@@ -66,6 +69,32 @@ def page_problems(root, page):
             # A path with a placeholder, as in test/<folder>/<file>_test.cc, is not one.
             if PATH.fullmatch(code) and not (root / code).exists():
                 yield f"{name}:{number}: there is no {code}"
+    for number in unbuilt(text):
+        yield f"{name}:{number}: nothing above says what builds this: ./dev build, say"
+
+
+def unbuilt(text):
+    """The numbers of lines with a command of a build that nothing above them on the page has built."""
+    inside, before = False, []
+    for number, line in enumerate(text.splitlines(), 1):
+        before.append(line)
+        if line.startswith("```"):
+            inside = line == "```sh"
+        elif inside and BUILT.search(line) and not BUILDS.search("\n".join(before)):
+            yield number
+
+
+def core_problems(root):
+    """The page of the training core says how many lines it has."""
+    folder = root / "bindings/trainer"
+    said = re.search(r"about ([\d,]+)\s+lines", (folder / "README.md").read_text(encoding="utf-8"))
+    if said is None:
+        yield "bindings/trainer/README.md does not say how many lines the training core has: about 1,000 lines, say"
+        return
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*")
+                if path.suffix in (".cc", ".h", ".hpp", ".proto"))
+    if abs(int(said[1].replace(",", "")) - lines) > lines / 10:
+        yield f"bindings/trainer/README.md says that the training core has about {said[1]} lines, and it has {lines:,}"
 
 
 def mapped(text):
@@ -94,7 +123,7 @@ def map_problems(root):
 def check(root):
     """All problems below root, as lines."""
     problems = [problem for page in pages(root) for problem in page_problems(root, page)]
-    return problems + list(map_problems(root))
+    return problems + list(map_problems(root)) + list(core_problems(root))
 
 
 if __name__ == "__main__":

@@ -323,6 +323,9 @@ def feed():
     for task in tasks:
         task.wait()
     assert number(text, "global_step") == 40 and number(text, "test_accuracy") > 0.3, text
+    # The images of a step, and of each its label, its number and how often it came before; and a pull at the beginning.
+    images = 4 * 784 * 128
+    assert images < number(text, "chief_bytes_per_step") < 1.3 * images, text
 
 
 def recommender():

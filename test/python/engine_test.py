@@ -2,7 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ronde.Engine with ranks in one process: every operation and type, errors, and who keeps memory alive."""
 import gc
+import os
+import pathlib
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 import weakref
@@ -271,6 +277,29 @@ class SharedStore:
         with self.changed:
             self.changed.wait_for(lambda: key in self.values, seconds)
             return self.values.get(key)
+
+
+class Built(unittest.TestCase):
+    """What a process says of the plug-in for MPI, with a libronde.so that lies in a folder of the test."""
+
+    def says(self, folder, **settings):
+        program = "import ronde; print(ronde.mpi_built(), ronde.mpi_enabled())"
+        environment = {key: value for key, value in os.environ.items() if key != "RONDE_TRANSPORT_PATH"}
+        done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60,
+                              env={**environment, "LIBRONDE": str(folder / "libronde.so"), **settings})
+        return done.stdout.split()
+
+    def test_mpi_is_built_where_its_plug_in_is_found(self):
+        own = pathlib.Path(ronde._library.LIBRARY._name).resolve()
+        with tempfile.TemporaryDirectory() as name:
+            folder, empty = pathlib.Path(name).resolve(), pathlib.Path(name).resolve() / "empty"
+            empty.mkdir()
+            shutil.copy(own, folder / "libronde.so")
+            self.assertEqual(self.says(folder), ["False", "False"])
+            self.assertEqual(self.says(folder, RONDE_TRANSPORT_PATH=str(own.parent)), ["True", "False"])
+            shutil.copy(own.parent / "libronde_mpi.so", folder)
+            self.assertEqual(self.says(folder), ["True", "False"])
+            self.assertEqual(self.says(folder, RONDE_TRANSPORT_PATH=str(empty)), ["False", "False"])
 
 
 class Stores(unittest.TestCase):

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's names on NumPy arrays: run on each rank of a job, under mpirun or alone."""
 import gc
+import os
 import threading
 import unittest
+import unittest.mock
 import weakref
 
 import numpy
@@ -154,9 +156,20 @@ class Names(unittest.TestCase):
         self.assertEqual(ronde.allreduce(one, process_set=ronde.global_process_set).tolist(), [1])
         self.assertEqual(ronde.global_process_set.ranks, list(range(self.size)))
 
+    def test_what_is_built_and_used_of_mpi(self):
+        by_mpi = "OMPI_COMM_WORLD_SIZE" in os.environ
+        self.assertEqual((ronde.mpi_built(), ronde.mpi_enabled()), (True, by_mpi))
+        self.assertTrue(ronde.mpi_threads_supported())  # on one host Ronde calls no MPI meanwhile
+        with unittest.mock.patch.dict(os.environ, RONDE_ALGORITHM="ring"):  # then it does, and has started it below
+            self.assertEqual(ronde.mpi_threads_supported(), not by_mpi)
+        self.assertEqual([ronde.gloo_built(), ronde.gloo_enabled(), ronde.nccl_built(), ronde.ddl_built(),
+                          ronde.ccl_built(), ronde.cuda_built(), ronde.rocm_built()], [False] * 7)
+
     def test_zz_a_job_ends_and_begins_again(self):
         ronde.shutdown()
         self.assertFalse(ronde.is_initialized())
+        with self.assertRaisesRegex(ValueError, r"init\(\)"):
+            ronde.mpi_threads_supported()
         with self.assertRaisesRegex(ValueError, r"init\(\)"):
             ronde.rank()
         with self.assertRaisesRegex(ValueError, r"init\(\)"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every worked example of the field's guides, run and checked: ./dev tour.
+"""Worked examples of the field's guides, run and checked: ./dev tour. Not all of the guides' examples are here yet.
 
 For each stop: what it shows, the command, the line of results that it prints, and what is asserted of it. Ends with a
 table of strategies against what a program does with them. At most ten minutes on two cores; exit code 1 if
@@ -178,7 +178,8 @@ class Tour:
         return (done.stderr.splitlines() or ["failed"])[-1], None
 
     def table(self):
-        """Every strategy with everything that it does; one process has the same bits under all with as many replicas."""
+        """Every strategy but that of servers, with everything that it does; one process has the same bits under all
+        with as many replicas."""
         print("strategy    " + "  ".join(f"{what:16}" for what in DOES))
         hashes = {}
         for strategy in STRATEGIES:

@@ -8,16 +8,16 @@
 ronde.torch has the same for PyTorch. ronde.Engine is the interface underneath. Start the program with
 `ronderun -np N python3 train.py` or mpirun; alone it is a job of one.
 """
+from ._built import (ccl_built, cuda_built, ddl_built, gloo_built, gloo_enabled, mpi_built, mpi_enabled,
+                     mpi_threads_supported, nccl_built, rocm_built)
 from ._compression import Compression, Compressor
 from ._engine import LocalJob
 from ._job import (cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank,
                    shutdown, size)
 from ._library import VERSION as __version__
 from ._library import Error, InvalidArgument, Op, Status
-from ._missing import (ProcessSet, add_process_set, ccl_built, cuda_built, ddl_built, elastic_attribute,
-                       global_process_set, gloo_built, gloo_enabled, join, mpi_built, mpi_enabled,
-                       mpi_threads_supported, nccl_built, remove_process_set, rocm_built, start_timeline,
-                       stop_timeline)
+from ._missing import (ProcessSet, add_process_set, elastic_attribute, global_process_set, join, remove_process_set,
+                       start_timeline, stop_timeline)
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object
 from ._operations import Operations

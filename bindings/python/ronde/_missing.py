@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Horovod has and Ronde's runtime lacks, by name, and what Horovod was built with."""
+"""What Horovod has and Ronde's runtime lacks, by name."""
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence
@@ -83,31 +83,3 @@ def elastic_attribute(module: str, name: str) -> Any:
         raise NotImplementedError(f"{module}.{name}: Ronde has no elastic training; start the job again with "
                                   "ronderun --restarts")
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-
-def mpi_built() -> bool:
-    """True: ranks meet over MPI."""
-    return True
-
-
-def mpi_enabled() -> bool:
-    """True: ranks meet over MPI."""
-    return True
-
-
-def mpi_threads_supported() -> bool:
-    """True: any thread may call Ronde."""
-    return True
-
-
-def _not_built() -> bool:
-    """False: Ronde's Python binding does not use it."""
-    return False
-
-
-gloo_built = gloo_enabled = ddl_built = ccl_built = cuda_built = rocm_built = _not_built
-
-
-def nccl_built() -> int:
-    """0: the Python binding takes tensors in host memory."""
-    return 0

@@ -15,6 +15,10 @@ namespace ronde::trainer::server {
 
 namespace {
 
+std::size_t payload_of(const Message& message) {
+  return message.text.size() + bytes_of(message.floats);
+}
+
 // A worker's side of the socket: a thread of its own answers beats while a step runs.
 class Runner {
  public:
@@ -184,6 +188,7 @@ struct Coordinator::Inside {
   double listened = steady_seconds();
   double result = steady_seconds();  // when the last one came
   double beat = 0.0;
+  std::uint64_t bytes = 0;
 };
 
 Coordinator::Coordinator(const Tasks& tasks, double deadline, double worker_timeout)
@@ -204,6 +209,7 @@ void Coordinator::progress(double seconds) {
   const auto send = [&in](Messages messages) {
     for (Message& one : messages) {
       one.from = in.self;
+      in.bytes += payload_of(one);
       in.post.send(one);
     }
   };
@@ -218,6 +224,7 @@ void Coordinator::progress(double seconds) {
   const double now = in.listened = steady_seconds();
   if (!messages.empty()) in.heard = now;
   for (const Message& one : messages) {
+    in.bytes += payload_of(one);
     if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = now;
   }
   for (const Message& one : messages) send(in.state.on_message(now, one));
@@ -287,5 +294,7 @@ std::vector<Value> Coordinator::per_worker(const std::string& step, const Value&
 }
 
 std::uint64_t Coordinator::retried() const { return inside_->state.retried(); }
+
+std::uint64_t Coordinator::bytes() const { return inside_->bytes; }
 
 }  // namespace ronde::trainer::server

@@ -84,6 +84,8 @@ class Coordinator {
 
   // How often a step was taken from a lost worker.
   [[nodiscard]] std::uint64_t retried() const;
+  // Bytes of the texts and numbers of steps, each time that they are sent, and of their results.
+  [[nodiscard]] std::uint64_t bytes() const;
 
  private:
   struct Inside;

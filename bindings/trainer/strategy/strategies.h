@@ -26,7 +26,8 @@ class Default final : public Strategy {
   Default();
 };
 
-// One replica, on a device that is named: "cpu" or "/cpu:0".
+// One replica, on a device that is named: "cpu" or "/cpu:0". The name pins nothing: the kernel
+// chooses the core.
 class OneDevice final : public Strategy {
  public:
   explicit OneDevice(const std::string& device, int threads = 1);
@@ -38,7 +39,9 @@ class Mirrored final : public Strategy {
  public:
   // At most 64. `threads`: of each replica's kernels; 0: the cores divided by the replicas.
   explicit Mirrored(std::size_t replicas, CrossDeviceOps cross_device = {}, int threads = 1);
-  // A replica on each of these, which are CPUs of this host: {"/cpu:0", "/cpu:1"}.
+  // As many replicas as there are names of CPUs of this host: {"/cpu:0", "/cpu:1"}. Only their
+  // number counts: no replica is pinned to a core, and a number or name that no core has is not
+  // refused.
   explicit Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device = {},
                     int threads = 1);
 };

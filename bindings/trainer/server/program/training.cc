@@ -113,7 +113,7 @@ class Task {
       work();
     }
     double seconds = steady_seconds() - start;
-    const auto bytes = static_cast<double>(servers_.bytes());
+    const auto bytes = static_cast<double>(servers_.bytes() + fed_bytes_);
     const ServerCounts counts = servers_.finish();
     // Workers with their own data are done only now.
     if (tasks_.role == Role::kChief && !settings_.fed) seconds = steady_seconds() - start;
@@ -205,6 +205,7 @@ class Task {
     }
     while (!running.empty()) finish_one();
     retried_ = coordinator.retried();
+    fed_bytes_ = coordinator.bytes();
   }
 
   // Looks at the variables as they are, once a second, until the last step.
@@ -259,6 +260,8 @@ class Task {
     const std::vector<std::uint64_t>& by_worker = counts.steps_by_worker;
     const std::uint64_t pushes = std::reduce(by_worker.begin(), by_worker.end());
     const std::size_t workers = tasks_.workers.size();
+    // A chief that feeds takes part in every step, and another one, worker 0, in its own.
+    const std::uint64_t steps = settings_.fed ? pushes : by_worker.at(0);
     const double samples =
         static_cast<double>(pushes * data_->data.global_batch()) / static_cast<double>(workers);
     std::printf("staleness %s\n", counts.staleness_text().c_str());
@@ -269,7 +272,7 @@ class Task {
         std::uintmax_t{counts.global_step}, text_of_list(by_worker).c_str(),
         text_of_list(counts.dropped_by_worker).c_str(), std::uintmax_t{counts.most_ahead},
         std::uintmax_t{retried_}, seconds, samples / seconds,
-        bytes / static_cast<double>(std::max<std::uint64_t>(1, by_worker.at(0))),
+        bytes / static_cast<double>(std::max<std::uint64_t>(1, steps)),
         watched("=", "%.6f", " ").c_str());
     if (classifies()) std::printf("test_accuracy=%.4f ", score().accuracy());
     std::printf("param_hash=%s\n", training_.model.parameter_hash().c_str());
@@ -285,6 +288,7 @@ class Task {
   Tape tape_;
   std::uint64_t pushes_ = 0;  // of this task
   std::uint64_t retried_ = 0;
+  std::uint64_t fed_bytes_ = 0;  // between this chief and the workers that it feeds
   std::uint64_t next_print_ = 0;
 };
 

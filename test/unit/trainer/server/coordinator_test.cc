@@ -83,6 +83,9 @@ TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
   const Value one = coordinator.on(1).run("who", {"!", {}});
   EXPECT_EQ(one.text, "1!");
   EXPECT_THAT(one.numbers, testing::ElementsAre(1.5F, 2.5F));
+  // Three times "data\n" and two numbers, and back "0" and two numbers; then "who\n!", and back
+  // "1!" and two numbers. More where a worker is slow, since a step is sent again after a second.
+  EXPECT_GE(coordinator.bytes(), 3U * (5 + 8 + 1 + 8) + 5 + 2 + 8);
   std::vector<Scheduled> scheduled;
   for (int i = 0; i < 20; ++i) {
     scheduled.push_back(coordinator.schedule("who", {"/" + std::to_string(i), {}}));
