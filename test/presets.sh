@@ -1,64 +1,99 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ./dev test: the tests of every preset that CI has. Part of ./dev, which sources it.
+# ./dev test: what it builds and runs. Part of ./dev, which sources it.
+#
+# A part is a preset, torch (what needs PyTorch among the tests of release), or a level of x86-64 (release as on a lesser
+# machine). .ci/run has the steps of several parts go on side by side: test-build, test-run, test-again, test-summary.
 
-# Release first: with the GPU plug-in, where that can be built.
-presets_to_test() {
-  local obstacle
-  obstacle=$(cuda_obstacle)
-  if [[ -z $obstacle ]]; then
-    echo cuda asan tsan
-  else
-    say "the GPU plug-in is left out, and listed as skipped below: $obstacle" >&2
-    echo release asan tsan
-  fi
-}
+readonly TEST_LEVELS=(x86-64-v2 x86-64-v3)
 
 # need_test_packages [package]...: those named, too.
 need_test_packages() {
   need_packages "${BUILD_PACKAGES[@]}" "${CACHE_PACKAGES[@]}" "${DATA_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "$@"
 }
 
-# test_build [preset]: what ./dev test builds for it, or for the first of those that it tests.
+check_part() {
+  case $1 in
+    torch | x86-64-v2 | x86-64-v3) ;;
+    *) check_preset "$1" ;;
+  esac
+}
+
+# build_of <part>: the name of its build folder.
+build_of() {
+  if [[ $1 == torch ]]; then echo release; else echo "$1"; fi
+}
+
+# test_build [part]: builds what its tests need.
 test_build() {
-  local preset=${1:-}
-  need_test_packages "${TORCH_PACKAGES[@]}"
-  if [[ -z $preset ]]; then read -r preset _ < <(presets_to_test); fi
-  use_compiler_cache
-  build_for_tests "$preset"
+  local part=${1:-release}
+  check_part "$part"
+  case $part in
+    torch) need_test_packages "${TORCH_PACKAGES[@]}" ;;
+    *) need_test_packages ;;
+  esac
+  need_preset "$part"
+  case $part in
+    torch) build_everything release ;;
+    x86-64-*)
+      say "build build/$part"
+      cmake --preset release -B "build/$part" --log-level=WARNING -DRONDE_NATIVE="$part" >/dev/null
+      cmake --build "build/$part" --parallel "$(nproc)"
+      ;;
+    *) build_everything "$part" ;;
+  esac
 }
 
-# run_tests <preset> [ctest flag]...: more tests at a time than there are cores, since most of them wait for
-# processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS).
-run_tests() {
-  local start=$SECONDS result=0
-  say "test build/$1"
-  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || result=$?
-  say "the tests of build/$1 took $((SECONDS - start)) s"
-  return "$result"
+# test_run [full] [part]: runs them, more at a time than there are cores, since most of them wait for processes and
+# deadlines; one that computes or measures takes several of ctest's places (PROCESSORS). Those that were late are left
+# to test_again.
+test_run() {
+  local full=${1:-} part build flags=()
+  if [[ $full == full ]]; then shift; fi
+  part=${1:-release}
+  check_part "$part"
+  build=$(build_of "$part")
+  if [[ $part == torch ]]; then flags+=(--label-regex '^torch$'); fi
+  case $full:$part in
+    full:torch) ;;
+    full:*) flags+=(--label-exclude '^torch$') ;;
+    *:torch) flags+=(--label-exclude '^long$') ;;
+    *) flags+=(--label-exclude '^(long|torch)$') ;;
+  esac
+  case $part in
+    x86-64-v2) export ONEDNN_MAX_CPU_ISA=SSE41 ;;
+    x86-64-v3) export ONEDNN_MAX_CPU_ISA=AVX2 ;;
+  esac
+  say "test $part"
+  timed python3 -B test/second_tries.py first "build/$build:$part" ctest --test-dir "build/$build" --no-tests=error \
+    --output-on-failure --parallel "${RONDE_TESTS_AT_A_TIME:-$((2 * $(nproc)))}" "${flags[@]}" |
+    tee "build/$part.tests.log"
 }
 
-# Ends the build in the background, and all that it has started, if it is still there.
-end_background_build() {
-  if [[ -n ${background_build:-} ]]; then kill -TERM -- "-$background_build" 2>/dev/null || true; fi
+# names_of <part>...: as second_tries.py names them.
+names_of() {
+  local part
+  for part in "$@"; do echo "build/$(build_of "$part"):$part"; done
 }
 
-start_background_build() {
-  say "build build/$1 meanwhile, with what the tests leave of the cores"
-  setsid nice -n 19 ./dev test-build "$1" >"build/$1.build.log" 2>&1 &
-  background_build=$!
+# test_again <part>...: once more, and alone, those that were late.
+test_again() {
+  local names
+  mapfile -t names < <(names_of "$@")
+  python3 -B test/second_tries.py again "${names[@]}"
 }
 
-# finish_background_build <preset>
-finish_background_build() {
-  local start=$SECONDS
-  if ! wait "$background_build"; then
-    background_build=
-    tail -n 100 "build/$1.build.log"
-    die "build/$1 failed; all it said is in build/$1.build.log"
-  fi
-  background_build=
-  say "wait for the rest of build/$1 took $((SECONDS - start)) s"
+# test_summary <part>...: ctest's summaries; that of the first part comes last, behind a line for each second try.
+test_summary() {
+  local names i parts=("$@")
+  for ((i = ${#parts[@]} - 1; i >= 0; --i)); do
+    say "once more, $(sed -n 's/^==> //p' "build/${parts[i]}.tests.log" | head -n 1)"
+    if ((i == 0)); then
+      mapfile -t names < <(names_of "${parts[@]}")
+      python3 -B test/second_tries.py lines "${names[@]}"
+    fi
+    sed -n '/tests passed, /,$p' "build/${parts[i]}.tests.log" | sed '/^==> /d'
+  done
 }
 
 # What ccache found, in one line.
@@ -69,49 +104,29 @@ compiler_cache_report() {
   fi
 }
 
-# test_presets [full] [preset]: the next preset is built while the tests of one wait. The last lines are
-# ctest's summary of the first, which has all kinds of tests; one that fails does not hide what the others find.
-test_presets() {
-  local presets i result=0 flags=(--label-exclude '^long$')
+# test_parts [full] [part]: one that fails does not hide what the others find.
+test_parts() {
+  local full='' part parts=(release) result=0
   if [[ ${1:-} == full ]]; then
-    need_packages "${FULL_PACKAGES[@]}"
-    flags=()
+    full=full
+    parts=(release torch asan tsan "${TEST_LEVELS[@]}")
     shift
   fi
-  if (($# > 0)); then check_preset "$1"; fi
-  need_test_packages "${TORCH_PACKAGES[@]}"
-  # Where several sources are compiled as one, a source may lack what another has.
-  if ((${#flags[@]} == 0)); then timed test_build debug; fi
-  if (($# > 0)); then
-    need_preset "$1"
-    presets=("$1")
-  else
-    read -ra presets < <(presets_to_test)
-  fi
+  if (($# > 0)); then parts=("$1"); fi
+  for part in "${parts[@]}"; do check_part "$part"; done
+  say "what will be done: build ${parts[*]} with its tests, and run them; on two cores from nothing about 15 minutes," \
+    "where all is built 7; for full some hours"
   mkdir -p build
-  if [[ -z ${CCACHE_STATSLOG:-} ]]; then
-    export CCACHE_STATSLOG=$PWD/build/ccache.log
-    rm -f "$CCACHE_STATSLOG"
+  if [[ -n $full ]]; then
+    need_packages "${FULL_PACKAGES[@]}"
+    # Where several sources are compiled as one, a source may lack what another has.
+    timed test_build debug
   fi
-  trap end_background_build EXIT
-  timed test_build "${presets[0]}"
-  for i in "${!presets[@]}"; do
-    if ((i + 1 < ${#presets[@]})); then start_background_build "${presets[i + 1]}"; fi
-    run_tests "${presets[i]}" "${flags[@]}" || result=$?
-    if ((i + 1 < ${#presets[@]})); then finish_background_build "${presets[i + 1]}"; fi
+  for part in "${parts[@]}"; do
+    timed test_build "$part"
+    test_run $full "$part" || result=$?
   done
-  compiler_cache_report
-  if ((${#presets[@]} > 1)); then test_summary "${presets[@]}"; fi
+  test_again "${parts[@]}" || result=$?
+  test_summary "${parts[@]}"
   return "$result"
-}
-
-# test_summary [preset]...: ctest's summaries of the last run; that of the first preset, which has all kinds of tests,
-# comes last.
-test_summary() {
-  local presets=("$@") i
-  if (($# == 0)); then read -ra presets < <(presets_to_test); fi
-  for ((i = ${#presets[@]} - 1; i >= 0; --i)); do
-    say "once more, of build/${presets[i]}"
-    sed -n '/tests passed, /,$p' "build/${presets[i]}/test.log"
-  done
 }

@@ -39,6 +39,13 @@ function(ronde_test_is_long)
   endforeach()
 endfunction()
 
+# ronde_test_needs_torch(<test>...): for ./dev test torch, which installs PyTorch.
+function(ronde_test_needs_torch)
+  foreach(name IN LISTS ARGN)
+    set_property(TEST ${name} APPEND PROPERTY LABELS torch)
+  endforeach()
+endfunction()
+
 # ronde_split_long(<test> <filter of GoogleTest>): its longest searches become <test>.long. Under a sanitizer they
 # would take minutes, and show memory nothing that the rest does not: there they are left out.
 function(ronde_split_long name filter)

@@ -6,6 +6,8 @@
 # In a mount and process namespace of its own: mounts and processes vanish with it, whatever happens.
 readonly FRESH_NAMESPACE=(unshare --mount --propagation private --pid --fork --kill-child)
 
+readonly MOST_COMPILATIONS=100
+
 # Prints why ./dev fresh cannot run here; prints nothing when it can.
 fresh_obstacle() {
   if [[ $(id -u) != 0 ]]; then
@@ -113,8 +115,22 @@ fresh_demo() {
     tar --create --null --files-from - | tar --extract --directory "$root/root/ronde"
   say "fresh: ./dev demo inside"
   fresh_run "$root" /root/ronde/dev demo
+  fresh_count "$root/root/ronde/build/release/.ninja_log"
+  say "fresh: the yardstick for those seconds of the cores, a source that is always the same"
+  fresh_run "$root" bash -c "TIMEFORMAT='==> test/fresh/yardstick.cc took %R s, and its compiler %U s of the cores'
+    time g++-12 -std=c++20 -O2 -c /root/ronde/test/fresh/yardstick.cc -o /tmp/yardstick.o"
   say "fresh: the same programs without any MPI"
   fresh_run "$root" bash -euo pipefail -c "$WITHOUT_MPI" || die "what needs no MPI does not run without it"
+}
+
+# fresh_count <log of ninja>: how many compilations the demo needs. A newcomer waits for all of them.
+fresh_count() {
+  local count
+  count=$(cut -f 4 "$1" | sort -u | grep -cE '\.(o|gch)$')
+  say "fresh: $count compilations for the demo"
+  if ((count > MOST_COMPILATIONS)); then
+    die "the demo needs $count compilations, and should need at most $MOST_COMPILATIONS: what has it come to build?"
+  fi
 }
 
 fresh_packages_inside() {

@@ -155,7 +155,7 @@ TEST(StallNotice, ManyNamesAndLongOnesAreComparedWithinBounds) {
 // The worst case: each two groups cross, no two ranks share a name, and every pair of names has to
 // be compared letter by letter.
 TEST(StallNotice, TheSearchForNearlyEqualNamesIsBounded) {
-  constexpr std::int32_t kRanks = 16;
+  constexpr std::int32_t kMany = 16;
   const auto late_with = [](std::int32_t names) {
     std::vector<StalledTensor> late;
     for (std::int32_t i = 0; i < names; ++i) {
@@ -166,14 +166,14 @@ TEST(StallNotice, TheSearchForNearlyEqualNamesIsBounded) {
         name += static_cast<char>('a' + state / 65'536U % 26U);
       }
       Ranks missing;
-      for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-        if (rank != i % kRanks) missing.push_back(rank);
+      for (std::int32_t rank = 0; rank < kMany; ++rank) {
+        if (rank != i % kMany) missing.push_back(rank);
       }
-      late.push_back(tensor(name, {i % kRanks}, missing));
+      late.push_back(tensor(name, {i % kMany}, missing));
     }
     return late;
   };
-  EXPECT_EQ(judge_stall(late_with(2 * kRanks)).names_paired, 4U * kRanks * (kRanks - 1) / 2)
+  EXPECT_EQ(judge_stall(late_with(2 * kMany)).names_paired, 4U * kMany * (kMany - 1) / 2)
       << "few names are all compared";
   const auto late = late_with(1024);
   const auto begin = std::chrono::steady_clock::now();
