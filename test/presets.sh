@@ -29,11 +29,14 @@ test_build() {
 }
 
 # run_tests <preset> [ctest flag]...: more tests at a time than there are cores, since most of them wait for
-# processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS).
+# processes and deadlines; one that computes or measures takes several of ctest's places (PROCESSORS). Those that were
+# late are tried again, alone, when the others are through.
 run_tests() {
   local start=$SECONDS result=0
   say "test build/$1"
-  ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" | tee "build/$1/test.log" || result=$?
+  python3 -B test/second_tries.py first "build/$1" ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${@:2}" |
+    tee "build/$1/test.log" || result=$?
+  python3 -B test/second_tries.py again "build/$1" || result=$?
   say "the tests of build/$1 took $((SECONDS - start)) s"
   return "$result"
 }
@@ -101,17 +104,18 @@ test_presets() {
     if ((i + 1 < ${#presets[@]})); then finish_background_build "${presets[i + 1]}"; fi
   done
   compiler_cache_report
-  if ((${#presets[@]} > 1)); then test_summary "${presets[@]}"; fi
+  test_summary "${presets[@]}"
   return "$result"
 }
 
 # test_summary [preset]...: ctest's summaries of the last run; that of the first preset, which has all kinds of tests,
-# comes last.
+# comes last, behind a line for each second try in any of them.
 test_summary() {
   local presets=("$@") i
   if (($# == 0)); then read -ra presets < <(presets_to_test); fi
   for ((i = ${#presets[@]} - 1; i >= 0; --i)); do
     say "once more, of build/${presets[i]}"
+    if ((i == 0)); then python3 -B test/second_tries.py lines "${presets[@]/#/build/}"; fi
     sed -n '/tests passed, /,$p' "build/${presets[i]}/test.log"
   done
 }
