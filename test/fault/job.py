@@ -217,7 +217,13 @@ class WorkerJob(Job):
         return "".join([*files, "--- output\n", self.output()])
 
     def codes(self):
-        return super().codes() + [code for rank in range(self.ranks) if (code := self.code(rank)) is not None]
+        """Those of the ranks, if they have ended."""
+        codes = [self.code(rank) for rank in range(self.ranks)]
+        return super().codes() if None in codes else codes
+
+    def runs(self):
+        # mpirun may stay when all ranks have ended.
+        return super().runs() and None in [self.code(rank) for rank in range(self.ranks)]
 
     def expect(self, condition, what):
         if not condition:

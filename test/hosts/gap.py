@@ -51,7 +51,7 @@ class Job:
 
     def check(self):
         try:
-            late.finish(self.process, LIMIT, self.moment, self.began)
+            late.finish(self.process, LIMIT, f"the job in {self.moment} allreduces", self.began)
         except AssertionError as error:
             self.expect(False, str(error))
         code = self.process.returncode

@@ -45,7 +45,7 @@ class Job:
         for name in settings:
             line += ["--mpirun=-x", f"--mpirun={name}"]
         line += ["--", *map(str, command)]
-        done = late.run(line, seconds, self.text, env=dict(os.environ, **settings))
+        done = late.run(line, seconds, f"the job {self.text}", env=dict(os.environ, **settings))
         if done.returncode == late.SKIPPED:
             print(done.stderr.strip())
             sys.exit(late.SKIPPED)
