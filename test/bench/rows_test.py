@@ -109,9 +109,12 @@ class Reading(unittest.TestCase):
 
     def test_the_output_is_whole_where_somebody_looks_meanwhile(self):
         made = programs.Programs("/proc/nonexistent", log=lambda text: None)
-        ticks = []
-        out = made.finish(made.start(["sh", "-c", "echo first; sleep 1.2; echo last"]), 30, lambda: ticks.append(1))
-        self.assertEqual((out, len(ticks)), ("first\nlast\n", 2))
+        with tempfile.TemporaryDirectory() as folder:
+            go = pathlib.Path(folder) / "go"  # made at the second look
+            looks = [lambda: None, go.touch]
+            out = made.finish(made.start(["sh", "-c", f"echo first; until [ -e {go} ]; do sleep 0.1; done; echo last"]),
+                              30, lambda: looks.pop(0)() if looks else None)
+        self.assertEqual(out, "first\nlast\n")
         with self.assertRaisesRegex(ProgramError, "did not end within 1 s"):
             made.finish(made.start(["sleep", "60"]), 0.8, lambda: None)
 

@@ -5,12 +5,10 @@ knows, alone and under mpirun; what was chosen, and why, can be printed, and wha
 
 usage: algorithm.py MPIRUN PROGRAM      (PROGRAM: linear_regression)
 """
-import os
 import re
-import subprocess
 import sys
 
-from programs import expect
+from programs import expect, late, start
 
 SECONDS = 120
 
@@ -19,10 +17,7 @@ def run(mpirun, program, ranks, **settings):
     line = [program, "--steps", "3"]
     if ranks > 1:
         line = [mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *line]
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    environment.update(settings)
-    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, env=environment,
-                          stdin=subprocess.DEVNULL, check=False)
+    done = start(line, SECONDS, settings)
     done.lines = [text for text in done.stderr.splitlines()
                   if text.startswith(("linear_regression: ", "ronde["))]
     return done
@@ -72,9 +67,7 @@ def check_probe(mpirun, program):
 def check_ranks_differ(mpirun, program):
     line = [mpirun, "--bind-to", "none", "--oversubscribe", "-np", "1", "-x", "RONDE_ALGORITHM=auto",
             program, ":", "-np", "1", "-x", "RONDE_ALGORITHM=ring", program]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False,
-                          env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
-                                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+    done = start(line, SECONDS)
     expect(done.returncode != 0, done, "ranks with different algorithms were let through")
     expect("RONDE_ALGORITHM" in done.stderr, done, "nothing names the setting")
 
@@ -88,4 +81,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

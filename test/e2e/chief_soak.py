@@ -16,13 +16,12 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
 from chief_trainings import (CONFIGURATION, FAILED, STOPPED, Chief, Running, result_values, resumed_at,
                              small_disk, stopped_after)
-from programs import TRAIN
+from programs import TRAIN, late
 
 STARTS = 200
 STEPS = 1200
@@ -163,8 +162,8 @@ class Soak:  # pylint: disable=too-many-instance-attributes
         running = self.begin(starter, flags, environment)
         try:
             stroke = self.strike(running, starter, stroke)
-            running.process.wait(timeout=120)
-        except subprocess.TimeoutExpired:
+            late.finish(running.process, 120, f"start {self.counts['starts']}, {stroke}")
+        except AssertionError:
             raise Wrong(f"it does not end\n{running.output()}") from None
         finally:
             self.clear("filler")
@@ -284,4 +283,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

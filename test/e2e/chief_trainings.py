@@ -10,9 +10,8 @@ import tempfile
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "fault"))
 
 import job as jobs  # pylint: disable=wrong-import-position
-from programs import TRAIN, Programs, expect  # pylint: disable=wrong-import-position
+from programs import TRAIN, Programs, expect, late  # pylint: disable=wrong-import-position
 
-SKIPPED = 77
 STEPS = 1000
 # How a training ends.
 FAILED, STOPPED, CONFIGURATION = 1, 75, 78
@@ -130,7 +129,7 @@ def small_disk(home, megabytes):
     """A file system of its own."""
     if os.geteuid() != 0:
         print("this check mounts a small file system: it needs root")
-        sys.exit(SKIPPED)
+        sys.exit(late.SKIPPED)
     small = pathlib.Path(tempfile.mkdtemp(dir=home))
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(small)], check=True)
     try:
@@ -146,7 +145,11 @@ def resize(disk, megabytes):
 def run_check(checks):
     """The main program of a script of checks: CHECK, and what a Chief takes."""
     chief = Chief(*sys.argv[2:6])
-    try:
-        checks["check_" + sys.argv[1]](chief)
-    finally:
-        subprocess.run(["rm", "-rf", chief.home], check=False)
+
+    def check():
+        try:
+            checks["check_" + sys.argv[1]](chief)
+        finally:
+            subprocess.run(["rm", "-rf", chief.home], check=False)
+
+    late.end(check)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 import trainings
-from programs import ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, result
+from programs import ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, late, result
 
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
@@ -294,4 +294,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

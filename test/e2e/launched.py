@@ -8,20 +8,17 @@ rank starts can be a job of one.
 PROGRAM is linear_regression, whose last line has ranks=N.
 """
 import os
-import subprocess
 import sys
 
-from programs import expect
+from programs import ROOT, expect, late
 
 LIMIT = 120  # seconds; a refusal takes less than one on an idle machine
 MARKS = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "RONDE_")
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def run(line, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(MARKS)}
-    return subprocess.run(line, env={**environment, **ROOT, **variables}, stdin=subprocess.DEVNULL, text=True,
-                          capture_output=True, timeout=LIMIT, check=False)
+    return late.run(line, LIMIT, env={**environment, **ROOT, **variables})
 
 
 def main():
@@ -51,4 +48,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

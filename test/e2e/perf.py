@@ -12,13 +12,11 @@ import io
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree
 
-from programs import ERROR_SECONDS, expect, start
+from programs import ERROR_SECONDS, expect, late, start
 
 RUN_SECONDS = 100
 SMALL = ["-n", "3", "-w", "1", "--repetitions", "2"]
@@ -198,8 +196,7 @@ def check_files(perf):
         check_baseline(perf, folder / "baseline.json")
     for flags in (["-b", "8", "-e", "8", *SMALL], ["--help"]):
         with open("/dev/full", "w", encoding="ascii") as full:
-            done = subprocess.run([perf.program, *flags], stdout=full, stderr=subprocess.PIPE, text=True,
-                                  timeout=RUN_SECONDS, check=False)
+            done = late.run([perf.program, *flags], RUN_SECONDS, stdout=full)
         expect(done.returncode == 1, done, "nobody has seen the output")
         expect(done.stderr == "ronde-perf: standard output could not be written: is there room?\n", done,
                "expected one line")
@@ -235,7 +232,7 @@ def check_baseline(perf, baseline):
 def refused(done, code, *parts):
     """One line of ours with all the parts, soon."""
     expect(done.returncode == code, done, f"expected exit code {code}")
-    expect(done.seconds < ERROR_SECONDS, done, f"the failure took {done.seconds:.1f} s")
+    late.at_most(done.seconds, ERROR_SECONDS, "the failure")
     lines = [line for line in done.stderr.splitlines() if line.startswith("ronde-perf: ")]
     expect(len(lines) == 1, done, "expected one line")
     expect(all(part in lines[0] for part in parts), done, f"expected {parts} in: {lines[0]}")
@@ -296,7 +293,7 @@ def check_timeout(perf):
     """A sample that takes too long ends the run, with a line that names the sample."""
     done = perf.run("-b", "4M", "-e", "4M", "-n", "1000000", "--timeout", "1", ranks=2)
     expect(done.returncode == 1, done, "expected exit code 1")
-    expect(done.seconds < ERROR_SECONDS, done, f"the end took {done.seconds:.1f} s")
+    late.at_most(done.seconds, ERROR_SECONDS, "the end")
     expect("no end within --timeout: allreduce of 4194304 bytes by ronde" in done.stderr, done, "no message")
 
 
@@ -322,4 +319,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

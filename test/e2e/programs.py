@@ -3,27 +3,23 @@
 
 import os
 import pathlib
-import subprocess
-import time
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 TRAIN = "train_fashion_mnist"
 # A bad start must be reported "within seconds". Generous for a loaded machine, below the deadline of a start.
 ERROR_SECONDS = 45
 RUN_SECONDS = 280
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def start(line, seconds=RUN_SECONDS, environment=None):
     """Runs a command line to its end, and returns what it said, its exit code and its seconds."""
-    settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    settings.update(environment or {})
-    began = time.monotonic()
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace",
-                              timeout=seconds, env=settings, stdin=subprocess.DEVNULL, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise AssertionError(f"no end after {seconds} s: {' '.join(line)}\n"
-                             f"{error.stdout}\n{error.stderr}") from None
-    done.seconds = time.monotonic() - began
+    done = late.run(line, seconds, env={**os.environ, **ROOT, **(environment or {})})
+    if done.returncode != 0:
+        late.unless_started(done.stderr, done.returncode)
     return done
 
 
@@ -67,7 +63,7 @@ def result(done):
 def expect_refused(done, *parts, ours=TRAIN + ": ", longest=400):
     """A short message of ours with all the parts in one line, soon, and a non-zero exit code."""
     expect(done.returncode not in (0, 124, 134, 139), done, "expected an orderly failure")
-    expect(done.seconds < ERROR_SECONDS, done, f"the failure took {done.seconds:.1f} s")
+    late.at_most(done.seconds, ERROR_SECONDS, "the failure")
     # mpirun adds lines of its own.
     lines = [line for line in done.stderr.splitlines() if line.startswith(ours)]
     expect(lines, done, "no message")

@@ -10,12 +10,11 @@ Downloads both libraries from PyPI into a folder of the user's cache, once: a te
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
-import time
 
 import from_pypi
+from programs import late
 
 PACKAGES = ("tensorboard==2.21.0", "safetensors==0.8.0", "numpy==2.4.6")
 SECONDS = 120
@@ -31,7 +30,7 @@ def expect(actual, expected, what):
 
 
 def run(program, *arguments, code=0):
-    done = subprocess.run([program, *arguments], capture_output=True, encoding="utf-8", timeout=SECONDS, check=False)
+    done = late.run([program, *arguments], SECONDS, encoding="utf-8")
     expect(done.returncode, code, f"exit code of {' '.join(map(str, done.args))}\n{done.stdout}{done.stderr}")
     return done
 
@@ -103,10 +102,8 @@ def check_server(logs):
         return [(point.step, point.numpy.item().decode()) for point in points.get("flags", [])]
 
     for read, expected in ((losses, LOSSES), (texts, FLAGS)):
-        deadline = time.monotonic() + SECONDS
-        while read() != expected and time.monotonic() < deadline:
-            time.sleep(0.05)  # it loads the files while it answers
-        expect(read(), expected, f"{read.__name__} of TensorBoard's server")
+        # It loads the files while it answers.
+        late.until(lambda: read() == expected, SECONDS, f"{read.__name__} of TensorBoard's server to be {expected}")
     print("TensorBoard's server: the same")
 
 
@@ -179,7 +176,6 @@ def check_read_tensors(program, folder):
 
 
 def main():
-    from_pypi.enter("readers", PACKAGES)
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -191,4 +187,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    from_pypi.enter("readers", PACKAGES)
+    late.end(main)

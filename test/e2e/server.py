@@ -11,6 +11,7 @@ import struct
 import sys
 
 import zmtp
+from programs import late
 from server_kit import BIN, IMAGES, LINE, SECONDS, SOON, STARTED, WORK, Job, Task, is_line, losses, number, ports, ranks, steps_of
 
 
@@ -346,7 +347,7 @@ def recommender():
 def stopped():
     """SIGSTOP of a worker slows nobody in async: the others' steps go on while it is stopped."""
     # Gone later than the test lasts, so that the chief waits for the stopped one in the end.
-    job = Job(1, 2, *SOON[:-1], "100", "--slow_ms", "1", "--worker_timeout", str(SECONDS))
+    job = Job(1, 2, *SOON[:-1], "100", "--slow_ms", "1", "--worker_timeout", str(late.PATIENCE * SECONDS))
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*, ")
     other.kill(signal.SIGSTOP)
@@ -357,13 +358,18 @@ def stopped():
     server.wait()
 
 
-try:
-    globals()[sys.argv[1]]()
-except BaseException:
-    for one in STARTED:
-        print(f"--- {one.name}, {one.process.poll()}:\n{one.text()[-3000:]}")
-    raise
-finally:
-    for one in STARTED:
-        if one.process.poll() is None:
-            one.process.kill()
+def main():
+    try:
+        globals()[sys.argv[1]]()
+    except BaseException:
+        for one in STARTED:
+            print(f"--- {one.name}, {one.process.poll()}:\n{one.text()[-3000:]}")
+        raise
+    finally:
+        for one in STARTED:
+            if one.process.poll() is None:
+                one.process.kill()
+
+
+if __name__ == "__main__":
+    late.end(main)

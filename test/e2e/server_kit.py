@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+from programs import late
 
 BIN, MPIRUN = sys.argv[2:4]
 LINE = f"{BIN}/linear_regression"
@@ -33,16 +34,13 @@ class Task:
         return self.log.read_text(encoding="utf-8")
 
     def wait(self, code=0, seconds=SECONDS):
-        assert self.process.wait(seconds) == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
+        late.finish(self.process, seconds, f"the end of {self.name}")
+        assert self.process.returncode == code, f"{self.name} ended with {self.process.returncode}:\n{self.text()}"
         return self.text()
 
     def wait_until(self, holds, what):
-        end = time.monotonic() + SECONDS
-        while not (found := holds(self.text())):
-            assert time.monotonic() < end, f"{self.name} does not say {what}:\n{self.text()}"
-            assert self.process.poll() is None, f"{self.name} ended before it said {what}:\n{self.text()}"
-            time.sleep(0.02)
-        return found
+        return late.until(lambda: holds(self.text()), SECONDS, f"{self.name} to say {what}",
+                          lambda: self.process.poll() is None)
 
     def wait_for(self, pattern):
         return self.wait_until(lambda text: re.search(pattern, text), pattern)

@@ -14,12 +14,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "start")]
 import from_pypi  # noqa: E402
 import start  # noqa: E402
+from programs import late  # noqa: E402
 
 PACKAGES = ("torch==2.15.0",)
 LIMIT = 240  # seconds; torch is slow to load
@@ -39,8 +39,8 @@ def torchrun(ranks, *words):
 
 
 def end(job):
-    out, err = job.communicate(timeout=LIMIT)
-    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    said = late.finish(job, LIMIT)
+    return subprocess.CompletedProcess(job.args, job.returncode, *said)
 
 
 def check_bits(folder):
@@ -61,16 +61,16 @@ def check_death(folder):
         # The survivors' output goes into files, since torchrun ends them and does not wait for what they print.
         job = torchrun(3, "--redirects", "3", "--log-dir", marks / "logs", "sh", marks / "tell", marks,
                        folder / "train_fashion_mnist", "--epochs=100", "--log-every=1")
-        until = time.monotonic() + LIMIT
 
         def texts(kind):
             return {int(file.parent.name): file.read_text(errors="replace") for file in marks.glob(f"logs/*/*/*/{kind}.log")}
 
-        while not any("step" in text for text in texts("stdout").values()):
-            if job.poll() is not None or time.monotonic() > until:
-                job.kill()
-                start.expect(False, end(job), f"the training did not begin: {texts('stderr')}")
-            time.sleep(0.1)
+        try:
+            late.until(lambda: any("step" in text for text in texts("stdout").values()), LIMIT, "the first step",
+                       lambda: job.poll() is None)
+        except AssertionError as error:
+            job.kill()
+            start.expect(False, end(job), f"{error}: {texts('stderr')}")
         os.kill(int((marks / "rank-1").read_text()), signal.SIGKILL)
         done = end(job)
         start.expect(done.returncode != 0, done, "torchrun noticed no death")
@@ -81,11 +81,11 @@ def check_death(folder):
 
 
 def main():
-    from_pypi.enter("torch", PACKAGES)
     folder = pathlib.Path(sys.argv[1]).resolve()
     check_bits(folder)
     check_death(folder)
 
 
 if __name__ == "__main__":
-    main()
+    from_pypi.enter("torch", PACKAGES)
+    late.end(main)

@@ -11,6 +11,7 @@ import sys
 import time
 
 import job as jobs
+from job import late
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 SHUTDOWN_TIMEOUT = 3.0
@@ -50,4 +51,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import job as jobs
+from job import late
 
 LIMIT = 60.0  # takes a few seconds
 SIZES = "8,4096,300000,4194304"
@@ -68,4 +69,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -4,11 +4,13 @@ import ctypes
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def own_shared_memory():
@@ -51,20 +53,6 @@ def stat_fields(pid):
 def cpu_seconds(pid):
     fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
-
-
-def descendants_of(parent):
-    children = {}
-    for pid in processes():
-        fields = stat_fields(pid)
-        if fields:
-            children.setdefault(int(fields[1]), []).append(pid)
-    found, left = [], [parent]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return found
 
 
 def kill_if_there(pid, number):
@@ -124,7 +112,7 @@ class Job:
         return self.process.poll() is None
 
     def find_rank(self, rank, program):
-        for pid in descendants_of(self.process.pid):
+        for pid in late.descendants_of(self.process.pid):
             if environment_of(pid).get(b"OMPI_COMM_WORLD_RANK") != str(rank).encode():
                 continue
             try:
@@ -136,37 +124,41 @@ class Job:
 
     def kill(self):
         """Ends what is left of the job."""
-        below = descendants_of(self.process.pid)
-        for pid in [self.process.pid, *below]:
-            kill_if_there(pid, signal.SIGKILL)
-        self.process.wait()
+        late.kill(self.process)
+
+    def struck(self):
+        """When something was broken on purpose; None: not yet."""
+        return None
+
+    def said(self):
+        """All that is left of the job, for whoever looks for what went wrong."""
+        return self.output()
+
+    def codes(self):
+        return [self.process.returncode]
 
     def fail(self, why):
         """Ends the job, and this test."""
-        if self.runs():
-            self.kill()
-        print(self.output())
+        self.kill()
+        said = self.said()
+        print(said)
+        if self.struck() is None:
+            late.unless_started(said, *self.codes())
         sys.exit(why)
 
     def wait_until(self, condition, seconds, what):
         """Waits for a condition of a job that still runs; returns its value."""
-        deadline = time.monotonic() + seconds
-        while True:
-            value = condition()
-            if value:
-                return value
-            if not self.runs() or time.monotonic() > deadline:
-                self.fail(f"waited for {what}: " +
-                          ("nothing" if self.runs() else "the job ended") +
-                          f" after {time.monotonic() - self.started:.1f} s")
-            time.sleep(0.01)
+        try:
+            return late.until(condition, seconds, what, self.runs)
+        except AssertionError as error:
+            return self.fail(str(error))
 
     def end(self, seconds, why):
         """Waits until the job ends, which it must do by itself. Returns its output."""
         try:
-            self.process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"the job still ran after {seconds:.0f} s: {why}")
+            late.finish(self.process, seconds, f"the end of the job ({why})")
+        except AssertionError as error:
+            self.fail(str(error))
         return self.output()
 
 
@@ -220,13 +212,22 @@ class WorkerJob(Job):
                 if environment_of(pid).get(b"FAULT_TEST_FOLDER") == str(self.folder).encode()
                 and stat_fields(pid)[:1] not in (["Z"], ["X"])]
 
+    def said(self):
+        files = [f"--- {file.name}\n{file.read_text()}" for file in sorted(self.folder.iterdir())]
+        return "".join([*files, "--- output\n", self.output()])
+
+    def codes(self):
+        """Those of the ranks, if they have ended."""
+        codes = [self.code(rank) for rank in range(self.ranks)]
+        return super().codes() if None in codes else codes
+
+    def runs(self):
+        # mpirun may stay when all ranks have ended.
+        return super().runs() and None in [self.code(rank) for rank in range(self.ranks)]
+
     def expect(self, condition, what):
-        if condition:
-            return
-        for file in sorted(self.folder.iterdir()):
-            print(f"--- {file.name}\n{file.read_text()}", end="")
-        print("--- output")
-        self.fail(what)
+        if not condition:
+            self.fail(what)
 
     def remove(self):
         shutil.rmtree(self.folder, ignore_errors=True)

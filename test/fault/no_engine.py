@@ -9,6 +9,7 @@ import sys
 import time
 
 import job as jobs
+from job import late
 
 START_TIMEOUT = 2.0
 # The rank that waits must end at its deadline; mpirun itself takes about a second more.
@@ -17,7 +18,7 @@ DEADLINE = 5 * START_TIMEOUT
 
 def main():
     mpirun, program = sys.argv[1], sys.argv[2]
-    job = jobs.Job(mpirun, (1, [program]), (1, ["sleep", str(3 * DEADLINE)]),
+    job = jobs.Job(mpirun, (1, [program]), (1, ["sleep", str(2 * late.PATIENCE * DEADLINE)]),
                    environment={"RONDE_START_TIMEOUT_SECONDS": str(START_TIMEOUT)})
     output = job.end(DEADLINE, "one of its ranks never starts MPI")
     print(output)
@@ -29,4 +30,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -5,16 +5,18 @@
 usage: no_pidfd ENOSYS|EPERM no_pidfd.py MPIRUN LINEAR_REGRESSION
 """
 import os
-import subprocess
+import pathlib
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def main():
     mpirun, program = sys.argv[1:]
     for ranks in (1, 2, 3):
         line = [mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(ranks), program]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-                              env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+        done = late.run(line, 120, env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
         said = f"{ranks} ranks: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         assert done.returncode == 0 and f"ranks={ranks}" in done.stdout, said
         warnings = [text for text in done.stderr.splitlines() if "pidfd_open" in text]
@@ -23,4 +25,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

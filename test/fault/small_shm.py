@@ -12,9 +12,9 @@ import sys
 import tempfile
 
 import job as jobs
+from job import late
 
 LIMIT = 60.0
-SKIP = 77
 BYTES = 64 << 20
 
 
@@ -42,7 +42,7 @@ def main():
     probe = subprocess.run([*inside("4k"), "true"], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         print(f"skipped: no mount namespace ({probe.stderr.strip()}); root may make one")
-        sys.exit(SKIP)
+        sys.exit(late.SKIPPED)
     for ranks in (2, 4):
         reduce(mpirun, worker, ranks, "auto", "64m")
     reduce(mpirun, worker, 2, "ring", "64m")
@@ -52,4 +52,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -15,6 +15,7 @@ import socket
 import sys
 
 import job as jobs
+from job import late
 
 STALL_FAILURE = 2.0
 LIMIT = 60.0
@@ -93,4 +94,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -11,6 +11,7 @@ import socket
 import sys
 
 import job as jobs
+from job import late
 
 # How many collectives of the start have ended for the victim (see start_worker.cc).
 MOMENTS = {"join": 0, "hosts": 1, "greet": 3, "board": 5, "enter": 7}
@@ -46,7 +47,7 @@ def check(mpirun, worker, kind, ranks, victim, moment):
                    where + f"names no rank and host: {verdict['text']}")
         slowest = max(slowest, int(verdict["failed_ns"]) / 1e9 - job.struck())
         texts.add(verdict["text"])
-    job.expect(slowest < DEADLINE, f"the last one knew after {slowest:.1f} s")
+    late.at_most(slowest, DEADLINE, f"the failure of the last rank ({kind}, {moment})")
     left = jobs.left_behind(before)
     job.expect(not left, f"left in /dev/shm: {sorted(left)}")
     print(f"{kind} of rank {victim} of {ranks} ({moment}): the last knew after {slowest:.2f} s: "
@@ -61,4 +62,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

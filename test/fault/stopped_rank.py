@@ -12,6 +12,7 @@ import sys
 import time
 
 import job as jobs
+from job import late
 import killed_rank
 
 STALL_FAILURE = 3.0
@@ -41,4 +42,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

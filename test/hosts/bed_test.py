@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 RUN = pathlib.Path(__file__).resolve().parent / "run"
-SKIPPED = 77
 SECONDS = 120
 
 # Rank 0 sends for a second, rank 1 counts; both are on hosts of their own.
@@ -45,10 +47,10 @@ def fail(text):
 
 
 def run(*arguments):
-    done = subprocess.run([str(RUN), *arguments], capture_output=True, text=True, check=False, timeout=SECONDS)
-    if done.returncode == SKIPPED:
+    done = late.run([RUN, *arguments], SECONDS)
+    if done.returncode == late.SKIPPED:
         print(done.stderr.strip())
-        sys.exit(SKIPPED)
+        sys.exit(late.SKIPPED)
     return done
 
 
@@ -116,17 +118,12 @@ def check_nothing_is_left():
         marker = f"11{os.getpid()}{int(number)}"  # seconds to sleep: nobody else sleeps as long
         command = [str(RUN), "--hosts", "2", "--", "sleep", marker]
         job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + SECONDS
         # The command itself, and a sleeper on each host.
-        while len([pid for pid in left(marker) if pid != job.pid]) < 4 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        late.until(lambda: len([pid for pid in left(marker) if pid != job.pid]) >= 4, SECONDS, "the sleepers")
         time.sleep(0.3)
         job.send_signal(number)
-        job.wait(SECONDS)
-        while left(marker) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if left(marker):
-            fail(f"after {number.name} there are still the processes {left(marker)} of {shlex.join(command)}")
+        late.finish(job, SECONDS, f"the end after {number.name}")
+        late.until(lambda: not left(marker), SECONDS, f"the end of all processes of {shlex.join(command)}")
     links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
     files = [str(path) for folder in ("/run/netns", "/tmp") for path in pathlib.Path(folder).glob("*ronde-[0-9]*")]
     if "port1@" in links or files:
@@ -142,4 +139,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -7,6 +7,7 @@ usage: engines.py WORKER JOB...      (JOB: see hosts_job.py)
 import sys
 
 import hosts_job
+from hosts_job import late
 
 
 def main():
@@ -19,4 +20,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -16,10 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 RUN = pathlib.Path(__file__).resolve().parent / "run"
-SKIPPED = 77
 START = 120.0
 # How long until a rank knows: of a death at once, of a rank that stands still after the stall deadline and
 # the questions that follow it, of a silent line after LINK_SECONDS.
@@ -64,18 +65,22 @@ class Fault:
         by_hand = [str(RUN.with_name("launched")), "hand"] if self.carrier == "hand" else []
         command += ["--", "sh", "-c", KEEP_CODE, "sh", *by_hand, worker, f"folder={self.folder}", f"victim={self.victim}",
                     f"signal={SIGNALS[self.kind]}", *words.get(self.moment, [f"after={STARTS.get(self.moment)}"])]
-        self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")
+        self.log = open(self.folder / "log", "w", encoding="utf-8", errors="replace")
         return subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
                                 env=dict(os.environ, **names))
 
     def fail(self, why):
-        self.job.kill()
-        self.job.wait()
-        self.log.seek(0)
-        print(self.log.read()[-6000:])
+        late.kill(self.job)
+        said = self.output()
         for file in sorted(self.folder.glob("rank-*")):
-            print(f"--- {file.name}\n{file.read_text(errors='replace')}", end="")
+            said += f"--- {file.name}\n{file.read_text(errors='replace')}"
+        print(said[-12000:])
+        if not self.read("struck"):
+            late.unless_started(said, *(int(file.read_text()) for file in self.folder.glob("rank-*.code")))
         sys.exit(why)
+
+    def output(self):
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
     def read(self, name):
         try:
@@ -83,16 +88,19 @@ class Fault:
         except OSError:
             return None
 
+    def runs(self):
+        """Whether a rank may still do something."""
+        code = self.job.poll()
+        if code == late.SKIPPED:
+            print(self.output().strip())
+            sys.exit(late.SKIPPED)
+        return code is None and not all(self.read(f"rank-{rank}.code") for rank in range(len(self.host_of)))
+
     def wait_for(self, condition, seconds, what):
-        end = time.monotonic() + seconds
-        while not condition():
-            if self.job.poll() == SKIPPED:
-                self.log.seek(0)
-                print(self.log.read().strip())
-                sys.exit(SKIPPED)
-            if time.monotonic() > end:
-                self.fail(f"not within {seconds:.0f} s: {what}")
-            time.sleep(0.02)
+        try:
+            late.until(condition, seconds, what, self.runs)
+        except AssertionError as error:
+            self.fail(str(error))
 
     def check(self):
         self.wait_for(lambda: self.read("struck"), START, "the blow")
@@ -102,8 +110,7 @@ class Fault:
         others = [rank for rank in range(len(self.host_of)) if rank != self.victim and rank not in cut_off]
         limit = max(LIMIT, 15 * START_TIMEOUT if self.moment in STARTS else 0)
         ended = others + cut_off  # the ranks that are cut off notice it too
-        self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit,
-                      "a rank hangs: " + ", ".join(str(r) for r in ended if not self.read(f"rank-{r}.code")))
+        self.wait_for(lambda: all(self.read(f"rank-{rank}.code") for rank in ended), limit, f"the end of ranks {ended}")
         slowest = 0.0
         for rank in others:
             verdict = dict(line.split("=", 1) for line in self.read(f"rank-{rank}.verdict").splitlines())
@@ -125,8 +132,7 @@ class Fault:
         print(f"{self.kind} of rank {self.victim} on {self.hosts} hosts of {self.ranks} ({self.moment}, {self.carrier}): "
               f"the last of {len(others)} knew after {slowest:.2f} s: {self.last}", flush=True)
         # mpirun itself stays, with --enable-recovery, when other hosts are in the job.
-        self.job.kill()
-        self.job.wait()
+        late.kill(self.job)
         self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -137,4 +143,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

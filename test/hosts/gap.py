@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 RUN = pathlib.Path(__file__).resolve().parent / "run"
-SKIPPED = 77
 GAP = 15
 # MPI's connections try again less and less often: after a gap of 15 s it may take them as long again.
 LIMIT = 120
@@ -31,7 +33,7 @@ class Job:
         for name in settings:
             command += ["--mpirun=-x", f"--mpirun={name}"]
         command += ["--", worker, f"folder={self.folder}", "victim=1", "signal=0", *WORDS[moment]]
-        self.begin = time.monotonic()
+        self.began = time.monotonic()
         self.log = open(self.folder / "log", "w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
                                         env=dict(os.environ, **settings))
@@ -49,13 +51,13 @@ class Job:
 
     def check(self):
         try:
-            code = self.process.wait(timeout=LIMIT - (time.monotonic() - self.begin))
-        except subprocess.TimeoutExpired:
-            code = None
-        if code == SKIPPED:
+            late.finish(self.process, LIMIT, f"the job in {self.moment} allreduces", self.began)
+        except AssertionError as error:
+            self.expect(False, str(error))
+        code = self.process.returncode
+        if code == late.SKIPPED:
             print(self.output().strip())
-            sys.exit(SKIPPED)
-        self.expect(code is not None, f"no end after {LIMIT} s")
+            sys.exit(late.SKIPPED)
         for rank in (0, 1):
             file = self.folder / f"rank-{rank}.verdict"
             self.expect(file.exists(), f"rank {rank} left no verdict")
@@ -82,4 +84,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -3,12 +3,12 @@
 
 import os
 import pathlib
-import subprocess
 import sys
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 RUN = pathlib.Path(__file__).resolve().parent / "run"
-SKIPPED = 77
 
 
 class Job:
@@ -37,23 +37,20 @@ class Job:
     def leaders(self):
         return [self.host_of.index(host) for host in self.host_of]
 
-    def run(self, *command, settings=None, seconds=120, flags=()):
-        """One run; `settings` are of Ronde's environment, the same on every rank."""
+    def run(self, *command, settings=None, seconds=120, flags=(), whole=True):
+        """One run; `settings` are of Ronde's environment, the same on every rank. Unless it is a whole job, something
+        keeps it from starting, which is what its test is about."""
         settings = settings or {}
         line = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--map-by", self.map_by, *flags]
         for name in settings:
             line += ["--mpirun=-x", f"--mpirun={name}"]
         line += ["--", *map(str, command)]
-        begin = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=seconds,
-                                  env=dict(os.environ, **settings), stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired as error:
-            sys.exit(f"no end after {seconds} s: {' '.join(line)}\n{error.stdout}\n{error.stderr}")
-        done.seconds = time.monotonic() - begin
-        if done.returncode == SKIPPED:
+        done = late.run(line, seconds, f"the job {self.text}", env=dict(os.environ, **settings))
+        if done.returncode == late.SKIPPED:
             print(done.stderr.strip())
-            sys.exit(SKIPPED)
+            sys.exit(late.SKIPPED)
+        if whole and done.returncode != 0:
+            late.unless_started(done.stderr, done.returncode)
         return done
 
 

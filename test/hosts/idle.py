@@ -8,6 +8,7 @@ import re
 import sys
 
 import hosts_job
+from hosts_job import late
 
 SECONDS = 3.0
 CPU = 0.01 * SECONDS
@@ -34,4 +35,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

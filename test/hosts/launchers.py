@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-from hosts_job import Job, expect
+from hosts_job import Job, expect, late
 
 LAUNCHED = pathlib.Path(__file__).resolve().parent / "launched"
 TRAINING = ("train_fashion_mnist", "--steps=10", "--test-images=100")
@@ -49,4 +49,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

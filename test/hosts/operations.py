@@ -10,6 +10,7 @@ import re
 import sys
 
 import hosts_job
+from hosts_job import late
 
 # A line of each job: the hashes of all results of each rank.
 BITS = pathlib.Path(__file__).with_name("operation_bits.txt")
@@ -72,4 +73,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 import hosts_job
+from hosts_job import late
 
 GARBAGE = 1000
 
@@ -25,7 +26,7 @@ class Start:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="ronde_hosts_"))
         try:
             self.done = self.job.run("sh", "-c", f'{each}\nexec "$@"', "sh", worker, f"folder={folder}", *words,
-                                     settings=settings)
+                                     settings=settings, whole=not each)
             self.notes = [self.read(folder / f"rank-{rank}") for rank in range(self.job.size)]
         finally:
             shutil.rmtree(folder)
@@ -42,7 +43,7 @@ class Start:
     def expect_refused(self, *patterns, seconds):
         """Every rank must print the text, in one line."""
         self.expect(self.done.returncode not in (0, 124, 134, 139), "expected an orderly failure")
-        self.expect(self.done.seconds < seconds, f"the failure took {self.done.seconds:.1f} s")
+        late.at_most(self.done.seconds, seconds, "the failure")
         for note in self.notes:
             self.expect(note.startswith("failed: ") and note.count("\n") == 1, "expected one line of each rank")
             for pattern in patterns:
@@ -102,15 +103,15 @@ def check_settings(worker):
 
 def check_strangers(worker):
     """Garbage while the hosts connect, of which one comes late, and later; nothing listens any more then."""
-    for text, late in (("2:2", 3), ("4:1", 3), ("2:1", 0)):
-        start = Start(worker, text, f"late={late}", f"garbage={GARBAGE}")
+    for text, last in (("2:2", 3), ("4:1", 3), ("2:1", 0)):
+        start = Start(worker, text, f"late={last}", f"garbage={GARBAGE}")
         start.expect(start.done.returncode == 0, "the job failed")
         leaders = start.job.leaders
         for rank, note in enumerate(start.notes):
             saw = dict(re.findall(r"(\w+)=(\S+)", note))
             start.expect(saw.get("still") == "0", f"rank {rank} listens after the start")
             start.expect(saw["heard"] == "0", f"rank {rank} was heard during the run")
-            start.expect(float(saw["after"]) < 10, f"the start of rank {rank} took {saw['after']} s")
+            late.at_most(float(saw["after"]), 10, f"the start of rank {rank}")
             if rank == leaders[rank]:
                 start.expect(int(saw["ports"]) >= 1, f"rank {rank} never listened")
                 start.expect(int(saw["garbage"]) >= GARBAGE, f"rank {rank} was hardly bothered")
@@ -147,4 +148,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 
-from hosts_job import Job, expect
+from hosts_job import Job, expect, late
 
 LAUNCHED = pathlib.Path(__file__).resolve().parent / "launched"
 
@@ -27,4 +27,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

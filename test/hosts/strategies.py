@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-from hosts_job import Job, expect
+from hosts_job import Job, expect, late
 
 BY_TF_CONFIG = pathlib.Path(__file__).resolve().parent / "by_tf_config"
 
@@ -45,8 +45,12 @@ def feeding(program, rate):
         print(f"{rate}, 2 workers, 250 images each: {title}: {speed} steps/s", flush=True)
 
 
-if __name__ == "__main__":
+def main():
     if sys.argv[1] == "--feeding":
         feeding(sys.argv[2], (sys.argv[3:] or ["100mbit"])[0])
     else:
         compare(sys.argv[1], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    late.end(main)

@@ -10,6 +10,7 @@ import re
 import sys
 
 import hosts_job
+from hosts_job import late
 
 FLAGS = {"epochs": 1, "global_batch": 120, "learning_rate": 0.01, "momentum": 0, "seed": 1}
 
@@ -48,4 +49,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -8,6 +8,7 @@ import re
 import sys
 
 import hosts_job
+from hosts_job import late
 
 CPU = 0.02  # of the second that the ranks wait
 FEW_WAKES = 3
@@ -27,4 +28,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -10,6 +10,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ("test/lint/tidy.py", "test/lint/tidy_as_compiler", "cmake/compiler_cache")
 
@@ -84,8 +87,7 @@ class Lint(unittest.TestCase):
         self.log.write_text("")
         root = root or self.root
         command = [sys.executable, "-B", "test/lint/tidy.py", str(self.tidy), "build", *sources]
-        result = subprocess.run(command, cwd=root, env=self.environment, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, timeout=60)
+        result = late.run(command, 60, cwd=root, env=self.environment, stderr=subprocess.STDOUT)
         return result.returncode, result.stdout, len(self.log.read_text().splitlines())
 
     def clean(self, reads, root=None):
@@ -184,4 +186,4 @@ class Lint(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    late.end(unittest.main)

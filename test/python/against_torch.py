@@ -13,7 +13,6 @@ import collections
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -23,8 +22,10 @@ try:
 except ImportError as error:
     sys.exit(f"{error}: install Debian's python3-torch (./dev test does it), and run this with /usr/bin/python3")
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import core_cases
 import core_coverage
+import late
 import safetensors_numpy
 import torch_reference as reference
 import torch_training
@@ -293,7 +294,7 @@ def run_core(runner, cases, folder):
     safetensors_numpy.write(folder / "in", {f"{case['id']}/{name}": array for case in cases
                                             for name, array in case["tensors"].items()})
     files = [folder / "cases.json", folder / "in", folder / "out"]
-    done = subprocess.run([runner, *files], capture_output=True, text=True, timeout=300, check=False)
+    done = late.run([runner, *files], 300)
     if done.returncode != 0:
         sys.exit(f"core_runner ended with {done.returncode}: {done.stderr}")
     tensors, texts = safetensors_numpy.read(folder / "out")
@@ -343,4 +344,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

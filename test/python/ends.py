@@ -6,13 +6,16 @@ usage: ends.py MPIEXEC            runs every scenario on two ranks
        ends.py --rank SCENARIO    what a rank does in it
 """
 import os
+import pathlib
 import subprocess
 import sys
-import time
 
 import numpy
 
 import ronde
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 # A wait for a rank that never comes would end after this long, and the tests below expect it sooner.
 STALL_SECONDS = 60
@@ -99,17 +102,12 @@ EXPECTED = {
 def check(mpiexec, scenario):
     succeeds, seconds, words = EXPECTED[scenario]
     environment = dict(os.environ, RONDE_STALL_FAILURE_SECONDS=str(STALL_SECONDS), RONDE_SHUTDOWN_TIMEOUT_SECONDS="2")
-    start = time.monotonic()
-    job = subprocess.run([mpiexec, "--bind-to", "none", "--oversubscribe", "-np", "2", sys.executable, "-B", __file__,
-                          "--rank", scenario.__name__], env=environment, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True, timeout=2 * STALL_SECONDS, check=False)
-    took = time.monotonic() - start
+    job = late.run([mpiexec, "--bind-to", "none", "--oversubscribe", "-np", "2", sys.executable, "-B", __file__,
+                    "--rank", scenario.__name__], seconds, scenario.__name__, env=environment, stderr=subprocess.STDOUT)
     wrong = [f"no word of {word!r}" for word in words if word not in job.stdout]
     if (job.returncode == 0) != succeeds:
         wrong.append(f"exit code {job.returncode}")
-    if took > seconds:
-        wrong.append(f"it took {took:.1f} s")
-    print(f"{scenario.__name__}: {took:.1f} s" + "".join(f", {one}" for one in wrong))
+    print(f"{scenario.__name__}: {job.seconds:.1f} s" + "".join(f", {one}" for one in wrong))
     if wrong or os.environ.get("SHOW"):
         print(job.stdout)
     return not wrong
@@ -123,4 +121,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    late.end(main)

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 PROGRAM = """
 import pathlib, numpy, ronde
 assert ronde.__file__.startswith({site!r}), ronde.__file__
@@ -23,8 +26,7 @@ print(f"{{ronde.__version__}} works on {{ronde.size()}} ranks")
 
 
 def run(*command, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
-                          check=False, **options)
+    done = late.run(command, 100, stderr=subprocess.STDOUT, **options)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -52,4 +54,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -22,6 +22,9 @@ import sys
 import tempfile
 import zipfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 # Lines that may be new or changed.
 MOST_LINES = {"mnist.cc": 4, "mlp.c": 12, "spirals.cc": 12, "trees.cc": 12}
@@ -44,7 +47,7 @@ def page(folder):
 
 
 def run(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
+    done = late.run(command, 500, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -150,7 +153,9 @@ def lightgbm(folder, compiler, prefix, mpiexec, library=""):
         over = build(compiler, folder / "trees_ronde.cc", f"{work}/over", *with_ronde(prefix), *words)
         ports = free_ports(2)
         jobs = [subprocess.Popen([plain, f"{work}/sockets", str(rank), *ports]) for rank in range(2)]
-        assert [job.wait(timeout=200) for job in jobs] == [0, 0], "LightGBM over its own sockets failed"
+        for job in jobs:
+            late.finish(job, 200)
+        assert [job.returncode for job in jobs] == [0, 0], "LightGBM over its own sockets failed"
         ranks(mpiexec, 2, over, f"{work}/ronde")
         models = [pathlib.Path(f"{work}/{kind}.{rank}").read_bytes() for kind in ("sockets", "ronde") for rank in (0, 1)]
         assert models[0].count(b"Tree=") == 20 and all(model == models[0] for model in models), "the models differ"
@@ -164,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

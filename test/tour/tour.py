@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
+
 SECONDS = 300  # that one command may take
 MPIRUN = "mpirun --oversubscribe --bind-to none -np"
 MIRRORED = "--strategy mirrored --replicas"
@@ -121,10 +124,10 @@ class Tour:
         tasks = [subprocess.Popen(self.words(one, logdir), stdout=subprocess.DEVNULL, env=self.environment,
                                   stdin=subprocess.DEVNULL) for one in beside]
         try:
-            done = subprocess.run(self.words(last, logdir), capture_output=True, text=True, errors="replace",
-                                  timeout=SECONDS, env=self.environment, stdin=subprocess.DEVNULL, check=False)
+            done = late.run(self.words(last, logdir), SECONDS, env=self.environment)
             for task in tasks:
-                done.returncode = done.returncode or task.wait(SECONDS)
+                late.finish(task, SECONDS)
+                done.returncode = done.returncode or task.returncode
             return done
         finally:
             for task in tasks:
@@ -236,4 +239,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    late.end(main)

@@ -6,11 +6,14 @@ it was writing. What has the name of a checkpoint has been synced before.
 usage: killed.py WRITER SHIM
 """
 import os
+import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 # The calls of the second start in a directory, which takes it and saves step 2 after step 1, of which one is kept, and
 # then step 2 once more. The 2 behind the dot is the start's term.
@@ -27,8 +30,7 @@ def writer(line, below=None, kill_before=0, shim=None):
     env = dict(os.environ)
     if shim:
         env.update(LD_PRELOAD=shim, RONDE_TEST_BELOW=below, RONDE_TEST_KILL_BEFORE=str(kill_before))
-    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-                          env=env)
+    return late.run(line, 120, env=env)
 
 
 def calls_of(done, folder):
@@ -75,4 +77,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

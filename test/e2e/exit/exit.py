@@ -5,16 +5,15 @@ which mpirun finds nothing to complain about; one that ends in mid-step, or afte
 
 usage: exit.py MPIRUN WORKER
 """
-import subprocess
+import pathlib
 import sys
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def run(mpirun, worker, how):
-    began = time.monotonic()
-    done = subprocess.run([mpirun, "--oversubscribe", "--allow-run-as-root", "-np", "2", worker, how],
-                          capture_output=True, text=True, timeout=120, check=False)
-    return done, time.monotonic() - began
+    return late.run([mpirun, "--oversubscribe", "--allow-run-as-root", "-np", "2", worker, how], 120)
 
 
 def expect(condition, how, done):
@@ -25,17 +24,17 @@ def expect(condition, how, done):
 def main():
     mpirun, worker = sys.argv[1:]
     for how, said in (("global", "x: 2"), ("never", "in a destructor: ok 2")):
-        done, _ = run(mpirun, worker, how)
+        done = run(mpirun, worker, how)
         expect(done.returncode == 0 and done.stdout.count(said) == 2 and not done.stderr, how, done)
     # What mpirun and a process of this size take anyway.
-    _, usual = run(mpirun, worker, "global")
+    usual = run(mpirun, worker, "global").seconds
     for how, said in (("failed", "'of rank 1 alone' was given up on rank 1"),
                       ("exit", "rank 1 ended its process, by exit() or a return from main()")):
-        done, took = run(mpirun, worker, how)
+        done = run(mpirun, worker, how)
         expect(done.returncode != 0 and said in done.stderr, how, done)
-        expect(took < usual + 20.0, f"{how} took {took:.1f} s", done)
-        print(f"{how}: over in {took:.1f} s with exit code {done.returncode}")
+        late.at_most(done.seconds, usual + 20.0, how)
+        print(f"{how}: over in {done.seconds:.1f} s with exit code {done.returncode}")
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import unittest
 
-from jobs import DEADLINE, RONDERUN, environment, main, wait_until
+from jobs import DEADLINE, RONDERUN, environment, late, main
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
 # The ranks' program: says which job it is of, then ends with the code $CODE, after SIGTERM where there is one to wait for.
@@ -55,15 +55,19 @@ class BatchScript(unittest.TestCase):
         return subprocess.Popen([self.folder / "script"], cwd=self.folder, stdin=subprocess.DEVNULL, env=environment(
             PATH=path, SLURM_JOB_ID="7", SLURM_NTASKS="2", **variables))
 
+    def check_ends(self, run, code):
+        late.finish(run, DEADLINE)
+        self.assertEqual(run.returncode, code)
+
     def requeued(self):
         log = self.folder / "scontrol.log"
         return log.read_text() if log.exists() else ""
 
     def test_slurm_stops_it_before_the_end(self):
         run = self.start()
-        wait_until(lambda: len(list(self.folder.glob("job.?"))) == 2, "the ranks run")
+        late.until(lambda: len(list(self.folder.glob("job.?"))) == 2, DEADLINE, "the ranks")
         run.send_signal(signal.SIGTERM)
-        self.assertEqual(run.wait(timeout=DEADLINE), 75)
+        self.check_ends(run, 75)
         self.assertEqual(self.requeued(), "requeue 7\n")
         self.assertEqual((self.folder / "job.1").read_text(), "slurm-7\n")
         self.assertIn("job start", (self.folder / "logs" / "rank.0.err").read_text())
@@ -71,7 +75,7 @@ class BatchScript(unittest.TestCase):
     def test_other_ends(self):
         for code in (0, 78):
             with self.subTest(code=code):
-                self.assertEqual(self.start(CODE=str(code)).wait(timeout=DEADLINE), code)
+                self.check_ends(self.start(CODE=str(code)), code)
                 self.assertEqual(self.requeued(), "")
 
 

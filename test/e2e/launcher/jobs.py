@@ -7,8 +7,10 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 RONDERUN = os.path.abspath(sys.argv[1])
 DEADLINE = 120  # seconds for anything; mpirun itself starts in about one
@@ -22,8 +24,7 @@ def environment(**more):
 
 
 def ronderun(*arguments, stdin=subprocess.DEVNULL, cwd=None, **more):
-    return subprocess.run([RONDERUN, *arguments], env=environment(**more), stdin=stdin, text=True,
-                          cwd=cwd, capture_output=True, timeout=DEADLINE, check=False)
+    return late.run([RONDERUN, *arguments], DEADLINE, env=environment(**more), stdin=stdin, cwd=cwd)
 
 
 def shell(script):
@@ -55,14 +56,6 @@ def children_of(parent):
     return found
 
 
-def wait_until(condition, what):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {DEADLINE} s: {what}")
-        time.sleep(0.02)
-
-
 class RunningJobs(unittest.TestCase):
     """Jobs that are still running when the test goes on."""
 
@@ -75,7 +68,7 @@ class RunningJobs(unittest.TestCase):
             with contextlib.suppress(ProcessLookupError):  # one that has just ended
                 os.kill(process, signal.SIGKILL)
         for run in self.runs:
-            run.communicate(timeout=DEADLINE)
+            late.finish(run, DEADLINE)
 
     def start(self, prepare, work, *options, ranks=2, variables=None, **how):
         """Starts ranks and waits until each has prepared itself."""
@@ -90,11 +83,11 @@ class RunningJobs(unittest.TestCase):
         return run
 
     def check_ends(self, run, code):
-        output, errors = run.communicate(timeout=DEADLINE)
+        output, errors = late.finish(run, DEADLINE)
         self.assertEqual(run.returncode, code, errors)
         self.assertEqual(processes_with(self.mark), [])
         return output, errors
 
 
 def main():
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    late.end(lambda: unittest.main(argv=[sys.argv[0], *sys.argv[2:]]))

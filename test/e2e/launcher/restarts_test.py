@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 
-from jobs import RunningJobs, main, ronderun, shell, wait_until
+from jobs import DEADLINE, RunningJobs, late, main, ronderun, shell
 
 FAILS_ONCE = "echo attempt $RONDE_RESTART_ATTEMPT; [ $RONDE_RESTART_ATTEMPT = 1 ] || exit 3"
 FAILS_TWICE = FAILS_ONCE.replace("= 1", "= 2")
@@ -120,11 +120,11 @@ class Restarts(RunningJobs):
                 file.seek(0)
                 return file.read()
 
-            wait_until(lambda: "restart 3 of 5 follows in 4 s" in said(), "the third pause")
+            late.until(lambda: "restart 3 of 5 follows in 4 s" in said(), DEADLINE, "the third pause")
             started = time.monotonic()
             run.terminate()
             self.check_ends(run, 143)
-            self.assertLess(time.monotonic() - started, 3.5)
+            late.at_most(time.monotonic() - started, 3.5, "the end in a pause of 4 s")
             self.assertIn("SIGTERM: the job is not started again", said())
 
     def test_an_unread_standard_error_delays_no_restart(self):
@@ -132,7 +132,7 @@ class Restarts(RunningJobs):
             run = self.start("[ $RONDE_RESTART_ATTEMPT = 1 ] && touch " + folder + "/again",
                              "[ $RONDE_RESTART_ATTEMPT = 1 ] || { head -c 100000 /dev/zero | tr '\\0' x >&2; exit 3; }",
                              "--restarts", "1", ranks=1)
-            wait_until(lambda: pathlib.Path(folder, "again").exists(), "the second start")
+            late.until(lambda: pathlib.Path(folder, "again").exists(), DEADLINE, "the second start")
             self.check_ends(run, 0)
 
     def test_a_folder_keeps_what_each_start_printed(self):

@@ -11,11 +11,10 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import tempfile
 import unittest
 
-from jobs import DEADLINE, RONDERUN, environment, main, ronderun, shell
+from jobs import DEADLINE, RONDERUN, environment, late, main, ronderun, shell
 
 # What comes before each start in a file of --output-dir.
 JOB_START = r"ronderun: job start, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\n"
@@ -113,9 +112,8 @@ class LastLine(unittest.TestCase):
 
     def test_a_reader_that_has_enough(self):
         for options in ([], ["--tag"]):
-            run = subprocess.run(["bash", "-c", '"$@" | head -n 2; exit "${PIPESTATUS[0]}"', "-", RONDERUN, "-np", "2",
-                                  *options, *shell("while :; do echo y; done")], env=environment(), text=True,
-                                 stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
+            run = late.run(["bash", "-c", '"$@" | head -n 2; exit "${PIPESTATUS[0]}"', "-", RONDERUN, "-np", "2",
+                            *options, *shell("while :; do echo y; done")], DEADLINE, env=environment())
             self.assertEqual(run.returncode, 128 + signal.SIGPIPE, run.stderr)
             self.assertEqual(run.stdout.count("\n"), 2)
             self.assertEqual(run.stderr, "")
@@ -187,9 +185,7 @@ class Arguments(unittest.TestCase):
         result = ronderun("--dry-run", "-np", "1", *shell('echo "it\'s $0"'), "fine")
         self.assertEqual(result.returncode, 0)
         self.assertNotIn("it's fine", result.stdout)
-        pasted = subprocess.run(["sh", "-c", result.stdout], env=environment(), text=True,
-                                stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE,
-                                check=False)
+        pasted = late.run(["sh", "-c", result.stdout], DEADLINE, env=environment())
         self.assertEqual(pasted.stdout, "it's fine\n", pasted.stderr)
 
     def test_more_ranks_than_cores(self):

@@ -17,8 +17,7 @@ import tempfile
 import termios
 import time
 
-from jobs import (DEADLINE, RONDERUN, RunningJobs, children_of, environment, main, processes_with, ronderun, shell,
-                  wait_until)
+from jobs import DEADLINE, RONDERUN, RunningJobs, children_of, environment, late, main, processes_with, ronderun, shell
 
 # A rank that will not die of SIGTERM: how it prepares, and what it does then.
 STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
@@ -74,15 +73,13 @@ class Signals(RunningJobs):
     def test_ronderun_killed(self):
         run = self.start(":", "sleep 60")
         run.kill()
-        run.communicate(timeout=DEADLINE)
-        wait_until(lambda: not processes_with(self.mark), "the ranks ended")
+        late.finish(run, DEADLINE)
+        late.until(lambda: not processes_with(self.mark), DEADLINE, "the end of the ranks")
 
     def test_children_that_were_there_before_are_left_alone(self):
         name, value = self.mark.split("=", 1)
-        run = subprocess.run(shell(f'sleep 61 & exec "{RONDERUN}" -np 1 bash -c "exit 9"'),
-                             env=environment(**{name: value}), stdin=subprocess.DEVNULL,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE,
-                             check=False)
+        run = late.run(shell(f'sleep 61 & exec "{RONDERUN}" -np 1 bash -c "exit 9"'), DEADLINE,
+                       env=environment(**{name: value}), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.assertEqual(run.returncode, 9)
         self.assertEqual(len(processes_with(self.mark)), 1)
 
@@ -140,7 +137,7 @@ class Stopping(RunningJobs):
             time.sleep(0.02)
             os.killpg(run.pid, signal.SIGTERM)
             at_once = time.monotonic() - began < 0.1  # not on a machine that is busy elsewhere
-            _, errors = run.communicate(timeout=DEADLINE)
+            _, errors = late.finish(run, DEADLINE)
             logs = self.logs()
             if at_once:
                 break
@@ -155,7 +152,7 @@ class Stopping(RunningJobs):
         run = self.start(f"trap '{self.log('TERM')}; exit 0' TERM", f"{fill} while :; do sleep 0.05; done", ranks=1)
         time.sleep(1)  # the pipe is full by then
         run.terminate()
-        wait_until(self.logs, "the rank heard of it")
+        late.until(self.logs, DEADLINE, "a rank to hear of it")
         self.check_ends(run, 0)
 
     def test_a_program_without_a_handler_dies_at_once(self):

@@ -7,9 +7,13 @@ and a look at the plug-in that none can pass by.
 usage: mpi_calls.py MPIRUN PROGRAM PLUGIN COUNTER
 """
 import os
+import pathlib
 import re
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 PHASES = ("opening", "working", "closing")
 SECONDS = 120
@@ -34,8 +38,7 @@ def check_lists(library, counter):
 def run(command, environment):
     settings = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     settings.update(environment)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=settings,
-                          stdin=subprocess.DEVNULL, check=False)
+    done = late.run(command, SECONDS, env=settings)
     if done.returncode != 0:
         sys.exit(f"exit code {done.returncode}: {' '.join(command)}\n{done.stdout}\n{done.stderr}")
     return dict(re.findall(r"^(rank \d+ \w+): (.*)$", done.stdout, re.MULTILINE))
@@ -68,4 +71,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

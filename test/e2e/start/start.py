@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from programs import expect  # noqa: E402
+from programs import expect, late  # noqa: E402
 
 LIMIT = 120  # seconds
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
@@ -61,15 +61,12 @@ class Job:
 
     def end(self):
         """Waits for all ranks; what each has said, as subprocess.run returns it."""
-        done = []
-        for rank in self.ranks:
-            try:
-                out, err = rank.communicate(timeout=LIMIT)
-            except subprocess.TimeoutExpired:
-                for one in self.ranks:
-                    one.kill()
-                raise AssertionError(f"no end after {LIMIT} s: {rank.args}") from None
-            done.append(subprocess.CompletedProcess(rank.args, rank.returncode, out, err))
+        try:
+            said = [late.finish(rank, LIMIT) for rank in self.ranks]
+        finally:
+            for rank in self.ranks:
+                rank.kill()
+        done = [subprocess.CompletedProcess(rank.args, rank.returncode, *one) for rank, one in zip(self.ranks, said)]
         self.ranks = []
         return done
 
@@ -81,6 +78,7 @@ class Job:
 
 def values(done):
     """The key=value pairs of rank 0's last line; every rank ended well and said nothing else."""
+    late.unless_started("".join(one.stderr for one in done), *(one.returncode for one in done))
     for one in done:
         expect(one.returncode == 0 and not one.stderr, one, "a rank failed or complained")
     return dict(pair.split("=", 1) for pair in done[0].stdout.splitlines()[-1].split())
@@ -110,10 +108,8 @@ def slurm(ranks):
 
 
 def under_mpirun(folder, mpirun, ranks, line):
-    done = subprocess.run([mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks),
-                           str(pathlib.Path(folder) / line[0]), *line[1:]], stdin=subprocess.DEVNULL, text=True,
-                          env=clean(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1),
-                          capture_output=True, timeout=LIMIT, check=False)
+    done = late.run([mpirun, "--bind-to", "none", "--oversubscribe", "-np", ranks, pathlib.Path(folder) / line[0],
+                     *line[1:]], LIMIT, env=clean(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1))
     return values([done])
 
 
@@ -162,7 +158,7 @@ def check_wrong(folder, _):
         expect_line(done, f"rank 1 (host {socket.gethostname()})", "took no part in meeting at localhost:")
     for done in Job(folder).run(line, environments[1:]):
         expect_line(done, "did not reach rank 0 at localhost:", "Connection refused")
-    assert time.monotonic() - began < 40, "the deadlines were 4 s"
+    late.at_most(time.monotonic() - began, 40, "what has deadlines of 4 s")
     # What cannot be: each says so at once.
     for variables, parts in (
             ({"RONDE_RANK": 0, "RONDE_SIZE": 2}, ("RONDE_MEET is not set",)),
@@ -192,7 +188,7 @@ def check_secret(folder, _):
     port = free_port()
     with tempfile.TemporaryDirectory() as place:
         make_secret, = re.findall(r"^\(umask.* > job\.secret\)", PAGE, re.MULTILINE)
-        subprocess.run(["sh", "-c", make_secret], cwd=place, timeout=LIMIT, check=True)
+        assert late.run(["sh", "-c", make_secret], LIMIT, cwd=place).returncode == 0, make_secret
         secret = pathlib.Path(place) / "job.secret"
         # A name or an address of this host that is no loopback address makes the ranks meet over TCP.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -243,7 +239,7 @@ def check_death(folder, _):
                 continue
             expect(one.returncode not in (0, -signal.SIGABRT), one, "expected a failure")
             expect(f"rank {victim} " in one.stderr and "died" in one.stderr, one, "the dead rank is not named")
-        assert took < 30, f"the survivors took {took:.1f} s"
+        late.at_most(took, 30, f"the end of the survivors of rank {victim}")
         print(f"rank {victim} killed: the others were over in {took:.1f} s")
 
 
@@ -272,9 +268,8 @@ def check_batch_script(folder, _):
         for file, text in (("script", script), ("srun", SRUN), (TRAIN[0], program)):
             (place / file).write_text(text)
             (place / file).chmod(0o755)
-        done = subprocess.run([place / "script"], cwd=place, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT, check=False,
-                              capture_output=True, env=clean(SLURM_JOB_ID=os.getpid(), SLURM_NTASKS=2,
-                                                             PATH=f"{place}:{os.environ['PATH']}"))
+        done = late.run([place / "script"], LIMIT, cwd=place, env=clean(SLURM_JOB_ID=os.getpid(), SLURM_NTASKS=2,
+                                                                        PATH=f"{place}:{os.environ['PATH']}"))
         found = values([done])
         assert found["ranks"] == "2" and found["param_hash"] == by_hand_["param_hash"], f"{found} instead of {by_hand_}"
         expect((place / "run").is_dir(), done, "--logdir did not reach the program")
@@ -328,4 +323,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -10,9 +10,11 @@ runs one check (see CHECKS). Exit code 0: it holds.
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 SECONDS = 100
 
@@ -27,8 +29,7 @@ class Program:
         if ranks:
             line = [self.mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *line]
         more = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(environment or {})}
-        return subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **more},
-                              stdin=subprocess.DEVNULL, check=False)
+        return late.run(line, SECONDS, env={**os.environ, **more})
 
     def line(self, *arguments, **more):
         """The last line of a run that ends well."""
@@ -101,4 +102,4 @@ def check_tf_config(program):
 CHECKS = {"bits": check_bits, "save": check_save, "tf_config": check_tf_config}
 
 if __name__ == "__main__":
-    CHECKS[sys.argv[1]](Program(*sys.argv[2:]))
+    late.end(lambda: CHECKS[sys.argv[1]](Program(*sys.argv[2:])))

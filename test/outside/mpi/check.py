@@ -9,8 +9,10 @@ usage: check.py CMAKE CXX PREFIX MPIRUN FAKE_MPICH WORK_FOLDER
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 SECONDS = 120
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -19,8 +21,7 @@ ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 def run(line, **variables):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("OMPI_", "PMI", "RONDE_"))}
-    return subprocess.run([str(word) for word in line], env={**environment, **ROOT, **variables}, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+    return late.run(line, SECONDS, env={**environment, **ROOT, **variables})
 
 
 def expect(condition, done, what):
@@ -89,4 +90,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)

@@ -11,16 +11,17 @@ Without the mistake it compiles, so that it fails for no other reason.
 """
 import pathlib
 import re
-import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import late  # noqa: E402  pylint: disable=wrong-import-position
 
 FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
 DIRECTIVE = re.compile(r"^[ /*]*\b(says|wrong|right): (.*?)(?: \*/)?$", re.M)
 
 
 def compiled(compiler, file, includes, flags):
-    done = subprocess.run([*compiler, *FLAGS, *includes, *flags, str(file)], capture_output=True, text=True,
-                          check=False, timeout=100)
+    done = late.run([*compiler, *FLAGS, *includes, *flags, file], 100)
     return done.returncode == 0, done.stderr
 
 
@@ -49,4 +50,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    late.end(main)
