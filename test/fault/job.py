@@ -217,9 +217,9 @@ class WorkerJob(Job):
         return "".join([*files, "--- output\n", self.output()])
 
     def codes(self):
-        """Those of the ranks, if they have ended."""
+        """Those of the ranks, and mpirun's where a rank has left none."""
         codes = [self.code(rank) for rank in range(self.ranks)]
-        return super().codes() if None in codes else codes
+        return [code for code in codes if code is not None] + (super().codes() if None in codes else [])
 
     def runs(self):
         # mpirun may stay when all ranks have ended.
