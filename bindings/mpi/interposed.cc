@@ -77,14 +77,13 @@ bool test_until(std::span<const MPI_Request> requests, const Test& test) {
 
 }  // namespace ronde::mpi_allreduce
 
-using ronde::mpi_allreduce::Communicators;
-using ronde::mpi_allreduce::Requests;
+namespace ours = ronde::mpi_allreduce;
 
 // ---- the reductions ----
 
 RONDE_INTERPOSED int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count,
                                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  const auto call = ronde::mpi_allreduce::taken(count, datatype, op, comm, true);
+  const auto call = ours::taken(count, datatype, op, comm, true);
   if (call.communicator == nullptr) {
     return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   }
@@ -94,19 +93,19 @@ RONDE_INTERPOSED int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count
 RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count,
                                     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                                     MPI_Request* request) {
-  const auto call = ronde::mpi_allreduce::taken(count, datatype, op, comm, false);
+  const auto call = ours::taken(count, datatype, op, comm, false);
   if (call.communicator == nullptr) {
     return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
   }
-  return Requests::here().start(*call.communicator, sendbuf, recvbuf, count, call.reduction,
-                                request);
+  return ours::Requests::here().start(*call.communicator, sendbuf, recvbuf, count, call.reduction,
+                                      request);
 }
 
 // ---- what may wait for all ranks: an engine that MPI_Iallreduce has missed is opened here ----
 
 RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
-  if (Communicators::here().any_wanted()) {
-    auto* communicator = Communicators::here().known(comm);
+  if (ours::Communicators::here().any_wanted()) {
+    auto* communicator = ours::Communicators::here().known(comm);
     if (communicator != nullptr && communicator->is_wanted()) communicator->open();
   }
   return PMPI_Barrier(comm);
@@ -115,45 +114,44 @@ RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
 // ---- beginning and end ----
 
 RONDE_INTERPOSED int MPI_Init(int* argc, char*** argv) {
-  const int level = ronde::mpi_allreduce::level_for(MPI_THREAD_SINGLE);
+  const int level = ours::level_for(MPI_THREAD_SINGLE);
   int provided = 0;
   const int code = level == MPI_THREAD_SINGLE ? PMPI_Init(argc, argv)
                                               : PMPI_Init_thread(argc, argv, level, &provided);
-  if (code == MPI_SUCCESS) Communicators::here().agree();
+  if (code == MPI_SUCCESS) ours::Communicators::here().agree();
   return code;
 }
 
 RONDE_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  const int code =
-      PMPI_Init_thread(argc, argv, ronde::mpi_allreduce::level_for(required), provided);
-  if (code == MPI_SUCCESS) Communicators::here().agree();
+  const int code = PMPI_Init_thread(argc, argv, ours::level_for(required), provided);
+  if (code == MPI_SUCCESS) ours::Communicators::here().agree();
   return code;
 }
 
 RONDE_INTERPOSED int MPI_Finalize() {
-  Communicators::here().close_all();
+  ours::Communicators::here().close_all();
   return PMPI_Finalize();
 }
 
 RONDE_INTERPOSED int MPI_Comm_free(MPI_Comm* comm) {
-  Communicators::here().close(comm);
+  ours::Communicators::here().close(comm);
   return PMPI_Comm_free(comm);
 }
 
 RONDE_INTERPOSED int MPI_Comm_disconnect(MPI_Comm* comm) {
-  Communicators::here().close(comm);
+  ours::Communicators::here().close(comm);
   return PMPI_Comm_disconnect(comm);
 }
 
 // ---- requests ----
 
 RONDE_INTERPOSED int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-  ronde::mpi_allreduce::wait_for(ronde::mpi_allreduce::span_of(1, request));
+  ours::wait_for(ours::span_of(1, request));
   return PMPI_Wait(request, status);
 }
 
 RONDE_INTERPOSED int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
-  ronde::mpi_allreduce::wait_for(ronde::mpi_allreduce::span_of(count, requests));
+  ours::wait_for(ours::span_of(count, requests));
   return PMPI_Waitall(count, requests, statuses);
 }
 
@@ -164,7 +162,7 @@ RONDE_INTERPOSED int MPI_Waitany(int count, MPI_Request* requests, int* index, M
     code = PMPI_Testany(count, requests, index, &found, status);
     return code != MPI_SUCCESS || found != 0;
   };
-  if (ronde::mpi_allreduce::test_until(ronde::mpi_allreduce::span_of(count, requests), test)) {
+  if (ours::test_until(ours::span_of(count, requests), test)) {
     return code;
   }
   return PMPI_Waitany(count, requests, index, status);
@@ -177,37 +175,37 @@ RONDE_INTERPOSED int MPI_Waitsome(int incount, MPI_Request* requests, int* outco
     code = PMPI_Testsome(incount, requests, outcount, indices, statuses);
     return code != MPI_SUCCESS || *outcount != 0;
   };
-  if (ronde::mpi_allreduce::test_until(ronde::mpi_allreduce::span_of(incount, requests), test)) {
+  if (ours::test_until(ours::span_of(incount, requests), test)) {
     return code;
   }
   return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
 }
 
 RONDE_INTERPOSED int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
-  Requests::here().advance(ronde::mpi_allreduce::span_of(1, request), 0);
+  ours::Requests::here().advance(ours::span_of(1, request), 0);
   return PMPI_Test(request, flag, status);
 }
 
 RONDE_INTERPOSED int MPI_Testall(int count, MPI_Request* requests, int* flag,
                                  MPI_Status* statuses) {
-  Requests::here().advance(ronde::mpi_allreduce::span_of(count, requests), 0);
+  ours::Requests::here().advance(ours::span_of(count, requests), 0);
   return PMPI_Testall(count, requests, flag, statuses);
 }
 
 RONDE_INTERPOSED int MPI_Testany(int count, MPI_Request* requests, int* index, int* flag,
                                  MPI_Status* status) {
-  Requests::here().advance(ronde::mpi_allreduce::span_of(count, requests), 0);
+  ours::Requests::here().advance(ours::span_of(count, requests), 0);
   return PMPI_Testany(count, requests, index, flag, status);
 }
 
 RONDE_INTERPOSED int MPI_Testsome(int incount, MPI_Request* requests, int* outcount, int* indices,
                                   MPI_Status* statuses) {
-  Requests::here().advance(ronde::mpi_allreduce::span_of(incount, requests), 0);
+  ours::Requests::here().advance(ours::span_of(incount, requests), 0);
   return PMPI_Testsome(incount, requests, outcount, indices, statuses);
 }
 
 RONDE_INTERPOSED int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
-  Requests::here().advance(ronde::mpi_allreduce::span_of(1, &request), 0);
+  ours::Requests::here().advance(ours::span_of(1, &request), 0);
   return PMPI_Request_get_status(request, flag, status);
 }
 // NOLINTEND(bugprone-casting-through-void)

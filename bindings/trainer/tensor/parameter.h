@@ -72,6 +72,7 @@ class Parameter {
   // a backward pass of a tape that has written it before, its memory is zeros where no pass of the
   // step has used the parameter, so that it can be summed over ranks as it is. Steps without any
   // backward pass sum what is left of the step before.
+  // NOLINTNEXTLINE(bugprone-exception-escape): a gradient is in row-major order, so plain() is, too
   void begin_step() noexcept {
     // What no pass has used may hold the sum of other ranks' gradients.
     if (!has_gradient_) std::ranges::fill(gradient(), 0.0F);
