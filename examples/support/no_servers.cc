@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for ronde::parameter_server where ZeroMQ was missing at configure, and in the program of ./dev demo.
+// Stands in for ronde::parameter_server where ZeroMQ was missing at configure, and in the program
+// of ./dev demo.
 #include "bindings/trainer/server/program/training.h"
 
 namespace ronde::trainer::server {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ./dev fresh compiles beside the demo to tell how fast this machine is: nothing of Ronde, and never changed.
+// What ./dev fresh compiles beside the demo to tell how fast this machine is: nothing of Ronde, and
+// never changed.
 #include <algorithm>
 #include <functional>
 #include <map>
