@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the GPU plug-in is built with: CUDA's toolkit and the headers of NCCL. Neither is needed to build the
 # rest, nor on the machine that the plug-in runs on.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT "$ENV{RONDE_CUDA_ARCHITECTURES}" STREQUAL "")
-  set(CMAKE_CUDA_ARCHITECTURES $ENV{RONDE_CUDA_ARCHITECTURES} CACHE STRING "Architectures of GPUs to compile for")
+if(NOT "$ENV{RONDE_CUDA_ARCHITECTURES}" STREQUAL "")
+  set(CMAKE_CUDA_ARCHITECTURES $ENV{RONDE_CUDA_ARCHITECTURES} CACHE STRING "Architectures of GPUs to compile for" FORCE)
 elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   # Code for A100 and H100, and PTX that the driver translates for newer GPUs.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "Architectures of GPUs to compile for")

@@ -89,6 +89,9 @@ function(ronde_join_sources target)
       list(POP_FRONT flags folder)
       string(REGEX REPLACE "[^A-Za-z0-9]+" "_" file "${kind}")
       set(file ${CMAKE_CURRENT_BINARY_DIR}/${target}.together/${file}_${n}.cc)
+      if(file IN_LIST all)
+        message(FATAL_ERROR "${target}: two folders have the same name of a batch, ${file}")
+      endif()
       file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
       if(flags)
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
@@ -100,7 +103,7 @@ function(ronde_join_sources target)
   set_target_properties(${target} PROPERTIES SOURCES "${all}")
 endfunction()
 
-# ronde_precompile(<library>): parses the standard headers once for all libraries, and compiles eight sources of a
+# ronde_precompile(<library>): parses the standard headers once for all libraries, and compiles up to twelve sources of a
 # library at a time: together they take less than half of the time. A source that forgets an #include compiles all the
 # same; lint and the preset debug find it.
 function(ronde_precompile target)

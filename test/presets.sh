@@ -24,9 +24,14 @@ build_of() {
   if [[ $1 == torch ]]; then echo release; else echo "$1"; fi
 }
 
-# test_build [part]: builds what its tests need.
+# test_build [part]...: builds what their tests need.
 test_build() {
-  local part=${1:-release}
+  local part
+  for part in "${@:-release}"; do build_part "$part"; done
+}
+
+build_part() {
+  local part=$1
   check_part "$part"
   case $part in
     torch) need_test_packages "${TORCH_PACKAGES[@]}" ;;
@@ -34,7 +39,10 @@ test_build() {
   esac
   need_preset "$part"
   case $part in
-    torch) build_everything release ;;
+    torch)
+      build_everything release
+      cmake --build build/release --parallel "$(nproc)" --target torch_tests
+      ;;
     x86-64-*)
       say "build build/$part"
       cmake --preset release -B "build/$part" --log-level=WARNING -DRONDE_NATIVE="$part" >/dev/null
@@ -48,7 +56,7 @@ test_build() {
 # deadlines; one that computes or measures takes several of ctest's places (PROCESSORS). Those that were late are left
 # to test_again.
 test_run() {
-  local full=${1:-} part build flags=()
+  local full=${1:-} part build flags=() start=$SECONDS code=0
   if [[ $full == full ]]; then shift; fi
   part=${1:-release}
   check_part "$part"
@@ -65,9 +73,12 @@ test_run() {
     x86-64-v3) export ONEDNN_MAX_CPU_ISA=AVX2 ;;
   esac
   say "test $part"
-  timed python3 -B test/second_tries.py first "build/$build:$part" ctest --test-dir "build/$build" --no-tests=error \
-    --output-on-failure --parallel "${RONDE_TESTS_AT_A_TIME:-$((2 * $(nproc)))}" "${flags[@]}" |
-    tee "build/$part.tests.log"
+  # The caller may go on after red tests, so the shell does not end here by itself.
+  python3 -B test/second_tries.py first "build/$build:$part" ctest --test-dir "build/$build" --no-tests=error \
+    --output-on-failure --parallel "${TESTS_AT_A_TIME:-$((2 * $(nproc)))}" "${flags[@]}" |
+    tee "build/$part.tests.log" || code=$?
+  say "the tests of $part took $((SECONDS - start)) s"
+  return "$code"
 }
 
 # names_of <part>...: as second_tries.py names them.
@@ -83,17 +94,26 @@ test_again() {
   python3 -B test/second_tries.py again "${names[@]}"
 }
 
-# test_summary <part>...: ctest's summaries; that of the first part comes last, behind a line for each second try.
+# test_summary <part>...: ctest's summaries; that of the first part comes last, behind a line for each second try, and
+# one for each line of FAILED: what else has gone wrong.
 test_summary() {
   local names i parts=("$@")
   for ((i = ${#parts[@]} - 1; i >= 0; --i)); do
-    say "once more, $(sed -n 's/^==> //p' "build/${parts[i]}.tests.log" | head -n 1)"
+    say "once more: the tests of ${parts[i]}"
     if ((i == 0)); then
       mapfile -t names < <(names_of "${parts[@]}")
       python3 -B test/second_tries.py lines "${names[@]}"
+      if [[ -n ${FAILED:-} ]]; then printf 'FAILED: %s\n' "${FAILED//$'\n'/$'\nFAILED: '}"; fi
     fi
-    sed -n '/tests passed, /,$p' "build/${parts[i]}.tests.log" | sed '/^==> /d'
+    summary_of "build/${parts[i]}.tests.log"
   done
+}
+
+# The last lines of ctest, from its summary on.
+summary_of() {
+  awk -v file="$1" '/^[0-9]+% tests passed, / { text = "" ; on = 1 }
+    on { text = text $0 "\n" }
+    END { if (on) printf "%s", text; else print "FAILED: " file " has no summary of ctest" }' "$1"
 }
 
 # What ccache found, in one line.
@@ -112,10 +132,11 @@ test_parts() {
     parts=(release torch asan tsan "${TEST_LEVELS[@]}")
     shift
   fi
-  if (($# > 0)); then parts=("$1"); fi
+  if (($# > 0)); then parts=("$@"); fi
   for part in "${parts[@]}"; do check_part "$part"; done
-  say "what will be done: build ${parts[*]} with its tests, and run them; on two cores from nothing about 15 minutes," \
-    "where all is built 7; for full some hours"
+  say "what will be done: ${full:+everything with the tests that take long: }build ${parts[*]}, and run the tests." \
+    "On two cores each part takes about a quarter of an hour from nothing, half of that where all is built${full:+;" \
+    "with the long ones it is some hours}"
   mkdir -p build
   if [[ -n $full ]]; then
     need_packages "${FULL_PACKAGES[@]}"
@@ -124,7 +145,7 @@ test_parts() {
   fi
   for part in "${parts[@]}"; do
     timed test_build "$part"
-    test_run $full "$part" || result=$?
+    test_run ${full:+full} "$part" || result=$?
   done
   test_again "${parts[@]}" || result=$?
   test_summary "${parts[@]}"

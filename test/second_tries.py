@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "support"))
 import late  # noqa: E402  pylint: disable=wrong-import-position
 
 FOLDER = "SECOND_TRIES_FOLDER"  # the variable that names the folder for late tests
-KEPT = ("LastTest.log", "LastTestsFailed.log")  # of the first run, for whoever looks for a failure
+KEPT = ("LastTest.log", "LastTestsFailed.log")  # of the first run, where a failure is looked for
 
 
 class Tries:
@@ -47,17 +47,16 @@ class Tries:
 
     def known(self):
         """The ctest command; which tests are not late but look so; why each late test was; and for each of them that
-        was tried again whether it passed then."""
+        was tried again whether it passed then. None: there was no first run, or it broke off."""
         state = self.file("json")
-        if not state.exists():
-            return {"false": [], "late": {}, "passed": {}}
-        return json.loads(state.read_text(encoding="utf-8"))
+        return json.loads(state.read_text(encoding="utf-8")) if state.exists() else None
 
     def ctest(self, command, environment, **settings):
         """Runs it; returns its exit code, and how it lists each test: as status and reason of a skip."""
         report = self.file("xml")
         command = [*command, "--output-junit", str(report)]
         code = subprocess.run(command, env=environment, check=False, **settings).returncode
+        code = code if code >= 0 else 128 - code  # a signal
         if not report.exists():
             return code or 1, {}
         cases = list(xml.etree.ElementTree.parse(report).iter("testcase"))
@@ -92,6 +91,8 @@ class Tries:
             else:
                 known["false"].append(name)
                 print(output, file=sys.stderr)
+        # Another part of the same build overwrites it.
+        shutil.copy(self.logs / "LastTest.log", self.file("LastTest.log"))
         self.write(known)
         return code or (1 if known["false"] else 0)
 
@@ -100,6 +101,8 @@ class Tries:
 
     def again(self):
         known = self.known()
+        if known is None:
+            return 1
         kept = {file: file.read_bytes() for name in KEPT if (file := self.logs / name).exists()}
         environment = {name: value for name, value in os.environ.items() if name != FOLDER}
         for name, why in known["late"].items():
@@ -117,11 +120,14 @@ class Tries:
 
     def lines(self):
         known = self.known()
+        if known is None:
+            yield f"FAILED: the tests of {self.part} have no first run that came to its end"
+            return
         for name in known["false"]:
             yield f"FAILED: {name} was not late, and has printed '{late.MARK}'"
         ends = {True: "", False: ": FAILED", None: ": not yet"}
         for name, why in known["late"].items():
-            yield f"second try: {name} ({why}){ends[known['passed'].get(name)]}"
+            yield f"second try: {name} ({self.part}: {why}){ends[known['passed'].get(name)]}"
 
 
 def main():
@@ -135,7 +141,7 @@ def main():
         return 0
     tries = Tries(rest[0])
     code = tries.first(rest[1:])
-    return max(code, tries.again()) if what == "run" else code
+    return (tries.again() or code) if what == "run" else code
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@
 namespace ronde::collectives {
 namespace {
 
+// The levels of x86-64: AVX2 belongs to 3, AVX-512 to 4. The build may allow no more than a lesser one.
+constexpr int kMostLevel = RONDE_X86_LEVEL;
+
 // __builtin_cpu_supports asks the processor and the operating system, but not every compiler knows
 // F16C there, so cpuid is read. F16C works on AVX registers, which the check of AVX2 covers.
 bool has_avx2() {
@@ -28,8 +31,8 @@ bool has_avx512() {
 
 const KernelTable* kernel_table_of(InstructionSet set) {
   // The processor is asked once, since cpuid traps in a virtual machine.
-  static const bool kHasAvx2 = has_avx2();
-  static const bool kHasAvx512 = kHasAvx2 && has_avx512();
+  static const bool kHasAvx2 = kMostLevel >= 3 && has_avx2();
+  static const bool kHasAvx512 = kMostLevel >= 4 && kHasAvx2 && has_avx512();
   switch (set) {
     case InstructionSet::kPlain:
       return &kPlainKernels;

@@ -94,7 +94,7 @@ class Planted(unittest.TestCase):
         lines = self.lines()
         self.assertEqual(len(lines), len(LATE), lines)
         for name, why in LATE.items():
-            self.assertTrue(any(re.fullmatch(rf"second try: {name} \({why}\)", line) for line in lines), (name, lines))
+            self.assertTrue(any(re.fullmatch(rf"second try: {name} \(preset: {why}\)", line) for line in lines), (name, lines))
             first = self.file(f"{name}.first")
             self.assertRegex(first, rf"\n{late.MARK}{why}\n<end of output>\n")
             self.assertIn("Test Passed.", self.file(f"{name}.second"))
@@ -136,7 +136,7 @@ class Planted(unittest.TestCase):
         self.assertEqual(self.runner("again").returncode, 0)  # the other failure was the first run's
         self.assertEqual(log.read_text(), before)
         line, = self.lines()
-        self.assertRegex(line, f"^second try: late_run \\({LATE['late_run']}\\)$")
+        self.assertRegex(line, f"^second try: late_run \\(preset: {LATE['late_run']}\\)$")
         # The next run begins anew.
         self.assertEqual(self.runner("run", ["passes"]).returncode, 0)
         self.assertEqual((self.lines(), list(self.tries.glob("*.txt"))), ([], []))
@@ -150,6 +150,10 @@ class Planted(unittest.TestCase):
     def test_a_ctest_that_does_not_run_is_red(self):
         self.assertNotEqual(self.started([*RUNNER, "run", self.build, "false"]).returncode, 0)
         self.assertNotEqual(self.started([*RUNNER, "run", self.build, "true"]).returncode, 0)
+        self.assertEqual(self.runner("again").returncode, 1)
+        self.assertEqual(self.lines(), ["FAILED: the tests of preset have no first run that came to its end"])
+        killed = self.started([*RUNNER, "run", self.build, "sh", "-c", "kill -9 $$"])
+        self.assertEqual(killed.returncode, 1, killed.stdout)
 
 
 class Helper(unittest.TestCase):
@@ -157,6 +161,26 @@ class Helper(unittest.TestCase):
         late.at_most(1, 1, "this")
         with unittest.mock.patch.object(late, "_notes", None), self.assertRaisesRegex(AssertionError, "at most 1 s"):
             late.at_most(1.1, 1, "this")
+
+    def test_four_times_the_deadline_is_a_hang(self):
+        with unittest.mock.patch.object(late, "_notes", []), contextlib.redirect_stdout(None):
+            late.at_most(4, 1, "this")
+            with self.assertRaisesRegex(AssertionError, "at most 1 s"):
+                late.at_most(4.1, 1, "this")
+
+    def test_a_job_did_not_start_in_time_if_each_rank_that_failed_says_so(self):
+        line = "rank 1 took no part in meeting in time: RONDE_START_TIMEOUT_SECONDS raises the limit\n"
+        for said, codes, is_late in ((line, [1], True), (2 * line, [3, 3], True), (line, [0, 1], True),
+                                     (line, [3, 1], False), (line, [], False), (line, [-9], False), (line, [139], False),
+                                     (line, [0], False), ("rank 1 failed\n", [1], False),
+                                     (line + "Segmentation fault\n", [1], False)):
+            with unittest.mock.patch.object(late, "_notes", []), contextlib.redirect_stdout(None):
+                try:
+                    late.unless_started(said, *codes)
+                    was_late = False
+                except late.NotStarted:
+                    was_late = True
+            self.assertEqual(was_late, is_late, (said, codes))
 
     def test_patience_ends_before_ctest_would_end_the_test(self):
         for limit, seconds, patience in (("1000", 100, 400), ("1000", 300, 990), ("100", 100, 100), ("inf", 500, 2000)):

@@ -108,7 +108,7 @@ function(ronde_add_test name)
 endfunction()
 
 # ronde_add_test_of_folder(<name> SOURCE <file> [LIBS <target>...]): the same, but all tests of a folder are one
-# program, of which eight sources are compiled at a time, for half of the time. Each is a test of its own all the same.
+# program, of which up to twelve sources are compiled at a time, for half of the time. Each is a test of its own all the same.
 function(ronde_add_test_of_folder name)
   cmake_parse_arguments(arg "" "SOURCE" "LIBS" ${ARGN})
   string(REGEX REPLACE "\\.[^.]*$" "_tests" target ${name})

@@ -18,7 +18,7 @@ ROOMS = ("collectives", "runtime")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 BUILT = re.compile(r"\bbuild/(?:release|debug|cuda|wheel)/")
-BUILDS = re.compile(r"\./dev (?:build|demo|wheel)|cmake --build")
+BUILDS = re.compile(r"\./dev (?:build|wheel)|cmake --build")
 PATH = re.compile(r"(?:" + "|".join(FOLDERS) + r")/[\w./-]*")
 
 

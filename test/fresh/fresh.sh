@@ -151,7 +151,7 @@ readonly WITHOUT_MPI='
   train() { timeout 120 /root/ronde/build/release/bin/demo/train_fashion_mnist --steps=20 --test-images=100; }
   train | tee /tmp/alone
   grep -q "ranks=1 " /tmp/alone
-  export RONDE_SIZE=2 RONDE_MEET=localhost:29500
+  export RONDE_SIZE=2 RONDE_MEET=localhost:$((20000 + $$ % 10000))
   RONDE_RANK=1 train &
   other=$!
   RONDE_RANK=0 train | tee /tmp/two

@@ -76,7 +76,10 @@ class Fault:
             said += f"--- {file.name}\n{file.read_text(errors='replace')}"
         print(said[-12000:])
         if not self.read("struck"):
-            late.unless_started(said, *(int(file.read_text()) for file in self.folder.glob("rank-*.code")))
+            codes = [self.read(f"rank-{rank}.code") for rank in range(len(self.host_of))]
+            # Without the code of a rank that of the launcher counts, which is ended where it hangs.
+            late.unless_started(said, *(int(code) for code in codes if code is not None),
+                                *([self.job.returncode] if None in codes else []))
         sys.exit(why)
 
     def output(self):

@@ -87,7 +87,7 @@ class Lint(unittest.TestCase):
         self.log.write_text("")
         root = root or self.root
         command = [sys.executable, "-B", "test/lint/tidy.py", str(self.tidy), "build", *sources]
-        result = late.run(command, 60, cwd=root, env=self.environment, stderr=subprocess.STDOUT)
+        result = late.run(command, 240, cwd=root, env=self.environment, stderr=subprocess.STDOUT)
         return result.returncode, result.stdout, len(self.log.read_text().splitlines())
 
     def clean(self, reads, root=None):
@@ -186,4 +186,4 @@ class Lint(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    late.end(unittest.main)
+    unittest.main()
