@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "test/property/draws.h"
 #include "test/support/hosts_simulation.h"
 
 namespace ronde::runtime {
@@ -18,14 +19,7 @@ namespace {
 
 using Random = HostsSimulation::Random;
 
-std::int64_t draw(Random& random, std::int64_t from, std::int64_t to) {
-  return std::uniform_int_distribution<std::int64_t>(from, to)(random);
-}
-bool chance(Random& random, double probability) {
-  return std::bernoulli_distribution(probability)(random);
-}
-
-struct Mix {
+struct HostsMix {
   double shape_changes = 0;  // on all ranks
   double disagreements = 0;  // on one rank
   double early_closings = 0;
@@ -49,7 +43,7 @@ collectives::JobShape random_shape(Random& random, std::int64_t least_hosts) {
   return collectives::JobShape::of_leaders(leaders).value();
 }
 
-void add_tensor(Random& random, HostsWorkload& workload, std::int64_t times, const Mix& mix) {
+void add_tensor(Random& random, HostsWorkload& workload, std::int64_t times, const HostsMix& mix) {
   const auto ranks = base::narrow<std::size_t>(workload.shape.ranks());
   Signature base;
   base.op = base::ReduceOp::kSum;
@@ -74,7 +68,7 @@ void add_tensor(Random& random, HostsWorkload& workload, std::int64_t times, con
 }
 
 HostsWorkload random_workload(Random& random, std::int64_t names, std::int64_t times,
-                              const Mix& mix, std::int64_t least_hosts = 1) {
+                              const HostsMix& mix, std::int64_t least_hosts = 1) {
   HostsWorkload workload;
   workload.shape = random_shape(random, least_hosts);
   workload.fan_in = base::narrow<std::int32_t>(draw(random, 1, 3));
@@ -102,7 +96,7 @@ void run(HostsSimulation& simulation) {
   simulation.check_end();
 }
 
-void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const Mix& mix) {
+void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const HostsMix& mix) {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     Random random(seed);
     const HostsWorkload workload = random_workload(random, names, times, mix);
@@ -115,37 +109,39 @@ void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const
 }
 
 TEST(ControlOverHosts, EveryCallIsExecutedOnceInTheSameOrderEverywhere) {
-  run_many(300, 4, 5, Mix{});
+  run_many(300, 4, 5, HostsMix{});
 }
 
 TEST(ControlOverHosts, ChangedShapesAndDisagreementsComeOutTheSameEverywhere) {
-  run_many(300, 4, 5, Mix{.shape_changes = 0.2, .disagreements = 0.2, .gathers = true});
+  run_many(300, 4, 5, HostsMix{.shape_changes = 0.2, .disagreements = 0.2, .gathers = true});
 }
 
 TEST(ControlOverHosts, ManyNamesInASmallPlan) {
-  run_many(200, 9, 4, Mix{.shape_changes = 0.05, .disagreements = 0.05});
+  run_many(200, 9, 4, HostsMix{.shape_changes = 0.05, .disagreements = 0.05});
 }
 
 TEST(ControlOverHosts, WhoWaitsIsAskedAtAnyTime) {
-  run_many(200, 3, 6, Mix{.shape_changes = 0.1, .disagreements = 0.1, .stalls = 0.2});
+  run_many(200, 3, 6, HostsMix{.shape_changes = 0.1, .disagreements = 0.1, .stalls = 0.2});
 }
 
-TEST(ControlOverHosts, RanksCloseAtAnyTime) { run_many(500, 3, 5, Mix{.early_closings = 0.3}); }
+TEST(ControlOverHosts, RanksCloseAtAnyTime) {
+  run_many(500, 3, 5, HostsMix{.early_closings = 0.3});
+}
 
 TEST(ControlOverHosts, RanksCloseAtAnyTimeAmongAllElse) {
   run_many(500, 4, 4,
-           Mix{.shape_changes = 0.2,
-               .disagreements = 0.2,
-               .early_closings = 0.3,
-               .stalls = 0.1,
-               .gathers = true});
+           HostsMix{.shape_changes = 0.2,
+                    .disagreements = 0.2,
+                    .early_closings = 0.3,
+                    .stalls = 0.1,
+                    .gathers = true});
 }
 
 TEST(ControlOverHosts, ASteadyStepMovesNoNames) {
   constexpr std::int64_t kNames = 5;
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Random random(seed);
-    HostsWorkload workload = random_workload(random, kNames, 6, Mix{.gathers = true}, 2);
+    HostsWorkload workload = random_workload(random, kNames, 6, HostsMix{.gathers = true}, 2);
     workload.capacity = kNames;
     workload.close_together = true;
     HostsSimulation simulation(workload, random);

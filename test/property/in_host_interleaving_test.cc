@@ -58,7 +58,7 @@ class Schedule {
   std::mt19937_64 random_;
 };
 
-class InHostInterleavingTest : public testing::TestWithParam<int> {};
+class InHostInterleavingTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(InHostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives) {
   const std::int32_t ranks = GetParam();
@@ -83,8 +83,8 @@ TEST_P(InHostInterleavingTest, EverySequenceInEveryOrderGivesWhatASerialSumGives
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, InHostInterleavingTest, testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, InHostInterleavingTest, ::testing::Values(1, 2, 3, 4, 5, 8, 16, 64),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace ronde::collectives

@@ -55,14 +55,14 @@ class UsersMode {
 };
 
 // A tensor of all ranks, and its allreduce.
-struct Tensor {
+struct CheckedTensor {
   std::string name;
   Reduction what;
   Memories inputs;  // by rank
   Memory expected;
 };
 
-Reduction random_reduction(Random& random) {
+Reduction random_float_reduction(Random& random) {
   constexpr std::array<DType, 4> kTypes{DType::kF32, DType::kF64, DType::kF16, DType::kBf16};
   constexpr std::array<ReduceOp, 5> kOps{ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kProduct,
                                          ReduceOp::kMin, ReduceOp::kMax};
@@ -77,12 +77,12 @@ Reduction random_reduction(Random& random) {
 }
 
 // Returns tensors of a few kinds, so that many of them fit one batch.
-std::vector<Tensor> random_tensors(int ranks, bool ring, Random& random) {
-  std::vector<Tensor> tensors;
+std::vector<CheckedTensor> random_tensors(int ranks, bool ring, Random& random) {
+  std::vector<CheckedTensor> tensors;
   for (int kind = 0; kind < 4; ++kind) {
-    const Reduction what = random_reduction(random);
+    const Reduction what = random_float_reduction(random);
     for (int i = 0; i < 6; ++i) {
-      Tensor tensor{"k" + std::to_string(kind) + "/" + std::to_string(i), what, {}, {}};
+      CheckedTensor tensor{"k" + std::to_string(kind) + "/" + std::to_string(i), what, {}, {}};
       const auto elements = static_cast<std::int64_t>(random() % (i == 0   ? 9000
                                                                   : i == 1 ? 8
                                                                            : 1200));
@@ -115,7 +115,7 @@ std::vector<std::string> random_settings(bool ring, Random& random) {
 // One of the threads of a rank: submits its tensors, waits for them and compares.
 class Submitter {
  public:
-  Submitter(Engine& engine, const std::vector<Tensor>& tensors, int rank, std::uint64_t seed)
+  Submitter(Engine& engine, const std::vector<CheckedTensor>& tensors, int rank, std::uint64_t seed)
       : engine_(engine), tensors_(tensors), rank_(rank), random_(seed) {}
 
   void step(std::vector<std::size_t> mine) {
@@ -125,7 +125,7 @@ class Submitter {
     std::vector<Engine::WorkPtr> works;
     const UsersMode mode(random_());
     for (std::size_t i = 0; i < mine.size(); ++i) {
-      const Tensor& tensor = tensors_[mine[i]];
+      const CheckedTensor& tensor = tensors_[mine[i]];
       inputs[i] = tensor.inputs[static_cast<std::size_t>(rank_)];
       outputs[i] = inputs[i];
       const bool in_place = random_() % 2 == 0;
@@ -142,7 +142,8 @@ class Submitter {
   }
 
  private:
-  [[nodiscard]] Submission submission(const Tensor& tensor, const Memory& input, Memory& output) {
+  [[nodiscard]] Submission submission(const CheckedTensor& tensor, const Memory& input,
+                                      Memory& output) {
     Submission result;
     result.name = tensor.name;
     result.signature.dtype = tensor.what.dtype;
@@ -159,7 +160,7 @@ class Submitter {
   void expect(const std::vector<std::size_t>& mine, const std::vector<Memory>& inputs,
               const std::vector<Memory>& outputs) {
     for (std::size_t i = 0; i < mine.size(); ++i) {
-      const Tensor& tensor = tensors_[mine[i]];
+      const CheckedTensor& tensor = tensors_[mine[i]];
       EXPECT_EQ(oracle::first_difference(tensor.what.dtype, outputs[i], tensor.expected), -1)
           << tensor.name << " on rank " << rank_ << ", " << base::name_of(tensor.what.dtype) << " "
           << base::name_of(tensor.what.op) << ", " << outputs[i].size() << " bytes, "
@@ -169,13 +170,14 @@ class Submitter {
   }
 
   Engine& engine_;
-  const std::vector<Tensor>& tensors_;
+  const std::vector<CheckedTensor>& tensors_;
   const int rank_;
   Random random_;
 };
 
 // The threads that submit a tensor differ from rank to rank.
-void run_rank(Engine& engine, const std::vector<Tensor>& tensors, int rank, std::uint64_t seed) {
+void run_rank(Engine& engine, const std::vector<CheckedTensor>& tensors, int rank,
+              std::uint64_t seed) {
   std::array<std::vector<std::size_t>, kThreads> shares;
   Random random(seed);
   for (std::size_t i = 0; i < tensors.size(); ++i) shares[random() % kThreads].push_back(i);
@@ -186,12 +188,12 @@ void run_rank(Engine& engine, const std::vector<Tensor>& tensors, int rank, std:
   });
 }
 
-struct Param {
+struct InHostCase {
   int ranks;
   bool ring;
 };
 
-class InHostOrderRuleTest : public ::testing::TestWithParam<Param> {};
+class InHostOrderRuleTest : public ::testing::TestWithParam<InHostCase> {};
 
 TEST_P(InHostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   const auto [ranks, ring] = GetParam();
@@ -200,7 +202,7 @@ TEST_P(InHostOrderRuleTest, BitsAreThoseOfTheJobsShape) {
     const int number = ranks * 1000 + (ring ? 500 : 0) + round;
     const auto seed = static_cast<std::uint64_t>(number);
     Random random(seed);
-    const std::vector<Tensor> tensors = random_tensors(ranks, ring, random);
+    const std::vector<CheckedTensor> tensors = random_tensors(ranks, ring, random);
     testing::EngineOptions options;
     options.environment = random_settings(ring, random);
     testing::run_job(ranks, options, [&](int rank, Engine& engine) {
@@ -228,8 +230,9 @@ TEST_P(InHostOrderRuleTest, AnotherShapeWouldShow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, InHostOrderRuleTest,
-                         ::testing::Values(Param{3, false}, Param{4, false}, Param{8, false},
-                                           Param{3, true}, Param{4, true}, Param{8, true}),
+                         ::testing::Values(InHostCase{3, false}, InHostCase{4, false},
+                                           InHostCase{8, false}, InHostCase{3, true},
+                                           InHostCase{4, true}, InHostCase{8, true}),
                          [](const auto& one) {
                            return std::string(one.param.ring ? "ring_" : "host_") +
                                   std::to_string(one.param.ranks);

@@ -10,19 +10,13 @@
 #include <vector>
 
 #include "runtime/negotiate/negotiator.h"
+#include "test/property/draws.h"
 #include "test/property/negotiator_simulation.h"
 
 namespace ronde::runtime {
 namespace {
 
 using Random = std::mt19937_64;
-
-std::int64_t draw(Random& random, std::int64_t from, std::int64_t to) {
-  return std::uniform_int_distribution<std::int64_t>(from, to)(random);
-}
-bool chance(Random& random, double probability) {
-  return std::bernoulli_distribution(probability)(random);
-}
 
 struct Mix {
   double shape_changes = 0;  // on all ranks
@@ -254,7 +248,7 @@ class Explorer {
 
  private:
   void visit(std::vector<Action>& schedule) {
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     Simulation simulation(workload_);
     simulation.slip_in_on_eviction(slip_in_);
     for (const Action& action : schedule) simulation.apply(action);

@@ -86,12 +86,12 @@ void expect_bits(DType dtype, const Tensor& actual, const Memory& expected) {
   }
 }
 
-struct Param {
+struct OrderCase {
   DType dtype;
   int ranks;
 };
 
-class OrderRuleTest : public testing::TestWithParam<Param> {};
+class OrderRuleTest : public ::testing::TestWithParam<OrderCase> {};
 
 TEST_P(OrderRuleTest, BitsDependOnTheTensorAndTheRanksAlone) {
   const auto [dtype, ranks] = GetParam();
@@ -163,17 +163,19 @@ TEST_P(OrderRuleTest, TheUsersFloatingPointModeChangesNoBit) {
 }
 #endif
 
-std::vector<Param> all_params() {
-  std::vector<Param> params;
+std::vector<OrderCase> all_params() {
+  std::vector<OrderCase> params;
   for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32, DType::kF64}) {
     for (const int ranks : {3, 4, 5, 8}) params.push_back({dtype, ranks});
   }
   return params;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OrderRuleTest, testing::ValuesIn(all_params()), [](const auto& one) {
-  return std::string(base::name_of(one.param.dtype)) + "_" + std::to_string(one.param.ranks);
-});
+INSTANTIATE_TEST_SUITE_P(All, OrderRuleTest, ::testing::ValuesIn(all_params()),
+                         [](const auto& one) {
+                           return std::string(base::name_of(one.param.dtype)) + "_" +
+                                  std::to_string(one.param.ranks);
+                         });
 
 }  // namespace
 }  // namespace ronde::collectives

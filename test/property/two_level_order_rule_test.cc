@@ -174,12 +174,12 @@ void run(JobOfHosts& job, const std::vector<Operation>& operations, std::uint64_
   job.ranks().expect_done(all, seed);
 }
 
-struct Param {
+struct TwoLevelCase {
   const char* name;
   std::vector<std::int32_t> leaders;
 };
 
-class TwoLevelOrderRuleTest : public testing::TestWithParam<Param> {};
+class TwoLevelOrderRuleTest : public ::testing::TestWithParam<TwoLevelCase> {};
 
 TEST_P(TwoLevelOrderRuleTest, BitsAreThoseOfTheJobsShape) {
   const JobShape shape = shape_of(GetParam().leaders);
@@ -323,16 +323,17 @@ TEST_P(TwoLevelOrderRuleTest, AnotherShapeWouldShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, TwoLevelOrderRuleTest,
-                         testing::Values(Param{"2x1", {0, 1}}, Param{"3x1", {0, 1, 2}},
-                                         Param{"4x1", {0, 1, 2, 3}}, Param{"2x2", {0, 0, 2, 2}},
-                                         Param{"2x2mixed", {0, 1, 0, 1}},
-                                         Param{"4x2", {0, 0, 2, 2, 4, 4, 6, 6}},
-                                         Param{"2and1and1and2", {0, 0, 2, 3, 4, 4}},
-                                         Param{"2and1", {0, 0, 2}}, Param{"3and1", {0, 0, 0, 3}},
-                                         Param{"1and3", {0, 1, 1, 1}},
-                                         Param{"3and2and2mixed", {0, 1, 2, 0, 1, 2, 0}}),
-                         [](const auto& of) { return std::string(of.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, TwoLevelOrderRuleTest,
+    ::testing::Values(TwoLevelCase{"2x1", {0, 1}}, TwoLevelCase{"3x1", {0, 1, 2}},
+                      TwoLevelCase{"4x1", {0, 1, 2, 3}}, TwoLevelCase{"2x2", {0, 0, 2, 2}},
+                      TwoLevelCase{"2x2mixed", {0, 1, 0, 1}},
+                      TwoLevelCase{"4x2", {0, 0, 2, 2, 4, 4, 6, 6}},
+                      TwoLevelCase{"2and1and1and2", {0, 0, 2, 3, 4, 4}},
+                      TwoLevelCase{"2and1", {0, 0, 2}}, TwoLevelCase{"3and1", {0, 0, 0, 3}},
+                      TwoLevelCase{"1and3", {0, 1, 1, 1}},
+                      TwoLevelCase{"3and2and2mixed", {0, 1, 2, 0, 1, 2, 0}}),
+    [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace
 }  // namespace ronde::collectives

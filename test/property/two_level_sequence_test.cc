@@ -13,7 +13,7 @@
 namespace ronde::collectives {
 namespace {
 
-class TwoLevelSequenceTest : public testing::TestWithParam<std::vector<std::int32_t>> {};
+class TwoLevelSequenceTest : public ::testing::TestWithParam<std::vector<std::int32_t>> {};
 
 TEST_P(TwoLevelSequenceTest, EveryRankGetsWhatItShould) {
   const JobShape shape = shape_of(GetParam());
@@ -61,11 +61,11 @@ TEST_P(TwoLevelSequenceTest, ACutLinkIsAnError) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TwoLevelSequenceTest,
-    testing::Values(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{0, 1, 2, 3},
-                    std::vector<std::int32_t>{0, 1, 2}, std::vector<std::int32_t>{0, 0, 2, 2},
-                    std::vector<std::int32_t>{0, 1, 0, 1}, std::vector<std::int32_t>{0, 0, 2},
-                    std::vector<std::int32_t>{0, 0, 0, 3}, std::vector<std::int32_t>{0, 1, 1, 1},
-                    std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 0}),
+    ::testing::Values(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{0, 1, 2, 3},
+                      std::vector<std::int32_t>{0, 1, 2}, std::vector<std::int32_t>{0, 0, 2, 2},
+                      std::vector<std::int32_t>{0, 1, 0, 1}, std::vector<std::int32_t>{0, 0, 2},
+                      std::vector<std::int32_t>{0, 0, 0, 3}, std::vector<std::int32_t>{0, 1, 1, 1},
+                      std::vector<std::int32_t>{0, 1, 2, 0, 1, 2, 0}),
     [](const auto& of) { return name_of_leaders(of.param); });
 
 }  // namespace
