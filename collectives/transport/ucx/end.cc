@@ -203,6 +203,9 @@ void End::close_endpoints() {
 End::~End() {
   if (worker_ != nullptr) {
     for (Slot& slot : slots_) cancel(slot);
+    for (Peer& peer : peers_) {
+      if (peer.flush != nullptr) ucx_.request_free(std::exchange(peer.flush, nullptr));
+    }
     close_endpoints();
     ucx_.worker_destroy(worker_);
   }
@@ -217,10 +220,12 @@ ucs_status_t End::on_word(void* end, const void* header, std::size_t header_byte
   if (header_bytes != sizeof spoken) return UCS_OK;
   std::memcpy(&spoken, header, sizeof spoken);
   if (spoken.rank < 0 || spoken.rank >= me.options_.size) return UCS_OK;
-  if (spoken.word == Word::kGoodBye) {
+  Farewell& farewell = me.peers_[base::narrow<std::size_t>(spoken.rank)].farewell;
+  if (spoken.word == Word::kAnswer) {
+    farewell = Farewell::kOver;
+  } else if (farewell == Farewell::kNone || farewell == Farewell::kSaid) {
+    farewell = Farewell::kHeard;
     me.answers_owed_.push_back(spoken.rank);
-  } else {
-    me.peers_[base::narrow<std::size_t>(spoken.rank)].must_answer = false;
   }
   return UCS_OK;
 }
@@ -238,18 +243,38 @@ void End::say(Word word, int peer) {
   if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);
 }
 
+void End::answer(int peer) {
+  Peer& other = peers_[base::narrow<std::size_t>(peer)];
+  if (other.farewell != Farewell::kHeard) return;
+  other.farewell = Farewell::kAnswered;
+  say(Word::kAnswer, peer);
+  if (other.endpoint == nullptr || other.failure != UCS_OK) return;
+  const ucp_request_param_t parameters{};
+  void* const request = ucx_.ep_flush_nbx(other.endpoint, &parameters);
+  if (UCS_PTR_IS_PTR(request)) other.flush = request;
+}
+
+bool End::may_leave(const Peer& peer) const {
+  if (peer.failure != UCS_OK) return true;
+  if (peer.farewell == Farewell::kAnswered) {
+    return peer.flush == nullptr || ucx_.request_check_status(peer.flush) != UCS_INPROGRESS;
+  }
+  return peer.farewell == Farewell::kNone || peer.farewell == Farewell::kOver;
+}
+
 void End::say_good_bye(const base::Clock& clock, base::Instant deadline) {
   for (int rank = 0; rank < options_.size; ++rank) {
     Peer& peer = peers_[base::narrow<std::size_t>(rank)];
     if (peer.endpoint == nullptr || peer.failure != UCS_OK) continue;
-    peer.must_answer = true;
+    if (peer.farewell != Farewell::kNone) continue;
+    peer.farewell = Farewell::kSaid;
     say(Word::kGoodBye, rank);
   }
-  const auto silent = [&] {
-    return std::any_of(peers_.begin(), peers_.end(),
-                       [](const Peer& peer) { return peer.must_answer && peer.failure == UCS_OK; });
+  const auto all_may_leave = [&] {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [&](const Peer& peer) { return may_leave(peer); });
   };
-  while (silent() && clock.now() < deadline) {
+  while (!all_may_leave() && clock.now() < deadline) {
     if (progress()) continue;
     const auto armed = arm();
     if (!armed.ok()) return;

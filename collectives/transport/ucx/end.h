@@ -67,20 +67,37 @@ class End {
   // since the last progress() has left for it: UCX makes no descriptor readable for that.
   base::Result<bool> arm();
 
-  // Before the destructor: waits until the ranks that this one is connected to have received what
-  // it has sent, or the deadline. A connection that is lost may take with it what has arrived on
-  // another one of the same rank, so every rank that closes says good-bye, and is answered by all
-  // that have an end: whoever has received the good-bye has received all before it.
+  // Before the destructor: waits until the ranks that this one is connected to, and that are not
+  // closing themselves, have received what it has sent, or the deadline. A connection that is lost
+  // may take with it what has arrived on another one of the same rank, so a rank that closes says
+  // good-bye, and is answered by all that have an end: whoever has received the good-bye has
+  // received all before it.
+  //
+  // The rule of closing: an end waits for another rank until that rank has answered it, or is lost,
+  // or has said good-bye itself and the answer to it has left this end. A rank that says good-bye
+  // receives nothing more and leaves when it is answered, so it is not asked for an answer that it
+  // may be too late to give. No end leaves before the answers that others wait for, since a rank
+  // that is connected by shared memory never notices that the end which owes it one has gone.
   void say_good_bye(const base::Clock& clock, base::Instant deadline);
 
  private:
   enum class Kind : std::uint8_t { kSend, kReceive };
 
+  // How far this rank and another one have come in closing.
+  enum class Farewell : std::uint8_t {
+    kNone,
+    kSaid,      // this rank has said good-bye
+    kHeard,     // the other one has said good-bye, and is owed an answer
+    kAnswered,  // the answer is on its way
+    kOver,      // the other one has answered, so it waits for nothing from this rank
+  };
+
   struct Peer {
     std::vector<std::byte> address;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t failure = UCS_OK;
-    bool must_answer = false;  // this rank has said good-bye to it
+    Farewell farewell = Farewell::kNone;
+    void* flush = nullptr;  // UCX's request that ends when the answer has left; null: there is none
   };
 
   // What ends tell each other beside messages.
@@ -113,6 +130,8 @@ class End {
   static ucs_status_t on_word(void* end, const void* header, std::size_t header_bytes, void* data,
                               std::size_t bytes, const ucp_am_recv_param_t* parameters);
   void say(Word word, int peer);
+  void answer(int peer);
+  [[nodiscard]] bool may_leave(const Peer& peer) const;
   // Takes a slot for a message that UCX can be given now.
   base::Result<std::size_t> begin(Kind kind, int peer, int tag, std::size_t bytes);
   // Keeps what UCX returned for the message of a slot.

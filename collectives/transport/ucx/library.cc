@@ -93,6 +93,7 @@ const char* find_all(void* handle, Library& found) {
   look("ucp_worker_set_am_recv_handler", found.worker_set_am_recv_handler);
   look("ucp_ep_create", found.ep_create);
   look("ucp_ep_close_nbx", found.ep_close_nbx);
+  look("ucp_ep_flush_nbx", found.ep_flush_nbx);
   look("ucp_am_send_nbx", found.am_send_nbx);
   look("ucp_tag_send_nbx", found.tag_send_nbx);
   look("ucp_tag_recv_nbx", found.tag_recv_nbx);
