@@ -86,16 +86,22 @@ class DiskModel {
   }
   void cut_power() { forget(*root_); }
 
+  // Whether the locks are shown as they are, or as if all who have one had ended.
+  enum class Locks : std::uint8_t { kHeld, kOpened };
+
   // What can be seen of all files, as text, and what would be after a power cut.
-  [[nodiscard]] std::string shown() const {
+  [[nodiscard]] std::string shown(Locks locks = Locks::kHeld) const {
     std::string text;
-    show(*root_, "", text);
+    show(*root_, "", locks, text);
+    return text;
+  }
+  [[nodiscard]] std::string synced() const {
+    std::string text;
+    show_synced(*root_, "", text);
     return text;
   }
   [[nodiscard]] std::string shown_with_synced() const {
-    DiskModel synced(*this);
-    synced.cut_power();
-    return shown() + "--- synced\n" + synced.shown();
+    return shown() + "--- synced\n" + synced();
   }
 
   std::map<int, Open> open_files;
@@ -118,11 +124,19 @@ class DiskModel {
     node.locked_by = -1;
     for (const auto& [name, entry] : node.entries) forget(*entry);
   }
-  static void show(const Node& node, const std::string& path, std::string& text) {
-    if (!node.is_directory) text += path + '=' + node.bytes + '\n';
-    if (node.is_directory) text += path + "/\n";
-    if (node.locked_by >= 0) text += "locked\n";
-    for (const auto& [name, entry] : node.entries) show(*entry, path + '/' + name, text);
+  static void show(const Node& node, const std::string& path, Locks locks, std::string& text) {
+    show_itself(node, node.bytes, path, text);
+    if (node.locked_by >= 0 && locks == Locks::kHeld) text += "locked\n";
+    for (const auto& [name, entry] : node.entries) show(*entry, path + '/' + name, locks, text);
+  }
+  static void show_synced(const Node& node, const std::string& path, std::string& text) {
+    show_itself(node, node.synced_bytes, path, text);
+    for (const auto& [name, entry] : node.synced_entries)
+      show_synced(*entry, path + '/' + name, text);
+  }
+  static void show_itself(const Node& node, const std::string& bytes, const std::string& path,
+                          std::string& text) {
+    text += node.is_directory ? path + "/\n" : path + '=' + bytes + '\n';
   }
 
   std::shared_ptr<Node> root_;
@@ -278,7 +292,10 @@ class ProcessModel final : public FileSystem {
     return 0;
   }
 
-  std::string process() override { return "host " + std::to_string(number_) + " 0 kernel"; }
+  static std::string name_of(int process) {
+    return "host " + std::to_string(process) + " 0 kernel";
+  }
+  std::string process() override { return name_of(number_); }
   Life life(const std::string& process) override {
     const std::size_t blank = process.find(' ');
     return blank == std::string::npos ? Life::kUnknown : lives_(std::stoi(process.substr(blank)));

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/server/protocol.h"
@@ -126,6 +127,12 @@ struct Simulation {
         events.push({now + delay, ++order, one});
       }
     }
+  }
+  // What orders the events stays in them when their messages are moved away.
+  Event take_event() {
+    Event event = std::move(const_cast<Event&>(events.top()));
+    events.pop();
+    return event;
   }
   void deliver(const Message& message) {
     if (message.to.role == Role::kServer) {
@@ -285,8 +292,7 @@ struct Simulation {
     while (trouble.empty() && now < end) {
       if (end > 1e8 && done()) end = now + 15.0;
       if (now > 1000.0) return fail("the job does not end: " + state());
-      const Event event = events.top();
-      events.pop();
+      const Event event = take_event();
       now = event.time;
       if (event.message) {
         deliver(*event.message);
