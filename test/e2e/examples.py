@@ -14,9 +14,7 @@ import sys
 import tempfile
 
 import trainings
-from programs import ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, late, result
-
-DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
+from programs import DATA, ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, late, result
 
 
 def check_linear_regression(programs):
