@@ -27,6 +27,27 @@ def start(line, seconds=RUN_SECONDS, environment=None):
     return done
 
 
+def unpacked(programs):
+    """A folder with the data set as plain files beside that of the programs; the first check that needs it makes it.
+
+    Half of a short training is unpacking, on each rank; the programs read packed files in the other checks.
+    """
+    folder = pathlib.Path(programs).parent / "unpacked_fashion_mnist"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name + ".") as mine:
+            whole = pathlib.Path(mine) / "whole"
+            whole.mkdir()
+            for packed in DATA.glob("*.gz"):
+                with gzip.open(packed) as source, open(whole / packed.stem, "wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+            try:
+                whole.rename(folder)
+            except OSError:
+                if not folder.exists():  # another test was quicker
+                    raise
+    return str(folder)
+
+
 class Programs:
     """Starts the programs."""
 
@@ -36,26 +57,6 @@ class Programs:
 
     def path(self, name):
         return str(self.folder / name)
-
-    def unpacked(self):
-        """A folder with the data set as plain files, which the first check that asks for it makes.
-
-        Half of a short training is unpacking, on each rank; the programs read packed files in the other checks.
-        """
-        folder = self.folder.parent / "unpacked_fashion_mnist"
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name + ".") as mine:
-                whole = pathlib.Path(mine) / "whole"
-                whole.mkdir()
-                for packed in DATA.glob("*.gz"):
-                    with gzip.open(packed) as source, open(whole / packed.stem, "wb") as target:
-                        shutil.copyfileobj(source, target, 1 << 20)
-                try:
-                    whole.rename(folder)
-                except OSError:
-                    if not folder.exists():  # another test was quicker
-                        raise
-        return str(folder)
 
     def run(self, name, *flags, ranks=1, seconds=RUN_SECONDS, environment=None):
         """One program on `ranks` ranks; 1: without mpirun."""

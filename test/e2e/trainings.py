@@ -5,7 +5,7 @@ import json
 import pathlib
 import tempfile
 
-from programs import TRAIN, expect, expect_refused, late, result
+from programs import TRAIN, expect, expect_refused, late, result, unpacked
 
 # What the last line of a training says.
 RESULT_KEYS = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches tensors_per_batch "
@@ -31,7 +31,7 @@ def train(programs, ranks, **flags):
 
 def unscored(programs):
     """The flags of a training of which no score is read: the test of a CNN takes longer than its few steps."""
-    return {"data": programs.unpacked(), "test_images": 100}
+    return {"data": unpacked(programs.folder), "test_images": 100}
 
 
 def check_accuracy(programs):
