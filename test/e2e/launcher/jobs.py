@@ -92,7 +92,8 @@ class RunningJobs(unittest.TestCase):
 
 
 class FourAtOnce(unittest.TestSuite):
-    """For tests that wait most of the time, each with jobs of its own."""
+    """For tests that wait most of the time, each with jobs of its own. A class may name in ALONE those that no other
+    thread may disturb: they run before."""
 
     def cases(self):
         for test in self:
@@ -105,8 +106,11 @@ class FourAtOnce(unittest.TestSuite):
             print(f"{time.monotonic() - began:5.1f} s: {test.id()}", flush=True)
             return own
 
+        alone, beside = [], []
+        for test in self.cases():
+            (alone if test.id().rpartition(".")[2] in getattr(test, "ALONE", ()) else beside).append(test)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            for own in pool.map(one, self.cases()):
+            for own in [*map(one, alone), *pool.map(one, beside)]:
                 result.testsRun += own.testsRun
                 for kind in ("failures", "errors", "skipped", "expectedFailures", "unexpectedSuccesses"):
                     getattr(result, kind).extend(getattr(own, kind))
