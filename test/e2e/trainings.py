@@ -102,7 +102,8 @@ def check_close(programs):
 def check_cnn(programs):
     """A minute of the CNN: two ranks, every switch at once, learn something."""
     values = train(programs, 2, model="cnn", steps=60, epochs=1, batch_norm="sync", gradients="board", wire="bf16",
-                   optimizer="adamw", schedule="cosine", warmup=5, clip=5, accumulate=2, global_batch=64, test_images=2000)
+                   optimizer="adamw", schedule="cosine", warmup=5, clip=5, accumulate=2, global_batch=64,
+                   test_images=2000)
     print(values)
     assert float(values["test_accuracy"]) > 0.6, f"it learns nothing: {values}"
     plain = train(programs, 2, model="cnn", steps=4, epochs=1, **unscored(programs))
