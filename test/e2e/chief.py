@@ -64,7 +64,8 @@ def check_restarts(chief):
     """The same with ronderun: a rank that dies is started again with all others."""
     undisturbed = final(chief, mlp())[1]
     flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=25"]
-    running = Running([chief.ronderun, "--restarts", "2", "-np", "2", chief.path(TRAIN), *flags, "--log-every=1"])
+    running = Running([chief.ronderun, "--restarts", "2", "-np", "2", chief.path(TRAIN), chief.data, *flags,
+                       "--log-every=1"])
     running.wait_for_step(120)
     running.signal_rank(1, signal.SIGKILL)
     values = result_values(running.end_with(0, seconds=120))
@@ -171,8 +172,8 @@ def check_other_ranks(chief):
 def check_logs(chief):
     """metrics.jsonl has each interval once, whatever happened; the evaluator scores what is saved."""
     flags = [*mlp(), chief.fresh(), "--save-seconds=0", "--save-steps=40", "--keep=20"]
-    evaluator = Running([chief.path(TRAIN), "--job=evaluate", f"--logdir={chief.logdir}", "--test-images=500",
-                         "--idle-seconds=60"], {"TF_CONFIG": json.dumps(
+    evaluator = Running([chief.path(TRAIN), chief.data, "--job=evaluate", f"--logdir={chief.logdir}",
+                         "--test-images=500", "--idle-seconds=60"], {"TF_CONFIG": json.dumps(
                              {"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]},
                               "task": {"type": "evaluator", "index": 0}})})
     running = chief.begin(flags)

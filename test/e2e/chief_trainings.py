@@ -10,7 +10,7 @@ import tempfile
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "fault"))
 
 import job as jobs  # pylint: disable=wrong-import-position
-from programs import TRAIN, Programs, expect, late  # pylint: disable=wrong-import-position
+from programs import TRAIN, Programs, expect, late, unpacked  # pylint: disable=wrong-import-position
 
 STEPS = 1000
 # How a training ends.
@@ -23,8 +23,9 @@ def mlp(steps=STEPS):
 
 
 def cnn(steps):
+    """A step of 64 images takes 70 ms: the last dozen gives a test the time to find a rank and kill it."""
     return ["--model=cnn", "--batch-norm=local", "--optimizer=adam", "--epochs=1", f"--steps={steps}",
-            "--test-images=500"]
+            "--global-batch=64", "--test-images=500"]
 
 
 class Chief(Programs):
@@ -34,6 +35,7 @@ class Chief(Programs):
         super().__init__(folder, mpirun)
         self.ronderun = ronderun
         self.faulty_disk = faulty_disk
+        self.data = "--data=" + unpacked(folder)
         self.home = self.logdir = tempfile.mkdtemp(prefix="ronde_chief_")
 
     def fresh(self):
@@ -49,11 +51,17 @@ class Chief(Programs):
         names = [path.name[len("step-"):] for path in pathlib.Path(self.logdir).glob("step-*")]
         return sorted(int(name) for name in names if name.isdigit())
 
+    def run(self, name, *flags, **how):
+        """With the unpacked data, if the program reads any: most trainings here are started again and again."""
+        data = [self.data] if name in (TRAIN, "classify_two_classes") else []
+        return super().run(name, *data, *flags, **how)
+
     def begin(self, flags, ranks=2, starter=None, environment=None, says_steps=True):
         """A training that goes on beside this test."""
         starts = [starter or self.mpirun, *([] if starter else ["--bind-to", "none", "--oversubscribe"])]
         line = [*starts, "-np", str(ranks)] if ranks > 1 else []
-        return Running([*line, self.path(TRAIN), *flags, *(["--log-every=1"] if says_steps else [])], environment)
+        says = ["--log-every=1"] if says_steps else []
+        return Running([*line, self.path(TRAIN), self.data, *flags, *says], environment)
 
     def faults(self, **settings):
         """The environment of a training whose logdir has faults."""

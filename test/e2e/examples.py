@@ -14,9 +14,7 @@ import sys
 import tempfile
 
 import trainings
-from programs import ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, late, result
-
-DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
+from programs import DATA, ERROR_SECONDS, TRAIN, Programs, expect, expect_refused, late, result
 
 
 def check_linear_regression(programs):
@@ -65,7 +63,7 @@ def check_classify_two_classes(programs):
     name = "classify_two_classes"
     keys = trainings.RESULT_KEYS.replace("epochs", "classes epochs")
     for ranks, epochs, rate in ((1, 3, "0.0005 x 1 = 0.0005"), (2, 2, "0.0005 x 2 = 0.001")):
-        done = programs.run(name, "--epochs=3", "--steps=60", "--classes=t-shirt,trouser", ranks=ranks)
+        done = programs.run(name, "--epochs=3", "--steps=60", "--batch=32", "--classes=t-shirt,trouser", ranks=ranks)
         values = result(done)
         expect(list(values) == keys.split(), done, "the last line has other keys")
         expect(values["ranks"] == str(ranks) and values["classes"] == "0,1", done, "ranks or classes")

@@ -5,7 +5,7 @@ import json
 import pathlib
 import tempfile
 
-from programs import TRAIN, expect, expect_refused, late, result
+from programs import TRAIN, expect, expect_refused, late, result, unpacked
 
 # What the last line of a training says.
 RESULT_KEYS = ("ranks epochs train_loss test_accuracy seconds images_per_second param_hash batches tensors_per_batch "
@@ -29,6 +29,11 @@ def train(programs, ranks, **flags):
     return values
 
 
+def unscored(programs):
+    """The flags of a training of which no score is read: the test of a CNN takes longer than its few steps."""
+    return {"data": unpacked(programs.folder), "test_images": 100}
+
+
 def check_accuracy(programs):
     values = train(programs, 2)
     print(values)
@@ -41,8 +46,8 @@ def check_same_loss(programs, batch):
     """The number of ranks changes the loss of an epoch by rounding only."""
     losses = []
     for ranks in (1, 2, 3, 4):
-        values = train(programs, ranks, epochs=1, global_batch=batch, learning_rate=0.01,
-                       momentum=0, seed=1)
+        values = train(programs, ranks, epochs=1, global_batch=batch, learning_rate=0.01, momentum=0, seed=1,
+                       **unscored(programs))
         losses.append(float(values["train_loss"]))
     spread = (max(losses) - min(losses)) / min(losses)
     print(f"global batch {batch}: losses {losses}, relative spread {spread:.1e}")
@@ -59,7 +64,8 @@ def check_exact(programs, cases=(("mlp", "sgd", 131, 3), ("mlp", "adam", 120, 2)
     for model, optimizer, batch, ranks in cases:
         # 60,000 samples: the last step of the MLP's epoch is a shorter one.
         steps = 0 if model == "mlp" else 4
-        flags = {"model": model, "optimizer": optimizer, "global_batch": batch, "epochs": 1, "clip": 0.7, "steps": steps}
+        flags = {"model": model, "optimizer": optimizer, "global_batch": batch, "epochs": 1, "clip": 0.7,
+                 "steps": steps, **unscored(programs)}
         alone = train(programs, 1, accumulate=ranks, **flags)
         many = train(programs, ranks, **flags)
         print(f"{model} {optimizer} {batch} x {ranks}: {many['param_hash']}")
@@ -84,7 +90,7 @@ def check_close(programs):
     for optimizer, norm, rate, bound in (("sgd", "off", 0.001, 1e-5), ("adam", "off", 0.001, 1e-4),
                                          ("sgd", "sync", 0.0005, 1e-4)):
         flags = {"model": "cnn", "steps": 20, "epochs": 1, "global_batch": 64, "optimizer": optimizer,
-                 "batch_norm": norm, "learning_rate": rate}
+                 "batch_norm": norm, "learning_rate": rate, **unscored(programs)}
         alone = step_losses(programs, 1, **flags)
         for ranks, parts in ((3, 1),) if norm == "off" else ((2, 1),):
             many = step_losses(programs, ranks, accumulate=parts, **flags)
@@ -96,11 +102,12 @@ def check_close(programs):
 def check_cnn(programs):
     """A minute of the CNN: two ranks, every switch at once, learn something."""
     values = train(programs, 2, model="cnn", steps=60, epochs=1, batch_norm="sync", gradients="board", wire="bf16",
-                   optimizer="adamw", schedule="cosine", warmup=5, clip=5, accumulate=2, global_batch=64)
+                   optimizer="adamw", schedule="cosine", warmup=5, clip=5, accumulate=2, global_batch=64,
+                   test_images=2000)
     print(values)
     assert float(values["test_accuracy"]) > 0.6, f"it learns nothing: {values}"
-    plain = train(programs, 2, model="cnn", steps=4, epochs=1)
-    board = train(programs, 2, model="cnn", steps=4, epochs=1, gradients="board")
+    plain = train(programs, 2, model="cnn", steps=4, epochs=1, **unscored(programs))
+    board = train(programs, 2, model="cnn", steps=4, epochs=1, gradients="board", **unscored(programs))
     assert plain["param_hash"] == board["param_hash"], "gradients on the board change the result"
     assert float(board["share_before_wait"]) > 0, f"no gradient was summed during backward: {board}"
 
@@ -153,9 +160,9 @@ def check_restart(programs):
 
 def check_submission_order(programs):
     """Ranks that submit in different orders train to the same parameters, and batching works."""
-    usual = train(programs, 2, epochs=1)
+    usual = train(programs, 2, epochs=1, **unscored(programs))
     for seed in (1, 2):
-        shuffled = train(programs, 2, epochs=1, shuffle_submission=seed)
+        shuffled = train(programs, 2, epochs=1, shuffle_submission=seed, **unscored(programs))
         print(shuffled)
         assert shuffled["param_hash"] == usual["param_hash"], f"{shuffled} against {usual}"
         assert float(shuffled["tensors_per_batch"]) > 1.0, f"as many batches as tensors: {shuffled}"

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <system_error>
 
 #include "bindings/trainer/tensor/errors.h"
 
@@ -23,6 +25,9 @@ constexpr std::uint32_t kLabelMagic = 0x00000801;  // unsigned bytes, one dimens
 constexpr std::size_t kMostElements = std::size_t{1} << 40;
 // Memory grows with the bytes that are really there, whatever a damaged header promises.
 constexpr std::size_t kReadBytes = std::size_t{1} << 18;
+// Memory for so many times the bytes of the file is there at once: what grows is copied again and
+// again.
+constexpr std::size_t kExpected = 4;
 
 std::string hex(std::uint32_t value) {
   char digits[11];
@@ -64,6 +69,14 @@ class Reader {
       }
     }
     return done;
+  }
+
+  // How many elements are likely, of the `count` that the header promises.
+  std::size_t likely(std::size_t count) const {
+    std::error_code failed;
+    const std::uintmax_t bytes = std::filesystem::file_size(name_, failed);
+    if (failed) return 0;  // such as a pipe's
+    return bytes < count / kExpected ? bytes * kExpected : count;
   }
 
   [[noreturn]] void fail_at(std::size_t offset, const std::string& message) const {
@@ -147,6 +160,7 @@ std::size_t read_dimension(Reader& reader, std::size_t offset, const char* what,
 // The bytes after a header of `header` bytes: exactly `count` of them.
 std::vector<std::uint8_t> read_elements(Reader& reader, std::size_t header, std::size_t count) {
   std::vector<std::uint8_t> elements;
+  elements.reserve(reader.likely(count));
   while (elements.size() < count) {
     const std::size_t before = elements.size();
     const std::size_t part = std::min(count - before, kReadBytes);

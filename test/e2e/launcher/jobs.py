@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of ronderun for the tests beside this file, which take its path as their first argument."""
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
@@ -89,5 +91,33 @@ class RunningJobs(unittest.TestCase):
         return output, errors
 
 
-def main():
-    late.end(lambda: unittest.main(argv=[sys.argv[0], *sys.argv[2:]]))
+class FourAtOnce(unittest.TestSuite):
+    """For tests that wait most of the time, each with jobs of its own. A class may name in ALONE those that no other
+    thread may disturb: they run before."""
+
+    def cases(self):
+        for test in self:
+            yield from test.cases() if isinstance(test, FourAtOnce) else [test]
+
+    def run(self, result, debug=False):
+        def one(test):
+            began, own = time.monotonic(), unittest.TestResult()
+            test.run(own)
+            print(f"{time.monotonic() - began:5.1f} s: {test.id()}", flush=True)
+            return own
+
+        alone, beside = [], []
+        for test in self.cases():
+            (alone if test.id().rpartition(".")[2] in getattr(test, "ALONE", ()) else beside).append(test)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for own in [*map(one, alone), *pool.map(one, beside)]:
+                result.testsRun += own.testsRun
+                for kind in ("failures", "errors", "skipped", "expectedFailures", "unexpectedSuccesses"):
+                    getattr(result, kind).extend(getattr(own, kind))
+        return result
+
+
+def main(suite=unittest.TestSuite):
+    loader = unittest.TestLoader()
+    loader.suiteClass = suite
+    late.end(lambda: unittest.main(argv=[sys.argv[0], *sys.argv[2:]], testLoader=loader))

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 
-from jobs import DEADLINE, RunningJobs, late, main, ronderun, shell
+from jobs import DEADLINE, FourAtOnce, RunningJobs, late, main, ronderun, shell
 
 FAILS_ONCE = "echo attempt $RONDE_RESTART_ATTEMPT; [ $RONDE_RESTART_ATTEMPT = 1 ] || exit 3"
 FAILS_TWICE = FAILS_ONCE.replace("= 1", "= 2")
@@ -83,7 +83,11 @@ class Restarts(RunningJobs):
             with self.subTest(options=options):
                 result = self.check(1, 2, 'echo "other flags" >&2; exit 1', "--restarts", "5", *options)
                 self.assertIn("two starts in a row have ended at once", result.stderr.splitlines()[-1])
+
+    def test_another_failure_at_once(self):
         self.check(1, 3, 'echo "$RONDE_RESTART_ATTEMPT" >&2; exit 1', "--restarts", "2")
+
+    def test_a_folder_keeps_what_a_failure_says(self):
         for code, words in ((1, 'echo "other flags"'), (0, "true")):
             with tempfile.TemporaryDirectory() as folder:
                 result = ronderun("-np", "2", "--restarts", "2", "--output-dir", folder, *shell(
@@ -156,4 +160,4 @@ class Restarts(RunningJobs):
 
 
 if __name__ == "__main__":
-    main()
+    main(FourAtOnce)

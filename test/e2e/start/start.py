@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from programs import expect, late  # noqa: E402
+from programs import expect, late, unpacked  # noqa: E402
 
 LIMIT = 120  # seconds
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "launcher" / "CLUSTER.md").read_text(encoding="utf-8")
@@ -115,11 +115,12 @@ def under_mpirun(folder, mpirun, ranks, line):
 
 def check_same_bits(folder, mpirun):
     """Whatever starts the ranks, they train to the same bits."""
+    line = (*TRAIN, "--data=" + unpacked(folder))
     for ranks in (2, 3):
-        expected = under_mpirun(folder, mpirun, ranks, TRAIN)
+        expected = under_mpirun(folder, mpirun, ranks, line)
         assert expected["ranks"] == str(ranks), expected
         for launcher in (by_hand, torchrun, tf_config, slurm):
-            found = values(Job(folder).run(TRAIN, launcher(ranks)))
+            found = values(Job(folder).run(line, launcher(ranks)))
             for key in ("ranks", "param_hash", "train_loss", "steps"):
                 assert found[key] == expected[key], f"{launcher.__name__}: {key}: {found} instead of {expected}"
         print(f"{ranks} ranks: param_hash={expected['param_hash']} by hand, torchrun, TF_CONFIG, Slurm and mpirun")
