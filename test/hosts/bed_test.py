@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import late  # noqa: E402  pylint: disable=wrong-import-position
 
-RUN = pathlib.Path(__file__).resolve().parent / "run"
+RUN = (sys.executable, "-B", str(pathlib.Path(__file__).resolve().parent / "run"))
 SECONDS = 120
 
 # Rank 0 sends for a second, rank 1 counts; both are on hosts of their own.
@@ -47,7 +47,7 @@ def fail(text):
 
 
 def run(*arguments):
-    done = late.run([RUN, *arguments], SECONDS)
+    done = late.run([*RUN, *arguments], SECONDS)
     if done.returncode == late.SKIPPED:
         print(done.stderr.strip())
         sys.exit(late.SKIPPED)
@@ -116,7 +116,7 @@ def check_nothing_is_left():
     """The hosts are removed however the run ends."""
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         marker = f"11{os.getpid()}{int(number)}"  # seconds to sleep: nobody else sleeps as long
-        command = [str(RUN), "--hosts", "2", "--", "sleep", marker]
+        command = [*RUN, "--hosts", "2", "--", "sleep", marker]
         job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # The command itself, and a sleeper on each host.
         late.until(lambda: len([pid for pid in left(marker) if pid != job.pid]) >= 4, SECONDS, "the sleepers")

@@ -56,7 +56,8 @@ class Fault:
             names["RONDE_TRANSPORT"] = self.carrier
         if self.moment in STARTS:
             names["RONDE_START_TIMEOUT_SECONDS"] = str(START_TIMEOUT)
-        command = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--mpirun=--enable-recovery"]
+        command = [sys.executable, "-B", str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks,
+                   "--mpirun=--enable-recovery"]
         for name in names:
             command += ["--mpirun=-x", f"--mpirun={name}"]
         if self.kind == "cut":

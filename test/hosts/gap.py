@@ -29,7 +29,8 @@ class Job:
     def __init__(self, worker, moment, settings):
         self.moment = moment
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ronde_gap_"))
-        command = [str(RUN), "--hosts", "2", "--ranks", "1", "--cut", f"2:{self.folder}/struck:{GAP}"]
+        command = [sys.executable, "-B", str(RUN), "--hosts", "2", "--ranks", "1",
+                   "--cut", f"2:{self.folder}/struck:{GAP}"]
         for name in settings:
             command += ["--mpirun=-x", f"--mpirun={name}"]
         command += ["--", worker, f"folder={self.folder}", "victim=1", "signal=0", *WORDS[moment]]

@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import late  # noqa: E402  pylint: disable=wrong-import-position
 
-RUN = pathlib.Path(__file__).resolve().parent / "run"
+RUN = (sys.executable, "-B", str(pathlib.Path(__file__).resolve().parent / "run"))
 
 
 class Job:
@@ -41,7 +41,7 @@ class Job:
         """One run; `settings` are of Ronde's environment, the same on every rank. Unless it is a whole job, something
         keeps it from starting, which is what its test is about."""
         settings = settings or {}
-        line = [str(RUN), "--hosts", str(self.hosts), "--ranks", self.ranks, "--map-by", self.map_by, *flags]
+        line = [*RUN, "--hosts", str(self.hosts), "--ranks", self.ranks, "--map-by", self.map_by, *flags]
         for name in settings:
             line += ["--mpirun=-x", f"--mpirun={name}"]
         line += ["--", *map(str, command)]

@@ -10,10 +10,13 @@ FOLDER has the example programs; see hosts_job.py for JOB, and launched for KIND
 import pathlib
 import re
 import sys
+import tempfile
 
 from hosts_job import Job, expect, late
+import plain_data
 
 LAUNCHED = pathlib.Path(__file__).resolve().parent / "launched"
+IMAGES = 2000  # more than the steps take
 TRAINING = ("train_fashion_mnist", "--steps=10", "--test-images=100")
 
 
@@ -23,8 +26,13 @@ def param_hash(done):
 
 
 def main():
-    folder, *jobs = sys.argv[1:]
-    program = [f"{folder}/{TRAINING[0]}", *TRAINING[1:]]
+    with tempfile.TemporaryDirectory(prefix="ronde_launchers_") as data:
+        plain_data.write_first(IMAGES, data)
+        compare(data, *sys.argv[1:])
+
+
+def compare(data, folder, *jobs):
+    program = [f"{folder}/{TRAINING[0]}", *TRAINING[1:], f"--data={data}"]
     ronderun = pathlib.Path(folder).resolve() / "ronderun"
     for words in jobs:
         text, *kinds = words.split("/")

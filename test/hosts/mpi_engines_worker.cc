@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <ronde/ronde.hpp>
@@ -96,6 +97,12 @@ class Trouble {
   std::exception_ptr first_;
 };
 
+// Whether each element has the bits of `expected`: of the first, and then of the one before it.
+bool all_are(const std::vector<float>& data, float expected) {
+  return std::memcmp(data.data(), &expected, sizeof expected) == 0 &&
+         std::memcmp(data.data(), data.data() + 1, (data.size() - 1) * sizeof expected) == 0;
+}
+
 // A thread's tensors of one engine: small whole numbers, so that sums are exact.
 class Tensors {
  public:
@@ -116,6 +123,7 @@ class Tensors {
     const auto expected = static_cast<float>(sum);
     for (std::size_t i = 0; i < kLengths.size(); ++i) {
       works_[i].wait();
+      if (all_are(data_[i], expected)) continue;
       for (const float x : data_[i]) {
         if (x == expected) continue;
         throw std::runtime_error(prefix_ + std::to_string(i) + " is " + std::to_string(x) +

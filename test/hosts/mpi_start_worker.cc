@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that opens an engine in a process that has started MPI itself, so that MPI's ports are
 // known before, and every new one is Ronde's. Meanwhile it plays the stranger: it finds Ronde's
-// port in /proc/net/tcp and connects with garbage, as often as it is told. It writes its report
-// into a file of its own. One rank can be made to come late, when all leaders listen already.
+// port among its own sockets and connects with garbage, as often as it is told. It writes its
+// report into a file of its own. One rank can be made to come late, when all leaders listen
+// already.
 //
 // usage: mpi_start_worker folder=DIR [late=RANK] [garbage=N] [steps=N] [level=LEVEL]
 // LEVEL: what MPI is told of threads: funneled, serialized or multiple.
@@ -25,7 +26,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <iomanip>
 #include <random>
 #include <ronde/ronde.hpp>
 #include <set>
@@ -96,34 +97,42 @@ std::atomic<bool>& hesitates() {
   return value;
 }
 
-// As the kernel writes it: "0A00D50A:1F90", an address in the order of its bytes in memory.
+// As in /proc/net/tcp: "0A00D50A:1F90", an address in the order of its bytes in memory.
 using Listening = std::set<std::string>;
 
-// The inodes of this process's sockets.
-std::set<std::string> own_sockets() {
-  std::set<std::string> inodes;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-    if (target.rfind("socket:[", 0) == 0) inodes.insert(target.substr(8, target.size() - 9));
+// The address of a socket of TCP that listens; empty for any other descriptor.
+std::string address_of_listener(int descriptor) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
+    return "";
   }
-  return inodes;
+  sockaddr_storage name{};
+  length = sizeof name;
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &length) != 0) return "";
+  std::ostringstream text;
+  text << std::hex << std::uppercase << std::setfill('0');
+  if (name.ss_family == AF_INET) {
+    sockaddr_in of_ipv4{};
+    std::memcpy(&of_ipv4, &name, sizeof of_ipv4);
+    text << std::setw(8) << of_ipv4.sin_addr.s_addr << ':' << std::setw(4)
+         << ntohs(of_ipv4.sin_port);
+  } else if (name.ss_family == AF_INET6) {
+    sockaddr_in6 of_ipv6{};
+    std::memcpy(&of_ipv6, &name, sizeof of_ipv6);
+    for (const unsigned byte : of_ipv6.sin6_addr.s6_addr) text << std::setw(2) << byte;
+    text << ':' << std::setw(4) << ntohs(of_ipv6.sin6_port);
+  }
+  return text.str();
 }
 
-// The ports on which this process listens.
+// The ports on which this process listens. It asks its own descriptors: the kernel would walk
+// through the tables of all connections for /proc/self/net/tcp.
 Listening listening() {
-  constexpr const char* kListen = "0A";
-  const std::set<std::string> mine = own_sockets();
   Listening found;
-  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
-    std::ifstream file(table);
-    std::string line;
-    std::getline(file, line);  // the heading
-    while (std::getline(file, line)) {
-      std::istringstream words(line);
-      const std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
-      if (word.size() > 9 && word[3] == kListen && mine.contains(word[9])) found.insert(word[1]);
-    }
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const std::string address = address_of_listener(std::stoi(entry.path().filename().string()));
+    if (!address.empty()) found.insert(address);
   }
   return found;
 }
@@ -218,7 +227,6 @@ class Siege {
 
  private:
   void look() {
-    // Listing the ports is slow, because the kernel walks through all its tables.
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     for (const std::string& port : listening()) {
       if (of_mpi_.contains(port) || !ports_.insert(port).second) continue;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <stdexcept>
@@ -20,6 +19,7 @@
 #include "base/dtype.h"
 #include "collectives/kernels/reduce.h"
 #include "test/property/random_magnitudes.h"
+#include "test/support/twister.h"
 #include "test/unit/collectives/ring_oracle.h"
 #include "test/unit/collectives/rule_oracle.h"
 #include "test/unit/collectives/shape_oracle.h"
@@ -206,7 +206,7 @@ class JobOfCases {
 
   const Engine& engine_;
   const collectives::oracle::Hosts hosts_;
-  std::mt19937_64 random_;
+  Twister random_;
   std::vector<CasePtr> cases_;
 };
 

@@ -11,6 +11,7 @@ import sys
 
 import hosts_job
 from hosts_job import late
+import plain_data
 
 FLAGS = {"epochs": 1, "global_batch": 120, "learning_rate": 0.01, "momentum": 0, "seed": 1}
 
@@ -30,6 +31,8 @@ def train(program, job, **more):
 
 def main():
     program = pathlib.Path(sys.argv[1]) / "train_fashion_mnist"
+    # No score is read.
+    FLAGS.update(data=plain_data.unpacked(sys.argv[1]), test_images=100)
     losses = []
     jobs = sys.argv[2:]
     for text in jobs:

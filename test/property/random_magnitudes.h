@@ -2,7 +2,7 @@
 // Numbers whose sum has different bits in every order of summation.
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <random>
 
@@ -10,16 +10,26 @@
 
 namespace ronde::collectives::oracle {
 
+// Returns a number of [-2, 2), the one that libstdc++'s std::uniform_real_distribution makes of a
+// random std::uint64_t. The halves are converted one by one, because the conversion of the whole
+// has a branch on its highest bit, which is mispredicted every other time.
+inline double mantissa_of(std::uint64_t bits) {
+  const auto upper = static_cast<double>(static_cast<std::uint32_t>(bits >> 32));
+  const auto lower = static_cast<double>(static_cast<std::uint32_t>(bits));
+  const double fraction = (upper * 0x1p32 + lower) * 0x1p-64;
+  return std::min(fraction, 1 - 0x1p-53) * 4.0 - 2.0;
+}
+
 // Returns numbers of a wide range of magnitudes, so that every other order of summation gives other
 // bits; some are so small that their sums are subnormal.
-inline Bytes random_magnitudes(DType dtype, std::int64_t elements, std::mt19937_64& random) {
+template <class Random>  // 64 random bits a call
+Bytes random_magnitudes(DType dtype, std::int64_t elements, Random& random) {
   const int smallest = dtype == DType::kF64 ? -1060 : dtype == DType::kF16 ? -22 : -140;
-  std::uniform_real_distribution<double> mantissa(-2.0, 2.0);
   std::uniform_int_distribution<int> ordinary(-8, 8);
   Bytes memory(static_cast<std::size_t>(elements * base::size_of(dtype)));
   for (std::int64_t i = 0; i < elements; ++i) {
     const int exponent = random() % 8 == 0 ? smallest + ordinary(random) / 4 : ordinary(random);
-    const double value = std::ldexp(mantissa(random), exponent);
+    const double value = mantissa_of(random()) * two_to(exponent);
     store(dtype, memory.data(), i, encode(dtype, value));
   }
   return memory;

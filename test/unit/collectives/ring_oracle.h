@@ -4,7 +4,6 @@
 // with.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -15,14 +14,16 @@
 
 namespace ronde::collectives::oracle {
 
-// Reduces element `index` of a tensor, which belongs to `chunk`; inputs[r] is rank r's.
+// Reduces element `index` of a tensor, which belongs to `chunk`; inputs[r] is rank r's. Uses the
+// memory of `contributions`.
 inline std::uint64_t ring_element(const Reduction& what, const std::vector<Bytes>& inputs,
-                                  std::int64_t index, std::int64_t chunk) {
+                                  std::int64_t index, std::int64_t chunk,
+                                  std::vector<std::uint64_t>& contributions) {
   const auto ranks = static_cast<std::int64_t>(inputs.size());
   const DType wire = what.compression == base::Compression::kNone  ? what.dtype
                      : what.compression == base::Compression::kF16 ? DType::kF16
                                                                    : DType::kBf16;
-  std::vector<std::uint64_t> contributions;
+  contributions.clear();
   for (std::int64_t k = 1; k <= ranks; ++k) {
     const Bytes& input = inputs[static_cast<std::size_t>((chunk + k) % ranks)];
     const std::uint64_t bits = load(what.dtype, input.data(), index);
@@ -39,8 +40,9 @@ inline Bytes ring_block(const Reduction& what, const std::vector<Bytes>& inputs,
                         std::int64_t chunk) {
   Bytes result(inputs[0].size());
   const auto elements = static_cast<std::int64_t>(result.size()) / base::size_of(what.dtype);
+  std::vector<std::uint64_t> contributions;
   for (std::int64_t i = 0; i < elements; ++i) {
-    store(what.dtype, result.data(), i, ring_element(what, inputs, i, chunk));
+    store(what.dtype, result.data(), i, ring_element(what, inputs, i, chunk, contributions));
   }
   return result;
 }
@@ -52,16 +54,18 @@ inline Bytes ring_tensor(const Reduction& what, const std::vector<Bytes>& inputs
   const auto bytes = static_cast<std::int64_t>(result.size());
   const std::int64_t lines = (bytes + 63) / 64;
   const std::int64_t size = base::size_of(what.dtype);
+  std::vector<std::uint64_t> contributions;
   for (std::int64_t i = 0; i < bytes / size; ++i) {
     const std::int64_t chunk = i * size / 64 * static_cast<std::int64_t>(inputs.size()) / lines;
-    store(what.dtype, result.data(), i, ring_element(what, inputs, i, chunk));
+    store(what.dtype, result.data(), i, ring_element(what, inputs, i, chunk, contributions));
   }
   return result;
 }
 
 // Floating-point numbers of very different magnitudes, so that every other order of summation gives
 // other bits; any bytes for the other types.
-inline Bytes random_elements(DType dtype, std::int64_t elements, std::mt19937_64& random) {
+template <class Random>  // 64 random bits a call
+Bytes random_elements(DType dtype, std::int64_t elements, Random& random) {
   Bytes memory(static_cast<std::size_t>(elements * base::size_of(dtype)));
   if (!base::is_floating(dtype)) {
     for (std::byte& b : memory) {
@@ -72,7 +76,8 @@ inline Bytes random_elements(DType dtype, std::int64_t elements, std::mt19937_64
   std::uniform_real_distribution<double> mantissa(-2.0, 2.0);
   std::uniform_int_distribution<int> exponent(-8, 8);
   for (std::int64_t i = 0; i < elements; ++i) {
-    store(dtype, memory.data(), i, encode(dtype, std::ldexp(mantissa(random), exponent(random))));
+    const double factor = two_to(exponent(random));
+    store(dtype, memory.data(), i, encode(dtype, mantissa(random) * factor));
   }
   return memory;
 }

@@ -33,17 +33,24 @@ inline std::uint64_t reduce_hosts(Reduction what, const std::vector<std::uint64_
   return static_cast<std::uint64_t>(as_signed(what.dtype, sum) / ranks) << shift >> shift;
 }
 
+// The memory of shaped_element(), which is called for millions of elements.
+struct Scratch {
+  std::vector<std::uint64_t> sums;
+  std::vector<std::uint64_t> of_host;
+};
+
 // Reduces an element of a tensor that belongs to `chunk`, over at least two hosts; contributions
 // are by rank, in the dtype that travels.
 inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
                                     const std::vector<std::uint64_t>& contributions,
-                                    std::int64_t chunk) {
+                                    std::int64_t chunk, Scratch& scratch) {
   Reduction in_host = what;
   in_host.postscale = 1.0;
   if (what.op == ReduceOp::kAverage) in_host.op = ReduceOp::kSum;
-  std::vector<std::uint64_t> sums;
+  auto& [sums, of_host] = scratch;
+  sums.clear();
   for (std::size_t k = 1; k <= hosts.size(); ++k) {
-    std::vector<std::uint64_t> of_host;
+    of_host.clear();
     for (const int rank : hosts[(static_cast<std::size_t>(chunk) + k) % hosts.size()]) {
       of_host.push_back(contributions[static_cast<std::size_t>(rank)]);
     }
@@ -62,12 +69,13 @@ Bytes shaped_elements(const Reduction& what, const Hosts& hosts, const std::vect
   const bool compressed = on_wire.dtype != what.dtype;
   Bytes result(inputs[0].size());
   std::vector<std::uint64_t> contributions(inputs.size());
+  Scratch scratch;
   for (std::int64_t i = 0; i < std::ssize(result) / base::size_of(what.dtype); ++i) {
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
       const std::uint64_t bits = load(what.dtype, inputs[rank].data(), i);
       contributions[rank] = compressed ? encode(on_wire.dtype, decode(what.dtype, bits)) : bits;
     }
-    const std::uint64_t sum = shaped_element(on_wire, hosts, contributions, chunk_of(i));
+    const std::uint64_t sum = shaped_element(on_wire, hosts, contributions, chunk_of(i), scratch);
     store(what.dtype, result.data(), i,
           compressed ? encode(what.dtype, decode(on_wire.dtype, sum)) : sum);
   }
