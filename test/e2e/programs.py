@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the end-to-end checks start programs, and what they expect of every one of them."""
 
-import gzip
 import os
 import pathlib
-import shutil
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import late  # noqa: E402  pylint: disable=wrong-import-position
+from plain_data import DATA, unpacked  # noqa: E402,F401  pylint: disable=wrong-import-position,unused-import
 
 TRAIN = "train_fashion_mnist"
-DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 # A bad start must be reported "within seconds". Generous for a loaded machine, below the deadline of a start.
 ERROR_SECONDS = 45
 RUN_SECONDS = 280
@@ -25,27 +22,6 @@ def start(line, seconds=RUN_SECONDS, environment=None):
     if done.returncode != 0:
         late.unless_started(done.stderr, done.returncode)
     return done
-
-
-def unpacked(programs):
-    """A folder with the data set as plain files beside that of the programs; the first check that needs it makes it.
-
-    Half of a short training is unpacking, on each rank; the programs read packed files in the other checks.
-    """
-    folder = pathlib.Path(programs).parent / "unpacked_fashion_mnist"
-    if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name + ".") as mine:
-            whole = pathlib.Path(mine) / "whole"
-            whole.mkdir()
-            for packed in DATA.glob("*.gz"):
-                with gzip.open(packed) as source, open(whole / packed.stem, "wb") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
-            try:
-                whole.rename(folder)
-            except OSError:
-                if not folder.exists():  # another test was quicker
-                    raise
-    return str(folder)
 
 
 class Programs:

@@ -25,7 +25,7 @@ def unpacked(programs):
             except OSError:
                 if not folder.exists():  # another test was quicker
                     raise
-    return folder
+    return str(folder)
 
 
 def write_first(count, folder):

@@ -206,13 +206,13 @@ class TransportContract {
   }
 
   // As ==, which is slow where it is not optimised.
-  static testing::AssertionResult equal(const Message& received, const Message& sent) {
+  static ::testing::AssertionResult equal(const Message& received, const Message& sent) {
     if (received.size() == sent.size() &&
         (sent.empty() || std::memcmp(received.data(), sent.data(), sent.size()) == 0)) {
-      return testing::AssertionSuccess();
+      return ::testing::AssertionSuccess();
     }
-    return testing::AssertionFailure()
-           << testing::PrintToString(received) << " is not " << testing::PrintToString(sent);
+    return ::testing::AssertionFailure()
+           << ::testing::PrintToString(received) << " is not " << ::testing::PrintToString(sent);
   }
 
   Request send(int peer, int tag, std::span<const std::byte> message) {
