@@ -8,7 +8,8 @@
 namespace ronde::collectives {
 namespace {
 
-// The levels of x86-64: AVX2 belongs to 3, AVX-512 to 4. The build may allow no more than a lesser one.
+// The levels of x86-64: AVX2 belongs to 3, AVX-512 to 4. The build may allow no more than a lesser
+// one.
 constexpr int kMostLevel = RONDE_X86_LEVEL;
 
 // __builtin_cpu_supports asks the processor and the operating system, but not every compiler knows
