@@ -13,7 +13,7 @@ from .._engine import Memory, Reduction
 from .._library import InvalidArgument, Op, Status
 from .._numpy import DTYPES
 from .._works import Output, _Flight
-from ._tensors import _TO_RONDE, require_host
+from ._tensors import _TO_RONDE, contiguous, is_plain, require_host
 
 _U8, _BOOL = DTYPES.index("uint8"), DTYPES.index("bool")
 _COMPLEX = {torch.complex64: DTYPES.index("float32"), torch.complex128: DTYPES.index("float64")}
@@ -77,17 +77,12 @@ def numbers_of(dtype: torch.dtype, itemsize: int) -> tuple[int, int]:
 
 
 class Landing:
-    """Contiguous memory of a tensor, from which it is filled where it is not contiguous itself."""
+    """Plain memory of a tensor, from which it is filled where it is not plain itself."""
 
     def __init__(self, tensor: torch.Tensor, load: bool) -> None:
         """load: with the tensor's values; else they are not specified."""
         self.tensor = tensor
-        if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-            self.memory = tensor
-        elif load:
-            self.memory = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        else:
-            self.memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self.memory = contiguous(tensor) if load or is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def land(self) -> torch.Tensor:
         """Puts the result where it belongs, and returns the tensor."""
@@ -98,16 +93,12 @@ class Landing:
 
 
 def described(tensor: torch.Tensor, shape: Optional[Sequence[int]] = None) -> Memory:
-    """A contiguous tensor for the runtime; `shape` is in elements, as its own is."""
+    """A plain tensor for the runtime; `shape` is in elements, as its own is."""
     dtype, count = numbers_of(tensor.dtype, tensor.element_size())
     shape = tuple(tensor.shape) if shape is None else tuple(shape)
     if count > 1:
         shape = (*shape[:-1], shape[-1] * count) if shape else (count,)
     return Memory(tensor.data_ptr(), shape, dtype, tensor)
-
-
-def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return Landing(tensor, load=True).memory
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

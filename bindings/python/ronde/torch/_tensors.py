@@ -18,12 +18,24 @@ _BF16 = DTYPES.index("bfloat16")
 
 
 def require_host(array: torch.Tensor) -> None:
-    """Raises InvalidArgument unless the tensor is dense and on the CPU."""
+    """Raises InvalidArgument unless the tensor is dense, on the CPU, and has its numbers there."""
     if array.device.type != "cpu":
         raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
                               "use .cpu(), a group with the back end nccl, or Ronde from C++")
     if array.layout is not torch.strided:
         raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
+    if array.is_quantized:
+        raise InvalidArgument(f"a quantized tensor of type {array.dtype}: its scale would stay behind; use .int_repr()")
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory says all of it: row-major, and neither conjugated, negated nor made zeros lazily."""
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself if it is plain, else a copy that is. Nothing else may lead to an address that is read."""
+    return tensor if is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 class TorchArrays(Arrays[torch.Tensor]):
@@ -40,7 +52,7 @@ class TorchArrays(Arrays[torch.Tensor]):
             raise InvalidArgument(f"a {type(array).__name__} is no torch.Tensor: use torch.as_tensor(), or the "
                                   "operations of `ronde` for NumPy arrays")
         require_host(array)
-        return array if array.is_contiguous() and not array.is_conj() else array.detach().resolve_conj().contiguous()
+        return contiguous(array)
 
     def require_writable(self, array: torch.Tensor) -> None:
         """Tensors always are."""
