@@ -362,6 +362,17 @@ TEST(Broadcast, ParametersBuffersAndTiedWeights) {
   });
 }
 
+TEST(Broadcast, ATensorThatIsNegatedLazily) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({2}));
+    const at::Tensor buffer = at::_neg_view(at::arange(3, at::kFloat) + engine.rank());
+    model.register_buffer("lazy", buffer);
+    broadcast_parameters(engine, model, 1);
+    EXPECT_TRUE(buffer.is_neg());
+    EXPECT_TRUE(buffer.equal(-1 - at::arange(3, at::kFloat))) << buffer;
+  });
+}
+
 TEST(Broadcast, StateOfAnOptimiser) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({3}));
