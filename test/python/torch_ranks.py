@@ -300,6 +300,34 @@ class Training(Ranks):
         optimizer.synchronize()
         self.assertTrue(torch.equal(later.weight.grad, hvd.broadcast(later.weight.grad, 0)))
 
+    def test_what_is_thawed_later_is_averaged(self):
+        for named, passes in ((True, 1), (False, 2)):
+            first, thawed, alone = (torch.nn.Parameter(torch.zeros(3), requires_grad=not i) for i in range(3))
+            parameters = [("first", first), ("thawed", thawed), ("alone", alone)]
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, thawed, alone], lr=1.0),
+                                                 named_parameters=parameters if named else None,
+                                                 backward_passes_per_step=passes, groups=[[thawed, first]])
+            for step in range(3):
+                optimizer.zero_grad()
+                thawed.requires_grad_(step > 0)
+                alone.requires_grad_(step > 0)  # only one rank uses it
+                for _ in range(passes):
+                    ((first + thawed + (alone if self.rank == 0 else 0)) * (self.rank + 1) / passes).sum().backward()
+                if step == 1:
+                    optimizer.synchronize()
+                    with optimizer.skip_synchronize():
+                        optimizer.step()
+                else:
+                    optimizer.step()
+            mean = (self.size + 1) / 2
+            for parameter, expected in ((first, -3 * mean), (thawed, -2 * mean), (alone, -2 / self.size)):
+                self.assertTrue(torch.allclose(parameter, torch.full((3,), expected)), parameter)
+            later = torch.nn.Parameter(torch.zeros(1))
+            optimizer.param_groups[0]["params"].append(later)  # not by add_param_group()
+            (later * (self.rank + 1)).sum().backward()
+            optimizer.step()
+            self.assertAlmostEqual(later.item(), -mean)
+
     def test_misuse_is_refused(self):
         model = torch.nn.Linear(1, 1)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

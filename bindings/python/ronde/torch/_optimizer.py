@@ -154,8 +154,16 @@ class _Distributed:
             with optimizer.skip_synchronize():
                 optimizer.step()
         """
-        self._averager.synchronize()
+        self._average()
         self._synchronized = True
+
+    def _average(self) -> None:
+        """With what has been thawed since the last step, or has come into a group."""
+        later = {one: f"allreduce.noname.{i}.{j}" for i, group in enumerate(self.param_groups)
+                 for j, one in enumerate(group["params"]) if one.requires_grad and one not in self._averager.units}
+        if later:
+            _register(self._averager, later, {**later, **self._averager.names}, None)
+        self._averager.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -180,7 +188,7 @@ class _Distributed:
 
     def _averaged(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
-        self._averager.synchronize()
+        self._average()
         return loss
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
@@ -274,8 +282,9 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     Average gradients are divided by it before the sum, and by size / it afterwards. groups: how many groups, or lists
     of parameters that are averaged as one unit. sparse_as_dense: sparse gradients are averaged as dense ones.
 
-    In each step every rank averages every parameter; one without a gradient on this rank gives zeros (a sparse one
-    that never had any must not be left out). Errors are raised by step() and synchronize().
+    In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may be
+    thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that never
+    had any must not be left out). Errors are raised by step() and synchronize().
     """
     require_everybody(process_set)
     op = supported(op)

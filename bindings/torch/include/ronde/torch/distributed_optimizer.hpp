@@ -11,8 +11,10 @@
 
 namespace ronde::torch {
 
-// `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient. Its
-// constructor gives every rank the module of rank 0, and step() averages the gradients first.
+// `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient; one
+// that is thawed later, on every rank, comes into the first group in the step that it is averaged
+// in. (Adagrad, and LBFGS after a step, cannot take it, and throw.) The constructor gives every
+// rank the module of rank 0, and step() averages the gradients first.
 //
 //   ronde::torch::DistributedOptimizer<torch::optim::Adam> optimizer(engine, model,
 //                                                                    torch::optim::AdamOptions(1e-3));
@@ -38,18 +40,18 @@ class DistributedOptimizer : public Base {
       averaged_ = false;  // the closure makes gradients of its own
       return Base::step([this, &closure] {
         at::Tensor loss = closure();
-        averager_.wait();
+        wait();
         return loss;
       });
     }
-    if (!std::exchange(averaged_, false)) averager_.wait();
+    if (!std::exchange(averaged_, false)) wait();
     return Base::step();
   }
 
   // Averages the gradients for the next step(): for clipping in between. No backward may come
   // between it and that step(), which would take what this rank alone has added.
   void average() {
-    averager_.wait();
+    wait();
     averaged_ = true;
   }
 
@@ -71,6 +73,11 @@ class DistributedOptimizer : public Base {
   static Engine& start(Engine& engine, const ::torch::nn::Module& module) {
     broadcast_parameters(engine, module);
     return engine;
+  }
+  void wait() {
+    for (const at::Tensor& thawed : averager_.wait()) {
+      this->param_groups().front().params().push_back(thawed);
+    }
   }
 
   GradientAverager averager_;
