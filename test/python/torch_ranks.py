@@ -234,12 +234,43 @@ class Training(Ranks):
                 optimizer.zero_grad()
                 loss = F.mse_loss(model(images), wanted)
                 loss.backward()
-                return hvd.allreduce(loss.detach()) if part is share else loss
+                return loss
 
             optimizer.step(closure)
             return model
 
         self.assert_same(minimize(hvd.DistributedOptimizer, share), minimize(lambda it: it, lambda it: it), 1e-5)
+
+    def test_a_line_search_keeps_the_ranks_equal(self):
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.ones(4))
+        images = torch.randn(self.size, 20, 4)[self.rank] * (1 + 5 * self.rank)
+        wanted = torch.randn(self.size, 20)[self.rank]
+        optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS([weight], lr=0.1, max_iter=20,
+                                                               line_search_fn="strong_wolfe"),
+                                             named_parameters=[("weight", weight)])
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (images @ weight - wanted).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+            self.assertEqual(hvd.allgather(weight.detach()).tolist(), self.size * weight.tolist())
+
+    def test_the_loss_of_a_closure_is_averaged(self):
+        parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+        for op, factor in ((hvd.Average, 1), (hvd.Sum, self.size)):
+            optimizers = [hvd.DistributedOptimizer(torch.optim.SGD([one], lr=0.1), [(str(i), one)], op=op)
+                          for i, one in enumerate(parameters)]
+            mean = factor * (self.size + 1) / 2
+            inner = lambda: optimizers[1].step(lambda: self.rank + 1)  # noqa: E731, one inside of the other
+            self.assertAlmostEqual(optimizers[0].step(inner), factor * mean)
+            loss = optimizers[0].step(lambda: torch.full((2,), self.rank + 1, dtype=torch.float64))
+            self.assertTrue(torch.equal(loss, torch.full((2,), mean, dtype=torch.float64)))
+            self.assertIsNone(optimizers[0].step(lambda: None))
 
     def test_what_only_one_rank_used_is_averaged(self):
         model = torch.nn.ModuleList([torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1, bias=False)])

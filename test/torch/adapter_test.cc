@@ -512,6 +512,40 @@ TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
   });
 }
 
+TEST(DistributedOptimizer, ALineSearchKeepsTheRanksEqual) {
+  on_ranks(2, [](Engine& engine) {
+    ::torch::manual_seed(0);
+    const int rank = engine.rank();
+    const at::Tensor x = at::sin(at::arange(160, at::kFloat) * 0.7).view({2, 20, 4})[rank];
+    const at::Tensor y = at::cos(at::arange(40, at::kFloat) * 1.3).view({2, 20})[rank];
+    OneParameter model(at::ones({4}));
+    DistributedOptimizer<::torch::optim::LBFGS> optimizer(
+        engine, model,
+        ::torch::optim::LBFGSOptions(0.1).max_iter(20).line_search_fn("strong_wolfe"));
+    for (int step = 0; step < 3; ++step) {
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        const at::Tensor loss =
+            (at::mv(x, model.parameter) * (1.0 + 5.0 * rank) - y).square().mean();
+        loss.backward();
+        return loss;
+      });
+      const auto all = engine.allgather_blocking("w", detail::span_of<float>(model.parameter));
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(all[i], all[i + 4]) << "step " << step;
+    }
+  });
+}
+
+TEST(DistributedOptimizer, ALossMayBeUndefined) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0), {.op = sum});
+    const at::Tensor loss = optimizer.step([&] { return at::full({2}, 1 + engine.rank()); });
+    EXPECT_TRUE(loss.equal(at::full({2}, 3)));
+    EXPECT_FALSE(optimizer.step([&] { return at::Tensor(); }).defined());
+  });
+}
+
 TEST(DistributedOptimizer, AStepWithAClosureUsesUpAnAverage) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({1}));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import warnings
 import weakref
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
@@ -175,7 +176,8 @@ class _Distributed:
             self._should_synchronize = True
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Averages the gradients, and then steps. With a closure what each of its calls leaves is averaged."""
+        """Averages the gradients, and then steps. With a closure what each of its calls leaves is averaged, and the
+        loss that it returns, by which the optimiser decides: a tensor or a number."""
         if self._should_synchronize and closure is not None:
             return super().step(lambda: self._averaged(closure))
         if self._should_synchronize:
@@ -189,7 +191,13 @@ class _Distributed:
     def _averaged(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
         self._average()
-        return loss
+        if size() == 1 or not isinstance(loss, (torch.Tensor, numbers.Real)):
+            return loss
+        how = {"name": f"loss of {self._parameter_names[self.param_groups[0]['params'][0]]}",
+               "op": self._averager.how["op"]}
+        if isinstance(loss, torch.Tensor):
+            return operations.allreduce(loss.detach(), **how)
+        return operations.allreduce(torch.tensor(loss, dtype=torch.float64), **how).item()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimiser's own; refused while gradients are being averaged."""
@@ -282,9 +290,9 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     Average gradients are divided by it before the sum, and by size / it afterwards. groups: how many groups, or lists
     of parameters that are averaged as one unit. sparse_as_dense: sparse gradients are averaged as dense ones.
 
-    In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may be
-    thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that never
-    had any must not be left out). Errors are raised by step() and synchronize().
+    In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may
+    be thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that
+    never had any must not be left out). Errors are raised by step() and synchronize().
     """
     require_everybody(process_set)
     op = supported(op)

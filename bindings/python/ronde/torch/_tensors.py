@@ -25,7 +25,7 @@ def require_host(array: torch.Tensor) -> None:
     if array.layout is not torch.strided:
         raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
     if array.is_quantized:
-        raise InvalidArgument(f"a quantized tensor of type {array.dtype}: its scale would stay behind; use .int_repr()")
+        raise InvalidArgument(f"a quantized tensor of type {array.dtype}: send .int_repr(), and its scale")
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

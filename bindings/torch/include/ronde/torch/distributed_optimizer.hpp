@@ -6,6 +6,7 @@
 
 #include <ronde/torch/broadcast.hpp>
 #include <ronde/torch/gradient_averager.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,21 +32,26 @@ class DistributedOptimizer : public Base {
   template <typename Options>
   DistributedOptimizer(Engine& engine, ::torch::nn::Module& module, const Options& options,
                        const GradientOptions& gradients = {})
-      : Base(trained(module), options), averager_(start(engine, module), module, gradients) {}
+      : Base(trained(module), options),
+        engine_(engine),
+        op_(gradients.op),
+        loss_name_(loss_name(module)),
+        averager_(start(engine, module), module, gradients) {}
 
   // Averages the gradients unless average() has, and steps. With a closure, what each of its calls
-  // leaves is averaged.
+  // leaves is averaged, and the loss that it returns, by which a line search decides, with the same
+  // operation.
   at::Tensor step(LossClosure closure = nullptr) override {
     if (closure != nullptr) {
       averaged_ = false;  // the closure makes gradients of its own
       return Base::step([this, &closure] {
-        at::Tensor loss = closure();
+        const at::Tensor loss = closure();
         wait();
-        return loss;
+        return averaged(loss);
       });
     }
     if (!std::exchange(averaged_, false)) wait();
-    return Base::step();
+    return Base::step(nullptr);  // LBFGS has no default, and says what it needs
   }
 
   // Averages the gradients for the next step(): for clipping in between. No backward may come
@@ -70,6 +76,10 @@ class DistributedOptimizer : public Base {
     }
     return found;
   }
+  static std::string loss_name(const ::torch::nn::Module& module) {
+    const std::vector<detail::NamedTensor> tensors = detail::tensors_of(module, false);
+    return "ronde.torch.loss" + (tensors.empty() ? "" : "." + tensors.front().name);
+  }
   static Engine& start(Engine& engine, const ::torch::nn::Module& module) {
     broadcast_parameters(engine, module);
     return engine;
@@ -80,6 +90,18 @@ class DistributedOptimizer : public Base {
     }
   }
 
+  at::Tensor averaged(const at::Tensor& loss) {
+    if (!loss.defined()) return loss;
+    const at::Tensor mean = detail::contiguous(loss.detach()).clone();
+    detail::with_element(mean.scalar_type(), [&](auto element) {
+      engine_.allreduce_blocking(loss_name_, detail::span_of<decltype(element)>(mean), op_);
+    });
+    return mean;
+  }
+
+  Engine& engine_;
+  const Op op_;
+  const std::string loss_name_;
   GradientAverager averager_;
   bool averaged_ = false;
 };
