@@ -14,14 +14,7 @@ import ronde.torch as hvd
 from torch_models import data
 from torch_ranks_kit import Ranks, make_model, share
 from torch_ranks_state import Normalization, State  # noqa: F401, their tests run here
-
-
-class Doubled(hvd.Compressor):
-    """Makes a copy, and lazily says the opposite twice."""
-
-    @staticmethod
-    def compress(tensor):
-        return torch._neg_view(tensor.neg()), None
+from torch_ranks_types import Types  # noqa: F401
 
 
 class Operations(Ranks):
@@ -41,37 +34,9 @@ class Operations(Ranks):
 
     def test_what_is_no_dense_tensor_on_the_cpu_is_refused(self):
         for wrong, word in (([1.0], "no torch.Tensor"), (torch.ones(2).to_sparse(), "layout"),
-                            (torch.ones(2, dtype=torch.complex64), "complex64"), (torch.ones(2, device="meta"), "meta")):
+                            (torch.empty(2, dtype=torch.complex32), "complex32"), (torch.ones(2, device="meta"), "meta")):
             with self.assertRaisesRegex(ValueError, word):
                 hvd.allreduce_async(wrong)
-
-    def test_tensors_whose_memory_says_less_than_they_do(self):
-        n, numbers = self.size, torch.arange(1.0, 1.0 + 2 * self.size)
-        for lazy in (torch._neg_view(numbers.clone()), torch.complex(numbers, numbers).conj().imag,
-                     torch._neg_view(torch.stack([numbers, numbers]).t())[:, 0], torch._efficientzerotensor(2 * n)):
-            factor = 0 if lazy._is_zerotensor() else -1
-            expected = (factor * numbers).tolist()
-            for result in (hvd.allreduce(lazy), hvd.broadcast(lazy, 0), hvd.allreduce(lazy, compression=Doubled),
-                           hvd.grouped_allreduce([lazy, lazy])[1], hvd.allreduce(lazy, op=hvd.Max),
-                           hvd.allgather(lazy)[-2 * n:], hvd.grouped_allgather([lazy])[0][-2 * n:]):
-                self.assertEqual(result.tolist(), expected)
-            rows = expected[2 * self.rank:][:2]
-            for result in (hvd.reducescatter(lazy), hvd.grouped_reducescatter([lazy])[0]):
-                self.assertEqual(result.tolist(), rows)
-            self.assertEqual(hvd.alltoall(lazy).tolist(), n * rows)
-            self.assertEqual(hvd.alltoall(lazy, torch._neg_view(torch.full((n,), -2)))[0].tolist(), n * rows)
-            if factor:  # zeros that have no memory cannot be written
-                for operation in (lambda one: hvd.broadcast_(one, n - 1), lambda one: hvd.allreduce_(one, op=hvd.Max),
-                                  lambda one: hvd.grouped_allreduce_([one], op=hvd.Max),
-                                  lambda one: hvd.broadcast_parameters([("one", one)], n - 1)):
-                    lazy.copy_(-numbers - n + 1 + self.rank)
-                    operation(lazy)
-                    self.assertEqual(lazy.tolist(), expected)
-            weight = numbers.clone().requires_grad_()
-            hvd.allreduce(weight).backward(lazy)
-            self.assertEqual(weight.grad.tolist(), expected)
-            sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), lazy[None], (1, 2 * n))
-            self.assertEqual(hvd.sparse_allreduce_async(sparse, "lazy")().to_dense()[0].tolist(), expected)
 
     def test_another_type_on_one_rank_is_an_error_on_every_rank(self):
         if self.size > 1:

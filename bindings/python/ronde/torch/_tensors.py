@@ -10,10 +10,10 @@ import torch
 from .._arrays import Arrays
 from .._engine import Memory
 from .._library import InvalidArgument
-from .._numpy import DTYPES, lent_array
+from .._numpy import DTYPES, NUMBERS, TYPES, lent_array, memory_of
 from .._works import Output
 
-_TO_RONDE = {getattr(torch, name): number for number, name in enumerate(DTYPES) if hasattr(torch, name)}
+NUMBERS_OF = {getattr(torch, name): numbers for name, numbers in NUMBERS.items() if hasattr(torch, name)}
 _BF16 = DTYPES.index("bfloat16")
 
 
@@ -42,10 +42,10 @@ class TorchArrays(Arrays[torch.Tensor]):
     """Dense tensors on the CPU."""
 
     def memory(self, array: torch.Tensor) -> Memory:
-        number = _TO_RONDE.get(array.dtype)
-        if number is None:
-            raise InvalidArgument(f"tensors of type {array.dtype}: Ronde has {', '.join(DTYPES)}; convert it with .to()")
-        return Memory(array.data_ptr(), tuple(array.shape), number, array)
+        numbers = NUMBERS_OF.get(array.dtype)
+        if numbers is None:
+            raise InvalidArgument(f"tensors of type {array.dtype}: {TYPES}; convert it with .to()")
+        return memory_of(array.data_ptr(), array.shape, numbers, array)
 
     def contiguous(self, array: Any) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
@@ -68,11 +68,14 @@ class TorchArrays(Arrays[torch.Tensor]):
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
         return (array.detach().double() * factor).to(array.dtype)
 
-    def output(self, output: Output) -> torch.Tensor:
+    def output(self, output: Output, like: torch.Tensor) -> torch.Tensor:
         if output.dtype == _BF16:  # NumPy lends the bits
             bits = lent_array(output.address, output.shape, numpy.dtype("int16"), output)
             return torch.from_numpy(bits).view(torch.bfloat16)
-        return torch.from_numpy(lent_array(output.address, output.shape, numpy.dtype(DTYPES[output.dtype]), output))
+        shape, name = output.shape, DTYPES[output.dtype]
+        if like.is_complex():
+            shape, name = shape[:-1], str(like.dtype).rpartition(".")[2]
+        return torch.from_numpy(lent_array(output.address, shape, numpy.dtype(name), output))
 
     def splits(self, splits: Any) -> list[int]:
         splits = torch.as_tensor(splits)
