@@ -193,11 +193,10 @@ class _Distributed:
         self._average()
         if size() == 1 or not isinstance(loss, (torch.Tensor, numbers.Real)):
             return loss
-        how = {"name": f"loss of {self._parameter_names[self.param_groups[0]['params'][0]]}",
-               "op": self._averager.how["op"]}
-        if isinstance(loss, torch.Tensor):
-            return operations.allreduce(loss.detach(), **how)
-        return operations.allreduce(torch.tensor(loss, dtype=torch.float64), **how).item()
+        tensor = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+        first = self._parameter_names[self.param_groups[0]["params"][0]]
+        mean = operations.allreduce(tensor, None, f"loss of {first}", op=self._averager.how["op"])
+        return mean if isinstance(loss, torch.Tensor) else mean.item()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimiser's own; refused while gradients are being averaged."""
