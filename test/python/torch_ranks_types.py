@@ -34,9 +34,10 @@ class Types(Ranks):
                 for operation in (lambda one: hvd.broadcast_(one, n - 1), lambda one: hvd.allreduce_(one, op=hvd.Max),
                                   lambda one: hvd.grouped_allreduce_([one], op=hvd.Max),
                                   lambda one: hvd.broadcast_parameters([("one", one)], n - 1)):
-                    lazy.copy_(-numbers - n + 1 + self.rank)
-                    operation(lazy)
-                    self.assertEqual(lazy.tolist(), expected)
+                    target = lazy if self.rank == n - 1 else numbers.clone()  # only one rank's is lazy
+                    target.copy_(-numbers - n + 1 + self.rank)
+                    operation(target)
+                    self.assertEqual(target.tolist(), expected)
             weight = numbers.clone().requires_grad_()
             hvd.allreduce(weight).backward(lazy)
             self.assertEqual(weight.grad.tolist(), expected)

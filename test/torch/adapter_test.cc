@@ -398,15 +398,18 @@ TEST(Broadcast, ParametersBuffersAndTiedWeights) {
   });
 }
 
-TEST(Broadcast, ATensorThatIsNegatedLazily) {
-  on_ranks(2, [](Engine& engine) {
-    OneParameter model(at::ones({2}));
-    const at::Tensor buffer = at::_neg_view(at::arange(3, at::kFloat) + engine.rank());
-    model.register_buffer("lazy", buffer);
-    broadcast_parameters(engine, model, 1);
-    EXPECT_TRUE(buffer.is_neg());
-    EXPECT_TRUE(buffer.equal(-1 - at::arange(3, at::kFloat))) << buffer;
-  });
+TEST(Broadcast, ATensorThatOneRankNegatesLazily) {
+  for (const int root : {0, 1}) {
+    on_ranks(2, [&](Engine& engine) {
+      OneParameter model(at::ones({2}));
+      at::Tensor buffer = at::arange(3, at::kFloat) + engine.rank();
+      if (engine.rank() == 1) buffer = at::_neg_view(buffer);
+      model.register_buffer("lazy", buffer);
+      broadcast_parameters(engine, model, root);
+      EXPECT_EQ(buffer.is_neg(), engine.rank() == 1);
+      EXPECT_TRUE(buffer.equal(root == 0 ? at::arange(3.0F) : -1 - at::arange(3.0F))) << buffer;
+    });
+  }
 }
 
 TEST(Broadcast, StateOfAnOptimiser) {
