@@ -89,6 +89,29 @@ class Operations(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_complex_numbers_are_moved_and_summed(self):
+        def body(engine):
+            for dtype in (numpy.complex64, numpy.complex128):
+                mine = numpy.array([1j, 2, 3, 4 + 1j], dtype) * (engine.rank + 1)
+                for work, expected in (
+                        (engine.allreduce("sum", mine, ronde.Sum, out=numpy.empty_like(mine)), [3j, 6, 9, 12 + 3j]),
+                        (engine.allgather("rows", mine), [1j, 2, 3, 4 + 1j, 2j, 4, 6, 8 + 2j]),
+                        (engine.reduce_scatter("share", mine), [[1.5j, 3], [4.5, 6 + 1.5j]][engine.rank])):
+                    self.assertEqual((work.wait().dtype, work.wait().tolist()), (mine.dtype, expected))
+                rows, splits = engine.all_to_all("to all", mine, [1, 3]).wait()
+                self.assertEqual((rows.dtype, rows.tolist(), splits), (mine.dtype, *(
+                    ([1j, 2j], [1, 1]) if engine.rank == 0 else ([2, 3, 4 + 1j, 4, 6, 8 + 2j], [3, 3]))))
+                self.assertEqual(engine.broadcast("root", mine, 1).wait().tolist(), [2j, 4, 6, 8 + 2j])
+                for refused in (lambda: engine.allreduce("max", mine, ronde.Max),
+                                lambda: engine.grouped_allreduce({"a": mine.real.copy(), "b": mine}, ronde.Max),
+                                lambda: engine.reduce_scatter("min", mine, ronde.Min)):
+                    with self.assertRaisesRegex(ValueError, "M.. of complex"):
+                        refused()
+                with self.assertRaisesRegex(ValueError, "alike"):
+                    engine.allreduce("a", mine, out=numpy.ones((4, 2), mine.real.dtype))
+
+        run_ranks(2, body)
+
     def test_inputs_need_not_be_contiguous_and_outputs_must(self):
         def body(engine):
             columns = numpy.arange(6.0).reshape(2, 3).T
@@ -96,7 +119,7 @@ class Operations(unittest.TestCase):
             frozen = numpy.ones(3)
             frozen.flags.writeable = False
             for array, word in ((columns, "contiguous"), (frozen, "read-only"), ([1.0], "a list"),
-                                (numpy.ones(1, ">f8"), "byte order"), (numpy.ones(1, "complex64"), "complex64")):
+                                (numpy.ones(1, ">f8"), "byte order"), (numpy.ones(1, "clongdouble"), "complex256")):
                 with self.assertRaisesRegex(ValueError, word):
                     engine.allreduce("refused", array)
             with self.assertRaisesRegex(ronde.InvalidArgument, "alike"):

@@ -6,10 +6,10 @@ usage: mpirun -np 2 python3 horovod_file.py FILE [-v] [-k PATTERN]...
 
 FILE is Horovod's test/parallel/test_torch.py, say, which is not part of this repository; nothing is fetched. It is
 counted by hand, not by ctest: CONTRIBUTING.md has the whole command, and bindings/python/README.md its counts. Prints
-passed, failed, not implemented and skipped tests, and ends with 0 if none failed. A test that raises
-NotImplementedError is not implemented. The counts are the same with and without pytest: what a mark of pytest skips for
-a reason of Horovod's is run all the same. Without packaging numbers of versions are compared here; of Horovod's own
-helpers the three are here that need no more of it.
+passed, failed, not implemented and skipped tests, and ends with 0 if none failed. One line says what FILE imports and
+this Python lacks. A test that raises NotImplementedError is not implemented. The counts are the same with and without
+pytest: what a mark of pytest skips for a reason of Horovod's is run all the same. Without packaging numbers of versions
+are compared here; of Horovod's own helpers the three are here that need no more of it.
 """
 import argparse
 import contextlib
@@ -66,7 +66,10 @@ def load(path):
     module = types.ModuleType("horovod_file")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
-    exec(compile(source, str(path), "exec"), module.__dict__)  # pylint: disable=exec-used
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)  # pylint: disable=exec-used
+    except ImportError as error:
+        sys.exit(f"{path} cannot be loaded: {error}: install what it imports for {sys.executable}")
     return module
 
 

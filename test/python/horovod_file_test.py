@@ -55,7 +55,7 @@ def counts(text, *missing):
         where = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
         done = subprocess.run([sys.executable, "-B", program, path], capture_output=True, text=True, timeout=100,
                               check=False, env={**os.environ, "PYTHONPATH": where})
-        return done.returncode, (done.stdout.splitlines() or [done.stderr])[-1]
+        return done.returncode, (done.stdout.splitlines() or [done.stderr.strip()])[-1]
 
 
 class Counts(unittest.TestCase):
@@ -63,6 +63,11 @@ class Counts(unittest.TestCase):
         right = (0, "rank=0 tests=5 passed=1 failed=0 not_implemented=2 skipped=2")
         self.assertEqual(counts(FILE), right)
         self.assertEqual(counts(FILE, "pytest", "packaging"), right)
+
+    def test_a_missing_module_is_one_line(self):
+        code, line = counts("import parameterized\n" + FILE, "parameterized")
+        self.assertEqual(code, 1)
+        self.assertRegex(line, "^/.*test_file.py cannot be loaded: parameterized: install what it imports for /")
 
     def test_what_fails_ends_with_1(self):
         text = FILE.replace("[1, 1]", "[1, 2]")

@@ -96,7 +96,7 @@ class Names(unittest.TestCase):
         array = numpy.ones(3)
         kept = weakref.ref(array)
         with self.assertRaises(ValueError):
-            ronde.grouped_allgather([array, numpy.ones(1, numpy.complex64)], name="half")
+            ronde.grouped_allgather([array, numpy.ones(1, numpy.clongdouble)], name="half")
         del array
         ronde.barrier()
         ronde.barrier()  # a submission lets go of what is done

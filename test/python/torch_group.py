@@ -66,7 +66,8 @@ class Collectives(Ranks):
     def test_layouts(self):
         for make in (lambda: torch.tensor(3.0), lambda: torch.ones(0, 4), lambda: torch.ones(3, 4).t(),
                      lambda: torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
-                     lambda: torch.ones(6)[::2], lambda: torch.ones(2, dtype=torch.complex64)):
+                     lambda: torch.ones(6)[::2], lambda: torch.ones(2, dtype=torch.complex64),
+                     lambda: torch._neg_view(torch.ones(3))):
             tensor = make()
             dist.all_reduce(tensor)
             self.assert_is(tensor, make() * self.size)
@@ -77,6 +78,8 @@ class Collectives(Ranks):
             dist.all_gather(outputs, make() * self.rank)
             for rank, output in enumerate(outputs):
                 self.assert_is(output, make() * rank)
+        dist.all_gather(outputs := [torch.ones(2) for _ in self.all], torch._efficientzerotensor(2))
+        self.assert_is(outputs[self.size - 1], torch.zeros(2))
         weight = torch.ones(3, requires_grad=True)
         dist.all_reduce(weight)
         self.assertEqual(weight.tolist(), [self.size] * 3)
@@ -256,6 +259,8 @@ class Errors(Ranks):
     def test_what_one_rank_must_refuse_is_an_error_on_every_rank(self):
         wrong = {"meta": lambda: torch.ones(2, device="meta"),
                  "quint8": lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8)}
+        with self.assertRaisesRegex(ValueError, "scale"):
+            dist.broadcast(wrong["quint8"](), 0)
         for word, make in wrong.items():
             self.everywhere(f"refused .*{word}|{word}", lambda make=make: dist.all_reduce(
                 make() if self.rank == 0 else torch.ones(2)))

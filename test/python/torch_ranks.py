@@ -14,6 +14,7 @@ import ronde.torch as hvd
 from torch_models import data
 from torch_ranks_kit import Ranks, make_model, share
 from torch_ranks_state import Normalization, State  # noqa: F401, their tests run here
+from torch_ranks_types import Types  # noqa: F401
 
 
 class Operations(Ranks):
@@ -33,7 +34,7 @@ class Operations(Ranks):
 
     def test_what_is_no_dense_tensor_on_the_cpu_is_refused(self):
         for wrong, word in (([1.0], "no torch.Tensor"), (torch.ones(2).to_sparse(), "layout"),
-                            (torch.ones(2, dtype=torch.complex64), "complex64"), (torch.ones(2, device="meta"), "meta")):
+                            (torch.empty(2, dtype=torch.complex32), "complex32"), (torch.ones(2, device="meta"), "meta")):
             with self.assertRaisesRegex(ValueError, word):
                 hvd.allreduce_async(wrong)
 
@@ -198,12 +199,43 @@ class Training(Ranks):
                 optimizer.zero_grad()
                 loss = F.mse_loss(model(images), wanted)
                 loss.backward()
-                return hvd.allreduce(loss.detach()) if part is share else loss
+                return loss
 
             optimizer.step(closure)
             return model
 
         self.assert_same(minimize(hvd.DistributedOptimizer, share), minimize(lambda it: it, lambda it: it), 1e-5)
+
+    def test_a_line_search_keeps_the_ranks_equal(self):
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.ones(4))
+        images = torch.randn(self.size, 20, 4)[self.rank] * (1 + 5 * self.rank)
+        wanted = torch.randn(self.size, 20)[self.rank]
+        optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS([weight], lr=0.1, max_iter=20,
+                                                               line_search_fn="strong_wolfe"),
+                                             named_parameters=[("weight", weight)])
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (images @ weight - wanted).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+            self.assertEqual(hvd.allgather(weight.detach()).tolist(), self.size * weight.tolist())
+
+    def test_the_loss_of_a_closure_is_averaged(self):
+        parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+        for op, factor in ((hvd.Average, 1), (hvd.Sum, self.size)):
+            optimizers = [hvd.DistributedOptimizer(torch.optim.SGD([one], lr=0.1), [(str(i), one)], op=op)
+                          for i, one in enumerate(parameters)]
+            mean = factor * (self.size + 1) / 2
+            inner = lambda: optimizers[1].step(lambda: self.rank + 1)  # noqa: E731, one inside of the other
+            self.assertAlmostEqual(optimizers[0].step(inner), factor * mean)
+            loss = optimizers[0].step(lambda: torch.full((2,), self.rank + 1, dtype=torch.float64))
+            self.assertTrue(torch.equal(loss, torch.full((2,), mean, dtype=torch.float64)))
+            self.assertIsNone(optimizers[0].step(lambda: None))
 
     def test_what_only_one_rank_used_is_averaged(self):
         model = torch.nn.ModuleList([torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1, bias=False)])
@@ -263,6 +295,34 @@ class Training(Ranks):
         later(first(torch.full((1, 1), float(self.rank)))).sum().backward()
         optimizer.synchronize()
         self.assertTrue(torch.equal(later.weight.grad, hvd.broadcast(later.weight.grad, 0)))
+
+    def test_what_is_thawed_later_is_averaged(self):
+        for named, passes in ((True, 1), (False, 2)):
+            first, thawed, alone = (torch.nn.Parameter(torch.zeros(3), requires_grad=not i) for i in range(3))
+            parameters = [("first", first), ("thawed", thawed), ("alone", alone)]
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, thawed, alone], lr=1.0),
+                                                 named_parameters=parameters if named else None,
+                                                 backward_passes_per_step=passes, groups=[[thawed, first]])
+            for step in range(3):
+                optimizer.zero_grad()
+                thawed.requires_grad_(step > 0)
+                alone.requires_grad_(step > 0)  # only one rank uses it
+                for _ in range(passes):
+                    ((first + thawed + (alone if self.rank == 0 else 0)) * (self.rank + 1) / passes).sum().backward()
+                if step == 1:
+                    optimizer.synchronize()
+                    with optimizer.skip_synchronize():
+                        optimizer.step()
+                else:
+                    optimizer.step()
+            mean = (self.size + 1) / 2
+            for parameter, expected in ((first, -3 * mean), (thawed, -2 * mean), (alone, -2 / self.size)):
+                self.assertTrue(torch.allclose(parameter, torch.full((3,), expected)), parameter)
+            later = torch.nn.Parameter(torch.zeros(1))
+            optimizer.param_groups[0]["params"].append(later)  # not by add_param_group()
+            (later * (self.rank + 1)).sum().backward()
+            optimizer.step()
+            self.assertAlmostEqual(later.item(), -mean)
 
     def test_misuse_is_refused(self):
         model = torch.nn.Linear(1, 1)

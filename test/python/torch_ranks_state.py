@@ -23,6 +23,21 @@ class State(Ranks):
         with self.assertRaisesRegex(ValueError, "int"):
             hvd.broadcast_parameters(3)
 
+    def test_complex_buffers_and_states(self):
+        root = self.size - 1
+        buffer = torch.full((2, 3), self.rank + 1j)
+        lazy = torch.full((2,), self.rank + 1j).conj()
+        hvd.broadcast_parameters({"table": buffer.t(), "lazy": lazy, "real": buffer.real}, root_rank=root)
+        self.assertTrue(torch.equal(buffer, torch.full((2, 3), root + 1j)))
+        self.assertTrue(torch.equal(lazy, torch.full((2,), root - 1j)))
+        weight = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        weight.grad = torch.full((2,), self.rank + 2j).conj()
+        optimizer.step()
+        optimizer.state[weight]["momentum_buffer"] = weight.grad
+        hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+        self.assertTrue(torch.equal(optimizer.state[weight]["momentum_buffer"], torch.full((2,), root - 2j)))
+
     def test_models_that_differ_are_an_error_on_every_rank(self):
         model = torch.nn.Linear(3, 2, bias=self.rank == 0)
         if self.size > 1:

@@ -201,6 +201,32 @@ TEST(GradientAverager, WhatOneRankAloneUsedIsAveraged) {
   });
 }
 
+TEST(GradientAverager, WhatIsThawedLaterIsAveraged) {
+  for (const bool defined : {true, false}) {  // before the backward of the step
+    on_ranks(2, [&](Engine& engine) {
+      Model model;
+      GradientAverager averager(engine, model);
+      for (std::size_t step = 0; step < 3; ++step) {
+        averager.zero_grad();
+        model.frozen.set_requires_grad(step > 0);
+        if (step == 1 && defined) model.frozen.mutable_grad() = at::zeros({6});
+        at::Tensor loss = loss_of(model, batch_of(0)) + model.unused.sum();
+        if (step > 0 && engine.rank() == 0) loss = loss + model.frozen.sum() * 4;
+        loss.backward();
+        const at::Tensor own = model.frozen.grad().defined() ? model.frozen.grad().clone() : loss;
+        EXPECT_EQ(averager.wait().size(), step == 1 ? 1U : 0U);
+        EXPECT_EQ(averager.statistics().tensors, std::vector({7U, 15U, 23U}).at(step));
+        if (step == 0) continue;
+        const float change = engine.rank() == 0 ? -2.0F : 2.0F;  // hooked, it is averaged by now
+        EXPECT_TRUE(step > 1 || at::allclose(model.frozen.grad(), own + change));
+        std::vector<float> mine{model.frozen.grad().sum().item<float>()};
+        const std::vector<float> all = engine.allgather_blocking("sums", mine);
+        EXPECT_EQ(all[0], all[1]);
+      }
+    });
+  }
+}
+
 struct Embedding : ::torch::nn::Module {
   Embedding() {
     table = register_module(
@@ -252,6 +278,16 @@ TEST(GradientAverager, HalfTypesAndForeignLayouts) {
       averager.wait();
       EXPECT_TRUE(model.parameter.grad().eq(1.5).all().item<bool>());
     }
+  });
+}
+
+TEST(GradientAverager, WhatIsThawedAndOfNoKnownTypeIsAnErrorInEachStep) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({2}, at::kComplexFloat));
+    model.parameter.set_requires_grad(false);
+    GradientAverager averager(engine, model);
+    model.parameter.set_requires_grad(true);
+    for (int step = 0; step < 2; ++step) EXPECT_THROW(averager.wait(), Error);
   });
 }
 
@@ -362,6 +398,20 @@ TEST(Broadcast, ParametersBuffersAndTiedWeights) {
   });
 }
 
+TEST(Broadcast, ATensorThatOneRankNegatesLazily) {
+  for (const int root : {0, 1}) {
+    on_ranks(2, [&](Engine& engine) {
+      OneParameter model(at::ones({2}));
+      at::Tensor buffer = at::arange(3, at::kFloat) + engine.rank();
+      if (engine.rank() == 1) buffer = at::_neg_view(buffer);
+      model.register_buffer("lazy", buffer);
+      broadcast_parameters(engine, model, root);
+      EXPECT_EQ(buffer.is_neg(), engine.rank() == 1);
+      EXPECT_TRUE(buffer.equal(root == 0 ? at::arange(3.0F) : -1 - at::arange(3.0F))) << buffer;
+    });
+  }
+}
+
 TEST(Broadcast, StateOfAnOptimiser) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({3}));
@@ -434,6 +484,23 @@ TEST(DistributedOptimizer, ClipsBetweenAverageAndStep) {
   });
 }
 
+TEST(DistributedOptimizer, TrainsWhatIsThawedLater) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    const at::Tensor frozen = model.register_parameter("frozen", at::ones({1}), false);
+    const GradientOptions options{.averager = {.missing = Missing::kError}};
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0).momentum(0.5), options);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      frozen.set_requires_grad(step > 0);
+      ((model.parameter + frozen) * (engine.rank() + 1.0)).sum().backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(model.parameter.item<float>(), 1.0F - 1.5F - 2.25F - 2.625F);
+    EXPECT_EQ(frozen.item<float>(), 1.0F - 1.5F - 2.25F);
+  });
+}
+
 TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({1}));
@@ -445,6 +512,40 @@ TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
       return loss;
     });
     EXPECT_EQ(model.parameter.item<float>(), -0.5F);
+  });
+}
+
+TEST(DistributedOptimizer, ALineSearchKeepsTheRanksEqual) {
+  on_ranks(2, [](Engine& engine) {
+    ::torch::manual_seed(0);
+    const int rank = engine.rank();
+    const at::Tensor x = at::sin(at::arange(160, at::kFloat) * 0.7).view({2, 20, 4})[rank];
+    const at::Tensor y = at::cos(at::arange(40, at::kFloat) * 1.3).view({2, 20})[rank];
+    OneParameter model(at::ones({4}));
+    DistributedOptimizer<::torch::optim::LBFGS> optimizer(
+        engine, model,
+        ::torch::optim::LBFGSOptions(0.1).max_iter(20).line_search_fn("strong_wolfe"));
+    for (int step = 0; step < 3; ++step) {
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        const at::Tensor loss =
+            (at::mv(x, model.parameter) * (1.0 + 5.0 * rank) - y).square().mean();
+        loss.backward();
+        return loss;
+      });
+      const auto all = engine.allgather_blocking("w", detail::span_of<float>(model.parameter));
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(all[i], all[i + 4]) << "step " << step;
+    }
+  });
+}
+
+TEST(DistributedOptimizer, ALossMayBeUndefined) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0), {.op = sum});
+    const at::Tensor loss = optimizer.step([&] { return at::full({2}, 1 + engine.rank()); });
+    EXPECT_TRUE(loss.equal(at::full({2}, 3)));
+    EXPECT_FALSE(optimizer.step([&] { return at::Tensor(); }).defined());
   });
 }
 

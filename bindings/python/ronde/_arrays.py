@@ -6,10 +6,17 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 
 from ._compression import Compression, Compressor
 from ._engine import Memory, Reduction
+from ._library import InvalidArgument, Op
 from ._works import Output
 
 Array = TypeVar("Array")
 _F16, _F32 = 8, 10  # of ronde_dtype; integers are below
+
+
+def require_sum(array: Any, op: Op) -> None:
+    """Raises InvalidArgument for complex numbers that are to be reduced in another way."""
+    if op not in (Op.SUM, Op.AVERAGE) and "complex" in str(array.dtype):
+        raise InvalidArgument(f"{op.name} of {array.dtype}: complex numbers can be summed and averaged")
 
 
 class Arrays(Generic[Array]):
@@ -39,8 +46,8 @@ class Arrays(Generic[Array]):
         """A new array of integers: the products, formed in f64, truncated."""
         raise NotImplementedError
 
-    def output(self, output: Output) -> Array:
-        """The result of a work, where it lies."""
+    def output(self, output: Output, like: Array) -> Array:
+        """The result of a work, where it lies, in the type of what was sent."""
         raise NotImplementedError
 
     def splits(self, splits: Any) -> list[int]:
@@ -61,6 +68,7 @@ class Lane(Generic[Array]):
         self.arrays = arrays
         source = arrays.contiguous(tensor)
         memory = arrays.memory(source)
+        require_sum(source, how.op)
         if in_place:
             arrays.require_writable(tensor)
         where_it_is = in_place and source is tensor

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 import numpy
 
 from . import _engine
-from ._arrays import Arrays
+from ._arrays import Arrays, require_sum
 from ._compression import Compression, Compressor
 from ._engine import Memory, Reduction, supported
 from ._library import LIBRARY, InvalidArgument, Op, call
@@ -17,21 +17,17 @@ from ._works import Output, Work, _Flight
 
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
           "float64", "bool")  # in the order of ronde_dtype
+# What an element is to the runtime: (ronde_dtype, the dimensions that it adds). A complex number is two others.
+NUMBERS: dict[str, tuple[int, tuple[int, ...]]] = {
+    **{name: (number, ()) for number, name in enumerate(DTYPES)},
+    "complex64": (DTYPES.index("float32"), (2,)), "complex128": (DTYPES.index("float64"), (2,))}
+TYPES = f"Ronde has {', '.join(DTYPES)}, and sums of complex numbers"
 
 
-def _dtype_of(array: numpy.ndarray) -> int:
-    name = array.dtype.name
-    if name not in DTYPES or not array.dtype.isnative:
-        raise InvalidArgument(f"arrays of type {array.dtype}: Ronde has {', '.join(DTYPES)}, of this machine's byte "
-                              "order; convert it with astype()")
-    return DTYPES.index(name)
-
-
-def _numpy_dtype(dtype: int) -> numpy.dtype:
-    if DTYPES[dtype] == "bfloat16":
-        from ml_dtypes import bfloat16  # nobody else has bf16 for NumPy, so the input came from there
-        return numpy.dtype(bfloat16)
-    return numpy.dtype(DTYPES[dtype])
+def memory_of(address: int, shape: Sequence[int], numbers: tuple[int, tuple[int, ...]], owner: Any) -> Memory:
+    """The memory of an array of elements that NUMBERS has."""
+    number, parts = numbers
+    return Memory(address, (*((1,) if parts and not shape else shape), *parts), number, owner)
 
 
 class _Lent:
@@ -54,7 +50,11 @@ class NumpyArrays(Arrays[numpy.ndarray]):
     """Arrays of NumPy, and whatever numpy.asarray() takes where only its values are read."""
 
     def memory(self, array: numpy.ndarray) -> Memory:
-        return Memory(array.__array_interface__["data"][0], array.shape, _dtype_of(array), array)
+        numbers = NUMBERS.get(array.dtype.name)
+        if numbers is None or not array.dtype.isnative:
+            raise InvalidArgument(f"arrays of type {array.dtype}: {TYPES}, of this machine's byte order; convert it "
+                                  "with astype()")
+        return memory_of(array.__array_interface__["data"][0], array.shape, numbers, array)
 
     def contiguous(self, array: Any) -> numpy.ndarray:
         array = numpy.asarray(array)
@@ -74,8 +74,9 @@ class NumpyArrays(Arrays[numpy.ndarray]):
     def scaled(self, array: numpy.ndarray, factor: float) -> numpy.ndarray:
         return (array.astype(numpy.float64) * factor).astype(array.dtype)
 
-    def output(self, output: Output) -> numpy.ndarray:
-        return lent_array(output.address, output.shape, _numpy_dtype(output.dtype), output)
+    def output(self, output: Output, like: numpy.ndarray) -> numpy.ndarray:
+        shape = output.shape[:-1] if like.dtype.kind == "c" else output.shape
+        return lent_array(output.address, shape, like.dtype, output)
 
     def splits(self, splits: Any) -> list[int]:
         splits = numpy.asarray(splits)
@@ -118,8 +119,10 @@ class Engine(_engine.Engine):
                                   "and copy the result back")
         return _arrays.memory(array)
 
-    def _reduction(self, array: numpy.ndarray, op: Op, prescale: float, postscale: float,
+    def _reduction(self, arrays: Sequence[numpy.ndarray], op: Op, prescale: float, postscale: float,
                    compression: type[Compressor]) -> Reduction:
+        for array in arrays:
+            require_sum(array, op)
         return Reduction(supported(op), prescale, postscale, compression.wire)
 
     def allreduce(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *, out: Optional[numpy.ndarray] = None,
@@ -132,7 +135,7 @@ class Engine(_engine.Engine):
         target = array if out is None else out
         source = None if out is None else _arrays.memory(_arrays.contiguous(array))
         flight = self._submit("allreduce", [name], [_same_shape(source, target)], [self._target(target)],
-                              self._reduction(array, op, prescale, postscale, compression), priority=priority)
+                              self._reduction([target], op, prescale, postscale, compression), priority=priority)
         return Work(self, [flight], lambda _: target)
 
     def grouped_allreduce(self, tensors: dict[str, numpy.ndarray], op: Op = Op.AVERAGE, *, prescale: float = 1.0,
@@ -141,7 +144,7 @@ class Engine(_engine.Engine):
         arrays = list(tensors.values())
         flight = self._submit("grouped_allreduce", list(tensors), [None] * len(arrays),
                               [self._target(array) for array in arrays],
-                              self._reduction(arrays[0], op, prescale, postscale, compression))
+                              self._reduction(arrays, op, prescale, postscale, compression))
         return Work(self, [flight], lambda _: arrays)
 
     def broadcast(self, name: str, array: numpy.ndarray, root: int = 0) -> Work:
@@ -159,8 +162,9 @@ class Engine(_engine.Engine):
     def allgather(self, name: str, array: numpy.ndarray) -> Work:
         """Concatenates the arrays of all ranks along the first dimension, which may differ between ranks. The result
         is a new array, in memory of the runtime's that lives as long as the array."""
-        flight = self._submit("allgather", [name], [_arrays.memory(_arrays.contiguous(array))], [None])
-        return Work(self, [flight], lambda done: _arrays.output(Output(done[0])))
+        source = _arrays.memory(_arrays.contiguous(array))
+        flight = self._submit("allgather", [name], [source], [None])
+        return Work(self, [flight], lambda done: _arrays.output(Output(done[0]), source.owner))
 
     def reduce_scatter(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *,
                        splits: Optional[Sequence[int]] = None, prescale: float = 1.0, postscale: float = 1.0,
@@ -176,17 +180,18 @@ class Engine(_engine.Engine):
             rows = max(0, splits[self.rank])
         target = _arrays.empty(source.owner, rows)
         flight = self._submit("reduce_scatter", [name], [source], [_arrays.memory(target)],
-                              self._reduction(array, op, prescale, postscale, compression), splits=splits)
+                              self._reduction([source.owner], op, prescale, postscale, compression), splits=splits)
         return Work(self, [flight], lambda _: target)
 
     def all_to_all(self, name: str, array: numpy.ndarray, splits: Optional[Sequence[int]] = None) -> Work:
         """Sends splits[r] rows to rank r, in order; without splits every rank gets the same number. The result is
         (rows from rank 0, then from rank 1, and so on; how many came from each rank)."""
-        flight = self._submit("all_to_all", [name], [_arrays.memory(_arrays.contiguous(array))], [None], splits=splits)
+        source = _arrays.memory(_arrays.contiguous(array))
+        flight = self._submit("all_to_all", [name], [source], [None], splits=splits)
 
         def finish(done: list[_Flight]) -> tuple[numpy.ndarray, list[int]]:
             output = Output(done[0])
-            return _arrays.output(output), output.received_splits()
+            return _arrays.output(output, source.owner), output.received_splits()
 
         return Work(self, [flight], finish)
 
@@ -217,7 +222,7 @@ class _Buffer:
 
 
 def _same_shape(source: Optional[Memory], target: numpy.ndarray) -> Optional[Memory]:
-    if source is not None and (source.shape != target.shape or source.dtype != _dtype_of(target)):
-        raise InvalidArgument(f"the array is {source.shape} of {DTYPES[source.dtype]}, and `out` {target.shape} of "
+    if source is not None and (source.owner.shape, source.owner.dtype) != (target.shape, target.dtype):
+        raise InvalidArgument(f"the array is {source.owner.shape} of {source.owner.dtype}, and `out` {target.shape} of "
                               f"{target.dtype}: make them alike")
     return source

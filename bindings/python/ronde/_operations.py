@@ -216,9 +216,10 @@ class Operations(Generic[Array]):
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
         pick = list if grouped else _only
         flights: list[_Flight] = []
-        work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight)) for flight in done]))
         memories = self._or_tell(names, lambda: [self._arrays.memory(self._arrays.contiguous(tensor))
                                                  for tensor in tensors])
+        work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight), memory.owner)
+                                                        for flight, memory in zip(done, memories)]))
         for one, memory in zip(names, memories):
             flights.append(engine._submit("allgather", [one], [memory], [None], blocking=blocking))
         return work
@@ -292,9 +293,10 @@ class Operations(Generic[Array]):
 
         def finish(done: list[_Flight]) -> Any:
             output = Output(done[0])
+            received = self._arrays.output(output, memory.owner)
             if splits is None:
-                return self._arrays.output(output)
-            return self._arrays.output(output), self._arrays.received_splits(output.received_splits(), splits)
+                return received
+            return received, self._arrays.received_splits(output.received_splits(), splits)
 
         return Work(engine, [flight], finish)
 

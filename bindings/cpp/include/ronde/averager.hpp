@@ -57,8 +57,9 @@ namespace ronde {
 // Errors: Error with the submit codes (add(), ready(), start(), skip()) or the work codes too
 // (wait()).
 //
-// Thread safety: add() before the first ready(); ready(), skip(), start() and statistics() from any
-// thread; wait() from one thread, while no ready() or skip() runs.
+// Thread safety: add() while no other call runs (what comes in the middle of a step is averaged in
+// it); ready(), skip(), start() and statistics() from any thread; wait() from one thread, while no
+// ready() or skip() runs.
 class GradientAverager {
  public:
   using Id = std::size_t;

@@ -158,7 +158,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: Op = O
     require_everybody(process_set)
     if op not in (Op.AVERAGE, Op.SUM):
         raise NotImplementedError("sparse_allreduce_async() has Average and Sum alone")
-    indices = operations.allgather_async(tensor._indices().t().contiguous(), name and f"{name}.indices")
+    indices = operations.allgather_async(tensor._indices().t(), name and f"{name}.indices")
     values = operations.allgather_async(tensor._values(), name and f"{name}.values")
 
     def wait() -> torch.Tensor:

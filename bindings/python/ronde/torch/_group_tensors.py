@@ -9,14 +9,14 @@ from typing import Any, Iterable, Optional, Sequence
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
+from .._arrays import require_sum
 from .._engine import Memory, Reduction
 from .._library import InvalidArgument, Op, Status
-from .._numpy import DTYPES
+from .._numpy import DTYPES, TYPES
 from .._works import Output, _Flight
-from ._tensors import _TO_RONDE, require_host
+from ._tensors import NUMBERS_OF, contiguous, is_plain, require_host
 
-_U8, _BOOL = DTYPES.index("uint8"), DTYPES.index("bool")
-_COMPLEX = {torch.complex64: DTYPES.index("float32"), torch.complex128: DTYPES.index("float64")}
+_U8 = DTYPES.index("uint8")
 _OPS = {"SUM": Op.SUM, "AVG": Op.AVERAGE, "PRODUCT": Op.PRODUCT, "MIN": Op.MIN, "MAX": Op.MAX, "BAND": Op.BAND,
         "BOR": Op.BOR, "BXOR": Op.BXOR, "PREMUL_SUM": Op.SUM}
 _OF_BOOLS = {Op.SUM: Op.MAX, Op.PRODUCT: Op.MIN}  # "or" and "and", as torch has them for NCCL
@@ -34,8 +34,7 @@ def reduction_of(op: Any, tensor: torch.Tensor) -> Reduction:
     factor = _factor(op) if name == "PREMUL_SUM" else 1.0
     if tensor.dtype is torch.bool:
         how = _OF_BOOLS.get(how, how)
-    if tensor.is_complex() and how not in (Op.SUM, Op.AVERAGE):
-        raise InvalidArgument(f"{how.name} of {tensor.dtype}: complex numbers can be summed and averaged")
+    require_sum(tensor, how)
     return Reduction(how, prescale=factor)
 
 
@@ -54,9 +53,8 @@ def _factor(op: ReduceOp) -> float:
 
 def require_numbers(tensor: torch.Tensor) -> None:
     """Raises InvalidArgument where the tensor's type cannot be reduced."""
-    if tensor.dtype not in _TO_RONDE and tensor.dtype not in _COMPLEX:
-        raise InvalidArgument(f"a reduction of tensors of type {tensor.dtype}: Ronde has {', '.join(DTYPES)}, and sums "
-                              "of complex numbers; convert it with .to()")
+    if tensor.dtype not in NUMBERS_OF:
+        raise InvalidArgument(f"a reduction of tensors of type {tensor.dtype}: {TYPES}; convert it with .to()")
 
 
 def require_alike(tensors: Iterable[torch.Tensor], one: torch.Tensor) -> None:
@@ -68,26 +66,13 @@ def require_alike(tensors: Iterable[torch.Tensor], one: torch.Tensor) -> None:
             raise InvalidArgument(f"tensors of types {tensor.dtype} and {one.dtype} in one operation")
 
 
-def numbers_of(dtype: torch.dtype, itemsize: int) -> tuple[int, int]:
-    """What an element is to the runtime: (ronde_dtype, how many of it). Types that it lacks are moved as bytes."""
-    if dtype in _COMPLEX:
-        return _COMPLEX[dtype], 2
-    number = _TO_RONDE.get(dtype)
-    return (_U8, itemsize) if number is None else (number, 1)
-
-
 class Landing:
-    """Contiguous memory of a tensor, from which it is filled where it is not contiguous itself."""
+    """Plain memory of a tensor, from which it is filled where it is not plain itself."""
 
     def __init__(self, tensor: torch.Tensor, load: bool) -> None:
         """load: with the tensor's values; else they are not specified."""
         self.tensor = tensor
-        if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-            self.memory = tensor
-        elif load:
-            self.memory = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        else:
-            self.memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self.memory = contiguous(tensor) if load or is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def land(self) -> torch.Tensor:
         """Puts the result where it belongs, and returns the tensor."""
@@ -98,16 +83,12 @@ class Landing:
 
 
 def described(tensor: torch.Tensor, shape: Optional[Sequence[int]] = None) -> Memory:
-    """A contiguous tensor for the runtime; `shape` is in elements, as its own is."""
-    dtype, count = numbers_of(tensor.dtype, tensor.element_size())
+    """A plain tensor for the runtime; `shape` is in elements, as its own is. Types that it lacks are moved as bytes."""
+    dtype, parts = NUMBERS_OF.get(tensor.dtype, (_U8, (tensor.element_size(),)))
     shape = tuple(tensor.shape) if shape is None else tuple(shape)
-    if count > 1:
-        shape = (*shape[:-1], shape[-1] * count) if shape else (count,)
+    if parts:
+        shape = (*shape[:-1], shape[-1] * parts[0]) if shape else parts
     return Memory(tensor.data_ptr(), shape, dtype, tensor)
-
-
-def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return Landing(tensor, load=True).memory
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

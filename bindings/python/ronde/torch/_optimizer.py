@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import warnings
 import weakref
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
@@ -154,8 +155,16 @@ class _Distributed:
             with optimizer.skip_synchronize():
                 optimizer.step()
         """
-        self._averager.synchronize()
+        self._average()
         self._synchronized = True
+
+    def _average(self) -> None:
+        """With what has been thawed since the last step, or has come into a group."""
+        later = {one: f"allreduce.noname.{i}.{j}" for i, group in enumerate(self.param_groups)
+                 for j, one in enumerate(group["params"]) if one.requires_grad and one not in self._averager.units}
+        if later:
+            _register(self._averager, later, {**later, **self._averager.names}, None)
+        self._averager.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -167,7 +176,8 @@ class _Distributed:
             self._should_synchronize = True
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Averages the gradients, and then steps. With a closure what each of its calls leaves is averaged."""
+        """Averages the gradients, and then steps. With a closure what each of its calls leaves is averaged, and the
+        loss that it returns, by which the optimiser decides: a tensor or a number."""
         if self._should_synchronize and closure is not None:
             return super().step(lambda: self._averaged(closure))
         if self._should_synchronize:
@@ -180,8 +190,13 @@ class _Distributed:
 
     def _averaged(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
-        self._averager.synchronize()
-        return loss
+        self._average()
+        if size() == 1 or not isinstance(loss, (torch.Tensor, numbers.Real)):
+            return loss
+        tensor = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+        first = self._parameter_names[self.param_groups[0]["params"][0]]
+        mean = operations.allreduce(tensor, None, f"loss of {first}", op=self._averager.how["op"])
+        return mean if isinstance(loss, torch.Tensor) else mean.item()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimiser's own; refused while gradients are being averaged."""
@@ -274,8 +289,9 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     Average gradients are divided by it before the sum, and by size / it afterwards. groups: how many groups, or lists
     of parameters that are averaged as one unit. sparse_as_dense: sparse gradients are averaged as dense ones.
 
-    In each step every rank averages every parameter; one without a gradient on this rank gives zeros (a sparse one
-    that never had any must not be left out). Errors are raised by step() and synchronize().
+    In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may
+    be thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that
+    never had any must not be left out). Errors are raised by step() and synchronize().
     """
     require_everybody(process_set)
     op = supported(op)

@@ -19,10 +19,10 @@ from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
                                splits_of)
 from ._group_store import meet
-from ._group_tensors import (Landing, Received, assign_sparse, contiguous, described, joined, reduction_of,
-                             require_alike, require_numbers)
+from ._group_tensors import (Landing, Received, assign_sparse, described, joined, reduction_of, require_alike,
+                             require_numbers)
 from ._group_work import Completions, GroupWork
-from ._tensors import require_host
+from ._tensors import contiguous, require_host
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
 _KEPT = 16  # works of which PyTorch 1.13 may hold only the C++ half
@@ -161,7 +161,7 @@ class RondeProcessGroup(dist.ProcessGroup):
                 raise InvalidArgument(f"{how.op.name} of a sparse tensor on {tensor.device}: the back end ronde has "
                                       "sums and averages of sparse tensors on the CPU")
             ours = tensor.detach().coalesce()
-            values, indices = ours.values().contiguous(), ours.indices().t().contiguous()
+            values, indices = contiguous(ours.values()), contiguous(ours.indices().t())
             require_numbers(values)
             for name, part in zip(names, (values, indices)):
                 self._part(flights, "allgather", name, described(part), None)

@@ -10,37 +10,49 @@ import torch
 from .._arrays import Arrays
 from .._engine import Memory
 from .._library import InvalidArgument
-from .._numpy import DTYPES, lent_array
+from .._numpy import DTYPES, NUMBERS, TYPES, lent_array, memory_of
 from .._works import Output
 
-_TO_RONDE = {getattr(torch, name): number for number, name in enumerate(DTYPES) if hasattr(torch, name)}
+NUMBERS_OF = {getattr(torch, name): numbers for name, numbers in NUMBERS.items() if hasattr(torch, name)}
 _BF16 = DTYPES.index("bfloat16")
 
 
 def require_host(array: torch.Tensor) -> None:
-    """Raises InvalidArgument unless the tensor is dense and on the CPU."""
+    """Raises InvalidArgument unless the tensor is dense, on the CPU, and has its numbers there."""
     if array.device.type != "cpu":
         raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
                               "use .cpu(), a group with the back end nccl, or Ronde from C++")
     if array.layout is not torch.strided:
         raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
+    if array.is_quantized:
+        raise InvalidArgument(f"a quantized tensor of type {array.dtype}: send .int_repr(), and its scale")
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory says all of it: row-major, and neither conjugated, negated nor made zeros lazily."""
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself if it is plain, else a copy that is. Nothing else may lead to an address that is read."""
+    return tensor if is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 class TorchArrays(Arrays[torch.Tensor]):
     """Dense tensors on the CPU."""
 
     def memory(self, array: torch.Tensor) -> Memory:
-        number = _TO_RONDE.get(array.dtype)
-        if number is None:
-            raise InvalidArgument(f"tensors of type {array.dtype}: Ronde has {', '.join(DTYPES)}; convert it with .to()")
-        return Memory(array.data_ptr(), tuple(array.shape), number, array)
+        numbers = NUMBERS_OF.get(array.dtype)
+        if numbers is None:
+            raise InvalidArgument(f"tensors of type {array.dtype}: {TYPES}; convert it with .to()")
+        return memory_of(array.data_ptr(), array.shape, numbers, array)
 
     def contiguous(self, array: Any) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
             raise InvalidArgument(f"a {type(array).__name__} is no torch.Tensor: use torch.as_tensor(), or the "
                                   "operations of `ronde` for NumPy arrays")
         require_host(array)
-        return array if array.is_contiguous() and not array.is_conj() else array.detach().resolve_conj().contiguous()
+        return contiguous(array)
 
     def require_writable(self, array: torch.Tensor) -> None:
         """Tensors always are."""
@@ -56,11 +68,14 @@ class TorchArrays(Arrays[torch.Tensor]):
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
         return (array.detach().double() * factor).to(array.dtype)
 
-    def output(self, output: Output) -> torch.Tensor:
+    def output(self, output: Output, like: torch.Tensor) -> torch.Tensor:
         if output.dtype == _BF16:  # NumPy lends the bits
             bits = lent_array(output.address, output.shape, numpy.dtype("int16"), output)
             return torch.from_numpy(bits).view(torch.bfloat16)
-        return torch.from_numpy(lent_array(output.address, output.shape, numpy.dtype(DTYPES[output.dtype]), output))
+        shape, name = output.shape, DTYPES[output.dtype]
+        if like.is_complex():
+            shape, name = shape[:-1], str(like.dtype).rpartition(".")[2]
+        return torch.from_numpy(lent_array(output.address, shape, numpy.dtype(name), output))
 
     def splits(self, splits: Any) -> list[int]:
         splits = torch.as_tensor(splits)

@@ -33,7 +33,7 @@ inline void broadcast_parameters(Engine& engine, const ::torch::nn::Module& modu
       std::vector<NamedSpan<decltype(element)>> spans;
       std::vector<at::Tensor> sent;
       for (const detail::NamedTensor& one : group) {
-        sent.push_back(one.tensor.contiguous());
+        sent.push_back(detail::contiguous(one.tensor));
         spans.push_back(
             {"ronde.torch.parameter." + one.name, detail::span_of<decltype(element)>(sent.back())});
       }

@@ -6,13 +6,16 @@
 
 #include <ronde/torch/broadcast.hpp>
 #include <ronde/torch/gradient_averager.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace ronde::torch {
 
-// `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient. Its
-// constructor gives every rank the module of rank 0, and step() averages the gradients first.
+// `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient; one
+// that is thawed later, on every rank, comes into the first group in the step that it is averaged
+// in. (Adagrad, and LBFGS after a step, cannot take it, and throw.) The constructor gives every
+// rank the module of rank 0, and step() averages the gradients first.
 //
 //   ronde::torch::DistributedOptimizer<torch::optim::Adam> optimizer(engine, model,
 //                                                                    torch::optim::AdamOptions(1e-3));
@@ -29,27 +32,32 @@ class DistributedOptimizer : public Base {
   template <typename Options>
   DistributedOptimizer(Engine& engine, ::torch::nn::Module& module, const Options& options,
                        const GradientOptions& gradients = {})
-      : Base(trained(module), options), averager_(start(engine, module), module, gradients) {}
+      : Base(trained(module), options),
+        engine_(engine),
+        op_(gradients.op),
+        loss_name_(loss_name(module)),
+        averager_(start(engine, module), module, gradients) {}
 
   // Averages the gradients unless average() has, and steps. With a closure, what each of its calls
-  // leaves is averaged.
+  // leaves is averaged, and the loss that it returns, by which a line search decides, with the same
+  // operation.
   at::Tensor step(LossClosure closure = nullptr) override {
     if (closure != nullptr) {
       averaged_ = false;  // the closure makes gradients of its own
       return Base::step([this, &closure] {
-        at::Tensor loss = closure();
-        averager_.wait();
-        return loss;
+        const at::Tensor loss = closure();
+        wait();
+        return averaged(loss);
       });
     }
-    if (!std::exchange(averaged_, false)) averager_.wait();
-    return Base::step();
+    if (!std::exchange(averaged_, false)) wait();
+    return Base::step(nullptr);  // LBFGS has no default, and says what it needs
   }
 
   // Averages the gradients for the next step(): for clipping in between. No backward may come
   // between it and that step(), which would take what this rank alone has added.
   void average() {
-    averager_.wait();
+    wait();
     averaged_ = true;
   }
 
@@ -68,11 +76,32 @@ class DistributedOptimizer : public Base {
     }
     return found;
   }
+  static std::string loss_name(const ::torch::nn::Module& module) {
+    const std::vector<detail::NamedTensor> tensors = detail::tensors_of(module, false);
+    return "ronde.torch.loss" + (tensors.empty() ? "" : "." + tensors.front().name);
+  }
   static Engine& start(Engine& engine, const ::torch::nn::Module& module) {
     broadcast_parameters(engine, module);
     return engine;
   }
+  void wait() {
+    for (const at::Tensor& thawed : averager_.wait()) {
+      this->param_groups().front().params().push_back(thawed);
+    }
+  }
 
+  at::Tensor averaged(const at::Tensor& loss) {
+    if (!loss.defined()) return loss;
+    const at::Tensor mean = detail::contiguous(loss.detach()).clone();
+    detail::with_element(mean.scalar_type(), [&](auto element) {
+      engine_.allreduce_blocking(loss_name_, detail::span_of<decltype(element)>(mean), op_);
+    });
+    return mean;
+  }
+
+  Engine& engine_;
+  const Op op_;
+  const std::string loss_name_;
   GradientAverager averager_;
   bool averaged_ = false;
 };

@@ -91,8 +91,10 @@ struct AveragedParameter {
 
 // What the hooks need, which outlives the averager where a graph does.
 struct AveragerState {
-  AveragerState(Engine& engine, const GradientOptions& given)
-      : options(given), averager(engine, given.op, given.reduction, given.averager) {}
+  AveragerState(Engine& given_engine, const GradientOptions& given)
+      : engine(given_engine),
+        options(given),
+        averager(engine, given.op, given.reduction, given.averager) {}
 
   // Backward has accumulated a gradient: any thread.
   void accumulated(AveragedParameter& one) {
@@ -117,9 +119,10 @@ struct AveragerState {
     averager.ready(one.id);
   }
 
+  Engine& engine;
   GradientOptions options;
   std::atomic<int> paused{0};
-  std::vector<AveragedParameter> parameters;  // not resized once hooks refer to them
+  std::vector<AveragedParameter> parameters;  // hooks refer to it by index: wait() adds to it
   ronde::GradientAverager averager;
 };
 
@@ -159,9 +162,10 @@ class AccumulatedHook : public ::torch::autograd::FunctionPostHook {
 // undefined (set_to_none), or are sparse or of another layout, they are copied there once, and
 // `parameter.grad()` is that memory from then on. It stays valid as long as the gradient does.
 //
-// Every rank has the same module, and takes every step. A parameter is averaged if it requires a
-// gradient when the averager is made; tied ones once. One without a gradient in a step gives zeros,
-// and gets the average of the others, so that the optimisers stay alike.
+// Every rank has the same module, and takes every step. A parameter is averaged, tied ones once,
+// from the first step on at whose wait() it requires a gradient: it may be thawed later, in the
+// same step on every rank. One without a gradient in a step gives zeros, and gets the average of
+// the others, so that the optimisers stay alike.
 //
 // Ownership: engine and averager outlive the last wait(); the engine stays open until then.
 //
@@ -177,19 +181,11 @@ class GradientAverager {
   // Registers the parameters and hooks them; gradients that are there keep their values. Every rank
   // makes it, with the same module.
   GradientAverager(Engine& engine, ::torch::nn::Module& module, const GradientOptions& options = {})
-      : state_(std::make_shared<detail::AveragerState>(engine, options)) {
-    std::vector<detail::NamedTensor> tensors;
-    for (detail::NamedTensor& one : detail::tensors_of(module, false)) {
-      if (one.tensor.requires_grad()) tensors.push_back(std::move(one));
-    }
+      : state_(std::make_shared<detail::AveragerState>(engine, options)),
+        frozen_(detail::tensors_of(module, false)) {
+    const std::vector<detail::NamedTensor> tensors = thawed();
     detail::require_the_same(engine, "GradientAverager", tensors);
-    std::size_t bytes = 0;  // a sparse tensor would have no answer
-    for (const detail::NamedTensor& one : tensors) {
-      bytes += detail::GradientMemoryPool::bytes_of(one.tensor);
-    }
-    detail::GradientMemoryPool memory(engine, bytes);
-    for (const detail::NamedTensor& one : tensors) add(one, memory.take(one.tensor));
-    for (std::size_t i = 0; i < tensors.size(); ++i) hook(i);
+    add(tensors);
   }
   GradientAverager(const GradientAverager&) = delete;
   GradientAverager& operator=(const GradientAverager&) = delete;
@@ -198,13 +194,22 @@ class GradientAverager {
   }
 
   // Ends the step: every gradient holds the average of all ranks. What no backward has given is
-  // averaged as it stands, or as zeros where there is no gradient.
-  void wait() {
+  // averaged as it stands, or as zeros where there is no gradient. Returns the parameters that are
+  // averaged for the first time, since they have been thawed: the optimiser may not have them.
+  std::vector<at::Tensor> wait() {
+    const std::vector<detail::NamedTensor> tensors = thawed();
+    for (const detail::NamedTensor& one : tensors) detail::require_host(one);
+    std::vector<at::Tensor> added;
+    for (std::size_t i = add(tensors); i < state_->parameters.size(); ++i) {
+      state_->averager.ready(state_->parameters[i].id);
+      added.push_back(state_->parameters[i].parameter);
+    }
     for (detail::AveragedParameter& one : state_->parameters) {
       if (one.passes_left > 0) one.bring_home();
       one.passes_left = state_->options.backward_passes;
     }
     state_->averager.wait();
+    return added;
   }
 
   // While it lives, backward only accumulates: for several batches before a step. The backward
@@ -246,6 +251,28 @@ class GradientAverager {
     std::uintptr_t key;
   };
 
+  // What is frozen no longer, and not averaged yet.
+  [[nodiscard]] std::vector<detail::NamedTensor> thawed() const {
+    std::vector<detail::NamedTensor> found;
+    for (const detail::NamedTensor& one : frozen_) {
+      if (one.tensor.requires_grad()) found.push_back(one);
+    }
+    return found;
+  }
+  // Returns the first index.
+  std::size_t add(const std::vector<detail::NamedTensor>& tensors) {
+    if (tensors.empty()) return state_->parameters.size();
+    std::size_t bytes = 0;  // a sparse tensor would have no answer
+    for (const detail::NamedTensor& one : tensors) {
+      bytes += detail::GradientMemoryPool::bytes_of(one.tensor);
+    }
+    detail::GradientMemoryPool memory(state_->engine, bytes);
+    const std::size_t before = state_->parameters.size();
+    for (const detail::NamedTensor& one : tensors) add(one, memory.take(one.tensor));
+    for (std::size_t i = before; i < state_->parameters.size(); ++i) hook(i);
+    std::erase_if(frozen_, [](const auto& one) { return one.tensor.requires_grad(); });
+    return before;
+  }
   void add(const detail::NamedTensor& one, const at::Tensor& home) {
     detail::with_element(home.scalar_type(), [&](auto element) {
       const auto id = state_->averager.add("ronde.torch.gradient." + one.name,
@@ -262,6 +289,7 @@ class GradientAverager {
   }
 
   std::shared_ptr<detail::AveragerState> state_;
+  std::vector<detail::NamedTensor> frozen_;
   std::vector<Hooked> hooked_;
 };
 

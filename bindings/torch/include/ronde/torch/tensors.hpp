@@ -73,7 +73,13 @@ auto with_element(at::ScalarType type, const Visit& visit) {
   }
 }
 
-// All elements, in the order in which they lie; the tensor is dense.
+// The tensor itself if its memory says all of it, else a copy that is row-major, and neither
+// conjugated nor negated lazily. What reads a tensor's memory reads this one's.
+inline at::Tensor contiguous(const at::Tensor& tensor) {
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+// All elements, in the order in which they lie; the tensor is contiguous().
 template <typename T>
 std::span<T> span_of(const at::Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};

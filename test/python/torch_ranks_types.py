@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that are more than numbers in memory: complex ones, and lazy ones. torch_ranks.py runs these tests, too."""
+import torch
+
+import ronde.torch as hvd
+from torch_ranks_kit import Ranks
+
+
+class Doubled(hvd.Compressor):
+    """Makes a copy, and lazily says the opposite twice."""
+
+    @staticmethod
+    def compress(tensor):
+        return torch._neg_view(tensor.neg()), None
+
+
+class Types(Ranks):
+    def test_tensors_whose_memory_says_less_than_they_do(self):
+        n, numbers = self.size, torch.arange(1.0, 1.0 + 2 * self.size)
+        for lazy in (torch._neg_view(numbers.clone()), torch.complex(numbers, numbers).conj().imag,
+                     torch._neg_view(torch.stack([numbers, numbers]).t())[:, 0], torch._efficientzerotensor(2 * n)):
+            factor = 0 if lazy._is_zerotensor() else -1
+            expected = (factor * numbers).tolist()
+            for result in (hvd.allreduce(lazy), hvd.broadcast(lazy, 0), hvd.allreduce(lazy, compression=Doubled),
+                           hvd.grouped_allreduce([lazy, lazy])[1], hvd.allreduce(lazy, op=hvd.Max),
+                           hvd.allgather(lazy)[-2 * n:], hvd.grouped_allgather([lazy])[0][-2 * n:]):
+                self.assertEqual(result.tolist(), expected)
+            rows = expected[2 * self.rank:][:2]
+            for result in (hvd.reducescatter(lazy), hvd.grouped_reducescatter([lazy])[0]):
+                self.assertEqual(result.tolist(), rows)
+            self.assertEqual(hvd.alltoall(lazy).tolist(), n * rows)
+            self.assertEqual(hvd.alltoall(lazy, torch._neg_view(torch.full((n,), -2)))[0].tolist(), n * rows)
+            if factor:  # zeros that have no memory cannot be written
+                for operation in (lambda one: hvd.broadcast_(one, n - 1), lambda one: hvd.allreduce_(one, op=hvd.Max),
+                                  lambda one: hvd.grouped_allreduce_([one], op=hvd.Max),
+                                  lambda one: hvd.broadcast_parameters([("one", one)], n - 1)):
+                    target = lazy if self.rank == n - 1 else numbers.clone()  # only one rank's is lazy
+                    target.copy_(-numbers - n + 1 + self.rank)
+                    operation(target)
+                    self.assertEqual(target.tolist(), expected)
+            weight = numbers.clone().requires_grad_()
+            hvd.allreduce(weight).backward(lazy)
+            self.assertEqual(weight.grad.tolist(), expected)
+            sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), lazy[None], (1, 2 * n))
+            self.assertEqual(hvd.sparse_allreduce_async(sparse, "lazy")().to_dense()[0].tolist(), expected)
+
+    def test_complex_numbers_are_moved_and_summed(self):
+        n, rank, total = self.size, self.rank, sum(range(1, self.size + 1))
+        for dtype in (torch.complex64, torch.complex128):
+            whole = torch.complex(torch.arange(2.0 * n), torch.arange(2.0 * n) + 1).to(dtype).conj()  # lazily
+            mine = whole * (rank + 1)
+            columns = torch.stack([mine, 2 * mine]).t()
+            rows = whole[2 * rank:][:2]
+            for result, expected in (
+                    (hvd.allreduce(mine, op=hvd.Sum), whole * total), (hvd.allreduce(mine), whole * total / n),
+                    (hvd.allreduce(mine[1], postscale_factor=0.5), whole[1] * total / n / 2),
+                    (hvd.grouped_allreduce([mine, mine.real], op=hvd.Sum)[0], whole * total),
+                    (hvd.allreduce(columns, op=hvd.Sum), torch.stack([whole, 2 * whole]).t() * total),
+                    (hvd.allreduce_(columns.clone().conj()), torch.stack([whole, 2 * whole]).t().conj() * total / n),
+                    (hvd.reducescatter(mine, op=hvd.Sum), rows * total),
+                    (hvd.broadcast(mine, n - 1), whole * n), (hvd.broadcast_(mine.clone().conj(), n - 1), whole.conj() * n),
+                    (hvd.allgather(rows * 2), whole * 2),
+                    (hvd.grouped_allgather([rows[:rank]])[0], torch.cat([whole[2 * r:][:2][:r] for r in range(n)])),
+                    (hvd.allgather(columns[0:1])[:, 1], 2 * whole[0] * torch.arange(1, n + 1)),
+                    (hvd.alltoall(mine), torch.cat([rows * (r + 1) for r in range(n)])),
+                    (hvd.alltoall(columns, [2] * n)[0][:, 1], torch.cat([2 * rows * (r + 1) for r in range(n)]))):
+                self.assertEqual((result.dtype, result.shape), (dtype, expected.shape))
+                self.assertTrue(torch.allclose(result, expected.to(dtype)), f"{result} is not {expected}")
+            for operation in (hvd.allreduce, hvd.reducescatter, hvd.allreduce_, lambda one, op: hvd.grouped_allreduce(
+                    [one.real, one], op=op)):
+                for op in (hvd.Max, hvd.Min, hvd.Product, hvd.BAnd):
+                    with self.assertRaisesRegex(hvd.Error, f"{op.name} of {dtype}"):
+                        operation(mine.clone(), op=op)
+            weight = torch.ones(2, dtype=dtype, requires_grad=True)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+            (hvd.allgather(weight)[-2:].abs().square().sum() * (rank + 1)).backward()
+            optimizer.step()
+            self.assertTrue(torch.equal(weight, hvd.broadcast(weight.detach(), 0)))
