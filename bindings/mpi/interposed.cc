@@ -36,10 +36,10 @@ Taken taken(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm handle, bool w
   if (!fits && !(waits && all.any_wanted())) return {};
   Communicator* communicator = all.of(handle);
   if (communicator == nullptr) return {};
-  if (waits && (fits || communicator->is_wanted())) communicator->open();
+  if (waits && communicator->is_wanted()) communicator->open();
   if (!fits) return {};
   if (!communicator->is_open()) {
-    communicator->want();
+    communicator->count_call_of_mpi();
     return {};
   }
   return {communicator, *reduction};
@@ -101,7 +101,7 @@ RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int coun
                                       request);
 }
 
-// ---- what may wait for all ranks: an engine that MPI_Iallreduce has missed is opened here ----
+// ---- what may wait for all ranks: an engine that is wanted is opened here too ----
 
 RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
   if (ours::Communicators::here().any_wanted()) {
@@ -134,12 +134,12 @@ RONDE_INTERPOSED int MPI_Finalize() {
 }
 
 RONDE_INTERPOSED int MPI_Comm_free(MPI_Comm* comm) {
-  ours::Communicators::here().close(comm);
+  ours::Communicators::here().leave(comm);
   return PMPI_Comm_free(comm);
 }
 
 RONDE_INTERPOSED int MPI_Comm_disconnect(MPI_Comm* comm) {
-  ours::Communicators::here().close(comm);
+  ours::Communicators::here().leave(comm);
   return PMPI_Comm_disconnect(comm);
 }
 
