@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -20,6 +21,8 @@ constexpr std::int64_t kDefaultThreshold = 65536;
 constexpr int kCallsOfMpi = 8;
 // So many reductions of MPI_Iallreduce may be in flight; one more waits for the first.
 constexpr std::size_t kSlots = 1024;
+// So long a rank waits before it looks at what the others do.
+constexpr std::chrono::milliseconds kPatience{300};
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
@@ -166,9 +169,30 @@ int Communicator::fail(ronde_error* error, const char* call) {
   return code;
 }
 
+void Communicator::begin_call(const Reduction* reduction, int count) {
+  if (Words* words = engine_->words()) words->begin(number_, calls_ + 1, call_of(reduction, count));
+}
+
+void Communicator::end_call(int code) {
+  if (Words* words = engine_->words()) words->end(number_, calls_ + 1);
+  // One that was refused on this rank alone has met no other.
+  if (code == MPI_SUCCESS) ++calls_;
+}
+
+bool Communicator::gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const {
+  const Words* words = engine_->words();
+  if (words == nullptr || std::chrono::steady_clock::now() - begun < kPatience) return false;
+  const std::string difference = words->difference(number_, calls_ + 1);
+  if (difference.empty()) return false;
+  say("MPI_Allreduce: the ranks disagree: " + difference + ". Make the calls agree");
+  // The memory is the caller's again when this returns, and the engine has failed on all ranks.
+  ronde_work_settle(work, 0);
+  return true;
+}
+
 int Communicator::allreduce(const void* send, void* receive, int count,
                             const Reduction& reduction) {
-  const std::string name = prefix() + "MPI_Allreduce of " + name_of(reduction, count);
+  const std::string name = prefix() + "MPI_Allreduce after " + history_.text();
   ronde_work* work = nullptr;
   ronde_error* error = nullptr;
   if (start(name, send, receive, count, reduction, RONDE_FLAG_WILL_WAIT, &work, &error) !=
@@ -176,12 +200,20 @@ int Communicator::allreduce(const void* send, void* receive, int count,
     return fail(error, "MPI_Allreduce");
   }
   std::int32_t done = 0;
-  ronde_status status = RONDE_OK;
+  ronde_status status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
+  const auto begun =
+      done != 0 ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
   while (done == 0 && status == RONDE_OK) {
+    let_mpi_progress();
+    if (gives_up(begun, work)) {
+      PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
+      return MPI_ERR_OTHER;
+    }
     status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
-    if (done == 0) let_mpi_progress();
   }
   ronde_work_release(work);
+  // A failure is one on all ranks, whose calls may have differed.
+  history_.add(status == RONDE_OK ? call_of(&reduction, count) : 0);
   return status == RONDE_OK ? MPI_SUCCESS : fail(error, "MPI_Allreduce");
 }
 
@@ -274,6 +306,7 @@ Engine* Communicators::find_engine(std::int64_t id) {
 }
 
 Engine* Communicators::add_engine(std::unique_ptr<Engine> engine) {
+  any_engine_.store(true, std::memory_order_relaxed);
   const std::lock_guard lock(lock_);
   return engines_.emplace_back(std::move(engine)).get();
 }

@@ -8,6 +8,7 @@
 #include <ronde/ronde.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include "bindings/mpi/engine.h"
 #include "bindings/mpi/fitting.h"
+#include "bindings/mpi/history.h"
 #include "bindings/mpi/in_flight.h"
 
 namespace ronde::mpi_allreduce {
@@ -53,6 +55,11 @@ class Communicator {
   // MPI has freed the communicator.
   void stop_wanting();
 
+  // Where there is an engine every MPI_Allreduce begins and ends with these, also those that MPI
+  // does: another rank may be in the engine. `reduction` is nullptr for one that Ronde has not.
+  void begin_call(const Reduction* reduction, int count);
+  void end_call(int code);
+
   // MPI_Allreduce. Returns MPI's code.
   int allreduce(const void* send, void* receive, int count, const Reduction& reduction);
   // Submits; the work is then waited for by requests.h.
@@ -72,6 +79,9 @@ class Communicator {
                      const Reduction& reduction, std::uint64_t flags, ronde_work** work,
                      ronde_error** error);
   int fail(ronde_error* error, const char* call);
+  // Whether the ranks have been in different calls for so long that this is no passing state; then
+  // the work has been given up, and a line says why.
+  bool gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const;
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   Engine* engine_ = nullptr;
@@ -79,6 +89,8 @@ class Communicator {
   bool tried_ = false;
   bool wanted_ = false;
   int calls_of_mpi_ = 0;
+  std::uint64_t calls_ = 0;  // of MPI_Allreduce, since there is an engine
+  History history_;
   std::uint64_t started_ = 0;  // by submit()
   std::vector<std::shared_ptr<InFlight>> slots_;
 };
@@ -101,6 +113,7 @@ class Communicators {
   // From how many bytes on a reduction is taken over: RONDE_MPI_ALLREDUCE_BYTES.
   [[nodiscard]] std::int64_t threshold() const { return threshold_; }
   [[nodiscard]] bool any_wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] bool any_engine() const { return any_engine_.load(std::memory_order_relaxed); }
   void count_wanted(int change) { wanted_.fetch_add(change, std::memory_order_relaxed); }
   // True for the first caller alone.
   bool first_to_speak() { return !spoken_.exchange(true); }
@@ -130,6 +143,7 @@ class Communicators {
 
   std::int64_t threshold_ = 0;
   std::atomic<int> wanted_{0};
+  std::atomic<bool> any_engine_{false};
   std::atomic<bool> spoken_{false};
   std::atomic<std::int64_t> engine_ids_{0};
   std::mutex lock_;

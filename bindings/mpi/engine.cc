@@ -63,8 +63,13 @@ std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::int64
     reason = "Ronde cannot serve this job without threads in MPI";
     fits = usable(engine);
   }
-  if (smallest(fits ? 1 : 0, communicator) == 1) {
-    return std::unique_ptr<Engine>(new Engine(engine, id));
+  int rank = 0;
+  PMPI_Comm_rank(communicator, &rank);
+  std::unique_ptr<Words> words = Words::open(communicator, rank, size);
+  const std::int64_t all = smallest(fits ? (words != nullptr ? 2 : 1) : 0, communicator);
+  if (all > 0) {
+    if (all < 2) words = nullptr;
+    return std::unique_ptr<Engine>(new Engine(engine, id, std::move(words)));
   }
   if (engine != nullptr) ronde_engine_close(engine, nullptr);
   return nullptr;

@@ -10,6 +10,9 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
+
+#include "bindings/mpi/words.h"
 
 namespace ronde::mpi_allreduce {
 
@@ -37,6 +40,9 @@ class Engine {
   // The same on all ranks, and no other engine's.
   [[nodiscard]] std::int64_t id() const { return id_; }
 
+  // What each rank is in; nullptr where the ranks have no memory for that, as over several hosts.
+  [[nodiscard]] Words* words() const { return words_.get(); }
+
   // The numbers of the communicators of this engine, by which their tensors differ. The one that
   // has opened it has the first. Rank 0 takes the others and gives them back, and tells all ranks.
   static constexpr int kFirstNumber = 0;
@@ -44,10 +50,12 @@ class Engine {
   void give_back(int number);
 
  private:
-  Engine(ronde_engine* engine, std::int64_t id) : engine_(engine), id_(id) {}
+  Engine(ronde_engine* engine, std::int64_t id, std::unique_ptr<Words> words)
+      : engine_(engine), id_(id), words_(std::move(words)) {}
 
   ronde_engine* engine_;
   const std::int64_t id_;
+  const std::unique_ptr<Words> words_;
   std::mutex lock_;
   std::set<int> free_;  // of those below next_
   int next_ = kFirstNumber + 1;

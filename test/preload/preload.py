@@ -14,7 +14,7 @@ import hosts_job  # noqa: E402
 from hosts_job import late  # noqa: E402
 
 PROGRAMS, COUNTER, LIBRARY, MPIEXEC, RONDERUN = sys.argv[1:6]
-STOCK, DUPLICATES = (os.path.join(PROGRAMS, name) for name in ("mpi_stock", "mpi_stock_duplicates"))
+STOCK, DUPLICATES, UNEVEN = (os.path.join(PROGRAMS, f"mpi_{name}") for name in ("stock", "stock_duplicates", "uneven"))
 PARTS = ["types", "passed", "duplicates", "requests", "order"]
 # What MPI itself gets of these parts: the first eight calls of MPI_COMM_WORLD, the nine of `passed`, two that agree on the
 # threshold, one on the engine, and one in which all ranks leave each of nine duplicates.
@@ -29,7 +29,7 @@ def job(ranks, parts, preload=(COUNTER, LIBRARY), settings=None, command=None, p
     if preload:
         settings["LD_PRELOAD"] = ":".join(preload)
     exports = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
-    line = command or [MPIEXEC, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *exports, program, *parts]
+    line = command or [MPIEXEC, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *exports, program, *map(str, parts)]
     return late.run(line, seconds)
 
 
@@ -124,6 +124,25 @@ def duplicates():
     expect_right(done, ["threads"])
 
 
+def uneven():
+    """Calls that differ end the job, or come back as errors: from the ninth on as soon as all ranks are there."""
+    # The first eight are MPI's, which looks at the length of a message that the kernel has not copied.
+    copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    for before in 0, 20, 8:
+        for count in 50000, 1000:
+            done = job(2, [before, count], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
+            expect(done.returncode != 0, done, "the ranks differ")
+            expect(before == 0 or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
+            expect(before == 0 or re.search(f"^ronde: MPI_Allreduce: .*the ranks disagree: .*{count}", done.stderr, re.MULTILINE),
+                   done, "expected a line that says how they differ")
+    for ranks_of_job, count in (2, 50000), (2, 1000), (3, 1000):
+        done = job(ranks_of_job, [20, count, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
+        found = re.search(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
+        expect(found, done, "expected MPI_ERR_OTHER")
+        late.at_most(float(found.group(1)), 1, "a call that differs")
+        expect(("equal again" in done.stdout) == (count == 50000), done, "the engine lives on where all ranks came to it")
+
+
 def planned():
     """Loops of equal calls, and of unequal ones, send no names."""
     engines(2, ["steady"], most=40)
@@ -145,7 +164,8 @@ def main():
             ranks(int(case))
         else:
             {"plain": plain, "many": many, "first": first, "killed": killed, "late": late_rank, "refused": refused,
-             "launched": launched, "duplicates": duplicates, "planned": planned, "hosts": hosts}[case]()
+             "launched": launched, "duplicates": duplicates, "planned": planned,
+             "uneven": uneven, "hosts": hosts}[case]()
         print(f"{case}: right")
 
 
