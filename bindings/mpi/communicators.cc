@@ -127,7 +127,9 @@ void Communicator::stop_wanting() {
 }
 
 void Communicator::count_call_of_mpi() {
-  if (calls_of_mpi_ < kCallsOfMpi && ++calls_of_mpi_ == kCallsOfMpi) want();
+  if (calls_of_mpi_ == kCallsOfMpi) return;
+  ++calls_of_mpi_;
+  if (calls_of_mpi_ == kCallsOfMpi) want();
 }
 
 void Communicator::leave() {
