@@ -124,6 +124,14 @@ def duplicates():
     expect_right(done, ["threads"])
 
 
+def expect_seen(done, again):
+    """A call that differs has come back; `again`: all ranks came to the engine with it, which lives on."""
+    found = re.search(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
+    expect(found, done, "expected MPI_ERR_OTHER")
+    late.at_most(float(found.group(1)), 1, "a call that differs")
+    expect(("equal again" in done.stdout) == again, done, "the engine lives on, or not")
+
+
 def uneven():
     """Calls that differ end the job, or come back as errors: from the ninth on as soon as all ranks are there."""
     # The first eight are MPI's, which looks at the length of a message that the kernel has not copied.
@@ -137,10 +145,7 @@ def uneven():
                    done, "expected a line that says how they differ")
     for ranks_of_job, count in (2, 50000), (2, 1000), (3, 1000):
         done = job(ranks_of_job, [20, count, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
-        found = re.search(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
-        expect(found, done, "expected MPI_ERR_OTHER")
-        late.at_most(float(found.group(1)), 1, "a call that differs")
-        expect(("equal again" in done.stdout) == (count == 50000), done, "the engine lives on where all ranks came to it")
+        expect_seen(done, again=count == 50000)
 
 
 def planned():
@@ -152,10 +157,12 @@ def hosts():
     """Over two hosts Ronde's threads need MPI_THREAD_MULTIPLE, which the program has not asked for."""
     os.environ.update(SETTINGS)
     shape = hosts_job.Job("2:2")
-    done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200,
-                     flags=["--mpirun=-x", f"--mpirun=LD_PRELOAD={COUNTER}:{LIBRARY}"])
+    flags = ["--mpirun=-x", f"--mpirun=LD_PRELOAD={COUNTER}:{LIBRARY}"]
+    done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200, flags=flags)
     expect_right(done, PARTS)
     expect(done.stdout.count(LEFT_TO_MPI) == 4, done, f"expected of each rank: {LEFT_TO_MPI}")
+    done = shape.run(UNEVEN, 20, 50000, "return", settings=SETTINGS, seconds=20, flags=flags)
+    expect_seen(done, again=True)
 
 
 def main():
