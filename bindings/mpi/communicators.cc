@@ -255,16 +255,20 @@ void Communicators::agree() {
 }
 
 int Communicators::keyval() {
+  const int made_before = keyval_.load(std::memory_order_acquire);
+  if (made_before != MPI_KEYVAL_INVALID) return made_before;
   const std::lock_guard lock(lock_);
-  if (keyval_ == MPI_KEYVAL_INVALID) {
-    PMPI_Comm_create_keyval(on_copy, on_delete, &keyval_, nullptr);
+  if (keyval_.load(std::memory_order_relaxed) == MPI_KEYVAL_INVALID) {
+    int made = MPI_KEYVAL_INVALID;
+    PMPI_Comm_create_keyval(on_copy, on_delete, &made, nullptr);
     // MPI_Finalize of Fortran does not come by here, but it frees what hangs on MPI_COMM_SELF
     // first.
     int of_end = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_end, &of_end, nullptr);
     PMPI_Comm_set_attr(MPI_COMM_SELF, of_end, nullptr);
+    keyval_.store(made, std::memory_order_release);
   }
-  return keyval_;
+  return keyval_.load(std::memory_order_relaxed);
 }
 
 Communicator* Communicators::known(MPI_Comm handle) {

@@ -147,7 +147,7 @@ class Communicators {
   std::atomic<bool> spoken_{false};
   std::atomic<std::int64_t> engine_ids_{0};
   std::mutex lock_;
-  int keyval_ = MPI_KEYVAL_INVALID;
+  std::atomic<int> keyval_{MPI_KEYVAL_INVALID};  // asked for in each small call, too
   std::vector<std::unique_ptr<Communicator>> all_;
   std::vector<std::unique_ptr<Engine>> engines_;
 };
