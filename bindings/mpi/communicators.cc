@@ -187,6 +187,11 @@ bool Communicator::gives_up(std::chrono::steady_clock::time_point begun, ronde_w
   const std::string difference = words->difference(number_, calls_ + 1);
   if (difference.empty()) return false;
   say("MPI_Allreduce: the ranks disagree: " + difference + ". Make the calls agree");
+  // The handler that ends the job comes first, so that no rank speaks of what follows.
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  PMPI_Comm_get_errhandler(handle_, &handler);
+  if (handler == MPI_ERRORS_ARE_FATAL) PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
+  PMPI_Errhandler_free(&handler);
   // The memory is the caller's again when this returns, and the engine has failed on all ranks.
   ronde_work_settle(work, 0);
   return true;

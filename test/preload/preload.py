@@ -20,6 +20,7 @@ PARTS = ["types", "passed", "duplicates", "requests", "order"]
 # threshold, one on the engine, and one in which all ranks leave each of nine duplicates.
 LEFT_TO_MPI = "MPI had 29 and 0"
 TAKEN = "go through Ronde"
+OTHER = 16  # Open MPI's MPI_ERR_OTHER
 SETTINGS = {"RONDE_MPI_ALLREDUCE_BYTES": "40000"}  # so that types of one byte are taken over too
 
 
@@ -140,7 +141,8 @@ def uneven():
         for count in 50000, 1000:
             done = job(2, [before, count], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
             expect(done.returncode != 0, done, "the ranks differ")
-            expect(before == 0 or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
+            # mpirun may lose the text where all ranks end at once, and has the error as its exit code then.
+            expect(before == 0 or done.returncode == OTHER or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
             expect(before == 0 or re.search(f"^ronde: MPI_Allreduce: .*the ranks disagree: .*{count}", done.stderr, re.MULTILINE),
                    done, "expected a line that says how they differ")
     for ranks_of_job, count in (2, 50000), (2, 1000), (3, 1000):
