@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines are opened and closed here, and what goes wrong becomes an error of MPI.
+// Communicators come to their engines here, and what goes wrong becomes an error of MPI.
 #include "bindings/mpi/communicators.h"
 
-#include <ronde/mpi.h>
-
+#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <string_view>
+#include <utility>
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -17,8 +16,13 @@ namespace ronde::mpi_allreduce {
 namespace {
 
 constexpr std::int64_t kDefaultThreshold = 65536;
+// So many calls that fit are MPI's before a communicator has an engine. Opening one takes as long
+// as some hundred of them.
+constexpr int kCallsOfMpi = 8;
 // So many reductions of MPI_Iallreduce may be in flight; one more waits for the first.
 constexpr std::size_t kSlots = 1024;
+// So long a rank waits before it looks at what the others do.
+constexpr std::chrono::milliseconds kPatience{300};
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
@@ -36,39 +40,17 @@ std::int64_t threshold_of_environment() {
   return kDefaultThreshold;
 }
 
-// The smallest value of all ranks. As many ranks call it as wait for each other anyway.
-std::int64_t smallest(std::int64_t mine, MPI_Comm communicator) {
-  std::int64_t all = 0;
-  if (PMPI_Allreduce(&mine, &all, 1, MPI_INT64_T, MPI_MIN, communicator) != MPI_SUCCESS) return 0;
-  return all;
-}
-
-// Whether operations inside one host may call MPI, which they do where an algorithm is named.
-bool algorithm_is_named() {
-  const char* algorithm = std::getenv("RONDE_ALGORITHM");
-  return algorithm != nullptr && *algorithm != '\0' && std::string_view(algorithm) != "auto";
-}
-
 }  // namespace
-
-void say(const std::string& text) { std::fprintf(stderr, "ronde: %s\n", text.c_str()); }
 
 void let_mpi_progress() {
   int flag = 0;
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }
 
-int report(ronde_error* error, const char* call) {
-  say(std::string(call) + ": " + ronde_error_message(error));
-  ronde_error_release(error);
-  return MPI_ERR_OTHER;
-}
-
 // ---- one communicator ----
 
 void Communicator::open() {
-  if (wanted_) Communicators::here().count_wanted(-1);
-  wanted_ = false;
+  stop_wanting();
   if (tried_) return;
   tried_ = true;
   int size = 0;
@@ -76,47 +58,61 @@ void Communicator::open() {
   if (size < 2) return;
   // Ranks may come hours apart, as MPI lets them, and opening an engine has a deadline: they wait
   // for each other before.
-  PMPI_Barrier(handle_);
-  ronde_engine_options options;
-  ronde_engine_options_init(&options);
-  ronde_engine_options_set_communicator(&options, handle_);
-  ronde_error* error = nullptr;
-  std::string reason = "Ronde cannot serve this job without threads in MPI";
-  if (ronde_engine_open(&options, &engine_, &error) != RONDE_OK) {
-    reason = ronde_error_message(error);
-    ronde_error_release(error);
-    engine_ = nullptr;
-  } else if (ronde_size(engine_) != size) {
-    reason = "RONDE_MPI=off";
-  }
-  if (smallest(usable() && ronde_size(engine_) == size ? 1 : 0, handle_) == 1) {
+  if (engine_ == nullptr) PMPI_Barrier(handle_);
+  join();
+  if (engine_ != nullptr) return;
+  Communicators& all = Communicators::here();
+  std::int64_t id = rank() == 0 ? all.next_engine_id() : 0;
+  PMPI_Bcast(&id, 1, MPI_INT64_T, 0, handle_);
+  std::string reason;
+  if (auto engine = Engine::open(handle_, size, id, reason)) {
+    number_ = Engine::kFirstNumber;
+    engine_ = all.add_engine(std::move(engine));
     introduce();
-    return;
-  }
-  if (engine_ != nullptr) ronde_engine_close(engine_, nullptr);
-  engine_ = nullptr;
-  int rank = 0;
-  PMPI_Comm_rank(handle_, &rank);
-  if (rank == 0 && Communicators::here().first_to_speak()) {
+  } else if (rank() == 0 && all.first_to_speak()) {
     say("MPI_Allreduce stays MPI's: " + reason);
   }
 }
 
-bool Communicator::usable() const {
-  if (engine_ == nullptr) return false;
-  // Inside a host Ronde calls no MPI. Between hosts its thread does, beside the program's.
-  if (ronde_local_size(engine_) == ronde_size(engine_) && !algorithm_is_named()) return true;
-  int level = MPI_THREAD_SINGLE;
-  PMPI_Query_thread(&level);
-  return level == MPI_THREAD_MULTIPLE;
+// Rank 0 says which engine this communicator joins, as which number.
+void Communicator::join() {
+  Communicators& all = Communicators::here();
+  const bool chooses = rank() == 0;
+  Engine* chosen = engine_ != nullptr ? engine_ : all.oldest_engine();
+  std::array<std::int64_t, 2> offer{-1, -1};
+  if (chooses && chosen != nullptr) offer = {chosen->id(), chosen->take_number()};
+  PMPI_Bcast(offer.data(), 2, MPI_INT64_T, 0, handle_);
+  if (engine_ == nullptr) {
+    if (offer[0] < 0) return;
+    // Another thread may be about to add it.
+    chosen = all.find_engine(offer[0]);
+    if (smallest(chosen != nullptr ? 1 : 0, handle_) != 1) {
+      if (chooses) chosen->give_back(static_cast<int>(offer[1]));
+      return;
+    }
+    engine_ = chosen;
+  }
+  number_ = static_cast<int>(offer[1]);
 }
 
 void Communicator::introduce() const {
-  if (ronde_rank(engine_) != 0 || !Communicators::here().first_to_speak()) return;
+  ronde_engine* engine = engine_->get();
+  if (ronde_rank(engine) != 0 || !Communicators::here().first_to_speak()) return;
   say("MPI_Allreduce and MPI_Iallreduce of " + std::to_string(Communicators::here().threshold()) +
-      " bytes and more over all " + std::to_string(ronde_size(engine_)) +
+      " bytes and more over all " + std::to_string(ronde_size(engine)) +
       " ranks go through Ronde " + ronde_version() +
       "; sums may round otherwise than MPI's (libronde_mpi_allreduce.so is preloaded)");
+}
+
+int Communicator::rank() const {
+  int rank = 0;
+  PMPI_Comm_rank(handle_, &rank);
+  return rank;
+}
+
+// The communicators of an engine have names of their own.
+std::string Communicator::prefix() const {
+  return number_ == Engine::kFirstNumber ? "" : "communicator " + std::to_string(number_) + ": ";
 }
 
 void Communicator::want() {
@@ -125,13 +121,30 @@ void Communicator::want() {
   Communicators::here().count_wanted(1);
 }
 
-void Communicator::close() {
+void Communicator::stop_wanting() {
   if (wanted_) Communicators::here().count_wanted(-1);
   wanted_ = false;
+}
+
+void Communicator::count_call_of_mpi() {
+  if (calls_of_mpi_ == kCallsOfMpi) return;
+  ++calls_of_mpi_;
+  if (calls_of_mpi_ == kCallsOfMpi) want();
+}
+
+void Communicator::leave() {
+  stop_wanting();
   tried_ = true;
-  if (engine_ == nullptr) return;
-  ronde_error* error = nullptr;
-  if (ronde_engine_close(engine_, &error) != RONDE_OK) report(error, "closing Ronde's engine");
+  if (number_ >= 0) {
+    // The next one may have the number when no rank has an operation in flight.
+    const bool idle = std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+      if (slot == nullptr) return true;
+      const std::lock_guard lock(slot->lock);
+      return slot->done;
+    });
+    if (smallest(idle ? 1 : 0, handle_) == 1 && rank() == 0) engine_->give_back(number_);
+  }
+  number_ = -1;
   engine_ = nullptr;
 }
 
@@ -149,7 +162,7 @@ ronde_status Communicator::start(const std::string& name, const void* send, void
   request.dtype = reduction.dtype;
   request.op = reduction.op;
   request.flags = flags;
-  return ronde_allreduce_async(engine_, &request, work, error);
+  return ronde_allreduce_async(engine_->get(), &request, work, error);
 }
 
 int Communicator::fail(ronde_error* error, const char* call) {
@@ -158,9 +171,35 @@ int Communicator::fail(ronde_error* error, const char* call) {
   return code;
 }
 
+void Communicator::begin_call(const Reduction* reduction, int count) {
+  if (Words* words = engine_->words()) words->begin(number_, calls_ + 1, call_of(reduction, count));
+}
+
+void Communicator::end_call(int code) {
+  if (Words* words = engine_->words()) words->end(number_, calls_ + 1);
+  // One that was refused on this rank alone has met no other.
+  if (code == MPI_SUCCESS) ++calls_;
+}
+
+bool Communicator::gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const {
+  const Words* words = engine_->words();
+  if (words == nullptr || std::chrono::steady_clock::now() - begun < kPatience) return false;
+  const std::string difference = words->difference(number_, calls_ + 1);
+  if (difference.empty()) return false;
+  say("MPI_Allreduce: the ranks disagree: " + difference + ". Make the calls agree");
+  // The handler that ends the job comes first, so that no rank speaks of what follows.
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  PMPI_Comm_get_errhandler(handle_, &handler);
+  if (handler == MPI_ERRORS_ARE_FATAL) PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
+  PMPI_Errhandler_free(&handler);
+  // The memory is the caller's again when this returns, and the engine has failed on all ranks.
+  ronde_work_settle(work, 0);
+  return true;
+}
+
 int Communicator::allreduce(const void* send, void* receive, int count,
                             const Reduction& reduction) {
-  const std::string name = "MPI_Allreduce of " + name_of(reduction, count);
+  const std::string name = prefix() + "MPI_Allreduce after " + history_.text();
   ronde_work* work = nullptr;
   ronde_error* error = nullptr;
   if (start(name, send, receive, count, reduction, RONDE_FLAG_WILL_WAIT, &work, &error) !=
@@ -168,12 +207,20 @@ int Communicator::allreduce(const void* send, void* receive, int count,
     return fail(error, "MPI_Allreduce");
   }
   std::int32_t done = 0;
-  ronde_status status = RONDE_OK;
+  ronde_status status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
+  const auto begun =
+      done != 0 ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
   while (done == 0 && status == RONDE_OK) {
+    let_mpi_progress();
+    if (gives_up(begun, work)) {
+      PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
+      return MPI_ERR_OTHER;
+    }
     status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
-    if (done == 0) let_mpi_progress();
   }
   ronde_work_release(work);
+  // A failure is one on all ranks, whose calls may have differed.
+  history_.add(status == RONDE_OK ? call_of(&reduction, count) : 0);
   return status == RONDE_OK ? MPI_SUCCESS : fail(error, "MPI_Allreduce");
 }
 
@@ -185,8 +232,8 @@ std::shared_ptr<InFlight>& Communicator::next_slot() {
 int Communicator::submit(const void* send, void* receive, int count, const Reduction& reduction,
                          InFlight& operation) {
   // Names come round: those that the ranks know cost less than new ones.
-  const std::string name =
-      "MPI_Iallreduce of " + name_of(reduction, count) + " #" + std::to_string(started_ % kSlots);
+  const std::string name = prefix() + "MPI_Iallreduce of " + name_of(reduction, count) + " #" +
+                           std::to_string(started_ % kSlots);
   ++started_;
   ronde_error* error = nullptr;
   if (start(name, send, receive, count, reduction, 0, &operation.work, &error) == RONDE_OK) {
@@ -213,16 +260,20 @@ void Communicators::agree() {
 }
 
 int Communicators::keyval() {
+  const int made_before = keyval_.load(std::memory_order_acquire);
+  if (made_before != MPI_KEYVAL_INVALID) return made_before;
   const std::lock_guard lock(lock_);
-  if (keyval_ == MPI_KEYVAL_INVALID) {
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &keyval_, nullptr);
+  if (keyval_.load(std::memory_order_relaxed) == MPI_KEYVAL_INVALID) {
+    int made = MPI_KEYVAL_INVALID;
+    PMPI_Comm_create_keyval(on_copy, on_delete, &made, nullptr);
     // MPI_Finalize of Fortran does not come by here, but it frees what hangs on MPI_COMM_SELF
     // first.
     int of_end = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_end, &of_end, nullptr);
     PMPI_Comm_set_attr(MPI_COMM_SELF, of_end, nullptr);
+    keyval_.store(made, std::memory_order_release);
   }
-  return keyval_;
+  return keyval_.load(std::memory_order_relaxed);
 }
 
 Communicator* Communicators::known(MPI_Comm handle) {
@@ -230,7 +281,10 @@ Communicator* Communicators::known(MPI_Comm handle) {
   int found = 0;
   if (handle == MPI_COMM_NULL) return nullptr;
   PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&attribute), &found);
-  return found != 0 ? static_cast<Communicator*>(attribute) : nullptr;
+  if (found == 0) return nullptr;
+  auto* const communicator = static_cast<Communicator*>(attribute);
+  communicator->has_handle(handle);
+  return communicator;
 }
 
 Communicator* Communicators::of(MPI_Comm handle) {
@@ -241,8 +295,42 @@ Communicator* Communicators::of(MPI_Comm handle) {
   if (alike != MPI_IDENT && alike != MPI_CONGRUENT) return nullptr;
   auto made = std::make_unique<Communicator>(handle);
   if (PMPI_Comm_set_attr(handle, keyval(), made.get()) != MPI_SUCCESS) return nullptr;
+  return add(std::move(made));
+}
+
+Communicator* Communicators::add(std::unique_ptr<Communicator> made) {
   const std::lock_guard lock(lock_);
   return all_.emplace_back(std::move(made)).get();
+}
+
+Engine* Communicators::oldest_engine() {
+  const std::lock_guard lock(lock_);
+  return engines_.empty() ? nullptr : engines_.front().get();
+}
+
+Engine* Communicators::find_engine(std::int64_t id) {
+  const std::lock_guard lock(lock_);
+  for (const auto& engine : engines_) {
+    if (engine->id() == id) return engine.get();
+  }
+  return nullptr;
+}
+
+Engine* Communicators::add_engine(std::unique_ptr<Engine> engine) {
+  any_engine_.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(lock_);
+  return engines_.emplace_back(std::move(engine)).get();
+}
+
+// Of MPI_Comm_dup and its kin, which all ranks call between the same two collectives: they see the
+// same engine.
+int Communicators::on_copy(MPI_Comm /*handle*/, int /*keyval*/, void* /*extra*/, void* attribute,
+                           void* copy, int* copied) {
+  Engine* const engine = static_cast<Communicator*>(attribute)->engine();
+  *copied = engine != nullptr ? 1 : 0;
+  if (engine == nullptr) return MPI_SUCCESS;
+  *static_cast<void**>(copy) = here().add(std::make_unique<Communicator>(engine));
+  return MPI_SUCCESS;
 }
 
 int Communicators::on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* attribute,
@@ -257,33 +345,32 @@ int Communicators::on_end(MPI_Comm /*handle*/, int /*keyval*/, void* /*attribute
   return MPI_SUCCESS;
 }
 
-// Fortran frees communicators without MPI_Comm_free of this library; their engines stay until MPI
-// ends.
+// Fortran frees communicators without MPI_Comm_free of this library; their numbers stay taken.
 void Communicators::forget(Communicator* communicator) {
+  communicator->stop_wanting();
   const std::lock_guard lock(lock_);
-  if (communicator->is_open()) return;
   std::erase_if(all_, [&](const auto& other) { return other.get() == communicator; });
 }
 
-void Communicators::close(const MPI_Comm* handle) {
+void Communicators::leave(const MPI_Comm* handle) {
   Communicator* communicator = handle != nullptr ? known(*handle) : nullptr;
-  if (communicator == nullptr) return;
-  // Closing has a deadline, and ranks may come here hours apart.
-  if (communicator->is_open()) PMPI_Barrier(*handle);
-  communicator->close();
+  if (communicator != nullptr) communicator->leave();
 }
 
 void Communicators::close_all() {
-  std::vector<Communicator*> open;
+  std::vector<Engine*> open;
   {
     const std::lock_guard lock(lock_);
-    for (const auto& communicator : all_) {
-      if (communicator->is_open()) open.push_back(communicator.get());
+    for (const auto& engine : engines_) {
+      if (engine->is_open()) open.push_back(engine.get());
     }
   }
   if (open.empty()) return;
+  // Closing has a deadline, and ranks may come here hours apart.
   PMPI_Barrier(MPI_COMM_WORLD);
-  for (Communicator* communicator : open) communicator->close();
+  std::sort(open.begin(), open.end(),
+            [](const Engine* a, const Engine* b) { return a->id() < b->id(); });
+  for (Engine* engine : open) engine->close();
 }
 
 }  // namespace ronde::mpi_allreduce

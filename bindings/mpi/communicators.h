@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines behind MPI_COMM_WORLD and its duplicates. Which calls they take over is decided by
-// the order of the calls of a communicator alone, which MPI has all ranks keep: they decide alike.
+// MPI_COMM_WORLD and its duplicates, with the engines behind them. Which calls those take over is
+// decided by the order of the calls of a communicator alone, which MPI has all ranks keep: they
+// decide alike.
 #pragma once
 
 #include <mpi.h>
 #include <ronde/ronde.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "bindings/mpi/engine.h"
 #include "bindings/mpi/fitting.h"
+#include "bindings/mpi/history.h"
 #include "bindings/mpi/in_flight.h"
 
 namespace ronde::mpi_allreduce {
-
-// Prints one line on standard error.
-void say(const std::string& text);
 
 // Has MPI look at its messages once: a rank that waits in an MPI call must do so, or sends of other
 // calls would stand still meanwhile.
@@ -28,24 +29,36 @@ void let_mpi_progress();
 // How long a wait goes on between two looks of MPI at its messages.
 inline constexpr std::int64_t kWaitNanoseconds = 200'000;
 
-// Prints and releases the error of a call of Ronde, and returns the code for MPI.
-int report(ronde_error* error, const char* call);
-
 // What is known of one communicator.
 //
 // Thread safety: MPI has one thread at a time call collectives of a communicator.
 class Communicator {
  public:
   explicit Communicator(MPI_Comm handle) : handle_(handle) {}
+  // A duplicate of a communicator with an engine, which it joins in the first call that may wait.
+  // MPI tells its handle later.
+  explicit Communicator(Engine* engine) : engine_(engine) { want(); }
+  void has_handle(MPI_Comm handle) { handle_ = handle; }
 
-  // Opens the engine, once, together with all ranks: in a call that waits for all of them anyway.
+  // Joins an engine, or opens one, once, together with all ranks: in a call that waits for all of
+  // them anyway.
   void open();
-  [[nodiscard]] bool is_open() const { return engine_ != nullptr; }
-  // A call that may not wait for the others has found no engine: the next one that may opens it.
-  void want();
+  [[nodiscard]] bool is_open() const { return number_ >= 0 && engine_->is_open(); }
+  // The engine, also before it is joined; nullptr where there is none.
+  [[nodiscard]] Engine* engine() const { return engine_; }
+  // MPI does a call that fits. After some of them the next call that may wait opens an engine: it
+  // would not pay for a communicator that is used a few times.
+  void count_call_of_mpi();
   [[nodiscard]] bool is_wanted() const { return wanted_; }
-  // Closes the engine; for good.
-  void close();
+  // The communicator is being freed, by all ranks: it leaves its engine, which stays open.
+  void leave();
+  // MPI has freed the communicator.
+  void stop_wanting();
+
+  // Where there is an engine every MPI_Allreduce begins and ends with these, also those that MPI
+  // does: another rank may be in the engine. `reduction` is nullptr for one that Ronde has not.
+  void begin_call(const Reduction* reduction, int count);
+  void end_call(int code);
 
   // MPI_Allreduce. Returns MPI's code.
   int allreduce(const void* send, void* receive, int count, const Reduction& reduction);
@@ -57,18 +70,27 @@ class Communicator {
   std::shared_ptr<InFlight>& next_slot();
 
  private:
-  // Whether this rank can use its engine; asks no other rank.
-  [[nodiscard]] bool usable() const;
+  void want();
+  void join();
   void introduce() const;
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] std::string prefix() const;
   ronde_status start(const std::string& name, const void* send, void* receive, int count,
                      const Reduction& reduction, std::uint64_t flags, ronde_work** work,
                      ronde_error** error);
   int fail(ronde_error* error, const char* call);
+  // Whether the ranks have been in different calls for so long that this is no passing state; then
+  // the work has been given up, and a line says why.
+  bool gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const;
 
-  MPI_Comm handle_;
-  ronde_engine* engine_ = nullptr;
+  MPI_Comm handle_ = MPI_COMM_NULL;
+  Engine* engine_ = nullptr;
+  int number_ = -1;  // in the engine, once it is joined
   bool tried_ = false;
   bool wanted_ = false;
+  int calls_of_mpi_ = 0;
+  std::uint64_t calls_ = 0;  // of MPI_Allreduce, since there is an engine
+  History history_;
   std::uint64_t started_ = 0;  // by submit()
   std::vector<std::shared_ptr<InFlight>> slots_;
 };
@@ -91,17 +113,29 @@ class Communicators {
   // From how many bytes on a reduction is taken over: RONDE_MPI_ALLREDUCE_BYTES.
   [[nodiscard]] std::int64_t threshold() const { return threshold_; }
   [[nodiscard]] bool any_wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] bool any_engine() const { return any_engine_.load(std::memory_order_relaxed); }
   void count_wanted(int change) { wanted_.fetch_add(change, std::memory_order_relaxed); }
   // True for the first caller alone.
   bool first_to_speak() { return !spoken_.exchange(true); }
 
+  // The engines of this process, which stay open until MPI ends: the one that was opened first, or
+  // that with this id; nullptr where there is none.
+  Engine* oldest_engine();
+  Engine* find_engine(std::int64_t id);
+  Engine* add_engine(std::unique_ptr<Engine> engine);
+  // A number for an engine that no other of this process has.
+  std::int64_t next_engine_id() { return engine_ids_.fetch_add(1); }
+
   // The communicator is being freed. All ranks call it.
-  void close(const MPI_Comm* handle);
+  void leave(const MPI_Comm* handle);
   // Closes every engine once all ranks are here: MPI ends.
   void close_all();
 
  private:
   Communicators();
+  Communicator* add(std::unique_ptr<Communicator> made);
+  static int on_copy(MPI_Comm handle, int keyval, void* extra, void* attribute, void* copy,
+                     int* copied);
   static int on_delete(MPI_Comm handle, int keyval, void* attribute, void* extra);
   static int on_end(MPI_Comm handle, int keyval, void* attribute, void* extra);
   int keyval();
@@ -109,10 +143,13 @@ class Communicators {
 
   std::int64_t threshold_ = 0;
   std::atomic<int> wanted_{0};
+  std::atomic<bool> any_engine_{false};
   std::atomic<bool> spoken_{false};
+  std::atomic<std::int64_t> engine_ids_{0};
   std::mutex lock_;
-  int keyval_ = MPI_KEYVAL_INVALID;
+  std::atomic<int> keyval_{MPI_KEYVAL_INVALID};  // asked for in each small call, too
   std::vector<std::unique_ptr<Communicator>> all_;
+  std::vector<std::unique_ptr<Engine>> engines_;
 };
 
 }  // namespace ronde::mpi_allreduce

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "bindings/mpi/communicators.h"
@@ -20,10 +21,11 @@ namespace ronde::mpi_allreduce {
 
 namespace {
 
-// The engine's side of a reduction, where it has one.
+// A reduction of a communicator that has an engine.
 struct Taken {
-  Communicator* communicator = nullptr;
-  Reduction reduction{};
+  Communicator* communicator = nullptr;  // nullptr where it has none
+  std::optional<Reduction> reduction{};  // nothing where Ronde has no such reduction
+  bool fits = false;                     // else it is MPI's
 };
 
 // Whether a call is Ronde's. Its arguments, which all ranks share, decide alone, together with the
@@ -33,16 +35,13 @@ Taken taken(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm handle, bool w
   const auto reduction = reduction_of(datatype, op);
   const bool fits =
       reduction.has_value() && count > 0 && count * reduction->element_bytes >= all.threshold();
-  if (!fits && !(waits && all.any_wanted())) return {};
-  Communicator* communicator = all.of(handle);
+  if (!fits && !(waits && (all.any_wanted() || all.any_engine()))) return {};
+  Communicator* communicator = fits ? all.of(handle) : all.known(handle);
   if (communicator == nullptr) return {};
-  if (waits && (fits || communicator->is_wanted())) communicator->open();
-  if (!fits) return {};
-  if (!communicator->is_open()) {
-    communicator->want();
-    return {};
-  }
-  return {communicator, *reduction};
+  if (waits && communicator->is_wanted()) communicator->open();
+  if (communicator->is_open()) return {communicator, reduction, fits};
+  if (fits) communicator->count_call_of_mpi();
+  return {};
 }
 
 // Ronde's threads call MPI where ranks are on several hosts.
@@ -87,7 +86,12 @@ RONDE_INTERPOSED int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count
   if (call.communicator == nullptr) {
     return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   }
-  return call.communicator->allreduce(sendbuf, recvbuf, count, call.reduction);
+  call.communicator->begin_call(call.reduction ? &*call.reduction : nullptr, count);
+  const int code = call.fits
+                       ? call.communicator->allreduce(sendbuf, recvbuf, count, *call.reduction)
+                       : PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+  call.communicator->end_call(code);
+  return code;
 }
 
 RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int count,
@@ -97,11 +101,11 @@ RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int coun
   if (call.communicator == nullptr) {
     return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
   }
-  return ours::Requests::here().start(*call.communicator, sendbuf, recvbuf, count, call.reduction,
+  return ours::Requests::here().start(*call.communicator, sendbuf, recvbuf, count, *call.reduction,
                                       request);
 }
 
-// ---- what may wait for all ranks: an engine that MPI_Iallreduce has missed is opened here ----
+// ---- what may wait for all ranks: an engine that is wanted is opened here too ----
 
 RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
   if (ours::Communicators::here().any_wanted()) {
@@ -134,12 +138,12 @@ RONDE_INTERPOSED int MPI_Finalize() {
 }
 
 RONDE_INTERPOSED int MPI_Comm_free(MPI_Comm* comm) {
-  ours::Communicators::here().close(comm);
+  ours::Communicators::here().leave(comm);
   return PMPI_Comm_free(comm);
 }
 
 RONDE_INTERPOSED int MPI_Comm_disconnect(MPI_Comm* comm) {
-  ours::Communicators::here().close(comm);
+  ours::Communicators::here().leave(comm);
   return PMPI_Comm_disconnect(comm);
 }
 

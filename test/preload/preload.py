@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that knows only MPI, with and without libronde_mpi_allreduce.so.
 
-usage: preload.py STOCK COUNTER LIBRARY MPIEXEC RONDERUN CASE...
+usage: preload.py PROGRAMS COUNTER LIBRARY MPIEXEC RONDERUN CASE...        PROGRAMS: the folder of mpi_stock and the others
 """
 import os
 import pathlib
@@ -13,22 +13,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "hosts"))
 import hosts_job  # noqa: E402
 from hosts_job import late  # noqa: E402
 
-STOCK, COUNTER, LIBRARY, MPIEXEC, RONDERUN = sys.argv[1:6]
+PROGRAMS, COUNTER, LIBRARY, MPIEXEC, RONDERUN = sys.argv[1:6]
+STOCK, DUPLICATES, UNEVEN = (os.path.join(PROGRAMS, f"mpi_{name}") for name in ("stock", "stock_duplicates", "uneven"))
 PARTS = ["types", "passed", "duplicates", "requests", "order"]
-# What MPI itself gets of these parts: the nine of `passed`, two that agree on the threshold, and one on each of ten engines.
-LEFT_TO_MPI = "MPI had 21 and 0"
+# What MPI itself gets of these parts: the first eight calls of MPI_COMM_WORLD, the nine of `passed`, two that agree on the
+# threshold, one on the engine, and one in which all ranks leave each of nine duplicates.
+LEFT_TO_MPI = "MPI had 29 and 0"
 TAKEN = "go through Ronde"
+OTHER = 16  # Open MPI's MPI_ERR_OTHER
 SETTINGS = {"RONDE_MPI_ALLREDUCE_BYTES": "40000"}  # so that types of one byte are taken over too
 
 
-def job(ranks, parts, preload=(COUNTER, LIBRARY), settings=None, command=None):
-    """The result of the parts of the program; the settings are of every rank."""
+def job(ranks, parts, preload=(COUNTER, LIBRARY), settings=None, command=None, program=STOCK, seconds=200):
+    """The result of the parts of a program; the settings are of every rank."""
     settings = {**SETTINGS, **(settings or {})}
     if preload:
         settings["LD_PRELOAD"] = ":".join(preload)
     exports = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
-    line = command or [MPIEXEC, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *exports, STOCK, *parts]
-    return late.run(line, 200)
+    line = command or [MPIEXEC, "--bind-to", "none", "--oversubscribe", "-np", str(ranks), *exports, program, *map(str, parts)]
+    return late.run(line, seconds)
 
 
 def expect(condition, done, what):
@@ -54,15 +57,15 @@ def ranks(number):
 def many():
     done = job(2, ["many"], settings={"STOCK_THREADS": "3"})  # MPI_THREAD_MULTIPLE
     expect_right(done, ["many"])
-    expect(done.stdout.count("MPI had 3 and 0") == 2, done, "MPI gets what agrees on the engine")
+    expect(done.stdout.count("MPI had 11 and 0") == 2, done, "MPI gets what agrees on the engine")
 
 
 def first():
-    """A request that comes before there is an engine may not wait for one: it is MPI's."""
+    """Requests and others count alike, and a request that comes before there is an engine may not wait for one."""
     # Without a copy by the kernel MPI's sender must move a large message on, inside a reduction too.
     done = job(2, ["order"], settings={"OMPI_MCA_btl_vader_single_copy_mechanism": "none"})
     expect_right(done, ["order"])
-    expect(done.stdout.count("MPI had 3 and 1") == 2, done, "the first request is MPI's, and no other")
+    expect(done.stdout.count("MPI had 7 and 5") == 2, done, "the first eight calls and the ninth, a request, are MPI's")
 
 
 def killed():
@@ -98,14 +101,70 @@ def launched():
     expect_right(done, ["duplicates"])
 
 
+ENGINE = re.compile(r"^rank \d: an engine had (\d+) by name and (\d+) planned$", re.MULTILINE)
+
+
+def engines(number, parts, most=None, **settings):
+    """Parts in which all communicators share an engine, whose names are few: `most` by name."""
+    for part in parts:
+        done = job(number, [part], program=DUPLICATES, **settings)
+        expect_right(done, [part])
+        found = ENGINE.findall(done.stdout)
+        expect(len(found) == number, done, "expected one engine")
+        expect(most is None or all(int(by_name) <= most for by_name, _ in found), done, f"expected {most} names at most")
+
+
+def duplicates():
+    parts = ["ninth", "shared", "free_order", "many", "loop", "others"]
+    done = job(2, parts, program=DUPLICATES, preload=())
+    expect_right(done, parts, taken=False)
+    engines(2, ["ninth", "shared", "free_order", "many", "others"])
+    engines(3, ["shared", "others"])
+    engines(2, ["loop"], most=40)
+    done = job(2, ["threads"], program=DUPLICATES, settings={"STOCK_THREADS": "3"})  # MPI_THREAD_MULTIPLE
+    expect_right(done, ["threads"])
+
+
+def expect_seen(done, again):
+    """A call that differs has come back; `again`: all ranks came to the engine with it, which lives on."""
+    found = re.search(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
+    expect(found, done, "expected MPI_ERR_OTHER")
+    late.at_most(float(found.group(1)), 1, "a call that differs")
+    expect(("equal again" in done.stdout) == again, done, "the engine lives on, or not")
+
+
+def uneven():
+    """Calls that differ end the job, or come back as errors: from the ninth on as soon as all ranks are there."""
+    # The first eight are MPI's, which looks at the length of a message that the kernel has not copied.
+    copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    for before in 0, 20, 8:
+        for count in 50000, 1000:
+            done = job(2, [before, count], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
+            expect(done.returncode != 0, done, "the ranks differ")
+            # mpirun may lose the text where all ranks end at once, and has the error as its exit code then.
+            expect(before == 0 or done.returncode == OTHER or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
+            expect(before == 0 or re.search(f"^ronde: MPI_Allreduce: .*the ranks disagree: .*{count}", done.stderr, re.MULTILINE),
+                   done, "expected a line that says how they differ")
+    for ranks_of_job, count in (2, 50000), (2, 1000), (3, 1000):
+        done = job(ranks_of_job, [20, count, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
+        expect_seen(done, again=count == 50000)
+
+
+def planned():
+    """Loops of equal calls, and of unequal ones, send no names."""
+    engines(2, ["steady"], most=40)
+
+
 def hosts():
     """Over two hosts Ronde's threads need MPI_THREAD_MULTIPLE, which the program has not asked for."""
     os.environ.update(SETTINGS)
     shape = hosts_job.Job("2:2")
-    done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200,
-                     flags=["--mpirun=-x", f"--mpirun=LD_PRELOAD={COUNTER}:{LIBRARY}"])
+    flags = ["--mpirun=-x", f"--mpirun=LD_PRELOAD={COUNTER}:{LIBRARY}"]
+    done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200, flags=flags)
     expect_right(done, PARTS)
     expect(done.stdout.count(LEFT_TO_MPI) == 4, done, f"expected of each rank: {LEFT_TO_MPI}")
+    done = shape.run(UNEVEN, 20, 50000, "return", settings=SETTINGS, seconds=20, flags=flags)
+    expect_seen(done, again=True)
 
 
 def main():
@@ -114,7 +173,8 @@ def main():
             ranks(int(case))
         else:
             {"plain": plain, "many": many, "first": first, "killed": killed, "late": late_rank, "refused": refused,
-             "launched": launched, "hosts": hosts}[case]()
+             "launched": launched, "duplicates": duplicates, "planned": planned,
+             "uneven": uneven, "hosts": hosts}[case]()
         print(f"{case}: right")
 
 
