@@ -3,6 +3,7 @@
 // Errors that a user can cause are a Status instead (status.h).
 #pragma once
 
+#include <locale>
 #include <source_location>
 #include <sstream>
 #include <string>
@@ -25,6 +26,7 @@ void check_eq(const A& a, const B& b, const char* what,
               const std::source_location& where = std::source_location::current()) {
   if (!(a == b)) [[unlikely]] {
     std::ostringstream text;
+    text.imbue(std::locale::classic());
     text << what << " (" << a << " against " << b << ")";
     fail_check(text.str(), where);
   }

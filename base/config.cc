@@ -4,13 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <map>
-#include <sstream>
 
-#include "base/parse_number.h"
+#include "base/text.h"
 
 namespace ronde::base {
 
@@ -19,6 +19,9 @@ namespace {
 constexpr double kKibi = 1024.0;
 constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
+
+constexpr std::string_view kStallWarning = "RONDE_STALL_WARNING_SECONDS";
+constexpr std::string_view kStallFailure = "RONDE_STALL_FAILURE_SECONDS";
 
 constexpr std::array<Setting, 22> kSettings{{
     {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
@@ -43,9 +46,9 @@ constexpr std::array<Setting, 22> kSettings{{
      "how long a waiting thread spins before it yields its core, and then sleeps"},
     {"RONDE_START_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 0.001, 86400, false,
      "deadline for all ranks to open their engines"},
-    {"RONDE_STALL_WARNING_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
+    {kStallWarning, SettingKind::kSeconds, "30", "", 0.001, 86400, false,
      "a tensor that some ranks have not submitted for this long is reported"},
-    {"RONDE_STALL_FAILURE_SECONDS", SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
+    {kStallFailure, SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
      "a tensor that some ranks have not submitted for this long fails the job"},
     {"RONDE_LINK_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 2, 86400, false,
      "how long the line to another host may be silent before the job fails"},
@@ -86,20 +89,6 @@ constexpr std::array<std::string_view, 8> kNoSettings{"RONDE_RESTART_ATTEMPT",
                                                       "RONDE_JOB_SECRET_FILE",
                                                       "RONDE_MPI_ALLREDUCE_BYTES"};
 
-std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> result;
-  std::istringstream stream{std::string(text)};
-  for (std::string word; stream >> word;) result.push_back(word);
-  return result;
-}
-
-std::string number_text(double value) {
-  std::ostringstream text;
-  text.precision(15);
-  text << value;
-  return text.str();
-}
-
 Status bad_value(const Setting& setting, std::string_view value) {
   return Status::error(Code::kInvalidArgument, std::string(setting.name) + "=" +
                                                    std::string(value) + " is not valid: use " +
@@ -125,7 +114,7 @@ Result<Nanoseconds> parse_seconds(const Setting& setting, std::string_view value
 }
 
 Result<std::size_t> parse_choice(const Setting& setting, std::string_view value) {
-  const auto choices = words(setting.choices);
+  const auto choices = words_of(setting.choices);
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (choices[i] == value) return i;
   }
@@ -175,8 +164,8 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
       {"RONDE_LINGER_SECONDS", &config.linger},
       {"RONDE_SPIN_SECONDS", &config.spin},
       {"RONDE_START_TIMEOUT_SECONDS", &config.start_timeout},
-      {"RONDE_STALL_WARNING_SECONDS", &config.stall_warning},
-      {"RONDE_STALL_FAILURE_SECONDS", &config.stall_failure},
+      {kStallWarning, &config.stall_warning},
+      {kStallFailure, &config.stall_failure},
       {"RONDE_LINK_TIMEOUT_SECONDS", &config.link_timeout},
       {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout},
       {"RONDE_UNWIND_GRACE_SECONDS", &config.unwind_grace}};
@@ -217,8 +206,11 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
   for (const std::string& line : environment) {
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos || line.rfind("RONDE_", 0) != 0) continue;
-    given[line.substr(0, equals)] = line.substr(equals + 1);
+    // An empty variable is not set: some launchers and container files can say it in no other way.
+    if (equals + 1 < line.size()) given[line.substr(0, equals)] = line.substr(equals + 1);
   }
+  const bool warning_given = given.contains(std::string(kStallWarning));
+  const bool failure_given = given.contains(std::string(kStallFailure));
   Config config;
   for (const Setting& setting : kSettings) {
     const auto found = given.find(std::string(setting.name));
@@ -233,10 +225,17 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
   if (unknown != nullptr) {
     for (const auto& [name, value] : given) unknown->push_back(name);
   }
+  // A default follows what was set.
+  if (!warning_given) config.stall_warning = std::min(config.stall_warning, config.stall_failure);
+  if (!failure_given) config.stall_failure = std::max(config.stall_failure, config.stall_warning);
   if (config.stall_failure < config.stall_warning) {
-    return Status::error(Code::kInvalidArgument,
-                         "RONDE_STALL_FAILURE_SECONDS is smaller than RONDE_STALL_WARNING_SECONDS: "
-                         "make it at least as large");
+    const auto said = [](std::string_view name, Nanoseconds value) {
+      return std::string(name) + "=" + number_text(static_cast<double>(value.count()) / 1e9);
+    };
+    return Status::error(Code::kInvalidArgument, said(kStallFailure, config.stall_failure) +
+                                                     " is smaller than " +
+                                                     said(kStallWarning, config.stall_warning) +
+                                                     ": make it at least as large");
   }
   return config;
 }

@@ -12,8 +12,11 @@
 #include <iterator>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
 
 namespace ronde::base {
 
@@ -52,10 +55,11 @@ std::vector<int> allowed_processors() {
 }
 
 std::int64_t cores_of_quota(std::string_view cpu_max, std::int64_t fallback) {
-  std::istringstream words{std::string(cpu_max)};
-  std::int64_t quota = 0;
-  std::int64_t period = 0;
-  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return fallback;
+  const std::vector<std::string> words = words_of(cpu_max);
+  if (words.size() < 2) return fallback;
+  const std::int64_t quota = parse_number<std::int64_t>(words[0]).value_or(0);
+  const std::int64_t period = parse_number<std::int64_t>(words[1]).value_or(0);
+  if (quota <= 0 || period <= 0) return fallback;
   return std::max<std::int64_t>(1, quota / period);
 }
 
@@ -97,8 +101,9 @@ std::string mask_text(const std::vector<int>& processors) {
 
 std::vector<int> mask_of_text(const std::string& text) {
   std::vector<int> processors;
-  std::istringstream numbers(text);
-  for (int processor = 0; numbers >> processor; numbers.ignore(1)) processors.push_back(processor);
+  for (const std::string& word : words_of(text, ",")) {
+    if (const auto processor = parse_number<int>(word)) processors.push_back(*processor);
+  }
   return processors;
 }
 

@@ -3,9 +3,20 @@
 // process is killed right after.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 namespace ronde::base {
+
+namespace {
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+const bool kHadStandardError = is_open(STDERR_FILENO);
+
+}  // namespace
 
 Log::Log(LogLevel level, std::int32_t rank, Sink sink)
     : level_(level),
@@ -15,11 +26,12 @@ Log::Log(LogLevel level, std::int32_t rank, Sink sink)
 
 void Log::log(LogLevel level, std::string_view text) const {
   if (!wants(level) || level == LogLevel::kOff) return;
+  if (writer_ && !has_standard_error()) return;
   std::string line = prefix_;
   line += ' ';
   line += kLogLevelNames[static_cast<std::size_t>(level)];
   line += ": ";
-  line += text;
+  line += printable(text);
   line += '\n';
   if (writer_) {
     writer_->write(line);
@@ -27,5 +39,19 @@ void Log::log(LogLevel level, std::string_view text) const {
     sink_(line);
   }
 }
+
+void take_standard_descriptors() {
+  const auto all_taken = [] {
+    return is_open(STDIN_FILENO) && is_open(STDOUT_FILENO) && is_open(STDERR_FILENO);
+  };
+  while (!all_taken()) {
+    // Not closed in programs that the process starts, which must not find them free, either.
+    const int fd = ::open("/dev/null", O_RDWR | O_NOCTTY);  // NOLINT(android-cloexec-open)
+    if (fd > STDERR_FILENO) ::close(fd);                    // another thread has taken the last one
+    if (fd < 0) return;
+  }
+}
+
+bool has_standard_error() { return kHadStandardError; }
 
 }  // namespace ronde::base

@@ -18,6 +18,8 @@ enum class LogLevel : std::int32_t { kTrace, kDebug, kInfo, kWarning, kError, kO
 inline constexpr std::string_view kLogLevelNames[] = {"trace",   "debug", "info",
                                                       "warning", "error", "off"};
 
+// Says nothing if standard error was closed when the library was loaded.
+//
 // Never blocks: a line that standard error has no room for is lost, and a later line says how many
 // were. Copies share that count.
 //
@@ -49,5 +51,18 @@ class Log {
   std::shared_ptr<LineWriter> writer_;  // null where the caller has a sink of its own
   Sink sink_;
 };
+
+// A process may be started with descriptors 0, 1 or 2 closed (a daemon, `>&-`, a batch prologue).
+// The next that is opened takes that number, and what the program prints goes into it: into the
+// memory of the board, say. This opens /dev/null for each of the three that is closed. They stay
+// open until the process ends, in its children too. Whatever opens descriptors, or loads a library
+// that does, calls it first.
+//
+// Thread safety: may be called from any thread.
+void take_standard_descriptors();
+
+// Whether 2 was open when this library was loaded. If it was not, a later file may have its number,
+// and no line belongs there.
+bool has_standard_error();
 
 }  // namespace ronde::base

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/text.h"
+
 namespace ronde::base {
 
 struct Status::State {
@@ -64,23 +66,25 @@ const char* code_name(Code code) {
   return "unknown code";
 }
 
-Status Status::error(Code code, std::string message, std::source_location where) {
-  return error(code, std::move(message), Status(), where);
+Status Status::error(Code code, const std::string& message, std::source_location where) {
+  return error(code, message, Status(), where);
 }
 
-Status Status::error(Code code, std::string message, Status cause, std::source_location where) {
+Status Status::error(Code code, const std::string& message, Status cause,
+                     std::source_location where) {
   check(code != Code::kOk, "an error needs a code other than ok");
   Status status;
   auto rank = cause.rank();
   status.state_ = std::make_shared<const State>(
-      State{code, std::move(message), short_place(where), rank, std::move(cause)});
+      State{code, printable(message), short_place(where), rank, std::move(cause)});
   return status;
 }
 
-Status Status::remote(Code code, std::string message, std::string place, std::int32_t rank) {
+Status Status::remote(Code code, const std::string& message, const std::string& place,
+                      std::int32_t rank) {
   Status status;
   status.state_ = std::make_shared<const State>(
-      State{code, std::move(message), std::move(place),
+      State{code, printable(message), printable(place),
             rank >= 0 ? std::optional<std::int32_t>(rank) : std::nullopt, Status()});
   return status;
 }

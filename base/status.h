@@ -39,13 +39,14 @@ class [[nodiscard]] Status {
  public:
   Status() = default;  // success
 
-  static Status error(Code code, std::string message,
+  static Status error(Code code, const std::string& message,
                       std::source_location where = std::source_location::current());
   // An error that `cause` explains.
-  static Status error(Code code, std::string message, Status cause,
+  static Status error(Code code, const std::string& message, Status cause,
                       std::source_location where = std::source_location::current());
   // An error that another rank (or an earlier run of this code) noticed, with its place as text.
-  static Status remote(Code code, std::string message, std::string place, std::int32_t rank);
+  static Status remote(Code code, const std::string& message, const std::string& place,
+                       std::int32_t rank);
 
   // The errno of a failed call, in words: "<action>: No such file or directory".
   static Status system(const std::string& action, int error_number,

@@ -16,7 +16,6 @@
 #include <iterator>
 #include <random>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
@@ -122,9 +121,11 @@ Program find_program(const std::string& name, const std::string& path) {
     look_at(name);
     return best;
   }
-  std::istringstream folders(path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find(':', begin), path.size());
+    const std::string folder = path.substr(begin, end - begin);
     if (look_at((folder.empty() ? "." : folder) + "/" + name)) break;
+    begin = end + 1;
   }
   return best;
 }

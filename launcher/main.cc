@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/host_name.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "launcher/command_line.h"
 #include "launcher/endings.h"
@@ -197,6 +198,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace ronde::launcher
 
 int main(int argc, char** argv) {
+  ronde::base::take_standard_descriptors();
   try {
     return ronde::launcher::run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const std::exception& error) {  // from the standard library: no memory

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/parse_number.h"
+#include "base/text.h"
 
 namespace ronde::launcher {
 

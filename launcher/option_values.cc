@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/parse_number.h"
+#include "base/text.h"
 
 namespace ronde::launcher {
 

@@ -22,6 +22,7 @@
 #include <set>
 #include <vector>
 
+#include "base/text.h"
 #include "launcher/process_table.h"
 
 namespace ronde::launcher {
@@ -44,9 +45,7 @@ constexpr Nanoseconds kLookForRanks = std::chrono::milliseconds(100);
 constexpr Nanoseconds kQuietRest = std::chrono::milliseconds(300);
 
 std::string seconds_text(Nanoseconds span) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g", std::chrono::duration<double>(span).count());
-  return text.data();
+  return base::number_text(std::chrono::duration<double>(span).count(), 6);
 }
 
 bool ended_well(int exit_code) { return exit_code == 0 || exit_code == kExitStopped; }

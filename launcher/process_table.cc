@@ -18,7 +18,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/parse_number.h"
+#include "base/text.h"
 
 namespace ronde::launcher {
 

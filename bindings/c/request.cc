@@ -24,7 +24,7 @@ static_assert(RONDE_PRODUCT == static_cast<int>(base::ReduceOp::kProduct));
 static_assert(RONDE_BXOR == static_cast<int>(base::ReduceOp::kBitXor));
 static_assert(RONDE_COMPRESSION_F16 == static_cast<int>(base::Compression::kF16));
 // There is no padding at the end: a younger field would hide in it, in a struct of the same size.
-static_assert(sizeof(ronde_request) == offsetof(ronde_request, splits) + sizeof(void*));
+static_assert(sizeof(ronde_request) == offsetof(ronde_request, step) + sizeof(int64_t));
 
 Status null_argument(const char* what) {
   return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
@@ -40,6 +40,7 @@ ronde_request defaults_of<ronde_request>() {
   request.postscale = 1.0;
   request.device = RONDE_DEVICE_CPU;
   request.compression = RONDE_COMPRESSION_NONE;
+  request.step = -1;
   return request;
 }
 
@@ -68,7 +69,8 @@ Status check_unused(const ronde_request& request, const std::string& name) {
   if (request.deadline_ns != 0) {
     return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
   }
-  if ((request.flags & ~static_cast<uint64_t>(RONDE_FLAG_WILL_WAIT)) != 0) {
+  if ((request.flags & ~static_cast<uint64_t>(RONDE_FLAG_WILL_WAIT | RONDE_FLAG_STEP_AGREES)) !=
+      0) {
     return unsupported("unknown flags");
   }
   if (request.reserved != 0) return unsupported("reserved must be 0");
@@ -96,6 +98,21 @@ Status check_lengths(const ronde_request& request, const std::string& name) {
   return {};
 }
 
+Result<runtime::StepNumber> step_of(const ronde_request& request) {
+  const bool agrees = (request.flags & RONDE_FLAG_STEP_AGREES) != 0;
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  if (request.step < -1 || request.step > kMost || (agrees && request.step < 0)) {
+    return Status::error(Code::kInvalidArgument,
+                         std::string("'") + request.name + "': step is " +
+                             std::to_string(request.step) +
+                             ": give it a number from 0 to 2^62, or, without "
+                             "RONDE_FLAG_STEP_AGREES, -1");
+  }
+  if (request.step < 0) return runtime::StepNumber();
+  return agrees ? runtime::StepNumber::agreed(request.step)
+                : runtime::StepNumber::counted(request.step);
+}
+
 }  // namespace
 
 Result<Submission> translate(Operation operation, const ronde_request* given) {
@@ -108,6 +125,9 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   RONDE_RETURN_IF_ERROR(check_unused(request, submission.name));
   submission.place = place_of(request);
   submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
+  const auto step = step_of(request);
+  RONDE_RETURN_IF_ERROR(step.status());
+  submission.step = *step;
   auto& signature = submission.signature;
   signature.operation = operation;
   submission.ready = {request.stream, request.ready_event};

@@ -98,12 +98,14 @@ class ProgramStore final : public ronde::runtime::Store {
   }
 
  private:
-  static Status status_of(ronde_status status, const char* what, const std::string& key) {
+  [[nodiscard]] Status status_of(ronde_status status, const char* what,
+                                 const std::string& key) const {
     if (status == RONDE_OK) return {};
     const bool known = status > RONDE_OK && status <= RONDE_INTERNAL;
+    const char* const words = store_.failure == nullptr ? nullptr : store_.failure(store_.context);
     return Status::error(known ? static_cast<Code>(status) : Code::kInvalidArgument,
-                         std::string(what) + " of '" + key + "' returned " +
-                             std::to_string(static_cast<int>(status)) + " (" +
+                         (words == nullptr ? "" : words + std::string(": ")) + what + " of '" +
+                             key + "' returned " + std::to_string(static_cast<int>(status)) + " (" +
                              ronde_status_name(status) + ")");
   }
 

@@ -26,7 +26,11 @@ constexpr std::chrono::milliseconds kPatience{300};
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
-[[gnu::constructor]] void be_patient() { setenv("RONDE_STALL_FAILURE_SECONDS", "864000", 0); }
+[[gnu::constructor]] void be_patient() {
+  constexpr const char* kPatience = "RONDE_STALL_FAILURE_SECONDS";
+  const char* const given = getenv(kPatience);
+  if (given == nullptr || *given == '\0') setenv(kPatience, "864000", 1);
+}
 
 std::int64_t threshold_of_environment() {
   const char* text = std::getenv(kThresholdVariable);

@@ -44,11 +44,14 @@ Status not_a_board(const std::string& why) {
                            why + "; start all ranks from the same build");
 }
 
-constexpr std::uint64_t pack(std::uint32_t generation, std::uint32_t count) {
-  return std::uint64_t{generation} << 32 | count;
+constexpr std::uint32_t kNumbered = 1U << 31U;  // beside the count
+
+constexpr std::uint64_t pack(const ArrivalCount& of) {
+  return std::uint64_t{of.generation} << 32 | of.count | (of.numbered ? kNumbered : 0);
 }
 constexpr ArrivalCount unpack(std::uint64_t word) {
-  return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+  const auto low = static_cast<std::uint32_t>(word);
+  return {static_cast<std::uint32_t>(word >> 32), low & ~kNumbered, (low & kNumbered) != 0};
 }
 
 template <typename T>
@@ -198,14 +201,16 @@ StreamReader Board::decision_reader(std::int32_t coordinator) const {
           sections_->decision_ring, doorbell(coordinator)};
 }
 
-Arrival Board::arrive(std::int64_t entry, std::uint32_t generation, std::uint32_t expected) const {
+Arrival Board::arrive(std::int64_t entry, std::uint32_t generation, std::uint32_t expected,
+                      bool numbered) const {
   auto& word = sections_->arrival[index_of_entry(entry)];
   std::uint64_t seen = word.load(std::memory_order_seq_cst);
   for (;;) {
     const ArrivalCount now = unpack(seen);
     if (now.generation != generation) return Arrival::kStale;
     check(now.count < expected, "a rank arrives once per generation");
-    if (word.compare_exchange_weak(seen, pack(generation, now.count + 1),
+    if (word.compare_exchange_weak(seen,
+                                   pack({generation, now.count + 1, now.numbered || numbered}),
                                    std::memory_order_seq_cst)) {
       return now.count + 1 == expected ? Arrival::kLast : Arrival::kArrived;
     }
@@ -213,14 +218,18 @@ Arrival Board::arrive(std::int64_t entry, std::uint32_t generation, std::uint32_
 }
 
 void Board::reset(std::int64_t entry, std::uint32_t generation, std::uint32_t expected) const {
-  std::uint64_t complete = pack(generation, expected);
-  check(sections_->arrival[index_of_entry(entry)].compare_exchange_strong(
-            complete, pack(generation, 0), std::memory_order_seq_cst),
+  auto& word = sections_->arrival[index_of_entry(entry)];
+  // No rank arrives at a complete entry, so what was read is what is there.
+  std::uint64_t complete = word.load(std::memory_order_seq_cst);
+  const ArrivalCount now = unpack(complete);
+  check(now.generation == generation && now.count == expected &&
+            word.compare_exchange_strong(complete, pack({generation, 0, false}),
+                                         std::memory_order_seq_cst),
         "only a complete entry is reset");
 }
 
 std::uint32_t Board::close_generation(std::int64_t entry, std::uint32_t new_generation) const {
-  return unpack(sections_->arrival[index_of_entry(entry)].exchange(pack(new_generation, 0),
+  return unpack(sections_->arrival[index_of_entry(entry)].exchange(pack({new_generation, 0, false}),
                                                                    std::memory_order_seq_cst))
       .count;
 }
@@ -229,14 +238,21 @@ ArrivalCount Board::arrival(std::int64_t entry) const {
   return unpack(sections_->arrival[index_of_entry(entry)].load(std::memory_order_seq_cst));
 }
 
-std::atomic_ref<std::uint64_t> Board::arrived_mark(std::int32_t rank, std::int64_t entry) const {
-  return std::atomic_ref(
-      sections_->arrived[index_of_rank(rank) * sections_->arrived_row + index_of_entry(entry)]);
+std::atomic_ref<std::uint64_t> Board::arrived_mark(std::int32_t rank, std::int64_t entry,
+                                                   std::size_t word) const {
+  return std::atomic_ref(sections_->arrived[index_of_rank(rank) * sections_->arrived_row +
+                                            2 * index_of_entry(entry) + word]);
 }
 
 // Marks count from 1, since 0 stands for no mark.
-void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches) const {
+void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches,
+                         std::uint64_t step) const {
   arrived_mark(rank_, entry).store(received_batches + 1, std::memory_order_relaxed);
+  arrived_mark(rank_, entry, 1).store(step, std::memory_order_relaxed);
+}
+
+std::uint64_t Board::step_of(std::int32_t rank, std::int64_t entry) const {
+  return arrived_mark(rank, entry, 1).load(std::memory_order_relaxed);
 }
 
 void Board::unmark_arrived(std::int64_t entry) const {

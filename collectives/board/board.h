@@ -68,6 +68,7 @@ enum class Arrival : std::uint8_t {
 struct ArrivalCount {
   std::uint32_t generation = 0;
   std::uint32_t count = 0;
+  bool numbered = false;  // a rank that has arrived has given its step a number
 };
 
 struct BoardSections;  // board/layout.h
@@ -117,9 +118,10 @@ class Board {
   [[nodiscard]] StreamWriter decision_writer() const;
   [[nodiscard]] StreamReader decision_reader(std::int32_t coordinator = 0) const;
 
-  // Counts this rank as ready for the entry. `expected` is the number of ranks that arrive.
-  [[nodiscard]] Arrival arrive(std::int64_t entry, std::uint32_t generation,
-                               std::uint32_t expected) const;
+  // Counts this rank as ready for the entry. `expected` is the number of ranks that arrive;
+  // `numbered`: the step that mark_arrived() has left is to be compared.
+  [[nodiscard]] Arrival arrive(std::int64_t entry, std::uint32_t generation, std::uint32_t expected,
+                               bool numbered = false) const;
   // The coordinator takes a complete entry: (generation, expected) becomes (generation, 0). It does
   // so before it sends the decision, so that no rank arrives for the next step on the old count.
   void reset(std::int64_t entry, std::uint32_t generation, std::uint32_t expected) const;
@@ -130,11 +132,14 @@ class Board {
   [[nodiscard]] ArrivalCount arrival(std::int64_t entry) const;
   // Marks tell which ranks have arrived: a hint for reports, not ordered with arrive(). A mark
   // holds how many batches the rank had received, so that has_arrived() recognises a mark of an
-  // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none.
-  void mark_arrived(std::int64_t entry, std::uint64_t received_batches) const;
+  // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none. With it
+  // goes a word about the step, which is there for whoever has seen the rank's arrive().
+  void mark_arrived(std::int64_t entry, std::uint64_t received_batches,
+                    std::uint64_t step = 0) const;
   void unmark_arrived(std::int64_t entry) const;
   [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry,
                                  std::uint64_t last_batch) const;
+  [[nodiscard]] std::uint64_t step_of(std::int32_t rank, std::int64_t entry) const;
 
   // The ready queue: the last arriver of an entry puts it there (and rings the coordinator). It has
   // room for every entry, and for one more of each rank: a slow rank may add an entry whose
@@ -167,8 +172,8 @@ class Board {
   Board() = default;
   [[nodiscard]] std::size_t index_of_rank(std::int32_t rank) const;
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
-  [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank,
-                                                            std::int64_t entry) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank, std::int64_t entry,
+                                                            std::size_t word = 0) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
 
   std::shared_ptr<SharedMemory> memory_;

@@ -18,7 +18,7 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 6;
+inline constexpr std::uint32_t kBoardVersion = 7;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -90,10 +90,12 @@ struct BoardSections {
   StreamWriterWords* decision_writer = nullptr;
   std::span<StreamReaderWords> decision_readers;  // by rank
   std::span<std::byte> decision_ring;
-  std::span<std::atomic<std::uint64_t>> arrival;  // by entry: generation << 32 | count
-  // By rank, then entry; a row is padded. These are plain words, which live where zeroed memory is
-  // mapped: an atomic has to be constructed, and that would write to every page of the section, on
-  // the leader's NUMA node. Used through std::atomic_ref, each rank touches its row first.
+  // By entry: the generation, whether some rank's step has a number, and the count.
+  std::span<std::atomic<std::uint64_t>> arrival;
+  // By rank, then entry, a mark and a step's number; a row is padded. These are plain words, which
+  // live where zeroed memory is mapped: an atomic has to be constructed, and that would write to
+  // every page of the section, on the leader's NUMA node. Used through std::atomic_ref, each rank
+  // touches its row first.
   std::span<std::uint64_t> arrived;
   std::size_t arrived_row = 0;
   TuningWords* tuning = nullptr;

@@ -250,7 +250,8 @@ struct AgentRunner::State {
         thread_name(options.thread_name),
         caller_driven(options.caller_driven),
         environment(its_agent, its_bell, its_clock, options),
-        epoll(::epoll_create1(EPOLL_CLOEXEC)) {}
+        epoll(::epoll_create1(EPOLL_CLOEXEC)),
+        epoll_error(epoll.get() < 0 ? errno : 0) {}
 
   void run();
   void sleep(base::Instant until);
@@ -265,6 +266,7 @@ struct AgentRunner::State {
   Environment environment;
   AgentRole<Environment> role{environment};
   collectives::FileDescriptor epoll;
+  const int epoll_error;  // why there is none
   std::atomic<bool> stopping{false};
   std::atomic<std::uint64_t> wakeups{0};
   std::thread thread;
@@ -320,6 +322,7 @@ AgentRunner::~AgentRunner() { stop(); }
 
 base::Status AgentRunner::start() {
   base::check(!state_->thread.joinable(), "an agent runner is started once");
+  if (state_->epoll_error != 0) return base::Status::system("epoll_create1", state_->epoll_error);
   RONDE_RETURN_IF_ERROR(state_->add_to_epoll(state_->bell.event_fd(), EPOLLIN));
   if (state_->caller_driven) return {};
   auto thread =

@@ -84,7 +84,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   const Inside inside(submitting_threads_);
   std::vector<std::byte> request;
   const auto ticket = table_.insert(tensor, [&] { request = agent_.make_request(*tensor); });
-  RONDE_RETURN_IF_ERROR(ticket.status());
+  if (!ticket.ok()) return agent_.with_steps(ticket.status(), *tensor);
   const auto announce = [&](bool wake) {
     const Status announced = agent_.announce(*tensor, *ticket, std::move(request), wake);
     // Without the announcement the other ranks would wait for this tensor until they stall.

@@ -126,10 +126,10 @@ void Engine::await_none(const std::atomic<std::int32_t>& threads) const {
 // here or the deadline has passed, that it waits for nothing either.
 Status Engine::leave() {
   agent_.want_drained();
-  agent_.announce(ClosingAnnouncement{false}, true).ignore();
+  agent_.announce(ClosingAnnouncement{false, agent_.last_step()}, true).ignore();
   runner_.notify(false);
   const bool drained = runner_.wait(agent_.drained(), clock_->after(config_.shutdown_timeout));
-  agent_.announce(ClosingAnnouncement{true}, true).ignore();
+  agent_.announce(ClosingAnnouncement{true, agent_.last_step()}, true).ignore();
   runner_.notify(false);
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/host_name.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "collectives/in_host/allreduce.h"
 #include "collectives/plugin/table.h"
 #include "runtime/engine/engine.h"
@@ -49,6 +51,7 @@ std::string cores_text(const Job& job) {
 Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
                                              const std::vector<std::string>& environment,
                                              std::shared_ptr<const base::Clock> clock) {
+  base::take_standard_descriptors();
   std::vector<std::string> unknown;
   auto config = base::Config::from_environment(environment, &unknown);
   RONDE_RETURN_IF_ERROR(config.status());
@@ -82,7 +85,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     if (const auto left = open.lock()) left->close_at_exit();
   });
   if (engine->rank_ == 0) {
-    engine->log_.info(engine->job_->table());
+    for (const std::string& line : base::words_of(engine->job_->table(), "\n")) {
+      engine->log_.info(line);
+    }
     const std::string note = engine->job_->transport_note();
     if (!note.empty()) engine->log_.info(note);
   }

@@ -288,20 +288,37 @@ Status RankAgent::on_decision(const Decision& decision) {
   } else if (const auto* notice = std::get_if<NoticeDecision>(&decision)) {
     on_notice(*notice);
   } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
-    on_departed(departed->rank);
+    on_departed(*departed);
   }
   return {};
 }
 
+// Says of the error of a tensor that comes too late whether the rank that has left has taken fewer
+// steps. Any thread.
+Status RankAgent::with_steps(const Status& why, const LocalTensor& tensor) const {
+  const auto left = StepNumber::of_word(left_step_.load(std::memory_order_acquire));
+  if (why.code() != Code::kClosed || !left.exists()) return why;
+  const std::int32_t rank = left_rank_.load(std::memory_order_relaxed);
+  const std::string text = steps_left_out(rank, left, job_.rank(), tensor.step);
+  return text.empty() ? why : Status::remote(why.code(), why.message() + text, why.place(), rank);
+}
+
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.
-void RankAgent::on_departed(std::int32_t rank) {
+void RankAgent::on_departed(const DepartedDecision& departed) {
+  const std::int32_t rank = departed.rank;
+  if (left_step_.load(std::memory_order_relaxed) == 0 && rank != job_.rank()) {
+    left_rank_.store(rank, std::memory_order_relaxed);
+    left_step_.store(departed.step.word(), std::memory_order_release);
+  }
   const Status why =
       Status::remote(Code::kClosed,
                      "rank " + std::to_string(rank) +
                          " has closed its engine, so no operation can complete any more",
                      "", rank);
   table_.shut(why);
-  for (const LocalTensorPtr& tensor : table_.remove_all(false)) end(tensor, why);
+  for (const LocalTensorPtr& tensor : table_.remove_all(false)) {
+    end(tensor, with_steps(why, *tensor));
+  }
   // Once its leader or the coordinator has departed, no further decision arrives here, so this rank
   // must not wait for its own departure.
   if (rank == job_.rank() || rank == kCoordinator || rank == job_.rank_at(kLeader)) {

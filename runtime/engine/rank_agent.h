@@ -110,6 +110,11 @@ class RankAgent final : public Agent {
   [[nodiscard]] std::vector<std::byte> make_request(const LocalTensor& tensor);
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
+  [[nodiscard]] base::Status with_steps(const base::Status& why, const LocalTensor& tensor) const;
+  // The highest number of a step, of those that are only counted, that was announced here.
+  [[nodiscard]] StepNumber last_step() const {
+    return StepNumber::of_word(last_step_.load(std::memory_order_relaxed));
+  }
 
   // Fails the job on every rank, with `culprit` as the rank that caused it (-1: unknown).
   void fail(const base::Status& why, std::int32_t culprit);
@@ -184,11 +189,12 @@ class RankAgent final : public Agent {
   [[nodiscard]] std::string text_of_host() const;
   // The first rank of this host whose process is stopped, or -1.
   [[nodiscard]] std::int32_t stopped_rank() const;
-  void on_departed(std::int32_t rank);
+  void on_departed(const DepartedDecision& departed);
   void keep_what_mpi_may_write();
   void remember_failed(Work& work, const base::Status& status);
   void complete_once(Completion& completion);
   void ring_leader(bool wake);
+  void note_step(StepNumber step);
   base::Status send(std::span<const std::byte> announcement, bool wake);
   base::Status flush_announcements();
 
@@ -268,6 +274,9 @@ class RankAgent final : public Agent {
   std::atomic<std::uint64_t> payload_bytes_{0};
   std::atomic<std::uint64_t> control_bytes_{0};
   std::atomic<std::int64_t> execution_nanoseconds_{0};
+  std::atomic<std::uint64_t> last_step_{0};  // a word of StepNumber
+  std::atomic<std::uint64_t> left_step_{0};  // likewise, of the first rank that has departed
+  std::atomic<std::int32_t> left_rank_{-1};
   std::atomic<std::uint64_t> full_requests_{0};
   std::atomic<std::uint64_t> planned_requests_{0};
 };

@@ -17,20 +17,32 @@ using base::Status;
 
 std::vector<std::byte> RankAgent::make_request(const LocalTensor& tensor) {
   std::vector<std::byte> bytes =
-      encode(RequestAnnouncement{tensor.name, tensor.place, tensor.signature});
+      encode(RequestAnnouncement{tensor.name, tensor.place, tensor.signature, tensor.step});
   const MutexLock lock(announce_mutex_);
   announcements_.reserve(bytes.size());
   return bytes;
 }
 
+// Keeps the highest number that was counted.
+void RankAgent::note_step(StepNumber step) {
+  if (!step.exists() || step.must_agree()) return;
+  std::uint64_t before = last_step_.load(std::memory_order_relaxed);
+  while (before < step.word() &&
+         !last_step_.compare_exchange_weak(before, step.word(), std::memory_order_relaxed)) {
+  }
+}
+
 Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket,
                            std::vector<std::byte> request, bool wake) {
+  note_step(tensor.step);
   if (ticket.entry >= 0) {
     // The mark comes before the count: once the last rank has counted itself in, the batch may
     // finish at any moment.
-    board_.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed));
+    board_.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed),
+                        tensor.step.word());
     const auto arrival =
-        board_.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board_.ranks()));
+        board_.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board_.ranks()),
+                      tensor.step.must_agree());
     if (arrival != collectives::Arrival::kStale) {
       planned_requests_.fetch_add(1, std::memory_order_relaxed);
       control_bytes_.fetch_add(sizeof(std::uint64_t), std::memory_order_relaxed);

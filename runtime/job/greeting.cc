@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <iterator>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include "base/cores.h"
 #include "base/numbers.h"
+#include "base/text.h"
 #include "collectives/board/board.h"
 #include "runtime/tensors/signature.h"
 
@@ -87,8 +87,7 @@ std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const std::int32_t rank = shape.leader_of(host);
     const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
-    std::istringstream words(greeting.addresses);
-    leaders.push_back({rank, greeting.host_name, {std::istream_iterator<std::string>(words), {}}});
+    leaders.push_back({rank, greeting.host_name, base::words_of(greeting.addresses)});
   }
   return leaders;
 }
@@ -115,19 +114,20 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
 
 std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
                      std::int64_t slot_bytes, const std::string& transport) {
-  std::ostringstream text;
-  text << "job of " << shape.text() << "; inside a host tensors move over shared memory ("
-       << collectives::kSlotBuffers << " slots of " << slot_bytes << " bytes for each rank)";
-  if (shape.hosts() > 1) text << ", between hosts over " << transport << ", and control over TCP";
+  std::string text = "job of " + shape.text() +
+                     "; inside a host tensors move over shared memory (" +
+                     std::to_string(collectives::kSlotBuffers) + " slots of " +
+                     std::to_string(slot_bytes) + " bytes for each rank)";
+  if (shape.hosts() > 1) text += ", between hosts over " + transport + ", and control over TCP";
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const auto ranks = shape.ranks_of(host);
     const Greeting& leader = greetings[narrow<std::size_t>(ranks.front())];
-    text << "\n  host " << host << ": " << leader.host_name << ", "
-         << ranks_phrase({ranks.begin(), ranks.end()}) << ", cores "
-         << cores_of(greetings, {ranks.data(), ranks.size()});
-    if (!leader.addresses.empty()) text << ", leader at " << leader.addresses;
+    text += "\n  host " + std::to_string(host) + ": " + base::printable(leader.host_name) + ", " +
+            ranks_phrase({ranks.begin(), ranks.end()}) + ", cores " +
+            std::to_string(cores_of(greetings, {ranks.data(), ranks.size()}));
+    if (!leader.addresses.empty()) text += ", leader at " + base::printable(leader.addresses);
   }
-  return text.str();
+  return text;
 }
 
 std::string hex_of(std::span<const std::byte> bytes) {

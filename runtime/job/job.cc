@@ -3,8 +3,9 @@
 #include "runtime/job/job.h"
 
 #include <map>
-#include <sstream>
+#include <string>
 
+#include "base/text.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -14,12 +15,7 @@ using base::Status;
 
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
+std::vector<std::string> lines_of(const std::string& text) { return base::words_of(text, "\n"); }
 
 }  // namespace
 

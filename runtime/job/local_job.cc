@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/cores.h"
 #include "base/host_name.h"
+#include "base/log.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -110,6 +111,7 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& 
                                                    std::shared_ptr<collectives::LocalHub> hub,
                                                    Transports transports) {
   base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
+  base::take_standard_descriptors();
   auto job = std::shared_ptr<LocalJob>(new LocalJob(shape, fan_in, std::move(transports)));
   const MutexLock lock(job->mutex_);
   job->settings_.resize(static_cast<std::size_t>(shape.ranks()));

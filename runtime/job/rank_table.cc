@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <iomanip>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include "base/numbers.h"
@@ -96,14 +94,16 @@ std::string text_of(const RankTable& table, const JobShape& shape, bool messages
       widths.at(column) = std::max(widths.at(column), narrow<int>(row.at(column).size()));
     }
   }
-  std::ostringstream text;
+  std::string text;
   for (const Row& row : rows) {
+    const auto blanks = [&](std::size_t column) {
+      return std::string(narrow<std::size_t>(widths.at(column)) - row.at(column).size(), ' ');
+    };
     const auto& [rank, host, address, pid, talk] = row;
-    text << (&row == rows.data() ? "" : "\n") << std::right << std::setw(widths[0]) << rank << "  "
-         << std::left << std::setw(widths[1]) << host << "  " << std::setw(widths[2]) << address
-         << "  " << std::right << std::setw(widths[3]) << pid << "  " << talk;
+    text += (&row == rows.data() ? "" : "\n") + blanks(0) + rank + "  " + host + blanks(1) + "  " +
+            address + blanks(2) + "  " + blanks(3) + pid + "  " + talk;
   }
-  return text.str();
+  return text;
 }
 
 }  // namespace ronde::runtime

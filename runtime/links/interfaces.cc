@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "base/numbers.h"
-#include "base/parse_number.h"
+#include "base/text.h"
 
 namespace ronde::runtime {
 

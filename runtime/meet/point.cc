@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "base/parse_number.h"
+#include "base/text.h"
 #include "runtime/links/interfaces.h"
 
 namespace ronde::runtime {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/numbers.h"
@@ -166,7 +167,8 @@ Result<StoreMeeting::Parts> StoreMeeting::collect(MeetingPart mine, const Clock&
   std::int32_t missing = plan_.size - 1;
   Status trouble;
   while (missing > 0 && trouble.ok()) {
-    if (clock.now() >= answer_by) trouble = give_up(parts);
+    const Instant began = clock.now();
+    if (began >= answer_by) trouble = give_up(parts);
     for (std::int32_t rank = 1; rank < plan_.size && trouble.ok(); ++rank) {
       auto& part = parts[narrow<std::size_t>(rank)];
       if (part) continue;
@@ -181,6 +183,8 @@ Result<StoreMeeting::Parts> StoreMeeting::collect(MeetingPart mine, const Clock&
         record(rank, now);
       }
     }
+    // A store that does not wait would be asked without a pause.
+    if (missing > 0 && clock.now() - began < kGlance) std::this_thread::sleep_for(kGlance);
   }
   MeetingAll all{round_, {}};
   all.parts.reserve(parts.size());
@@ -195,7 +199,12 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
                                                            const Clock& clock, Instant deadline) {
   const Status set = store_->set(key(std::to_string(plan_.rank)), encode(mine));
   if (!set.ok()) return failed_store(set);
-  const auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), kGlance));
+  auto bytes = store_->get(key("all"), std::max(deadline - clock.now(), kGlance));
+  // A store that does not wait is asked again and again.
+  while (!bytes.ok() && bytes.status().code() == Code::kDeadline && clock.now() < deadline) {
+    std::this_thread::sleep_for(kLook);
+    bytes = store_->get(key("all"), std::max(deadline - clock.now(), kGlance));
+  }
   if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return no_answer();
   if (!bytes.ok()) return failed_store(bytes.status());
   auto answer = decode_answer(*bytes);
@@ -211,11 +220,18 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
                                                      "over this store, that it has " +
                                                      std::to_string(all.parts.size()) + apart);
   }
-  if (all.round != round_ || all.parts[narrow<std::size_t>(plan_.rank)] != mine.bytes) {
-    const std::string gave_up =
-        answer->verdict.ok() ? "" : " (or rank 0 gave up: " + answer->verdict.message() + ")";
+  const Bytes& heard = all.parts[narrow<std::size_t>(plan_.rank)];
+  // Rank 0 has given up before it saw what this rank has put there, or an older engine's has.
+  if (all.round == round_ && heard.empty() && !answer->verdict.ok()) {
+    const Status& verdict = answer->verdict;
+    return Status::remote(verdict.code(),
+                          "rank 0 has given up: " + verdict.message() +
+                              "; if an older engine has left that in the store" + apart,
+                          verdict.place(), 0);
+  }
+  if (all.round != round_ || heard != mine.bytes) {
     return Status::error(Code::kInvalidArgument,
-                         "the store holds what another engine has left there" + gave_up + apart);
+                         "the store holds what another engine has left there" + apart);
   }
   RONDE_RETURN_IF_ERROR(answer->verdict);
   record(0, clock.now());

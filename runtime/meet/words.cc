@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/numbers.h"
-#include "base/parse_number.h"
+#include "base/text.h"
 #include "runtime/meet/variables.h"
 
 namespace ronde::runtime {

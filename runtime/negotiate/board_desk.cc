@@ -12,6 +12,20 @@ namespace ronde::runtime {
 using base::Result;
 using base::Status;
 
+StepSpan steps_of(const collectives::Board& board, std::span<const std::int32_t> ranks,
+                  std::int32_t entry) {
+  StepSpan steps;
+  if (!board.arrival(entry).numbered) {
+    steps.add(ranks.front(), {});
+    return steps;
+  }
+  for (std::int32_t position = 0; position < board.ranks(); ++position) {
+    steps.add(ranks[base::narrow<std::size_t>(position)],
+              StepNumber::of_word(board.step_of(position, entry)));
+  }
+  return steps;
+}
+
 BoardDesk::BoardDesk(collectives::Board board)
     : board_(std::move(board)), decisions_(board_.decision_writer()) {
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {

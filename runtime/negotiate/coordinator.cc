@@ -41,6 +41,15 @@ bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t ent
          board_.has_arrived(shape_.position_of(rank), entry, last_batch);
 }
 
+StepSpan Coordinator::BoardArrivals::steps(std::int32_t entry) {
+  return steps_of(board_, shape_.ranks_of(kHost), entry);
+}
+
+StepNumber Coordinator::BoardArrivals::step_of(std::int32_t rank, std::int32_t entry) {
+  if (shape_.host_of(rank) != kHost) return {};
+  return StepNumber::of_word(board_.step_of(shape_.position_of(rank), entry));
+}
+
 Coordinator::Coordinator(const collectives::Board& board, const collectives::JobShape& shape,
                          Links* links, const base::Config& config, const base::Clock& clock)
     : shape_(shape),
@@ -100,10 +109,10 @@ Status Coordinator::on_message(const LinkMessage& message) {
       return on_announcement(relayed->rank, relayed->announcement);
     }
   } else if (const auto* ready = std::get_if<ReadyReport>(&message)) {
-    negotiator_.on_subtree_ready(ready->entry, ready->generation);
+    negotiator_.on_subtree_ready(*ready);
     return {};
   } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
-    negotiator_.on_closed(closed->entry, closed->generation, closed->arrived, closed->ranks);
+    negotiator_.on_closed(*closed);
     return {};
   }
   return Status::error(Code::kInternal, "a message between hosts that the coordinator cannot take");
@@ -115,7 +124,7 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
   if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
     negotiator_.on_request(rank, *request);
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&*announcement)) {
-    negotiator_.on_closing(rank, closing->forced);
+    negotiator_.on_closing(rank, *closing);
   } else {
     on_stalled(rank, std::get<StalledAnnouncement>(*announcement));
   }

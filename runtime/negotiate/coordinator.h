@@ -53,6 +53,8 @@ class Coordinator final : public ControlNode {
     void reset(std::int32_t entry) override;
     std::uint32_t count(std::int32_t entry) override;
     bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override;
+    StepSpan steps(std::int32_t entry) override;
+    StepNumber step_of(std::int32_t rank, std::int32_t entry) override;
 
    private:
     collectives::Board board_;
@@ -89,6 +91,7 @@ class Coordinator final : public ControlNode {
   base::Result<bool> notify_batched();  // likewise
   base::Result<Knowledge> find_out(Stall& stall);
   [[nodiscard]] std::vector<StalledTensor> waiting_of(const Stall& stall) const;
+  [[nodiscard]] std::vector<StalledTensor> with_told(std::vector<StalledTensor> waiting) const;
   [[nodiscard]] std::string describe(std::span<const StalledTensor> late,
                                      std::int32_t* culprit) const;
   [[nodiscard]] std::string phrase_of_unknown(const Stall& stall, base::Nanoseconds& longest) const;
@@ -119,6 +122,7 @@ class Coordinator final : public ControlNode {
   Notice notice_;
   Stall batched_;  // late in a batch
   Notice batch_notice_;
+  Stall told_;     // what the last notice was about
   Stall expired_;  // past RONDE_STALL_FAILURE_SECONDS
 };
 

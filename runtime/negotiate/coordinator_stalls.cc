@@ -168,10 +168,24 @@ Result<bool> Coordinator::notify_late() {
                  ? "a host does not answer which of its ranks have submitted it"
                  : silent.front().peer + " " + silent.front().reason + " and may stand still");
   }
-  late_ = {};
+  told_ = std::exchange(late_, {});
   if (text.empty()) return false;
   RONDE_RETURN_IF_ERROR(post(NoticeDecision{text + time_left(longest), false}));
   return true;
+}
+
+// What has waited too long, and behind it what the last notice named, where only together they show
+// that names cross or are misspelt.
+std::vector<StalledTensor> Coordinator::with_told(std::vector<StalledTensor> waiting) const {
+  std::vector<StalledTensor> all = waiting;
+  for (StalledTensor& told : waiting_of(told_)) {
+    const bool there = told.missing.empty() ||
+                       std::any_of(waiting.begin(), waiting.end(),
+                                   [&](const StalledTensor& one) { return one.name == told.name; });
+    if (!there) all.push_back(std::move(told));
+  }
+  const StallVerdict verdict = judge_stall(all);
+  return verdict.crossed || !verdict.alike.empty() ? all : waiting;
 }
 
 Status Coordinator::fail_expired() {
@@ -186,7 +200,7 @@ Status Coordinator::fail_expired() {
     collectives::FailureRecord record;
     record.reporter = expired_.reporter;
     record.code = Code::kDeadline;
-    record.text = describe(waiting, &record.culprit) +
+    record.text = describe(with_told(waiting), &record.culprit) +
                   ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";
     desk_.board().fail(record);
   } else if (*knowledge == Knowledge::kSilence) {

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "runtime/tensors/signature.h"
+#include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
 
@@ -14,6 +15,7 @@ namespace ronde::runtime {
 struct Statement {
   Signature signature;
   std::string place;
+  StepNumber step{};
 };
 
 // Returns what the ranks agreed on; statements[r] is rank r's. Otherwise the error (kMismatch)

@@ -31,6 +31,10 @@ struct EncodeLink {
     Encoder out(LinkKind::kReady);
     out.number(value.entry);
     out.number(value.generation);
+    for (const StepSpan::End& end : {value.steps.low, value.steps.high}) {
+      out.number(end.step.word());
+      out.number(end.rank);
+    }
     return out.take();
   }
   std::vector<std::byte> operator()(const ClosedReport& value) const {
@@ -39,6 +43,7 @@ struct EncodeLink {
     out.number(value.generation);
     out.number(value.arrived);
     out.list(value.ranks);
+    out.list(value.steps);
     return out.take();
   }
   std::vector<std::byte> operator()(const RelayedDecision& value) const {
@@ -96,6 +101,10 @@ base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) 
       ReadyReport value;
       value.entry = in.number<std::int32_t>();
       value.generation = in.number<std::uint32_t>();
+      for (StepSpan::End* const end : {&value.steps.low, &value.steps.high}) {
+        end->step = StepNumber::of_word(in.number<std::uint64_t>());
+        end->rank = in.number<std::int32_t>();
+      }
       result = value;
       break;
     }
@@ -105,6 +114,7 @@ base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) 
       value.generation = in.number<std::uint32_t>();
       value.arrived = in.number<std::uint32_t>();
       value.ranks = in.list();
+      value.steps = in.list();
       result = std::move(value);
       break;
     }

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "collectives/board/board.h"
+#include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
 
@@ -26,10 +27,11 @@ struct RelayedAnnouncement {
   std::vector<std::byte> announcement;
 };
 
-// All ranks of this subtree have counted themselves in on this entry.
+// All ranks of this subtree have counted themselves in on this entry, in these steps.
 struct ReadyReport {
   std::int32_t entry = 0;
   std::uint32_t generation = 0;
+  StepSpan steps{};
 };
 
 // The answer to a CloseDecision: how many ranks of this subtree had counted themselves in before,
@@ -39,6 +41,7 @@ struct ClosedReport {
   std::uint32_t generation = 0;  // the new one
   std::uint32_t arrived = 0;
   std::vector<std::int64_t> ranks;
+  std::vector<std::int64_t> steps{};  // of these ranks, as words
 };
 
 // An encoded decision.

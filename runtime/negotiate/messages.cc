@@ -28,11 +28,13 @@ struct Encode {
     out.text(value.name);
     out.text(value.place);
     out.signature(value.signature);
+    out.number(value.step.word());
     return out.take();
   }
   std::vector<std::byte> operator()(const ClosingAnnouncement& value) const {
     Encoder out(Kind::kClosing);
     out.number(static_cast<std::uint8_t>(value.forced));
+    out.number(value.step.word());
     return out.take();
   }
   std::vector<std::byte> operator()(const StalledAnnouncement& value) const {
@@ -95,6 +97,7 @@ struct Encode {
   std::vector<std::byte> operator()(const DepartedDecision& value) const {
     Encoder out(Kind::kDeparted);
     out.number(value.rank);
+    out.number(value.step.word());
     return out.take();
   }
 };
@@ -144,12 +147,17 @@ base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes)
       value.name = in.text();
       value.place = in.text();
       value.signature = in.signature();
+      value.step = StepNumber::of_word(in.number<std::uint64_t>());
       result = std::move(value);
       break;
     }
-    case Kind::kClosing:
-      result = ClosingAnnouncement{in.boolean()};
+    case Kind::kClosing: {
+      ClosingAnnouncement value;
+      value.forced = in.boolean();
+      value.step = StepNumber::of_word(in.number<std::uint64_t>());
+      result = value;
       break;
+    }
     case Kind::kStalled:
       result = decode_stalled(in);
       break;
@@ -203,9 +211,13 @@ base::Result<Decision> decode_decision(std::span<const std::byte> bytes) {
     case Kind::kBatch:
       result = decode_batch(in);
       break;
-    case Kind::kDeparted:
-      result = DepartedDecision{in.number<std::int32_t>()};
+    case Kind::kDeparted: {
+      DepartedDecision value;
+      value.rank = in.number<std::int32_t>();
+      value.step = StepNumber::of_word(in.number<std::uint64_t>());
+      result = value;
       break;
+    }
     default:
       in.fail("an unknown kind of decision");
   }

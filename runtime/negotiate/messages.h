@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "runtime/tensors/signature.h"
+#include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
 
@@ -25,12 +26,14 @@ struct RequestAnnouncement {
   std::string name;
   std::string place;  // "file:line" of the caller; may be empty
   Signature signature;
+  StepNumber step{};
 };
 
 // "My engine is closing: I shall not submit anything more." Forced: "... and I do not wait for what
 // I have submitted either."
 struct ClosingAnnouncement {
   bool forced = false;
+  StepNumber step{};  // the highest that it has submitted
 };
 
 struct LateTensor {
@@ -88,6 +91,7 @@ struct BatchDecision {
 // This rank has left the job; nothing can be agreed any more.
 struct DepartedDecision {
   std::int32_t rank = 0;
+  StepNumber step{};  // as in its ClosingAnnouncement
 };
 
 using Decision = std::variant<BindDecision, EvictDecision, CloseDecision, ErrorDecision,

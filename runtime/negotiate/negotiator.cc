@@ -52,7 +52,7 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
          request.place, rank);
     return;
   }
-  statement = Statement{normalized(request.signature), request.place};
+  statement = Statement{normalized(request.signature), request.place, request.step};
   ++pending->second.requests;
   settle(pending);
   if (anyone_leaving_) sweep();
@@ -68,47 +68,59 @@ void Negotiator::on_entry_ready(std::int32_t index) {
   if (entry.here) return;
   if (arrivals_.count(index) != static_cast<std::uint32_t>(reporters_.ranks_here)) return;
   entry.here = true;
-  report_ready(index);
+  report_ready(index, arrivals_.steps(index));
 }
 
-void Negotiator::on_subtree_ready(std::int32_t index, std::uint32_t generation) {
-  if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
-  const Entry& entry = entry_at(index);
+void Negotiator::on_subtree_ready(const ReadyReport& report) {
+  if (report.entry < 0 || base::narrow<std::size_t>(report.entry) >= entries_.size()) return;
+  const Entry& entry = entry_at(report.entry);
   if (entry.state != EntryState::kBound || entry.is_ready) return;
-  if (entry.generation == generation) report_ready(index);
+  if (entry.generation == report.generation) report_ready(report.entry, report.steps);
 }
 
 // Every reporter reports once a step, and the next step begins when the entry is in a batch.
-void Negotiator::report_ready(std::int32_t index) {
+void Negotiator::report_ready(std::int32_t index, const StepSpan& steps) {
   Entry& entry = entry_at(index);
+  entry.steps.add(steps);
   if (++entry.reports <= reporters_.subtrees) return;
-  push_ready(index, true);
+  if (entry.steps.agrees()) return push_ready(index, true);
+  // Every rank waits for this tensor, which fails when all hosts have closed its generation.
+  const StepSpan differ = entry.steps;
+  const auto pending = unbind(index);
+  pending->second.steps = differ;
+  settle(pending);
 }
 
 void Negotiator::forget_reports(Entry& entry) {
   entry.reports = 0;
   entry.here = false;
+  entry.steps = {};
 }
 
-void Negotiator::on_closed(std::int32_t index, std::uint32_t generation, std::uint32_t arrived,
-                           std::span<const std::int64_t> ranks) {
+void Negotiator::on_closed(const ClosedReport& report) {
+  const std::int32_t index = report.entry;
   if (index < 0 || base::narrow<std::size_t>(index) >= entries_.size()) return;
   const Entry& entry = entry_at(index);
   // The answer is no longer needed when every rank has sent a full request meanwhile.
-  if (entry.generation != generation || entry.state != EntryState::kUnbound) return;
+  if (entry.generation != report.generation || entry.state != EntryState::kUnbound) return;
   const auto pending = pendings_.find(entry.name);
   if (pending == pendings_.end() || pending->second.entry != index) return;
-  pending->second.anonymous += arrived;
-  pending->second.anonymous_elsewhere.insert(ranks.begin(), ranks.end());
+  pending->second.anonymous += report.arrived;
+  for (std::size_t i = 0; i < report.ranks.size(); ++i) {
+    const std::int64_t word = i < report.steps.size() ? report.steps[i] : 0;
+    pending->second.anonymous_elsewhere[report.ranks[i]] =
+        StepNumber::of_word(static_cast<std::uint64_t>(word));
+  }
   --pending->second.awaited;
   settle(pending);
   if (anyone_leaving_) sweep();
 }
 
-void Negotiator::on_closing(std::int32_t rank, bool forced) {
+void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closing) {
   auto& leaving = leaving_.at(static_cast<std::size_t>(rank));
   if (leaving == Leaving::kDeparted) return;
-  leaving = forced ? Leaving::kForced : Leaving::kClosing;
+  leaving = closing.forced ? Leaving::kForced : Leaving::kClosing;
+  last_steps_[rank] = closing.step;
   if (!anyone_leaving_) {
     anyone_leaving_ = true;
     // From here on the coordinator must know which rank is ready for what, so ranks no longer count
@@ -165,9 +177,32 @@ void Negotiator::settle(Pendings::iterator pending) {
   }
 }
 
+StepNumber Negotiator::step_of(const Pending& pending, std::int32_t rank) const {
+  const auto& statement = pending.statements[static_cast<std::size_t>(rank)];
+  if (statement) return statement->step;
+  const auto elsewhere = pending.anonymous_elsewhere.find(rank);
+  if (elsewhere != pending.anonymous_elsewhere.end()) return elsewhere->second;
+  return pending.entry < 0 ? StepNumber() : arrivals_.step_of(rank, pending.entry);
+}
+
+StepSpan Negotiator::steps_of(const Pending& pending) const {
+  StepSpan steps = pending.steps;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    // Which ranks of other hosts have arrived is a hint; what is unknown is not compared.
+    if (includes(pending, rank)) steps.add(rank, step_of(pending, rank));
+  }
+  return steps;
+}
+
 void Negotiator::resolve(Pendings::iterator position) {
   const std::string& name = position->first;
   Pending& pending = position->second;
+  const StepSpan steps = steps_of(pending);
+  if (!steps.agrees()) {
+    fail(position, base::Code::kMismatch, steps_differ(name, steps), pending.anonymous_place,
+         steps.high.rank);
+    return;
+  }
   std::vector<Statement> statements;
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const auto& statement = pending.statements[static_cast<std::size_t>(rank)];
@@ -178,7 +213,7 @@ void Negotiator::resolve(Pendings::iterator position) {
     Signature signature = pending.anonymous_tensor.signature;
     const auto& rows = pending.anonymous_tensor.first_dimensions;
     if (!rows.empty()) signature.shape[0] = rows[static_cast<std::size_t>(rank)];
-    statements.push_back({std::move(signature), pending.anonymous_place});
+    statements.push_back({std::move(signature), pending.anonymous_place, {}});
   }
   const auto agreed = agree_on(name, statements);
   if (!agreed.ok()) {
@@ -276,6 +311,16 @@ bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
 
+std::string Negotiator::left_out(const Pending& pending, std::int32_t leaving) const {
+  const auto left = last_steps_.find(leaving);
+  for (std::int32_t rank = 0; rank < ranks_ && left != last_steps_.end(); ++rank) {
+    if (rank == leaving || !includes(pending, rank)) continue;
+    const std::string text = steps_left_out(leaving, left->second, rank, step_of(pending, rank));
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
 void Negotiator::sweep() {
   for (auto next = pendings_.begin(); next != pendings_.end();) {
     const auto pending = next++;
@@ -290,8 +335,9 @@ void Negotiator::sweep() {
                             : " closed its engine without submitting it (did it throw? look at "
                               "its output)";
       fail(pending, base::Code::kClosed,
-           "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how, "",
-           rank);
+           "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how +
+               left_out(pending->second, rank),
+           "", rank);
       break;
     }
   }
@@ -301,7 +347,7 @@ void Negotiator::sweep() {
     auto& leaving = leaving_[static_cast<std::size_t>(rank)];
     if (leaving == Leaving::kNo || leaving == Leaving::kDeparted) continue;
     leaving = Leaving::kDeparted;
-    decisions_.emplace_back(DepartedDecision{rank});
+    decisions_.emplace_back(DepartedDecision{rank, last_steps_[rank]});
   }
 }
 

@@ -32,6 +32,7 @@
 #include "base/numbers.h"
 #include "fusion/batching.h"
 #include "runtime/negotiate/disagreement.h"
+#include "runtime/negotiate/link_messages.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/signature.h"
 
@@ -53,6 +54,10 @@ class ArrivalWords {
   // Exact once the rank has stopped submitting, a hint before. Always false for ranks of other
   // hosts, whose words are out of reach.
   virtual bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) = 0;
+  // In which steps the ranks within reach are, all of which have arrived at this entry.
+  virtual StepSpan steps(std::int32_t entry) = 0;
+  // The step of a rank that has arrived; none for ranks of other hosts.
+  virtual StepNumber step_of(std::int32_t rank, std::int32_t entry) = 0;
 };
 
 // Thread safety: none; only the coordinator's agent uses it. `arrivals` must outlive it.
@@ -73,12 +78,11 @@ class Negotiator {
   void on_request(std::int32_t rank, const RequestAnnouncement& request);
   // The last of the ranks within reach has arrived at this entry.
   void on_entry_ready(std::int32_t entry);
-  void on_subtree_ready(std::int32_t entry, std::uint32_t generation);
+  void on_subtree_ready(const ReadyReport& report);
   // A subtree answers a CloseDecision: how many of its ranks had arrived before, and which.
-  void on_closed(std::int32_t entry, std::uint32_t generation, std::uint32_t arrived,
-                 std::span<const std::int64_t> ranks);
+  void on_closed(const ClosedReport& report);
   // Forced: the rank no longer waits for the tensors it has submitted.
-  void on_closing(std::int32_t rank, bool forced);
+  void on_closing(std::int32_t rank, const ClosingAnnouncement& closing);
 
   // What was decided since the last call, in the order of the job.
   std::vector<Decision> take_decisions();
@@ -135,6 +139,7 @@ class Negotiator {
     bool is_ready = false;         // complete, and not yet in a batch
     std::int32_t reports = 0;      // how many reporters are ready for the present step
     bool here = false;             // the ranks within reach are one of them
+    StepSpan steps;                // of the ranks whose reporters are ready
     std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
     std::list<std::int32_t>::iterator use;
     ReadyQueues::Kind kind;  // of the tensor, and the bytes that it moves
@@ -151,9 +156,10 @@ class Negotiator {
     // they had agreed to then.
     std::uint32_t anonymous = 0;
     std::int32_t awaited = 0;  // how many subtrees must still answer and may add to `anonymous`
-    std::set<std::int64_t> anonymous_elsewhere;  // ranks of other hosts
+    std::map<std::int64_t, StepNumber> anonymous_elsewhere;  // ranks of other hosts
     AgreedTensor anonymous_tensor;
     std::string anonymous_place;
+    StepSpan steps;  // of all ranks, where these differed when all had arrived
   };
   using Pendings = std::map<std::string, Pending>;
 
@@ -162,7 +168,12 @@ class Negotiator {
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
   Pendings::iterator unbind(std::int32_t entry);
-  void report_ready(std::int32_t entry);
+  void report_ready(std::int32_t entry, const StepSpan& steps);
+  // What is known of the step of a rank that is accounted for.
+  [[nodiscard]] StepNumber step_of(const Pending& pending, std::int32_t rank) const;
+  [[nodiscard]] StepSpan steps_of(const Pending& pending) const;
+  // Why the tensor cannot complete once this rank has left.
+  [[nodiscard]] std::string left_out(const Pending& pending, std::int32_t leaving) const;
   static void forget_reports(Entry& entry);
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);
@@ -196,6 +207,7 @@ class Negotiator {
   std::uint64_t next_sequence_ = 1;
   enum class Leaving : std::uint8_t { kNo, kClosing, kForced, kDeparted };
   std::vector<Leaving> leaving_;
+  std::map<std::int32_t, StepNumber> last_steps_;  // of ranks that are leaving
   bool anyone_leaving_ = false;
 };
 

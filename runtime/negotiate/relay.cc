@@ -98,7 +98,8 @@ Status Relay::on_ready_here(std::int32_t entry) {
   if (index >= ready_.size()) ready_.resize(index + 1);
   // Such a late report must not report the next generation twice.
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
-  RONDE_RETURN_IF_ERROR(on_ready({entry, arrival.generation}));
+  RONDE_RETURN_IF_ERROR(on_ready(
+      {entry, arrival.generation, steps_of(desk_.board(), shape_.ranks_of(host_), entry)}));
   ready_[index].here = ready_[index].generation == arrival.generation;
   return {};
 }
@@ -111,8 +112,9 @@ Status Relay::on_ready(const ReadyReport& report) {
   const auto ahead = static_cast<std::int32_t>(report.generation - ready.generation);
   if (ahead < 0) return {};  // this generation has been closed since
   if (ahead > 0) ready = {report.generation};
+  ready.steps.add(report.steps);
   if (++ready.reports <= links_.children()) return {};
-  return links_.send_up(report);
+  return links_.send_up(ReadyReport{report.entry, report.generation, ready.steps});
 }
 
 Status Relay::on_closed(const ClosedReport& report) {
@@ -126,6 +128,7 @@ Status Relay::on_closed(const ClosedReport& report) {
   ClosedReport& sum = closing->second.report;
   sum.arrived += report.arrived;
   sum.ranks.insert(sum.ranks.end(), report.ranks.begin(), report.ranks.end());
+  sum.steps.insert(sum.steps.end(), report.steps.begin(), report.steps.end());
   if (--closing->second.awaited > 0) return {};
   const ClosedReport whole = std::move(sum);
   closing_.erase(closing);
@@ -177,13 +180,15 @@ Status Relay::on_close(const CloseDecision& close) {
   Closing& closing = closing_[close.entry];
   closing.awaited = links_.children();
   closing.report = {
-      close.entry, close.generation, board.close_generation(close.entry, close.generation), {}};
+      close.entry, close.generation, board.close_generation(close.entry, close.generation), {}, {}};
   const auto index = static_cast<std::size_t>(close.entry);
   if (closing.report.arrived > 0) {
     const std::uint64_t last_batch = index < last_batches_.size() ? last_batches_[index] : 0;
     for (std::int32_t position = 0; position < board.ranks(); ++position) {
       if (!board.has_arrived(position, close.entry, last_batch)) continue;
       closing.report.ranks.push_back(shape_.ranks_of(host_)[static_cast<std::size_t>(position)]);
+      closing.report.steps.push_back(
+          static_cast<std::int64_t>(board.step_of(position, close.entry)));
     }
   }
   if (index < ready_.size()) ready_[index] = {close.generation};

@@ -38,6 +38,7 @@ class Relay final : public ControlNode {
     std::uint32_t generation = 0;
     std::int32_t reports = 0;
     bool here = false;  // this host has reported
+    StepSpan steps{};
   };
   // The answers to a CloseDecision that have arrived, added up.
   struct Closing {

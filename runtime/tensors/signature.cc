@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <sstream>
+#include <string>
+
+#include "base/text.h"
 
 namespace ronde::runtime {
 
@@ -16,12 +18,7 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-std::string number(double value) {
-  std::ostringstream text;
-  text.precision(17);
-  text << value;
-  return text.str();
-}
+std::string number(double value) { return base::number_text(value, 17); }
 
 std::string shape_text(const Signature& signature) {
   if (!signature.members.empty()) {
@@ -191,14 +188,10 @@ std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
 }
 
 std::string seconds_text(base::Nanoseconds span) {
-  std::ostringstream text;
-  text.precision(3);
   if (span < std::chrono::seconds(100)) {
-    text << std::chrono::duration<double>(span).count() << " s";
-  } else {
-    text << std::chrono::round<std::chrono::seconds>(span).count() << " s";
+    return base::number_text(std::chrono::duration<double>(span).count(), 3) + " s";
   }
-  return text.str();
+  return std::to_string(std::chrono::round<std::chrono::seconds>(span).count()) + " s";
 }
 
 }  // namespace ronde::runtime

@@ -260,6 +260,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   group.name = "group of " + tensors.front().name;
   group.place = tensors.front().place;
   group.will_wait = tensors.front().will_wait;
+  group.step = tensors.front().step;
   group.signature = tensors.front().signature;
   group.signature.shape.clear();
   const Signature first = normalized(tensors.front().signature);
@@ -300,6 +301,7 @@ Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank
   tensor->name = std::move(submission.name);
   tensor->place = std::move(submission.place);
   tensor->signature = std::move(submission.signature);
+  tensor->step = submission.step;
   return tensor;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "runtime/tensors/signature.h"
+#include "runtime/tensors/step_number.h"
 #include "runtime/tensors/tensor_table.h"
 
 namespace ronde::runtime {
@@ -37,6 +38,7 @@ struct Submission {
   };
   std::vector<Memory> members;
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
+  StepNumber step{};
 };
 
 // Makes one submission of several tensors (at least one), which are one unit from then on, named

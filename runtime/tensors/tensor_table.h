@@ -20,6 +20,7 @@
 #include "base/tensor.h"
 #include "collectives/device/plugin_gate.h"
 #include "runtime/tensors/signature.h"
+#include "runtime/tensors/step_number.h"
 #include "runtime/tensors/waiting_habit.h"
 #include "runtime/tensors/work.h"
 
@@ -37,6 +38,7 @@ struct LocalTensor {
   std::string name;
   std::string place;  // "file:line" of the caller
   Signature signature;
+  StepNumber step;
   // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
   // of its input; its output holds the rows of this rank only (rows_of_rank).
   std::vector<base::TensorView> views;

@@ -246,7 +246,7 @@ inline void Simulation::hear(std::int32_t r) {
   } else {
     const bool forced = std::get<ClosingAnnouncement>(*announcement).forced;
     history_ += forced ? "force " : "close ";
-    negotiator_.on_closing(r, forced);
+    negotiator_.on_closing(r, {forced});
   }
   flush();
 }

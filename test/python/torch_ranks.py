@@ -324,6 +324,37 @@ class Training(Ranks):
             optimizer.step()
             self.assertAlmostEqual(later.item(), -mean)
 
+    def test_a_step_that_was_left_out_is_an_error_on_all_ranks(self):
+        for way in ("begin_step", "step", "closure"):
+            parameter = torch.nn.Parameter(torch.zeros(3))
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0),
+                                                 named_parameters=[(f"numbered by {way}", parameter)])
+
+            def backward(optimizer=optimizer, parameter=parameter):
+                optimizer.zero_grad()
+                loss = (parameter * number).sum()
+                loss.backward()
+                return loss
+
+            error = None
+            for number in range(6):
+                if number == 3 and self.rank == self.size - 1:
+                    continue  # its loss was no number
+                try:
+                    if way == "begin_step":
+                        optimizer.begin_step(number)
+                    if way != "closure":
+                        backward()
+                    optimizer.step(backward if way == "closure" else None, number=None if way == "begin_step" else number)
+                except RuntimeError as caught:
+                    error = str(caught)
+                    break
+            if self.size == 1:
+                self.assertTrue(torch.equal(parameter, torch.full((3,), -12.0)), (way, parameter))
+                continue
+            self.assertRegex(error or "", rf"is in step 3, rank {self.size - 1} is in step 4: .* has left one out")
+            self.assertTrue(torch.equal(parameter, torch.full((3,), -3.0)), (way, parameter))
+
     def test_misuse_is_refused(self):
         model = torch.nn.Linear(1, 1)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

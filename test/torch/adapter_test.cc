@@ -539,6 +539,42 @@ TEST(DistributedOptimizer, ALineSearchKeepsTheRanksEqual) {
   });
 }
 
+// Its loss was no number, say. Nothing of two steps is taken.
+TEST(DistributedOptimizer, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
+  using Closure = ::torch::optim::Optimizer::LossClosure;
+  for (const std::string way : {"begin_step", "number", "closure"}) {
+    on_ranks(2, [&](Engine& engine) {
+      OneParameter model(at::zeros({3}));
+      DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+      std::string error;
+      for (double number = 0; number < 6 && error.empty(); ++number) {
+        if (number == 3 && engine.rank() == 1) continue;
+        const auto step = static_cast<std::uint64_t>(number);
+        const auto backward = [&] {
+          optimizer.zero_grad();
+          const at::Tensor loss = (model.parameter * number).sum();
+          loss.backward();
+          return loss;
+        };
+        try {
+          if (way == "begin_step") optimizer.averager().begin_step(step);
+          if (way != "closure") backward();
+          if (way == "begin_step") {
+            optimizer.step();
+          } else {
+            optimizer.step(way == "closure" ? Closure(backward) : nullptr, step);
+          }
+        } catch (const Error& caught) {
+          error = caught.what();
+        }
+      }
+      EXPECT_NE(error.find("rank 0 is in step 3, rank 1 is in step 4"), std::string::npos)
+          << way << ": " << error;
+      EXPECT_TRUE(model.parameter.equal(at::full({3}, -3))) << way << model.parameter;
+    });
+  }
+}
+
 TEST(DistributedOptimizer, ALossMayBeUndefined) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({1}));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextvars
 import ctypes
 import os
 import sys
@@ -15,7 +16,18 @@ from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, Invali
 from ._store import Store, StoreFunctions
 from ._works import _Flight
 
-_WILL_WAIT = 1
+_WILL_WAIT, _STEP_AGREES = 1, 2
+
+
+class Step(NamedTuple):
+    """Which step of a training a request belongs to, and whether all ranks must say the same."""
+
+    number: int = -1
+    agrees: bool = False
+
+
+# Of what is submitted: set by whoever takes steps, around the operations of one.
+STEP: contextvars.ContextVar[Step] = contextvars.ContextVar("step", default=Step())
 
 
 class Memory(NamedTuple):
@@ -200,14 +212,15 @@ class Engine:
                 remark: str = "") -> _Flight:
         """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None.
         In errors the remark stands before the place of the call."""
-        requests = (Request * len(names))()
+        requests, step = (Request * len(names))(), STEP.get()
         file, line = _place(remark)
         alive: list = [names, inputs, outputs]
         for request, name, source, target in zip(requests, names, inputs, outputs):
             LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(Request))
             request.name = name.encode()
             request.file, request.line = file, line
-            request.flags = _WILL_WAIT if blocking else 0
+            request.flags = (_WILL_WAIT if blocking else 0) | (_STEP_AGREES if step.agrees else 0)
+            request.step = step.number
             request.priority = priority
             memory = source or target
             if memory is None:

@@ -74,12 +74,14 @@ for _public in (Status, Op, Error, InvalidArgument):
 STORE_TAKE = CFUNCTYPE(None, c_void_p, c_char_p, c_size_t)
 STORE_SET = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t)
 STORE_GET = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, STORE_TAKE, c_void_p)
+STORE_FAILURE = CFUNCTYPE(c_void_p, c_void_p)  # the address of a text
 
 
 class StoreTable(ctypes.Structure):
     """ronde_store"""
 
-    _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("set", STORE_SET), ("get", STORE_GET)]
+    _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("set", STORE_SET), ("get", STORE_GET),
+                ("failure", STORE_FAILURE)]
 
 
 class EngineOptions(ctypes.Structure):
@@ -98,7 +100,7 @@ class Request(ctypes.Structure):
                 ("root", c_int32), ("prescale", c_double), ("postscale", c_double), ("device", c_int32),
                 ("stream", c_void_p), ("ready_event", c_void_p), ("priority", c_int32), ("deadline_ns", c_int64),
                 ("flags", c_uint64), ("file", c_char_p), ("line", c_int32), ("reserved", c_int32),
-                ("compression", c_int32), ("split_count", c_int32), ("splits", POINTER(c_int64))]
+                ("compression", c_int32), ("split_count", c_int32), ("splits", POINTER(c_int64)), ("step", c_int64)]
 
 
 class Statistics(ctypes.Structure):

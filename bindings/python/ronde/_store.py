@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Callable, Optional, Protocol
 
-from ._library import LIBRARY, STORE_GET, STORE_SET, Status, StoreTable
+from ._library import LIBRARY, STORE_FAILURE, STORE_GET, STORE_SET, Status, StoreTable
 
 
 class Store(Protocol):
@@ -29,6 +29,7 @@ class StoreFunctions:
 
     def __init__(self, store: Store) -> None:
         self.raised: Optional[BaseException] = None
+        self.words = ctypes.create_string_buffer(b"")
         self.table = StoreTable()
         LIBRARY.ronde_store_init_sized(ctypes.byref(self.table), ctypes.sizeof(self.table))
 
@@ -46,10 +47,12 @@ class StoreFunctions:
             return self._guarded(look)
 
         self.table.set, self.table.get = STORE_SET(put), STORE_GET(get)
+        self.table.failure = STORE_FAILURE(lambda _: ctypes.addressof(self.words))
 
     def _guarded(self, function: Callable[[], Status]) -> int:
         try:
             return int(function())
         except BaseException as error:  # pylint: disable=broad-except
             self.raised = error
+            self.words = ctypes.create_string_buffer(f"{type(error).__name__}: {error}".encode())
             return int(Status.SYSTEM)

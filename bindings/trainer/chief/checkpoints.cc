@@ -3,6 +3,7 @@
 #include "bindings/trainer/chief/checkpoints.h"
 #include "bindings/trainer/chief/checkpoint_names.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,8 +37,13 @@ std::string run_command(const std::string& command, const std::string& variable,
   posix_spawnattr_t how{};
   posix_spawnattr_init(&how);
   posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);  // all of it can be ended
+  // What the program wants to read is not the command's, which may read for ever.
+  posix_spawn_file_actions_t files{};
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   pid_t child = 0;
-  const int error = posix_spawn(&child, "/bin/sh", nullptr, &how, argv.data(), environment.data());
+  const int error = posix_spawn(&child, "/bin/sh", &files, &how, argv.data(), environment.data());
+  posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&how);
   if (error != 0) return "cannot be started";
   constexpr std::chrono::milliseconds kBetweenLooks(20);

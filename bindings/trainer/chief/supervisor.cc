@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -45,22 +47,19 @@ std::string goal_with_flags(std::string goal, const Flags& flags) {
 // good while before Slurm ends its job. Empty: there is no such time.
 std::optional<double> seconds_to_stop(double max_seconds, bool saves) {
   if (max_seconds > 0.0) return max_seconds;
-  const char* const text = std::getenv("SLURM_JOB_END_TIME");
-  if (text == nullptr || !saves) return std::nullopt;
-  char* rest = nullptr;
-  const double end = std::strtod(text, &rest);
+  const auto text = variable("SLURM_JOB_END_TIME");
+  if (!text || !saves) return std::nullopt;
+  double end = 0.0;
+  const char* const last = text->data() + text->size();
   // A date begins with a year, which would be taken for seconds.
-  if (*rest != '\0' || end <= 0.0) return std::nullopt;
+  if (std::from_chars(text->data(), last, end).ptr != last || end <= 0.0) return std::nullopt;
   constexpr double kLongest = 120.0;
   constexpr double kShare = 0.1;
   const double left = end - static_cast<double>(std::time(nullptr));
   return left - std::min(kLongest, kShare * left);
 }
 
-std::string job_of_restarts() {
-  const char* const job = std::getenv("RONDE_RESTART_JOB");
-  return job == nullptr ? "" : job;
-}
+std::string job_of_restarts() { return variable("RONDE_RESTART_JOB").value_or(""); }
 
 void require_other_names(const std::vector<StateTensor>& tensors) {
   std::set<std::string> names;

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <locale>
 #include <new>
 #include <random>
 #include <sstream>
@@ -47,6 +48,7 @@ std::string first_line(const std::string& file) {
 std::string beginning_of(const std::string& pid) {
   const std::string line = first_line("/proc/" + pid + "/stat");
   std::istringstream rest(line.substr(line.rfind(')') + 1));  // its name may hold blanks
+  rest.imbue(std::locale::classic());
   std::string word;
   constexpr int kPlace = 20;  // of the words behind the name
   for (int i = 0; i < kPlace; ++i) rest >> word;
@@ -112,6 +114,7 @@ class Disk final : public FileSystem {
   }
   Life life(const std::string& process) override {
     std::istringstream words(process);
+    words.imbue(std::locale::classic());
     std::string host;
     std::string pid;
     std::string began;

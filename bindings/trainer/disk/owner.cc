@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <locale>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ std::string owner_path(const std::string& directory, std::uint64_t term) {
 struct Record {
   explicit Record(const std::string& text) {
     std::istringstream words(text);
+    words.imbue(std::locale::classic());
     std::string beats;
     std::getline(words >> begin >> beats >> std::ws, process);
   }
@@ -179,6 +181,7 @@ std::string Owner::path(std::uint64_t term) const { return owner_path(directory_
 
 void Owner::refuse(const std::string& by) const {
   std::istringstream words(Record(by).process);
+  words.imbue(std::locale::classic());
   std::string host;
   std::string number;
   words >> host >> number;

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
+
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -29,10 +30,9 @@ void LogSteps::on_step(TrainingState& state) {
   if (every_ == 0 || state.global_step % every_ != 0) return;
   const Metrics all = over_ranks(replica_, "fit/step", learner_.last_step());
   if (lines_ == nullptr) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "step %" PRIu64 ": loss %.9g, accuracy %.4f\n",
-                state.global_step, all.loss(), all.accuracy());
-  *lines_ << text << std::flush;
+  *lines_ << formatted("step %" PRIu64 ": loss %.9g, accuracy %.4f\n", state.global_step,
+                       all.loss(), all.accuracy())
+          << std::flush;
 }
 
 std::uint64_t EarlyStopping::epochs_without_gain() const {

@@ -8,6 +8,8 @@
 #include <ostream>
 #include <utility>
 
+#include "bindings/trainer/tensor/texts.h"
+
 namespace ronde::trainer {
 
 namespace {
@@ -51,8 +53,7 @@ std::string progress_bar(const TrainingState& state, double elapsed_seconds,
   std::string bar(std::min(filled, kBarWidth), '=');
   if (bar.size() < kBarWidth) bar += '>';
   bar.resize(kBarWidth, ' ');
-  char numbers[64];
-  std::snprintf(numbers, sizeof numbers, "] %3.0f %%  %.0f images/s  ", share * 100.0, rate);
+  const std::string numbers = formatted("] %3.0f %%  %.0f images/s  ", share * 100.0, rate);
   return "epoch " + std::to_string(state.epoch + 1) + "/" + std::to_string(state.epochs) + " [" +
          bar + numbers + duration_text(per_second(total - done, rate)) + " left";
 }
@@ -90,16 +91,13 @@ void Progress::on_epoch(TrainingState& state) {
   const std::size_t before = std::exchange(epoch_samples_before_, 0);
   if (lines_ == nullptr) return;
   clear_bar();
-  char text[160];
   const double rate = per_second(static_cast<double>(state.samples - before), seconds);
-  std::snprintf(text, sizeof text, "epoch %zu/%zu: loss %.6f", state.epoch + 1, state.epochs,
-                state.training.loss());
-  *lines_ << text;
+  *lines_ << formatted("epoch %zu/%zu: loss %.6f", state.epoch + 1, state.epochs,
+                       state.training.loss());
   for (const auto& [name, sums] : state.training.watched) {
-    *lines_ << ", " << name << ' ' << state.training.mean(name);
+    *lines_ << ", " << name << ' ' << exact_text(state.training.mean(name));
   }
-  std::snprintf(text, sizeof text, ", %.0f images/s, %.1f s\n", rate, seconds);
-  *lines_ << text << std::flush;
+  *lines_ << formatted(", %.0f images/s, %.1f s\n", rate, seconds) << std::flush;
 }
 
 void Progress::clear_bar() {

@@ -6,16 +6,14 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <iomanip>
 #include <limits>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "bindings/trainer/optim/replicas.h"
 #include "bindings/trainer/tensor/random.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -42,8 +40,7 @@ AveragerOptions averager_options(const DistributedOptions& options) {
 // How many steps lie between two comparisons of the ranks.
 std::uint64_t check_interval() {
   constexpr std::uint64_t kUsual = 500;
-  const char* const check = std::getenv("RONDE_CHECK");
-  return check != nullptr && std::string_view(check) == "replicas" ? 1 : kUsual;
+  return variable("RONDE_CHECK") == "replicas" ? 1 : kUsual;
 }
 
 // Eight sums side by side, which a compiler keeps in vectors; always in the same order.
@@ -197,6 +194,9 @@ void DistributedOptimizer::begin_pass() {
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
     finite_ = true;
+    if (!options_.sum_gradients) {
+      averager_.begin_step(std::exchange(number_, std::nullopt).value_or(global_step_));
+    }
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
@@ -377,13 +377,11 @@ void DistributedOptimizer::scale_gradients(float factor) {
 }
 
 std::string DistributedOptimizer::settings() const {
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
-  text << text_of(options_.schedule);
-  if (options_.clip_norm != 0.0) text << "; clipped to " << options_.clip_norm;
-  if (options_.wire == Compression::kF16) text << "; sent as f16";
-  if (options_.wire == Compression::kBf16) text << "; sent as bf16";
-  return text.str();
+  std::string text = text_of(options_.schedule);
+  if (options_.clip_norm != 0.0) text += "; clipped to " + number_text(options_.clip_norm);
+  if (options_.wire == Compression::kF16) text += "; sent as f16";
+  if (options_.wire == Compression::kBf16) text += "; sent as bf16";
+  return text;
 }
 
 }  // namespace ronde::trainer

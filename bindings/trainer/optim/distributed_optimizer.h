@@ -130,6 +130,12 @@ class DistributedOptimizer {
   // loss that is no number makes step() throw NotFinite on all ranks.
   void backward(Tape& tape, const Loss& loss);
 
+  // Before the first backward() of a step, in every step or in none: the number of the step where
+  // the program knows better than by counting steps, as in a loop that may leave one out on a rank
+  // by mistake. Ranks whose numbers differ all get an Error (RONDE_MISMATCH) from step(). Without it
+  // a step has the number global_step().
+  void begin_step(std::uint64_t number) noexcept { number_ = number; }
+
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that
   // was not taken counts as one without samples; it is refused where statistics are of all ranks,
   // since the others wait for it in their forward pass. Throws NotFinite, and AgreedError where the
@@ -200,6 +206,7 @@ class DistributedOptimizer {
   const std::uint64_t check_every_;
   std::uint64_t steps_here_ = 0;
   std::uint64_t global_step_ = 0;
+  std::optional<std::uint64_t> number_;  // of the step that begins
   double rate_factor_ = 1.0;
   double update_seconds_ = 0.0;
   std::vector<Id> held_back_;

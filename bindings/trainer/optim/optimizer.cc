@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <limits>
-#include <sstream>
 #include <utility>
 
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -18,9 +16,8 @@ namespace {
 
 void require(bool holds, const char* option, double value, const char* allowed) {
   if (holds) return;
-  std::ostringstream text;
-  text << "the optimiser's " << option << " is " << value << ": use " << allowed;
-  throw TrainerError(text.str());
+  throw TrainerError(std::string("the optimiser's ") + option + " is " + exact_text(value) +
+                     ": use " + allowed);
 }
 
 // Whether it lies from 0 to below 1; false for NaN.
@@ -125,11 +122,8 @@ Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
 }
 
 std::string Sgd::settings() const {
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
-  text << "sgd with " << (options_.nesterov ? "Nesterov's momentum " : "momentum ")
-       << options_.momentum << ", weight decay " << options_.weight_decay;
-  return text.str();
+  return std::string("sgd with ") + (options_.nesterov ? "Nesterov's momentum " : "momentum ") +
+         number_text(options_.momentum) + ", weight decay " + number_text(options_.weight_decay);
 }
 
 void Sgd::update(const Update& update, double learning_rate) const {
@@ -174,12 +168,9 @@ Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options, Decay
 }
 
 std::string Adam::settings() const {
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
-  text << (decay_ == Decay::kDecoupled ? "adamw" : "adam") << " with beta1 " << options_.beta1
-       << ", beta2 " << options_.beta2 << ", epsilon " << options_.epsilon << ", weight decay "
-       << options_.weight_decay;
-  return text.str();
+  return std::string(decay_ == Decay::kDecoupled ? "adamw" : "adam") + " with beta1 " +
+         number_text(options_.beta1) + ", beta2 " + number_text(options_.beta2) + ", epsilon " +
+         number_text(options_.epsilon) + ", weight decay " + number_text(options_.weight_decay);
 }
 
 void Adam::update(const Update& update, double learning_rate) const {

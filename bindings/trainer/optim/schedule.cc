@@ -3,13 +3,11 @@
 #include "bindings/trainer/optim/schedule.h"
 
 #include <cmath>
-#include <iomanip>
-#include <limits>
 #include <numbers>
-#include <sstream>
 #include <string>
 
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -19,9 +17,7 @@ using ScheduleKind = ScheduleOptions::Kind;
 
 void require(bool holds, const std::string& what, double value, const std::string& allowed) {
   if (holds) return;
-  std::ostringstream text;
-  text << "the schedule's " << what << " is " << value << ": use " << allowed;
-  throw TrainerError(text.str());
+  throw TrainerError("the schedule's " + what + " is " + exact_text(value) + ": use " + allowed);
 }
 
 void require_valid(const ScheduleOptions& options) {
@@ -59,24 +55,23 @@ double learning_rate(const ScheduleOptions& options, std::uint64_t step) {
 }
 
 std::string text_of(const ScheduleOptions& options) {
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::digits10);  // as it was written
-  text << "learning rate " << options.learning_rate;
+  std::string text = "learning rate " + number_text(options.learning_rate);
   switch (options.kind) {
     case ScheduleKind::kConstant:
       break;
     case ScheduleKind::kStep:
-      text << ", times " << options.factor << " each " << options.every << " steps";
+      text += ", times " + number_text(options.factor) + " each " + std::to_string(options.every) +
+              " steps";
       break;
     case ScheduleKind::kCosine:
-      text << ", to 0 along a cosine over " << options.total << " steps";
+      text += ", to 0 along a cosine over " + std::to_string(options.total) + " steps";
       break;
     case ScheduleKind::kLinear:
-      text << ", to 0 in a line over " << options.total << " steps";
+      text += ", to 0 in a line over " + std::to_string(options.total) + " steps";
       break;
   }
-  if (options.warmup != 0) text << ", after a warm-up of " << options.warmup;
-  return text.str();
+  if (options.warmup != 0) text += ", after a warm-up of " + std::to_string(options.warmup);
+  return text;
 }
 
 double learning_rate_for(std::size_t global_batch, const std::map<std::size_t, double>& rates) {

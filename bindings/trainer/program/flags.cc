@@ -8,25 +8,12 @@
 #include <cmath>
 #include <iostream>
 #include <ronde/ronde.hpp>
-#include <sstream>
+
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
 namespace po = boost::program_options;
-
-namespace {
-
-// Short, but read() finds the same number in it: it reads the defaults, too.
-std::string text_of_number(double number) {
-  for (int digits = 6;; ++digits) {
-    std::ostringstream text;
-    text.precision(digits);
-    text << number;
-    if (digits == 17 || std::stod(text.str()) == number) return text.str();
-  }
-}
-
-}  // namespace
 
 FlagValue text(std::string& target) {
   return {target, [&target](const std::string& given) { return target = given, true; }};
@@ -42,13 +29,13 @@ FlagValue real(double& target, std::function<bool(double)> holds, std::string va
     target = number;
     return true;
   };
-  return {text_of_number(target), std::move(read), std::move(valid)};
+  return {exact_text(target), std::move(read), std::move(valid)};  // read() reads the default, too
 }
 
 FlagValue positive(double& target, double most) {
   return real(
       target, [most](double value) { return value > 0.0 && value <= most; },
-      "a number above 0 and at most " + text_of_number(most));
+      "a number above 0 and at most " + exact_text(most));
 }
 
 FlagValue share(double& target) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing a loss curve.
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdio>
 
 #include "bindings/trainer/program/training.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -14,13 +13,6 @@ namespace {
 constexpr double kWidth = 640;
 constexpr double kHeight = 400;
 constexpr double kEdge = 60;  // room for numbers left and below
-
-template <typename... Numbers>
-std::string formatted(const char* format, Numbers... numbers) {
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(), format, numbers...);
-  return text.data();
-}
 
 }  // namespace
 

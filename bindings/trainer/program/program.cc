@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/strategy/strategies.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -23,10 +24,7 @@ namespace {
 
 // Returns the rank that mpirun put into the environment, for use before an engine opens. Empty
 // without mpirun.
-std::string rank_of_environment() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank == nullptr ? "" : rank;
-}
+std::string rank_of_environment() { return variable("OMPI_COMM_WORLD_RANK").value_or(""); }
 
 // Writes the whole line at once, so that the lines of ranks do not mix.
 void print_error(const std::string& program, const std::string& rank, const std::string& message) {
@@ -88,10 +86,10 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
                            .say = [](const std::string& /*choice*/) {}});
   }
   for (const char* const size : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "RONDE_SIZE"}) {
-    const char* const processes = std::getenv(size);
-    if (processes == nullptr || std::string(processes) == "1") continue;
-    throw UsageError(asked + " is for one process, and a launcher has started " + processes + " (" +
-                     size + "): use --strategy multiworker, or start it alone");
+    const auto processes = variable(size);
+    if (!processes || *processes == "1") continue;
+    throw UsageError(asked + " is for one process, and a launcher has started " + *processes +
+                     " (" + size + "): use --strategy multiworker, or start it alone");
   }
   if (settings.name == "central") {
     return std::make_unique<CentralStorage>(settings.replicas, settings.threads);

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "bindings/trainer/tensor/texts.h"
+
 namespace ronde::trainer {
 
 namespace {
@@ -34,7 +36,7 @@ std::string goal_of(const Flags& flags) {
 void check_run(const FlagTable& table, RunSettings& settings) {
   settings.all_flags = table.values();
   if (!settings.evaluates) return;
-  if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) {
+  if (variable("OMPI_COMM_WORLD_RANK")) {
     throw UsageError("--job evaluate is a process of its own: start it without mpirun");
   }
   if (settings.supervisor.logdir.empty()) {

@@ -3,7 +3,6 @@
 #include "bindings/trainer/program/training.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "bindings/trainer/loop/fit.h"
 #include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/program/program.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -118,9 +118,7 @@ std::string line_of(const Here& here, const FitResult& fit, double loss, double 
   const auto steps = static_cast<double>(fit.steps);
   const auto batches = static_cast<double>(now.batches - before.batches);
   const double waited = ratio(fit.wait_seconds, fit.seconds);
-  std::array<char, 640> text{};
-  std::snprintf(
-      text.data(), text.size(),
+  return formatted(
       "ranks=%d %sepochs=%zu train_loss=%.9g test_accuracy=%.4f seconds=%.3f "
       "images_per_second=%.0f param_hash=%s batches=%" PRIu64
       " tensors_per_batch=%.2f control_bytes_per_step=%.1f compute_share=%.3f wait_share=%.3f"
@@ -134,7 +132,6 @@ std::string line_of(const Here& here, const FitResult& fit, double loss, double 
       waited, ratio(fit.transfer_seconds, fit.seconds), fit.share_before_wait, fit.straggler,
       fit.steps, ratio(1e3 * fit.first_gradient_seconds, steps),
       ratio(1e3 * fit.update_seconds, steps));
-  return text.data();
 }
 
 void plot(const std::string& file, std::span<const double> losses) {

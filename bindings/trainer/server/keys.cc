@@ -11,10 +11,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer::server {
 
@@ -85,13 +85,13 @@ Keys keys_of(const std::string& secret) {
 }
 
 std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
-  const char* const text = std::getenv("RONDE_JOB_SECRET");
-  const char* const path = std::getenv("RONDE_JOB_SECRET_FILE");
-  if (text != nullptr && path != nullptr) {
+  const auto text = variable("RONDE_JOB_SECRET");
+  const auto path = variable("RONDE_JOB_SECRET_FILE");
+  if (text && path) {
     throw TrainerError("RONDE_JOB_SECRET and RONDE_JOB_SECRET_FILE are both set: unset one of them",
                        kExitConfiguration);
   }
-  if (text == nullptr && path == nullptr) {
+  if (!text && !path) {
     const auto far = std::ranges::find_if_not(addresses, is_of_this_host);
     if (far == addresses.end()) return {};
     throw TrainerError(
@@ -99,7 +99,7 @@ std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
             " is on the network, where tasks need a secret to know each other: " + kAdvice,
         kExitConfiguration);
   }
-  std::string secret = text != nullptr ? text : read_secret(path);
+  std::string secret = text ? *text : read_secret(*path);
   const std::size_t end = secret.find_last_not_of(" \t\r\n");
   secret.resize(end == std::string::npos ? 0 : end + 1);
   if (secret.size() < kFewestBytes || secret.size() > kMostBytes) {

@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <locale>
 #include <optional>
 #include <random>
 #include <sstream>
 #include <utility>
 
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -118,6 +120,7 @@ struct Opening {
 // "10.0.0.1" of rank 0, from the table of ranks; on one host nothing needs to be reached.
 std::string address_of_chief(const Engine& engine) {
   std::istringstream table(engine.describe());
+  table.imbue(std::locale::classic());
   std::string word;
   std::getline(table, word);
   for (int column = 0; column < 3; ++column) table >> word;  // rank, host, address
@@ -151,8 +154,7 @@ void agree(Opening& opening, std::size_t replicas) {
   const std::vector<char> chiefs = workers.allgather_blocking("strategy/meet", std::span(said));
   said.assign(chiefs.begin(), chiefs.end());
   opening.meet = said.substr(0, said.find(' '));
-  if (std::getenv("RONDE_JOB_SECRET") == nullptr &&
-      std::getenv("RONDE_JOB_SECRET_FILE") == nullptr) {
+  if (!variable("RONDE_JOB_SECRET") && !variable("RONDE_JOB_SECRET_FILE")) {
     opening.secret.emplace("RONDE_JOB_SECRET", said.substr(said.find(' ') + 1));
   }
   opening.first = static_cast<std::size_t>(workers.rank()) * replicas;

@@ -12,7 +12,7 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
-#include "base/parse_number.h"
+#include "base/text.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)

@@ -11,12 +11,12 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/text.h"
 #include "base/watchdog.h"
 #include "collectives/board/host_identity.h"
 #include "collectives/transport/mpi/handle.h"
@@ -241,10 +241,9 @@ Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
   std::vector<std::int32_t> calls;
   for (const auto& bytes : *all) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    std::istringstream words{std::string(text)};
-    calls.emplace_back();
-    words >> calls.back() >> std::ws;
-    std::getline(words, identities.emplace_back());
+    const std::size_t end = std::min(text.find(' '), text.size());
+    calls.push_back(base::parse_number<std::int32_t>(text.substr(0, end)).value_or(0));
+    identities.emplace_back(text.substr(std::min(end + 1, text.size())));
     names.push_back(identities.back().substr(0, identities.back().find(' ')));
   }
   roll_call_.set_hosts(names);

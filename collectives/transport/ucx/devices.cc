@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <system_error>
 #include <vector>
+
+#include "base/text.h"
 
 namespace ronde::collectives::ucx {
 
@@ -31,9 +32,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 std::string devices_of(const std::string& interfaces, const std::string& class_net) {
   std::string devices;
   const auto add = [&](const std::string& name) { devices += (devices.empty() ? "" : ",") + name; };
-  std::istringstream words(interfaces);
-  for (std::string interface; std::getline(words, interface, ',');) {
-    if (interface.empty()) continue;
+  for (const std::string& interface : base::words_of(interfaces, ",")) {
     const fs::path rdma = fs::path(class_net) / interface / "device" / "infiniband";
     for (const std::string& device : names_in(rdma)) {
       for (const std::string& port : names_in(rdma / device / "ports")) add(device + ":" + port);

@@ -53,9 +53,11 @@ class Job:
         self.folder = pathlib.Path(folder)
         self.ranks = []
 
-    def start(self, line, **variables):
+    def start(self, line, closed=(), **variables):
+        """Without the descriptors `closed`."""
         rank = subprocess.Popen([str(self.folder / line[0]), *line[1:]], env=clean(**variables), text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                preexec_fn=lambda: [os.close(fd) for fd in closed])
         self.ranks.append(rank)
         return rank
 
@@ -306,6 +308,19 @@ def check_store(folder, _):
         expect_line(again, "the store holds what another engine has left there")
         full, = run("/dev/null", (1,), 2)
         expect(full.returncode == 1 and "Not a directory" in full.stderr, full, "an exception of the store is lost")
+
+
+def check_closed_descriptors(folder, _):
+    """What a program prints that was started without standard output, or error, reaches nothing of Ronde's."""
+    line = ("linear_regression", "--steps=300", "--steps-to-validate=1")
+    expected = values(Job(folder).run(line, by_hand(2)))["param_hash"]
+    for closed in ((1,), (2,), (0, 1, 2)):
+        job = Job(folder)
+        for variables in by_hand(2, RONDE_LOG_LEVEL="info"):
+            job.start(line, closed, **variables)
+        for rank, one in enumerate(job.end()):
+            expect(one.returncode == 0, one, f"a rank failed without the descriptors {closed}")
+            expect(rank != 0 or 1 in closed or expected in one.stdout, one, "other bits")
 
 
 def check_left_open(folder, _):

@@ -132,19 +132,8 @@ TEST(Config, EveryRowOfTheTableIsSound) {
 TEST(Config, BadValuesNameTheSettingTheValueAndWhatIsValid) {
   for (const Setting& row : settings()) {
     if (row.kind == SettingKind::kText) continue;  // whoever uses it judges it
-    Lines bad{"",
-              " ",
-              "nonsense",
-              "-1",
-              "1x",
-              "0x10",
-              " 1",
-              "1 ",
-              "+1",
-              "nan",
-              "inf",
-              "1e400",
-              "99999999999999999999"};
+    Lines bad{" ",  "nonsense", "-1",  "1x",  "0x10",  " 1",
+              "1 ", "+1",       "nan", "inf", "1e400", "99999999999999999999"};
     if (row.kind != SettingKind::kChoice) bad.push_back(std::to_string(row.maximum * 2));
     if (row.kind == SettingKind::kInteger) {
       bad.insert(bad.end(), {"1.5", "1e3", std::to_string(static_cast<long long>(row.maximum) + 1),
@@ -209,7 +198,7 @@ TEST(Config, SegmentsAreWholeLines) {
 TEST(Config, UnknownNamesAreReported) {
   Lines unknown;
   const Lines lines{"RONDE_ALGORITM=ring", "PATH=/bin",
-                    "RONDE_ZZZ=",          "RONDE_ALGORITHM=ring",
+                    "RONDE_ZZZ=1",         "RONDE_ALGORITHM=ring",
                     "XRONDE_A=1",          "ronde_b=1",
                     "RONDE_NO_EQUALS",     "RONDE_RESTART_ATTEMPT=1",  // ronderun's own, both
                     "RONDE_RESTART_JOB=a"};
@@ -222,8 +211,29 @@ TEST(Config, UnknownNamesAreReported) {
 TEST(Config, AFailureBeforeItsWarningIsRefused) {
   const auto config = read({"RONDE_STALL_WARNING_SECONDS=10", "RONDE_STALL_FAILURE_SECONDS=9"});
   ASSERT_FALSE(config.ok());
-  EXPECT_THAT(config.status().message(), HasSubstr("RONDE_STALL_FAILURE_SECONDS is smaller than"));
+  EXPECT_THAT(config.status().message(), HasSubstr("RONDE_STALL_FAILURE_SECONDS=9 is smaller than "
+                                                   "RONDE_STALL_WARNING_SECONDS=10"));
   EXPECT_TRUE(read({"RONDE_STALL_WARNING_SECONDS=10", "RONDE_STALL_FAILURE_SECONDS=10"}).ok());
+}
+
+TEST(Config, ADefaultFollowsWhatWasSet) {
+  const auto short_failure = read({"RONDE_STALL_FAILURE_SECONDS=15"});
+  ASSERT_TRUE(short_failure.ok()) << short_failure.status().to_string();
+  EXPECT_EQ(short_failure->stall_warning, seconds(15));
+  const auto long_warning = read({"RONDE_STALL_WARNING_SECONDS=3600"});
+  ASSERT_TRUE(long_warning.ok()) << long_warning.status().to_string();
+  EXPECT_EQ(long_warning->stall_failure, seconds(3600));
+  EXPECT_EQ(read({"RONDE_STALL_FAILURE_SECONDS=60"})->stall_warning, seconds(30));
+}
+
+TEST(Config, AnEmptyVariableIsNotSet) {
+  for (const Setting& row : settings()) {
+    std::vector<std::string> unknown;
+    const auto config = Config::from_environment(Lines{std::string(row.name) + "="}, &unknown);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_EQ(config->shared_text(), read({})->shared_text()) << row.name;
+    EXPECT_THAT(unknown, IsEmpty());
+  }
 }
 
 TEST(Config, SharedTextHasWhatAllRanksMustShareAndNothingElse) {

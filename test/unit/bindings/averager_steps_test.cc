@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,89 @@ TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
       EXPECT_THAT(weight, Each(FloatEq(2 * now + 1))) << "step " << step;
       EXPECT_THAT(bias, Each(FloatEq(step == 2 ? now : 2 * now + 1))) << "step " << step;
     }
+  });
+}
+
+// The program of a rank whose loss is no number in step 3, which it leaves out.
+struct Steps {
+  std::vector<std::string> errors;  // of the steps
+  float least = 1.0F;               // of the averages, each by the number that it should be
+};
+
+Steps leave_out_a_step(ronde::Engine& engine, bool numbered) {
+  Steps outcome;
+  Gradient g(100);
+  ronde::GradientAverager averager(engine);
+  const auto id = averager.add("g", std::span(g));
+  for (int step = 1; step <= 10; ++step) {
+    if (step == 3 && engine.rank() == 1) continue;
+    g.assign(100, static_cast<float>(step));
+    const std::string error = thrown_by([&] {
+      if (numbered) averager.begin_step(static_cast<std::uint64_t>(step));
+      averager.ready(id);
+      averager.wait();
+    });
+    if (!error.empty()) {
+      outcome.errors.push_back(error);
+      if (numbered) break;
+    } else {
+      outcome.least = std::min(outcome.least, g[0] / static_cast<float>(step));
+    }
+  }
+  return outcome;
+}
+
+TEST(GradientAveragerSteps, AStepThatWasLeftOutIsAnErrorInThatStepWhereStepsHaveNumbers) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Steps outcome = leave_out_a_step(engine, true);
+    EXPECT_EQ(outcome.least, 1.0F) << "averages of two steps";
+    ASSERT_EQ(outcome.errors.size(), 1U);
+    EXPECT_THAT(
+        outcome.errors.front(),
+        HasSubstr("'g': the ranks are in different steps: rank 0 is in step 3, rank 1 is in "
+                  "step 4: rank 1 has left one out"));
+  });
+}
+
+TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedAtTheEndWhereStepsHaveNone) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const Steps outcome = leave_out_a_step(engine, false);
+    if (engine.rank() == 1) return;
+    ASSERT_EQ(outcome.errors.size(), 1U);
+    EXPECT_THAT(outcome.errors.front(),
+                HasSubstr("rank 1 has taken 9 steps, rank 0 is in its 10th: one was left out"));
+  });
+}
+
+TEST(GradientAveragerSteps, NumbersAddNoMessageToASteadyStep) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient g(10);
+    ronde::GradientAverager averager(engine);
+    const auto id = averager.add("g", std::span(g));
+    std::uint64_t full = 0;
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      averager.begin_step(step);
+      averager.ready(id);
+      averager.wait();
+      if (step == 0) full = engine.statistics().full_requests;
+    }
+    EXPECT_EQ(engine.statistics().full_requests, full);
+  });
+}
+
+TEST(GradientAveragerSteps, AStepIsNumberedBeforeItsFirstGradient) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    Gradient g(10);
+    ronde::GradientAverager averager(engine);
+    const auto id = averager.add("g", std::span(g));
+    averager.ready(id);
+    EXPECT_THAT(thrown_by([&] { averager.begin_step(3); }),
+                HasSubstr("begin_step(3) in the middle of a step"));
+    averager.wait();
+    averager.begin_step(3);
+    EXPECT_THAT(thrown_by([&] { averager.begin_step(~std::uint64_t{0}); }),
+                HasSubstr("up to 2^62"));
+    averager.wait();
   });
 }
 

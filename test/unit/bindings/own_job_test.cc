@@ -152,6 +152,39 @@ TEST(OwnJob, WhatAStoreThrows) {
   }
 }
 
+// Rank 0's connection to it breaks once it has said that it is there.
+class BreakingStore final : public ronde::Store {
+ public:
+  explicit BreakingStore(MemoryStore& store) : store_(store) {}
+  void set(const std::string& key, std::span<const std::byte> value) override {
+    store_.set(key, value);
+  }
+  std::optional<std::vector<std::byte>> get(const std::string&, std::chrono::nanoseconds) override {
+    throw std::runtime_error("connection reset by 10.0.0.9");
+  }
+
+ private:
+  MemoryStore& store_;
+};
+
+TEST(OwnJob, WhatTheStoreOfOneRankThrowsReachesTheOthers) {
+  MemoryStore store;
+  std::thread first([&] {
+    BreakingStore breaking(store);
+    EXPECT_THROW(ronde::Engine(breaking, 0, 2), std::runtime_error);
+  });
+  const std::string said = [&] {
+    try {
+      const ronde::Engine engine(store, 1, 2);
+    } catch (const ronde::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("it opened");
+  }();
+  first.join();
+  EXPECT_THAT(said, HasSubstr("the store of the program failed: connection reset by 10.0.0.9"));
+}
+
 TEST(OwnJob, OptionsThatMakeNoSense) {
   ronde_store store;
   ronde_store_init(&store);

@@ -152,6 +152,8 @@ typedef enum ronde_compression {
 
 /* flags of ronde_request */
 #define RONDE_FLAG_WILL_WAIT 1u /* the caller waits at once: do not wake the background thread */
+/* `step` is the same on all ranks: where they differ all of them get RONDE_MISMATCH. */
+#define RONDE_FLAG_STEP_AGREES 2u
 
 #define RONDE_DEVICE_CPU (-1)
 
@@ -179,6 +181,9 @@ typedef struct ronde_store {
    * with it once and returns RONDE_OK; RONDE_DEADLINE: there was none in that time. */
   ronde_status (*get)(void* context, const char* key, int64_t timeout_ns, ronde_store_take take,
                       void* taker);
+  /* Younger than the fields above; NULL: there is none. Says in words why the last call has failed;
+   * the text, or NULL, is read before the next call, and told to the other ranks. */
+  const char* (*failure)(void* context);
 } ronde_store;
 
 typedef struct ronde_engine_options {
@@ -240,6 +245,11 @@ typedef struct ronde_request {
   int32_t compression;   /* a ronde_compression; where there is an op, for f32 only */
   int32_t split_count;   /* entries of splits: 0, or the number of ranks */
   const int64_t* splits; /* rows of each rank: see ronde_reduce_scatter and ronde_all_to_all */
+  /* Which step of the training this belongs to, from 0; -1: none is given. The n-th submission of
+   * a name on one rank is paired with the n-th on every other: with RONDE_FLAG_STEP_AGREES a rank
+   * that has left out a step is found in that step. Without it the number is compared only when a
+   * rank has closed its engine and another one waits: then the error says who has taken fewer. */
+  int64_t step;
 } ronde_request;
 
 /* What an engine has done since it was opened. */

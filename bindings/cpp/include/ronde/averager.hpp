@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <ronde/averager_options.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/gradient.hpp>
@@ -35,12 +37,17 @@ namespace ronde {
 // as an optimiser's zero_grad() does. Every rank takes every step: one that has nothing to give
 // calls wait() alone, or skip() and wait(). wait_again() is no step.
 //
-// No average mixes two steps. The engine pairs the n-th submission of a name on one rank with the
-// n-th on every other, and each step of a rank submits each gradient once: where one cannot be
-// submitted, or the averager goes away in the middle of a step, something takes its place that
-// fails it (RONDE_MISMATCH) on the ranks that give it. So the gradients, and the steps that an
-// averager has taken when it goes away, must be the same on all ranks, and no other operation may
-// have a gradient's name.
+// No average mixes two steps, if every rank takes every step. The engine pairs the n-th submission
+// of a name on one rank with the n-th on every other, and each step of a rank submits each gradient
+// once: where one cannot be submitted, or the averager goes away in the middle of a step, something
+// takes its place that fails it (RONDE_MISMATCH) on the ranks that give it. So the gradients, and
+// the steps that an averager has taken when it goes away, must be the same on all ranks, and no
+// other operation may have a gradient's name.
+//
+// A rank that leaves out a step (`continue` where its loss was no number) would have its later
+// gradients averaged with older ones. Where the program numbers its steps, with begin_step(), that
+// is RONDE_MISMATCH on all ranks in that very step. Where it does not, only the end shows it: when
+// the rank that has taken fewer has closed its engine, the error of the others says so.
 //
 // The averager holds gradients back until `bucket_bytes` of them are ready, or until wait() or
 // start(): to wake the background thread for a few small ones costs the trainer more than to
@@ -104,6 +111,24 @@ class GradientAverager {
   Id add(std::string name, const DeviceSpan<T>& gradient,
          std::source_location where = std::source_location::current()) {
     return append({std::move(name), detail::GradientMemory(gradient), where});
+  }
+
+  // The step that begins has this number, the same on all ranks: where another rank's has another
+  // one, the gradients fail on all ranks (RONDE_MISMATCH, from wait()) and hold no average. Before
+  // the first ready() of each step, in all of them or in none. Throws RONDE_INVALID_ARGUMENT in the
+  // middle of a step, and for a number above 2^62.
+  void begin_step(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const bool inside =
+        std::any_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.ready; });
+    if (inside || number > (std::uint64_t{1} << 62U)) {
+      throw Error(RONDE_INVALID_ARGUMENT,
+                  "begin_step(" + std::to_string(number) + ")" +
+                      (inside ? " in the middle of a step: call it after wait(), before ready()"
+                              : ": steps are numbered up to 2^62"),
+                  "", -1);
+    }
+    number_ = number;
   }
 
   // The gradient has its final value on this rank: it may be averaged. For a gradient on a device
@@ -278,10 +303,18 @@ class GradientAverager {
     return rest;
   }
 
+  // The step that goes on, which is counted where the program gives it no number.
+  detail::Step this_step() {
+    const std::lock_guard lock(mutex_);
+    if (number_) return {static_cast<std::int64_t>(*number_), true};
+    return {static_cast<std::int64_t>(statistics_.steps) + 1, false};
+  }
+
   // Returns the first error: one that fails must not keep the others from the other ranks.
   std::exception_ptr submit(const std::vector<Id>& ids, bool will_wait) {
     AllreduceOptions options = options_;
     options.will_wait = will_wait;
+    const detail::Step step = this_step();
     std::exception_ptr first;
     for (const Id id : ids) {
       Entry& entry = at(id);
@@ -290,8 +323,8 @@ class GradientAverager {
       std::exception_ptr lost;
       Work work;
       detail::keep_error(late, [&] { entry.finish(); });
-      detail::keep_error(refused, [&] { work = entry.start(engine_.get(), op_, options); });
-      if (refused) detail::keep_error(lost, [&] { work = entry.stand_in(engine_.get()); });
+      detail::keep_error(refused, [&] { work = entry.start(engine_.get(), op_, options, step); });
+      if (refused) detail::keep_error(lost, [&] { work = entry.stand_in(engine_.get(), step); });
       if (!first) first = refused;
       const std::lock_guard lock(mutex_);
       if (!late_) late_ = late;
@@ -310,8 +343,9 @@ class GradientAverager {
     for (Id id = 0; id < entries_.size(); ++id) {
       std::exception_ptr lost;
       if (entries_[id].taken) continue;
-      detail::keep_error(lost,
-                         [&] { in_flight_.push_back({id, entries_[id].stand_in(engine_.get())}); });
+      detail::keep_error(lost, [&] {
+        in_flight_.push_back({id, entries_[id].stand_in(engine_.get(), this_step())});
+      });
     }
   }
 
@@ -361,6 +395,7 @@ class GradientAverager {
       if (std::all_of(entries_.begin(), entries_.end(), [](auto& one) { return one.taken; })) {
         for (Entry& entry : entries_) entry.ready = entry.taken = false;
         ++statistics_.steps;
+        number_.reset();
       }
     }
     // This thread waits for the youngest first: it drives the engine meanwhile, and the older ones
@@ -394,6 +429,7 @@ class GradientAverager {
   std::vector<InFlight> in_flight_;  // has room for all, so that none that was submitted is lost
   std::exception_ptr late_;          // the error of an average of the last step
   Clock::time_point step_begin_{};   // its first submission
+  std::optional<std::uint64_t> number_;  // of the step, where the program gives one
   AveragerStatistics statistics_;
   const detail::ExceptionMark exceptions_;
 };

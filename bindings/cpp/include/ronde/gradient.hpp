@@ -74,6 +74,17 @@ inline std::string place_of(const std::source_location& where) {
   return std::string(where.file_name()) + ":" + std::to_string(where.line());
 }
 
+// Of an averager: its number, and whether all ranks must give the same. Thread safety: a value.
+struct Step {
+  std::int64_t number = 0;
+  bool agrees = false;
+};
+
+inline void set_step(ronde_request& request, const Step& step) {
+  request.step = step.number;
+  if (step.agrees) request.flags |= RONDE_FLAG_STEP_AGREES;
+}
+
 // Thread safety: none of its own; the averager's lock guards what changes.
 struct Gradient {
   Gradient(std::string its_name, const GradientMemory& memory, const std::source_location& place)
@@ -125,7 +136,8 @@ struct Gradient {
     now = registered.on_host(zeros.data());
   }
 
-  [[nodiscard]] Work start(ronde_engine* engine, Op op, const AllreduceOptions& options) const {
+  [[nodiscard]] Work start(ronde_engine* engine, Op op, const AllreduceOptions& options,
+                           const Step& step) const {
     const auto length = static_cast<std::int64_t>(now.count);
     ronde_request request = named(name, where);
     request.shape = &length;
@@ -136,6 +148,7 @@ struct Gradient {
     request.stream = now.stream;
     request.ready_event = now.ready_event;
     set_reduction(request, op, options);
+    set_step(request, step);
     ErrorSlot error;
     ronde_work* work = nullptr;
     error.throw_if(ronde_allreduce_async(engine, &request, &work, &error));
@@ -144,12 +157,13 @@ struct Gradient {
 
   // Submits what takes the place of a gradient that this rank cannot give in a step: the gradient
   // fails on every rank that gives it, and what this rank submits later meets no older step.
-  [[nodiscard]] Work stand_in(ronde_engine* engine) const {
+  [[nodiscard]] Work stand_in(ronde_engine* engine, const Step& step) const {
     const std::string file = where.file_name();
     const std::string place =
         "the end of a step that it gave up, " + file.substr(file.rfind('/') + 1);
     ronde_request request = named(name, where);
     request.file = place.c_str();
+    set_step(request, step);
     ErrorSlot error;
     ronde_work* work = nullptr;
     error.throw_if(ronde_barrier_async(engine, &request, &work, &error));

@@ -62,6 +62,9 @@ class StoreFunctions {
         return RONDE_OK;
       });
     };
+    functions_.failure = [](void* self) {
+      return static_cast<StoreFunctions*>(self)->words_.c_str();
+    };
   }
   StoreFunctions(const StoreFunctions&) = delete;
   StoreFunctions& operator=(const StoreFunctions&) = delete;
@@ -79,15 +82,28 @@ class StoreFunctions {
     auto& functions = *static_cast<StoreFunctions*>(self);
     try {
       return call(functions.store_);
+    } catch (const std::exception& error) {
+      return functions.keep(error.what());
     } catch (...) {
-      functions.thrown_ = std::current_exception();
-      return RONDE_SYSTEM;
+      return functions.keep("an exception without words");
     }
+  }
+
+  // Inside a handler.
+  ronde_status keep(const char* words) noexcept {
+    thrown_ = std::current_exception();
+    try {
+      words_ = words;
+    } catch (...) {
+      words_.clear();  // there is no memory for them
+    }
+    return RONDE_SYSTEM;
   }
 
   Store& store_;
   ronde_store functions_;
   std::exception_ptr thrown_;
+  std::string words_;  // of what was thrown
 };
 
 }  // namespace detail

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 import torch
 
 from .._compression import Compression, Compressor
-from .._engine import supported
+from .._engine import STEP, Step, supported
 from .._job import size
 from .._library import InvalidArgument, Op
 from .._missing import ProcessSet, global_process_set, require_everybody
@@ -38,6 +38,8 @@ class _Averager:
         self.works: dict[Unit, list[Callable[[], Any]]] = {}  # in flight, with what ends them
         self.nodes: list[Any] = []  # torch holds them weakly
         self.was_sparse: set[torch.Tensor] = set()
+        self.steps = 0  # that have ended
+        self.number: Optional[int] = None  # of this step, where the program gives one
 
     def register(self, unit: Unit) -> None:
         for parameter in unit:
@@ -46,6 +48,30 @@ class _Averager:
             node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # that accumulates its gradient
             node.register_hook(_hook(weakref.ref(self), parameter))
             self.nodes.append(node)
+
+    def begin_step(self, number: int) -> None:
+        if self.works:
+            raise InvalidArgument(f"begin_step({number}) in the middle of a step: call it before backward()")
+        self.number = number
+
+    def end_step(self, number: int) -> None:
+        """The step that ends has this number, which its gradients had no chance to carry if begin_step() has not said
+        it: the ranks compare it beside them, before any of them steps."""
+        if self.number is None and size() > 1 and self.units:
+            first = self.names[next(iter(self.units))]
+            with self._in_step(Step(number, True)):
+                work = operations.allreduce_async_(torch.zeros(1), name=f"step of {first}", op=Op.SUM)
+            self.works[()] = [work.wait]
+        elif self.number not in (None, number):
+            raise InvalidArgument(f"step(number={number}): begin_step() has said {self.number}")
+
+    @contextlib.contextmanager
+    def _in_step(self, step: Step) -> Iterator[None]:
+        before = STEP.set(step)
+        try:
+            yield
+        finally:
+            STEP.reset(before)
 
     def reset(self) -> None:
         for parameter in self.left:
@@ -63,6 +89,10 @@ class _Averager:
             self._submit(unit)
 
     def _submit(self, unit: Unit) -> None:
+        with self._in_step(Step(self.steps + 1) if self.number is None else Step(self.number, True)):
+            self._submit_in_step(unit)
+
+    def _submit_in_step(self, unit: Unit) -> None:
         finish = self.works[unit] = []
         dense: list[torch.Tensor] = []
         for parameter in unit:
@@ -105,8 +135,9 @@ class _Averager:
 
         return finish
 
-    def synchronize(self) -> None:
-        """Ends the step: every gradient holds the average, or the first error is raised when all are done."""
+    def synchronize(self, goes_on: bool = False) -> None:
+        """Ends the step, unless it goes on with another backward: every gradient holds the average, or the first error
+        is raised when all are done."""
         failed: Optional[Exception] = None
         try:
             for unit in dict.fromkeys(self.units.values()):
@@ -119,6 +150,8 @@ class _Averager:
                     failed = failed or error
         finally:
             self.reset()
+            self.steps += 1
+            self.number = self.number if goes_on else None
         if failed is not None:
             raise failed
 
@@ -158,13 +191,19 @@ class _Distributed:
         self._average()
         self._synchronized = True
 
-    def _average(self) -> None:
+    def begin_step(self, number: int) -> None:
+        """Gives the step that begins a number, the same on all ranks; before backward(), in every step or in none. A
+        step that a rank has left out is an Error on all ranks then (MISMATCH), in that step, from step() or
+        synchronize(), and no gradient holds an average of two steps. Without numbers only the end shows it."""
+        self._averager.begin_step(number)
+
+    def _average(self, goes_on: bool = False) -> None:
         """With what has been thawed since the last step, or has come into a group."""
         later = {one: f"allreduce.noname.{i}.{j}" for i, group in enumerate(self.param_groups)
                  for j, one in enumerate(group["params"]) if one.requires_grad and one not in self._averager.units}
         if later:
             _register(self._averager, later, {**later, **self._averager.names}, None)
-        self._averager.synchronize()
+        self._averager.synchronize(goes_on)
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -175,12 +214,20 @@ class _Distributed:
         finally:
             self._should_synchronize = True
 
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+    def step(self, closure: Optional[Callable[[], Any]] = None, *, number: Optional[int] = None) -> Any:
         """Averages the gradients, and then steps. With a closure what each of its calls leaves is averaged, and the
-        loss that it returns, by which the optimiser decides: a tensor or a number."""
+        loss that it returns, by which the optimiser decides: a tensor or a number. `number` is that of begin_step():
+        where a rank has left out a step all of them get an Error, and none steps."""
         if self._should_synchronize and closure is not None:
-            return super().step(lambda: self._averaged(closure))
+            if number is not None:
+                self._averager.begin_step(number)
+            try:
+                return super().step(lambda: self._averaged(closure))
+            finally:
+                self._averager.number = None
         if self._should_synchronize:
+            if number is not None:
+                self._averager.end_step(number)
             if self._synchronized:
                 warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
                               "optimizer.synchronize(): the gradients are averaged twice")
@@ -190,7 +237,7 @@ class _Distributed:
 
     def _averaged(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
-        self._average()
+        self._average(goes_on=True)
         if size() == 1 or not isinstance(loss, (torch.Tensor, numbers.Real)):
             return loss
         tensor = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)

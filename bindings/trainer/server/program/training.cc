@@ -20,6 +20,7 @@
 #include "bindings/trainer/server/coordinator.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/tape.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer::server {
 
@@ -243,17 +244,19 @@ class Task {
   [[nodiscard]] std::string watched(const char* is, const char* format, const char* end) const {
     std::string text;
     for (const auto& [name, number] : training_.watch) {
-      char value[64];
-      std::snprintf(value, sizeof value, format, static_cast<double>(*number));
-      text += name + is + value + end;
+      text += name + is + formatted(format, static_cast<double>(*number)) + end;
     }
     return text;
   }
 
-  void print_step(std::uint64_t step, double loss, const std::string& more = "") const {
-    std::printf("step %ju, %sloss: %.9g%s\n", std::uintmax_t{step},
-                watched(": ", "%.4f", ", ").c_str(), loss, more.c_str());
+  static void print(const std::string& lines) {
+    std::fputs(lines.c_str(), stdout);
     std::fflush(stdout);
+  }
+
+  void print_step(std::uint64_t step, double loss, const std::string& more = "") const {
+    print("step " + std::to_string(step) + ", " + watched(": ", "%.4f", ", ") +
+          formatted("loss: %.9g", loss) + more + '\n');
   }
 
   void print_result(const ServerCounts& counts, double seconds, double bytes) {
@@ -264,8 +267,8 @@ class Task {
     const std::uint64_t steps = settings_.fed ? pushes : by_worker.at(0);
     const double samples =
         static_cast<double>(pushes * data_->data.global_batch()) / static_cast<double>(workers);
-    std::printf("staleness %s\n", counts.staleness_text().c_str());
-    std::printf(
+    print("staleness " + counts.staleness_text() + '\n');
+    std::string line = formatted(
         "mode=%s workers=%zu servers=%zu global_step=%ju pushes=%s dropped=%s most_ahead=%ju "
         "retried=%ju seconds=%.3f samples_per_second=%.1f chief_bytes_per_step=%.0f %s",
         text_of(options_.mode).c_str(), workers, tasks_.servers.size(),
@@ -274,9 +277,8 @@ class Task {
         std::uintmax_t{retried_}, seconds, samples / seconds,
         bytes / static_cast<double>(std::max<std::uint64_t>(1, steps)),
         watched("=", "%.6f", " ").c_str());
-    if (classifies()) std::printf("test_accuracy=%.4f ", score().accuracy());
-    std::printf("param_hash=%s\n", training_.model.parameter_hash().c_str());
-    std::fflush(stdout);
+    if (classifies()) line += formatted("test_accuracy=%.4f ", score().accuracy());
+    print(line + "param_hash=" + training_.model.parameter_hash() + '\n');
   }
 
   const ServerSettings& settings_;

@@ -165,7 +165,7 @@ TEST(Board, R24TheMarksOfArrivalsHaveNoPagesUntilARankWritesThem) {
     auto memory = heap ? *SharedMemory::create_heap(Board::size_of(geometry))
                        : *SharedMemory::create_memfd(Board::size_of(geometry));
     const auto arrived = lay_out(geometry, memory->bytes().data()).arrived;
-    ASSERT_EQ(arrived.size_bytes(), std::size_t{128} << 20);
+    ASSERT_EQ(arrived.size_bytes(), std::size_t{256} << 20);
     ASSERT_TRUE(Board::format(*memory, geometry).ok());
     EXPECT_LE(resident(arrived), 2 * kHugePage);
     const auto fds = make_event_fds(geometry.ranks);
@@ -194,7 +194,22 @@ TEST(Board, ArrivalsCountUntilTheLastAndFailOnAnotherGeneration) {
   EXPECT_EQ(boards[2].arrive(5, 7, 1), Arrival::kLast);
   EXPECT_EQ(boards[2].arrival(4).count, 0U);
 
-  boards[1].mark_arrived(5, 0);
+  // Whether a step is numbered goes with the arrivals of one generation and step.
+  EXPECT_EQ(boards[0].arrive(6, 0, 2, true), Arrival::kArrived);
+  EXPECT_TRUE(boards[1].arrival(6).numbered);
+  EXPECT_EQ(boards[1].arrive(6, 0, 2), Arrival::kLast);
+  EXPECT_TRUE(boards[1].arrival(6).numbered);
+  EXPECT_EQ(boards[1].arrival(6).count, 2U);
+  boards[0].reset(6, 0, 2);
+  EXPECT_FALSE(boards[1].arrival(6).numbered);
+  EXPECT_EQ(boards[0].arrive(6, 0, 2, true), Arrival::kArrived);
+  EXPECT_EQ(boards[1].close_generation(6, 1), 1U);
+  EXPECT_FALSE(boards[1].arrival(6).numbered);
+
+  boards[1].mark_arrived(5, 0, 77);
+  EXPECT_EQ(boards[0].step_of(1, 5), 77U);
+  EXPECT_EQ(boards[0].step_of(0, 5), 0U);
+  EXPECT_EQ(boards[0].step_of(1, 4), 0U);
   EXPECT_TRUE(boards[0].has_arrived(1, 5, 0));
   EXPECT_FALSE(boards[0].has_arrived(0, 5, 0));
   EXPECT_FALSE(boards[0].has_arrived(1, 4, 0));

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <latch>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "test/support/operations.h"
@@ -50,6 +52,37 @@ TEST(OperationErrors, NothingOfARefusedGroupIsSubmitted) {
       EXPECT_TRUE(submit_and_wait(engine, allreduce_of("t2", data[2])).ok());
     }
     EXPECT_EQ(data[0][0], 2.0F);
+  });
+}
+
+// Numbers that agree add no message to a steady step; one that does not fails the tensor on every
+// rank, in that step, and the next steps go on. The rank that differs is of every host in turn.
+TEST(OperationErrors, AStepThatOneRankHasLeftOutIsNamedOnEveryRank) {
+  constexpr int kRanks = 4;
+  run_job(kRanks, [](int rank, Engine& engine) {
+    std::vector<float> data(6);
+    const auto step = [&](std::int64_t number) {
+      data.assign(6, 1.0F);
+      Submission submission = allreduce_of("w", data);
+      submission.step = StepNumber::agreed(number);
+      return submit_and_wait(engine, std::move(submission));
+    };
+    std::int64_t number = 0;
+    for (int other = 0; other < kRanks; ++other) {
+      for (int steady = 0; steady < 3; ++steady) {
+        const std::uint64_t full = engine.statistics().full_requests;
+        ASSERT_TRUE(step(number++).ok());
+        EXPECT_EQ(data[5], 4.0F);
+        if (steady > 0) {
+          EXPECT_EQ(engine.statistics().full_requests, full);
+        }
+      }
+      const Status done = step(rank == other ? number + 1 : number);
+      EXPECT_EQ(done.code(), Code::kMismatch) << done.message();
+      EXPECT_THAT(done.message(), HasSubstr("'w': the ranks are in different steps"));
+      EXPECT_THAT(done.message(), HasSubstr("rank " + std::to_string(other) + " has left one out"));
+      number += 2;
+    }
   });
 }
 

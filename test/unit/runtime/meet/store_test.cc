@@ -63,9 +63,10 @@ class SharedStore final : public Store {
     return {};
   }
   Result<std::vector<std::byte>> get(const std::string& key, base::Nanoseconds timeout) override {
-    return values_->get(key, timeout);
+    return values_->get(key, waits ? timeout : base::Nanoseconds());
   }
   bool broken = false;
+  bool waits = true;
 
  private:
   std::shared_ptr<Values> values_;
@@ -118,6 +119,22 @@ TEST(MeetOverStore, AllExchange) {
     for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
     EXPECT_EQ(values->keys(), static_cast<std::size_t>(6 * (size + 1)))
         << "a key of each rank and one with the bytes of all, a round";
+  }
+}
+
+TEST(MeetOverStore, AStoreThatDoesNotWaitIsAskedAgain) {
+  const auto values = std::make_shared<Values>();
+  const base::SteadyClock clock;
+  const auto impatient = [](std::int32_t, SharedStore& store, std::int32_t&) {
+    store.waits = false;
+  };
+  std::vector<Status> first;
+  std::thread early([&] { first = meet_at(values, 3, {1, 2}, {}, seconds(60), impatient); });
+  while (values->keys() < 2) std::this_thread::yield();
+  const auto last = meet_at(values, 3, {0}, {}, seconds(60), impatient);
+  early.join();
+  for (const Status& result : {first[0], first[1], last[0]}) {
+    EXPECT_TRUE(result.ok()) << result.to_string();
   }
 }
 
@@ -187,7 +204,7 @@ TEST(MeetOverStore, RanksOfDifferentSizes) {
   expect_each_says(results, Code::kInvalidArgument, "was told that the job has 4 ranks");
 }
 
-// What an older engine has left is not taken for an answer, nor for its failure.
+// What an older engine has left is not taken for an answer; where it was a failure, both are named.
 TEST(MeetOverStore, AStoreThatWasUsedBefore) {
   const auto values = std::make_shared<Values>();
   for (const Status& result : meet_at(values, 2, {0, 1})) EXPECT_TRUE(result.ok());
@@ -195,8 +212,9 @@ TEST(MeetOverStore, AStoreThatWasUsedBefore) {
                    "the store holds what another engine has left there");
   const auto failed = std::make_shared<Values>();
   expect_each_says(meet_at(failed, 2, {0}, {}, seconds(1)), Code::kDeadline, "rank 1");
-  expect_each_says(meet_at(failed, 2, {1}), Code::kInvalidArgument,
-                   "the store holds what another engine has left there (or rank 0 gave up: rank 1");
+  expect_each_says(meet_at(failed, 2, {1}), Code::kDeadline, "rank 0 has given up: rank 1");
+  expect_each_says(meet_at(failed, 2, {1}), Code::kDeadline,
+                   "if an older engine has left that in the store: give all ranks the same size");
 }
 
 TEST(MeetOverStore, AStoreThatFails) {

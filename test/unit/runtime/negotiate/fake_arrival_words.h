@@ -28,10 +28,12 @@ class FakeArrivalWords final : public ArrivalWords {
   explicit FakeArrivalWords(std::int32_t ranks) : ranks_(base::narrow<std::size_t>(ranks)) {}
 
   // A rank counts itself in; kLast: it must report the entry.
-  Arrival arrive(std::int32_t rank, std::int32_t entry, std::uint32_t generation) {
+  Arrival arrive(std::int32_t rank, std::int32_t entry, std::uint32_t generation,
+                 StepNumber step = {}) {
     Word& word = at(entry);
     if (word.generation != generation) return Arrival::kStale;
     ++word.count;
+    word.steps[base::narrow<std::size_t>(rank)] = step;
     word.marks[base::narrow<std::size_t>(rank)] = {generation,
                                                    word.heard[base::narrow<std::size_t>(rank)]};
     EXPECT_LE(word.count, ranks_) << "entry " << entry << " was not reset";
@@ -58,6 +60,19 @@ class FakeArrivalWords final : public ArrivalWords {
     const auto& mark = word.marks[base::narrow<std::size_t>(rank)];
     return mark && mark->heard >= last_batch &&
            (mark->generation == word.generation || mark->generation + 1 == word.generation);
+  }
+
+  StepSpan steps(std::int32_t entry) override {
+    EXPECT_EQ(at(entry).count, ranks_) << "entry " << entry << " is not complete";
+    StepSpan steps;
+    for (std::int32_t rank = 0; std::cmp_less(rank, ranks_); ++rank) {
+      steps.add(rank, step_of(rank, entry));
+    }
+    return steps;
+  }
+  StepNumber step_of(std::int32_t rank, std::int32_t entry) override {
+    if (base::narrow<std::size_t>(rank) >= ranks_) return {};
+    return at(entry).steps[base::narrow<std::size_t>(rank)];
   }
 
   // The rank receives a batch, and may then arrive at its entries again.
@@ -101,11 +116,13 @@ class FakeArrivalWords final : public ArrivalWords {
     std::uint32_t count = 0;
     std::vector<std::optional<Mark>> marks;  // by rank
     std::vector<std::uint64_t> heard;        // by rank: the last batch with this entry
+    std::vector<StepNumber> steps;           // by rank
   };
   Word& at(std::int32_t entry) {
     Word& word = words_[entry];
     word.marks.resize(ranks_);
     word.heard.resize(ranks_);
+    word.steps.resize(ranks_);
     return word;
   }
 

@@ -266,14 +266,14 @@ TEST(Messages, LengthsBeyondTheMessageAreRefused) {
   Bytes notice = encode(Decision(NoticeDecision{"text", false}));
   for (std::size_t i = 1; i < 5; ++i) notice[i] = std::byte{0xFF};
   EXPECT_THAT(decode_decision(notice).status().message(), HasSubstr("an early end"));
-  // The last three lengths of a request are those of shape, splits and members.
+  // The last three lengths of a request are those of shape, splits and members; its step follows.
   const Bytes request = encode(Announcement(RequestAnnouncement{"", "", {}}));
-  for (const std::size_t from_end : {12U, 8U, 4U}) {
+  for (const std::size_t from_end : {20U, 16U, 12U}) {
     Bytes longer = request;
     for (std::size_t i = 0; i < 4; ++i) longer[longer.size() - from_end + i] = std::byte{0xFF};
     EXPECT_THAT(decode_announcement(longer).status().message(),
-                HasSubstr(from_end == 4 ? "a group that is longer than the message"
-                                        : "a list that is longer than the message"));
+                HasSubstr(from_end == 12 ? "a group that is longer than the message"
+                                         : "a list that is longer than the message"));
   }
   Bytes batch = encode(Decision(BatchDecision{}));
   for (std::size_t i = batch.size() - 4; i < batch.size(); ++i) batch[i] = std::byte{0xFF};

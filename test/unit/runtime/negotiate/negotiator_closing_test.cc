@@ -35,16 +35,16 @@ std::vector<std::string> gist(const std::vector<Decision>& decisions) {
 
 TEST(NegotiatorClosing, AnIdleRankDepartsAtOnce) {
   Job job(2, 4);
-  job.negotiator.on_closing(1, false);
+  job.negotiator.on_closing(1, {false});
   EXPECT_THAT(gist(job.decisions()), ElementsAre("departed 1"));
-  job.negotiator.on_closing(1, true);
+  job.negotiator.on_closing(1, {true});
   EXPECT_THAT(job.decisions(), IsEmpty()) << "once is enough";
 }
 
 TEST(NegotiatorClosing, WhatLacksTheClosingRankFailsAndSaysWhy) {
   Job job(3, 4);
   job.request(0, "w");
-  job.negotiator.on_closing(2, false);
+  job.negotiator.on_closing(2, {false});
   const auto decisions = job.decisions();
   EXPECT_THAT(gist(decisions), ElementsAre("error w", "departed 2"));
   const auto error = std::get<ErrorDecision>(decisions[0]);
@@ -60,7 +60,7 @@ TEST(NegotiatorClosing, WhatLacksTheClosingRankFailsAndSaysWhy) {
 TEST(NegotiatorClosing, WhatIncludesTheClosingRankIsWaitedFor) {
   Job job(2, 4);
   job.request(1, "w");
-  job.negotiator.on_closing(1, false);
+  job.negotiator.on_closing(1, {false});
   EXPECT_THAT(job.decisions(), IsEmpty());
   job.request(0, "w");
   EXPECT_THAT(gist(job.decisions()), IsEmpty()) << "not before its batch, and no new plan";
@@ -71,7 +71,7 @@ TEST(NegotiatorClosing, WhatIncludesTheClosingRankIsWaitedFor) {
 TEST(NegotiatorClosing, ForcedClosingWaitsForNothing) {
   Job job(2, 4);
   job.request(1, "w");
-  job.negotiator.on_closing(1, true);
+  job.negotiator.on_closing(1, {true});
   const auto decisions = job.decisions();
   EXPECT_THAT(gist(decisions), ElementsAre("error w", "departed 1"));
   EXPECT_THAT(std::get<ErrorDecision>(decisions[0]).text,
@@ -81,9 +81,9 @@ TEST(NegotiatorClosing, ForcedClosingWaitsForNothing) {
 TEST(NegotiatorClosing, PatienceMayEnd) {
   Job job(2, 4);
   job.request(1, "w");
-  job.negotiator.on_closing(1, false);
+  job.negotiator.on_closing(1, {false});
   EXPECT_THAT(job.decisions(), IsEmpty());
-  job.negotiator.on_closing(1, true);
+  job.negotiator.on_closing(1, {true});
   EXPECT_THAT(gist(job.decisions()), ElementsAre("error w", "departed 1"));
 }
 
@@ -91,7 +91,7 @@ TEST(NegotiatorClosing, ForcedClosingStillExecutesWhatIsReady) {
   Job job(2, 4);
   job.request(0, "w");
   job.request(1, "w");
-  job.negotiator.on_closing(0, true);
+  job.negotiator.on_closing(0, {true});
   EXPECT_THAT(gist(job.decisions()), testing::Not(testing::Contains("departed 0")));
   EXPECT_THAT(job.batch(), ElementsAre("w"));
   EXPECT_THAT(gist(job.decisions()), ElementsAre("departed 0"));
@@ -100,7 +100,7 @@ TEST(NegotiatorClosing, ForcedClosingStillExecutesWhatIsReady) {
 TEST(NegotiatorClosing, EverybodyClosesAtOnce) {
   for (std::int32_t first = 0; first < 3; ++first) {
     Job job(3, 4);
-    for (std::int32_t i = 0; i < 3; ++i) job.negotiator.on_closing((first + i) % 3, false);
+    for (std::int32_t i = 0; i < 3; ++i) job.negotiator.on_closing((first + i) % 3, {false});
     auto words = gist(job.decisions());
     std::sort(words.begin(), words.end());
     EXPECT_THAT(words, ElementsAre("departed 0", "departed 1", "departed 2"));
@@ -112,8 +112,8 @@ TEST(NegotiatorClosing, TheOneWhoWaitedIsLetGoWhenAnotherClosesWithoutTheTensor)
   for (const std::int32_t waiting : {0, 1}) {
     Job job(2, 4);
     job.request(waiting, "w");
-    job.negotiator.on_closing(waiting, false);
-    job.negotiator.on_closing(1 - waiting, false);
+    job.negotiator.on_closing(waiting, {false});
+    job.negotiator.on_closing(1 - waiting, {false});
     auto words = gist(job.decisions());
     std::sort(words.begin(), words.end());
     EXPECT_THAT(words, ElementsAre("departed 0", "departed 1", "error w")) << "rank " << waiting;
@@ -126,7 +126,7 @@ TEST(NegotiatorClosing, CountedArrivalsBecomeRequests) {
   job.bind("without");
   EXPECT_TRUE(job.arrive(0, "with"));
   EXPECT_TRUE(job.arrive(1, "without"));
-  job.negotiator.on_closing(0, false);
+  job.negotiator.on_closing(0, {false});
   EXPECT_THAT(gist(job.decisions()), ElementsAre("error without"));
   EXPECT_FALSE(job.arrive(1, "with")) << "the coordinator must hear of it by name";
   job.request(1, "with");
@@ -145,7 +145,7 @@ TEST(NegotiatorClosing, ACompleteEntryIsExecutedBeforeTheRankDeparts) {
     EXPECT_TRUE(job.arrive(0, "complete"));
     EXPECT_TRUE(job.arrive(1, "complete"));
     EXPECT_TRUE(job.arrive(1, "lacking"));
-    job.negotiator.on_closing(0, false);
+    job.negotiator.on_closing(0, {false});
     EXPECT_THAT(gist(job.decisions()), ElementsAre("error lacking"))
         << "rank 0 departs before the batch that includes it";
     EXPECT_THAT(job.batch(), ElementsAre("complete"));
@@ -161,7 +161,7 @@ TEST(NegotiatorClosing, ARankIsWaitedForThoughAnotherTensorLacksIt) {
   job.bind("with");
   EXPECT_TRUE(job.arrive(1, "lacking"));
   EXPECT_TRUE(job.arrive(0, "with"));
-  job.negotiator.on_closing(0, false);
+  job.negotiator.on_closing(0, {false});
   EXPECT_THAT(gist(job.decisions()), ElementsAre("error lacking"));
   job.request(1, "with");
   (void)job.decisions();
@@ -184,7 +184,7 @@ TEST(NegotiatorClosing, NobodyCountsHimselfInAfterTheBatchOfAClosingRank) {
       (void)job.decisions();
     }
     job.request(0, "z");
-    job.negotiator.on_closing(0, false);
+    job.negotiator.on_closing(0, {false});
     (void)job.decisions();
     EXPECT_THAT(job.batch(), ElementsAre("w"));
     (void)job.decisions();
@@ -209,7 +209,7 @@ TEST(NegotiatorClosing, ARankThatSlippedInOnAnEvictionIsWaitedFor) {
   job.request(1, "b");
   (void)job.decisions();
   EXPECT_THAT(job.batch(), ElementsAre("b"));
-  job.negotiator.on_closing(0, false);
+  job.negotiator.on_closing(0, {false});
   EXPECT_THAT(gist(job.decisions()), IsEmpty());
   job.request(1, "a");
   (void)job.decisions();
@@ -220,7 +220,7 @@ TEST(NegotiatorClosing, ARankThatSlippedInOnAnEvictionIsWaitedFor) {
 TEST(NegotiatorClosing, DisagreementsAreStillErrors) {
   Job job(2, 4);
   job.request(0, "w");
-  job.negotiator.on_closing(0, false);
+  job.negotiator.on_closing(0, {false});
   job.request(1, "w", plain({5}));
   const auto decisions = job.decisions();
   ASSERT_EQ(decisions.size(), 2U);

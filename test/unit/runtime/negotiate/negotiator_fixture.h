@@ -35,16 +35,17 @@ struct Job {
   Job(std::int32_t rank_count, std::int64_t capacity)
       : ranks(rank_count), words(rank_count), negotiator(rank_count, capacity, words) {}
 
-  void request(std::int32_t rank, const std::string& name, const Signature& signature = plain()) {
-    negotiator.on_request(rank, {name, "place " + std::to_string(rank), signature});
+  void request(std::int32_t rank, const std::string& name, const Signature& signature = plain(),
+               StepNumber step = {}) {
+    negotiator.on_request(rank, {name, "place " + std::to_string(rank), signature, step});
   }
 
   // False: the entry is closed, or there is none, and the rank has to send a full request.
-  bool arrive(std::int32_t rank, const std::string& name) {
+  bool arrive(std::int32_t rank, const std::string& name, StepNumber step = {}) {
     const auto planned = plan.find(name);
     if (planned == plan.end()) return false;
     const BindDecision& bind = planned->second;
-    const auto arrival = words.arrive(rank, bind.entry, bind.generation);
+    const auto arrival = words.arrive(rank, bind.entry, bind.generation, step);
     if (arrival == FakeArrivalWords::Arrival::kLast) reports.push_back(bind.entry);
     if (!delay_reports) deliver_reports();
     return arrival != FakeArrivalWords::Arrival::kStale;

@@ -31,17 +31,18 @@ struct Hosts {
   void request(std::int32_t rank, const std::string& name, const Signature& signature = plain()) {
     negotiator.on_request(rank, {name, "place " + std::to_string(rank), signature});
   }
-  bool arrive(std::int32_t rank, const std::string& name) {
-    const auto arrival = words.arrive(rank, entry(name), plan.at(name).generation);
+  bool arrive(std::int32_t rank, const std::string& name, StepNumber step = {}) {
+    const auto arrival = words.arrive(rank, entry(name), plan.at(name).generation, step);
     if (arrival == FakeArrivalWords::Arrival::kLast) negotiator.on_entry_ready(entry(name));
     return arrival != FakeArrivalWords::Arrival::kStale;
   }
-  void subtree_ready(const std::string& name) {
-    negotiator.on_subtree_ready(entry(name), plan.at(name).generation);
+  void subtree_ready(const std::string& name, const StepSpan& steps = {}) {
+    negotiator.on_subtree_ready({entry(name), plan.at(name).generation, steps});
   }
-  void answer(const CloseDecision& close, std::vector<std::int64_t> ranks = {}) {
-    negotiator.on_closed(close.entry, close.generation,
-                         base::narrow<std::uint32_t>(std::ssize(ranks)), ranks);
+  void answer(const CloseDecision& close, std::vector<std::int64_t> ranks = {},
+              std::vector<std::int64_t> steps = {}) {
+    negotiator.on_closed({close.entry, close.generation,
+                          base::narrow<std::uint32_t>(std::ssize(ranks)), ranks, steps});
   }
   [[nodiscard]] std::int32_t entry(const std::string& name) const { return plan.at(name).entry; }
 
@@ -116,14 +117,56 @@ TEST(NegotiatorHosts, ReadyOnlyWhenEveryReporterHasReported) {
   }
 }
 
+StepSpan steps_of(std::int32_t rank, std::int64_t number) {
+  StepSpan steps;
+  steps.add(rank, StepNumber::agreed(number));
+  return steps;
+}
+
+// The first subtree is in another step than the rest.
+TEST(NegotiatorHosts, StepsThatDifferFailTheTensorOnceAllHaveAnswered) {
+  Hosts job(4);
+  job.bind("w");
+  for (const std::int32_t rank : {0, 1}) {
+    EXPECT_TRUE(job.arrive(rank, "w", StepNumber::agreed(7)));
+  }
+  job.subtree_ready("w", steps_of(2, 8));
+  EXPECT_THAT(job.decisions(), IsEmpty());
+  job.subtree_ready("w", steps_of(3, 7));
+  EXPECT_THAT(job.decisions(), ElementsAre("close 0"));
+  EXPECT_FALSE(job.negotiator.has_ready());
+  const std::vector<CloseDecision> closes = std::exchange(job.closes, {});
+  const auto word = [](std::int64_t number) {
+    return static_cast<std::int64_t>(StepNumber::agreed(number).word());
+  };
+  job.answer(closes.front(), {2}, {word(8)});
+  EXPECT_THAT(job.decisions(), IsEmpty());
+  job.answer(closes.front(), {3}, {word(7)});
+  EXPECT_THAT(job.decisions(), ElementsAre("error w", "evict 0"));
+  EXPECT_THAT(job.texts,
+              ElementsAre(HasSubstr("is in step 7, rank 2 is in step 8: rank 2 has left")));
+}
+
+TEST(NegotiatorHosts, EqualStepsOfAllSubtreesAreOneBatch) {
+  Hosts job(4);
+  job.bind("w");
+  job.subtree_ready("w", steps_of(2, 7));
+  job.subtree_ready("w", steps_of(3, 7));
+  for (const std::int32_t rank : {0, 1}) {
+    EXPECT_TRUE(job.arrive(rank, "w", StepNumber::agreed(7)));
+  }
+  EXPECT_THAT(job.batch(), ElementsAre("w"));
+  EXPECT_THAT(job.decisions(), IsEmpty());
+}
+
 TEST(NegotiatorHosts, ReportsOfAnotherGenerationDoNotCount) {
   Hosts job(4);
   job.bind("w");
   const BindDecision bound = job.plan.at("w");
-  job.negotiator.on_subtree_ready(bound.entry, bound.generation - 1);
-  job.negotiator.on_subtree_ready(bound.entry, bound.generation + 1);
-  job.negotiator.on_subtree_ready(bound.entry + 1, bound.generation);
-  job.negotiator.on_subtree_ready(-1, bound.generation);
+  job.negotiator.on_subtree_ready({bound.entry, bound.generation - 1});
+  job.negotiator.on_subtree_ready({bound.entry, bound.generation + 1});
+  job.negotiator.on_subtree_ready({bound.entry + 1, bound.generation});
+  job.negotiator.on_subtree_ready({-1, bound.generation});
   EXPECT_TRUE(job.arrive(0, "w"));
   EXPECT_TRUE(job.arrive(1, "w"));
   EXPECT_FALSE(job.negotiator.has_ready());
@@ -267,7 +310,7 @@ TEST(NegotiatorHosts, AClosingRankWaitsForAnswersBeforeAnybodyIsCalledLate) {
   job.bind("without");
   job.subtree_ready("with");
   EXPECT_TRUE(job.arrive(0, "without"));
-  job.negotiator.on_closing(3, false);
+  job.negotiator.on_closing(3, {false});
   EXPECT_THAT(job.decisions(), ElementsAre("close 0", "close 1"));
   const std::vector<CloseDecision> asked = job.closes;
   job.answer(asked[1], {2});
@@ -287,7 +330,7 @@ TEST(NegotiatorHosts, AClosingRankWaitsForAnswersBeforeAnybodyIsCalledLate) {
 TEST(NegotiatorHosts, NobodyDepartsBeforeTheAnswersHaveCome) {
   Hosts job(4);
   job.bind("w");
-  job.negotiator.on_closing(0, false);
+  job.negotiator.on_closing(0, {false});
   EXPECT_THAT(job.decisions(), ElementsAre("close 0"));
   job.answer(job.closes.back());
   EXPECT_THAT(job.decisions(), IsEmpty());
@@ -303,7 +346,7 @@ TEST(NegotiatorHosts, WhatIsReadyWhenARankClosesGoesByNameAndTakesNoMoreArrivals
   job.subtree_ready("w");
   job.subtree_ready("w");
   const std::uint32_t generation = job.plan.at("w").generation;
-  job.negotiator.on_closing(1, false);
+  job.negotiator.on_closing(1, {false});
   EXPECT_THAT(job.decisions(), ElementsAre("close 0", "evict 0"));
   EXPECT_GT(job.closes.back().generation, generation);
   job.answer(job.closes.back(), {2});

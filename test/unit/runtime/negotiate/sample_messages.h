@@ -78,10 +78,10 @@ inline AgreedTensor random_tensor(std::mt19937_64& random) {
 inline Announcement random_announcement(std::mt19937_64& random) {
   switch (draw(random, 0, 2)) {
     case 0:
-      return RequestAnnouncement{random_text(random), random_text(random),
-                                 random_signature(random)};
+      return RequestAnnouncement{random_text(random), random_text(random), random_signature(random),
+                                 StepNumber::of_word(random())};
     case 1:
-      return ClosingAnnouncement{draw(random, 0, 1) == 1};
+      return ClosingAnnouncement{draw(random, 0, 1) == 1, StepNumber::of_word(random())};
     default: {
       StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
       for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
@@ -118,7 +118,7 @@ inline Decision random_decision(std::mt19937_64& random) {
       return batch;
     }
     default:
-      return DepartedDecision{entry};
+      return DepartedDecision{entry, StepNumber::of_word(random())};
   }
 }
 

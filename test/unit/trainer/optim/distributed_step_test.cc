@@ -88,6 +88,35 @@ TEST(DistributedStep, SumsOverTheRanks) {
   });
 }
 
+TEST(DistributedStep, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    std::string error;
+    for (std::uint64_t step = 0; step < 6 && error.empty(); ++step) {
+      if (step == 3 && number == 1) continue;  // its loss was no number, say
+      rank.optimizer->begin_step(step);
+      rank.backward(std::vector<float>(3, static_cast<float>(step)));
+      try {
+        rank.optimizer->step();
+      } catch (const Error& caught) {
+        error = caught.what();
+      }
+    }
+    EXPECT_THAT(error, HasSubstr("rank 0 is in step 3, rank 1 is in step 4"));
+    EXPECT_THAT(rank.model.a.value(), Each(-6.0F)) << "the sums of steps 0 to 2";
+  });
+}
+
+// Ranks that begin at different steps, as from different checkpoints.
+TEST(DistributedStep, GlobalStepsThatDifferAreAnError) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    rank.optimizer->set_global_step(number == 0 ? 7 : 8);
+    rank.backward({1.0F, 1.0F, 1.0F});
+    EXPECT_THROW(rank.optimizer->step(), Error);
+  });
+}
+
 TEST(DistributedStep, WhatAStepDoesNotUseHasAGradientOfZeros) {
   for (const Gradients where : {Gradients::kPlain, Gradients::kBoard}) {
     run_ranks(2, [where](const LocalJob& job, int number) {

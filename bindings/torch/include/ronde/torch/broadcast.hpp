@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <locale>
 #include <map>
 #include <ronde/torch/tensors.hpp>
 #include <sstream>
@@ -60,6 +61,7 @@ inline std::string bytes_of(const ::torch::optim::Optimizer& optimizer) {
     archive.write("options" + std::to_string(number++), options);
   }
   std::ostringstream stream;
+  stream.imbue(std::locale::classic());
   archive.save_to(stream);
   return std::move(stream).str();
 }

@@ -4,8 +4,10 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <ronde/torch/broadcast.hpp>
 #include <ronde/torch/gradient_averager.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +38,9 @@ class DistributedOptimizer : public Base {
         engine_(engine),
         op_(gradients.op),
         loss_name_(loss_name(module)),
-        averager_(start(engine, module), module, gradients) {}
+        averager_(start(engine, module), module, gradients),
+        numbers_(engine, ronde::sum),
+        number_id_(numbers_.add(loss_name_ + ".step", std::span(&one_, 1))) {}
 
   // Averages the gradients unless average() has, and steps. With a closure, what each of its calls
   // leaves is averaged, and the loss that it returns, by which a line search decides, with the same
@@ -52,6 +56,24 @@ class DistributedOptimizer : public Base {
     }
     if (!std::exchange(averaged_, false)) wait();
     return Base::step(nullptr);  // LBFGS has no default, and says what it needs
+  }
+
+  // The same for a step that has this number on every rank: where a rank has left out a step all of
+  // them get an Error (RONDE_MISMATCH), and none steps. In every step or in none. Without a closure
+  // the numbers are compared beside the gradients, with one more small allreduce; averager()
+  // .begin_step() before backward() needs none.
+  at::Tensor step(LossClosure closure, std::uint64_t number) {
+    if (closure != nullptr) {
+      return step([&] {
+        averager_.begin_step(number);
+        return closure();
+      });
+    }
+    if (!averaged_) average();
+    numbers_.begin_step(number);
+    numbers_.ready(number_id_);
+    numbers_.wait();
+    return step();
   }
 
   // Averages the gradients for the next step(): for clipping in between. No backward may come
@@ -103,6 +125,9 @@ class DistributedOptimizer : public Base {
   const Op op_;
   const std::string loss_name_;
   GradientAverager averager_;
+  float one_ = 0;  // what is averaged beside the numbers of steps
+  ronde::GradientAverager numbers_;
+  const ronde::GradientAverager::Id number_id_;
   bool averaged_ = false;
 };
 

@@ -193,6 +193,10 @@ class GradientAverager {
     for (const Hooked& one : hooked_) one.node->del_post_hook(one.key);
   }
 
+  // Before the backward of each step, in all of them or in none: the step has this number, as of
+  // ronde::GradientAverager.
+  void begin_step(std::uint64_t number) { state_->averager.begin_step(number); }
+
   // Ends the step: every gradient holds the average of all ranks. What no backward has given is
   // averaged as it stands, or as zeros where there is no gradient. Returns the parameters that are
   // averaged for the first time, since they have been thawed: the optimiser may not have them.

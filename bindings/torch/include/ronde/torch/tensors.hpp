@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ronde/ronde.hpp>
+#include <locale>
 #include <span>
 #include <sstream>
 #include <string>
@@ -129,6 +130,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 inline std::string description_of(const NamedTensor& one) {
   const at::Tensor& tensor = one.tensor;
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << "'" << one.name << "' " << at::toString(tensor.scalar_type()) << tensor.sizes();
   if (tensor.layout() == at::kStrided) {
     text << " with strides " << tensor.strides();

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that machines read, and text of others that people read. Numbers are the same in every
+// locale, since a program may have chosen one whose numbers have commas; streams follow it, so they
+// are no way to read or write numbers here (test/lint/locale_numbers.py).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace ronde::base {
+
+// The number that `text` holds; nothing where it holds anything else as well, or where the number
+// does not fit its type.
+template <typename Number>
+[[nodiscard]] std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+// As "%.15g" of the C locale writes it: what was written with so many digits is what it was.
+[[nodiscard]] inline std::string number_text(double number, int digits = 15) {
+  std::array<char, 64> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number,
+                                          std::chars_format::general, digits);
+  return {text.data(), end};
+}
+
+// The parts of `text` between any of `separators`, without the empty ones.
+[[nodiscard]] inline std::vector<std::string> words_of(std::string_view text,
+                                                       std::string_view separators = " \t\n") {
+  std::vector<std::string> words;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(separators);
+    if (begin == std::string_view::npos) return words;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(separators));
+    words.emplace_back(word);
+    text.remove_prefix(word.size());
+  }
+}
+
+namespace detail {
+
+inline bool is_control(unsigned char byte) { return byte < 0x20 || byte == 0x7f; }
+
+// How many bytes of a control character begin `text`.
+inline std::size_t control_bytes(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (is_control(first)) return 1;
+  if (first != 0xc2 || text.size() < 2) return 0;
+  const auto second = static_cast<unsigned char>(text[1]);
+  return second >= 0x80 && second <= 0x9f ? 2 : 0;
+}
+
+inline std::string escaped(char character) {
+  switch (character) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(character);
+      return {'\\', 'x', kDigits[byte / 16U], kDigits[byte % 16U]};
+  }
+}
+
+}  // namespace detail
+
+// `text` with its control characters (those of ASCII, and U+0080 to U+009F) written as in C: "\n",
+// "\x1b". Names, hosts and paths come from programs and from other hosts, and end in messages: a
+// line end in one of them must not begin a line that looks like Ronde's own, nor an escape sequence
+// reach a terminal. Status and Log pass every text through here. Text without control characters
+// stays as it is, and so does text that has been through here.
+[[nodiscard]] inline std::string printable(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t control = detail::control_bytes(text);
+    for (const char character : text.substr(0, control)) result += detail::escaped(character);
+    if (control == 0) result += text.front();
+    text.remove_prefix(std::max<std::size_t>(control, 1));
+  }
+  return result;
+}
+
+}  // namespace ronde::base
