@@ -212,9 +212,11 @@ class Stopping(RunningJobs):
         return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
 
     def start_behind_a_script(self, prepare, work, **how):
-        """With an mpirun as module systems and conda have it."""
+        """With an mpirun as module systems and conda have it. It outlives a signal: one that does not may have ended before
+        ronderun has looked for the ranks below it, in a job in which every process is signalled."""
         real = shutil.which("mpirun")
-        return self.start(prepare, work, variables=self.path_with_a_script(f'#!/bin/bash\n{real} "$@"\n'), **how)
+        script = f'#!/bin/bash\ntrap : TERM\n{real} "$@"\n'
+        return self.start(prepare, work, variables=self.path_with_a_script(script), **how)
 
     def test_an_mpirun_behind_a_script(self):
         """The ranks were not found, and all was killed at once."""

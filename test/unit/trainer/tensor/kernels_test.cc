@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/tensor/gradients.h"
+#include "test/unit/trainer/tensor/own_layouts.h"
 
 namespace ronde::trainer {
 namespace {
@@ -280,12 +281,15 @@ TEST_F(Kernel, TensorsStayInTheLayoutOfAConvolutionUntilSomeoneAsksForRows) {
   const Window window{{3, 3}, {1, 1}, {1, 1}};
   const Values input = random({2, 17, 6, 6}, 1);
   const Values deep = kernels_.convolve(input, random({17, 17, 3, 3}, 2), random({17}, 3), window);
-  ASSERT_NE(deep.layout, nullptr);
-  EXPECT_THROW(static_cast<void>(deep.plain()), TrainerError);
+  ASSERT_EQ(deep.layout != nullptr, has_own_layouts());
+  if (has_own_layouts()) {
+    EXPECT_THROW(static_cast<void>(deep.plain()), TrainerError);
+  }
   const Values positive = kernels_.relu(deep);
   const Window half{{2, 2}, {2, 2}, {0, 0}};
   EXPECT_EQ(positive.layout, deep.layout);
-  EXPECT_NE(kernels_.pool(positive, half, Pooling::kLargest, true).output.layout, nullptr);
+  EXPECT_EQ(kernels_.pool(positive, half, Pooling::kLargest, true).output.layout != nullptr,
+            has_own_layouts());
   EXPECT_EQ(kernels_.normalize(deep, random({17}, 4), random({17}, 5), 1e-5F, {}, {}).output.layout,
             deep.layout);
   const Values rows = kernels_.plain(deep);
