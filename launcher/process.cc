@@ -207,7 +207,8 @@ class Job {
   void ask() {
     phase_ = Phase::kAsked;
     until_ = clock_.after(graces_.stop);
-    if (ask_ranks() > 0) return;
+    reap();  // a script before mpirun may be gone already
+    if (ended_ || ask_ranks() > 0) return;
     const pid_t mpirun = mpirun_below(mpirun_);
     if (mpirun == 0) {
       streams_.say("there is neither a rank nor mpirun below process " + std::to_string(mpirun_) +

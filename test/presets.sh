@@ -14,8 +14,8 @@ need_test_packages() {
 
 check_part() {
   case $1 in
-    torch | x86-64-v2 | x86-64-v3) ;;
-    *) check_preset "$1" ;;
+    release | torch | asan | tsan | debug | cuda | x86-64-v2 | x86-64-v3) ;;
+    *) die "unknown part '$1': use release, torch, asan, tsan, debug, cuda, x86-64-v2 or x86-64-v3" ;;
   esac
 }
 

@@ -43,7 +43,7 @@ PARTS = """
 set -euo pipefail
 say() { printf '==> %s\\n' "$*"; }
 timed() { "$@"; }
-check_preset() { :; }
+die() { echo "./dev: $*" >&2; exit 1; }
 need_packages() { :; }
 need_preset() { :; }
 build_everything() { if [[ $1 == "${RED_BUILD:-}" ]]; then return 2; fi; }
@@ -133,6 +133,12 @@ class Commands(unittest.TestCase):
         code, said = self.parts("release", BROKEN="yes")
         self.assertNotEqual(code, 0, said)
         self.assertIn("FAILED: build/release.tests.log has no summary of ctest", said)
+
+    def test_a_part_that_there_is_not_is_named(self):
+        code, said = self.parts("release", "nope")
+        self.assertEqual(code, 1, said)
+        self.assertIn("unknown part 'nope': use release, torch, ", said)
+        self.assertNotIn("tests passed", said)
 
     def test_parts_are_red_where_a_build_is(self):
         code, said = self.parts("release", "asan", RED_BUILD="asan")

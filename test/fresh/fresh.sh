@@ -148,7 +148,7 @@ fresh_packages_inside() {
 readonly WITHOUT_MPI='
   DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge libopenmpi3 libopenmpi-dev openmpi-bin openmpi-common >/dev/null
   if ldconfig -p | grep libmpi || command -v mpirun; then echo "there is an MPI left" >&2; exit 1; fi
-  train() { timeout 120 /root/ronde/build/release/bin/demo/train_fashion_mnist --steps=20 --test-images=100; }
+  train() { timeout 120 /root/ronde/build/release/bin/train_fashion_mnist_demo --steps=20 --test-images=100; }
   train | tee /tmp/alone
   grep -q "ranks=1 " /tmp/alone
   export RONDE_SIZE=2 RONDE_MEET=localhost:$((20000 + $$ % 10000))

@@ -92,6 +92,7 @@ class Stopping(RunningJobs):
 
     # A script that a child of another thread has still open for writing could not be started.
     ALONE = ["test_an_mpirun_behind_a_script", "test_signals_pass_a_script", "test_a_signal_to_every_process",
+             "test_a_script_that_has_ended_before_ronderun_looks",
              "test_neither_a_rank_nor_mpirun", "test_an_mpirun_without_ranks_here", "test_ranks_on_another_host_alone"]
 
     def setUp(self):
@@ -212,11 +213,9 @@ class Stopping(RunningJobs):
         return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
 
     def start_behind_a_script(self, prepare, work, **how):
-        """With an mpirun as module systems and conda have it. It outlives a signal: one that does not may have ended before
-        ronderun has looked for the ranks below it, in a job in which every process is signalled."""
+        """With an mpirun as module systems and conda have it."""
         real = shutil.which("mpirun")
-        script = f'#!/bin/bash\ntrap : TERM\n{real} "$@"\n'
-        return self.start(prepare, work, variables=self.path_with_a_script(script), **how)
+        return self.start(prepare, work, variables=self.path_with_a_script(f'#!/bin/bash\n{real} "$@"\n'), **how)
 
     def test_an_mpirun_behind_a_script(self):
         """The ranks were not found, and all was killed at once."""
@@ -239,12 +238,25 @@ class Stopping(RunningJobs):
         """Mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
         for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
             with self.subTest(code=code, start=start.__name__):
-                run = start(f"trap 'sleep 0.2; exit {code}' TERM", "while :; do sleep 0.05; done")
+                run = start(f"trap 'sleep 0.5; exit {code}' TERM", "while :; do sleep 0.05; done")
                 self.signal_all()
                 self.check_ends(run, code)
         run = self.start("trap 'sleep 0.2; exit 5' TERM", "while :; do sleep 0.05; done")
         self.signal_all()
         self.check_ends(run, 1)
+
+    def test_a_script_that_has_ended_before_ronderun_looks(self):
+        """As where every process is signalled, and ronderun gets no core for a while."""
+        run = self.start_behind_a_script("trap 'sleep 0.5; exit 75' TERM", "while :; do sleep 0.05; done")
+        script, = children_of(run.pid)
+        run.send_signal(signal.SIGSTOP)
+        run.terminate()
+        os.kill(script, signal.SIGTERM)
+        late.until(lambda: pathlib.Path(f"/proc/{script}/stat").read_text().rpartition(")")[2].split()[0] == "Z",
+                   DEADLINE, "the end of the script")
+        run.send_signal(signal.SIGCONT)
+        _, errors = self.check_ends(run, 75)
+        self.assertNotIn("there is neither", errors)
 
     def test_neither_a_rank_nor_mpirun(self):
         run = self.start("", "", ranks=1, variables=self.path_with_a_script(

@@ -3,13 +3,16 @@
 // allocator of this program fails when it is told to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "test/unit/trainer/chief/supervised_training.h"
 #include "test/unit/trainer/temporary_folder.h"
@@ -18,9 +21,16 @@ namespace {
 
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
-// The size from which on this thread is refused, and the one with which new threads begin.
+// The size from which on this thread is refused, and the one with which new threads begin. A thread
+// of an engine, which may have been there for long before it wants memory, is none of them.
 std::atomic<std::size_t> too_large_on_new_threads{kAny};
-thread_local std::size_t too_large = too_large_on_new_threads;
+std::size_t too_large_at_first() {
+  std::array<char, 16> name{};
+  ::pthread_getname_np(::pthread_self(), name.data(), name.size());
+  return std::string_view(name.data()).starts_with("ronde-") ? kAny
+                                                             : too_large_on_new_threads.load();
+}
+thread_local std::size_t too_large = too_large_at_first();
 
 void* allocate(std::size_t size) {
   void* const memory = size >= too_large ? nullptr : std::malloc(size == 0 ? 1 : size);
