@@ -132,6 +132,7 @@ Result<MaybeOwnJob> own_job_of(const ronde_engine_options& options) {
   own.rank = options.rank;
   own.size = options.size;
   if (options.meet != nullptr) own.meet = options.meet;
+  if (options.name != nullptr) own.name = options.name;
   if (options.store == nullptr) return MaybeOwnJob(std::move(own));
   const auto store = read_struct(options.store, "ronde_store");
   RONDE_RETURN_IF_ERROR(store.status());
@@ -211,7 +212,8 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
       return local != nullptr
                  ? local->join(options.local_job_rank, config, clock)
                  : ronde::runtime::open_process_job(
-                       communicator->has_value() ? &**communicator : nullptr, config, clock);
+                       communicator->has_value() ? &**communicator : nullptr,
+                       options.name == nullptr ? "" : options.name, config, clock);
     };
     auto opened = Engine::open(open_job, ronde::base::Config::process_environment(),
                                std::make_shared<ronde::base::SteadyClock>());

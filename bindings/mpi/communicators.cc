@@ -27,9 +27,9 @@ constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
 [[gnu::constructor]] void be_patient() {
-  constexpr const char* kPatience = "RONDE_STALL_FAILURE_SECONDS";
-  const char* const given = getenv(kPatience);
-  if (given == nullptr || *given == '\0') setenv(kPatience, "864000", 1);
+  constexpr const char* kVariable = "RONDE_STALL_FAILURE_SECONDS";
+  const char* const given = getenv(kVariable);
+  if (given == nullptr || *given == '\0') setenv(kVariable, "864000", 1);
 }
 
 std::int64_t threshold_of_environment() {

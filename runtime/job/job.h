@@ -111,10 +111,11 @@ base::Status check_shared_settings(const std::vector<std::string>& texts);
 
 // Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
 // there is none.
-// communicator: one of the program's; nullptr: all ranks that the launcher has started.
+// communicator: one of the program's; nullptr: all ranks that the launcher has started. name: of
+// the engine; empty: it has none (opening_engine.h).
 base::Result<std::unique_ptr<Job>> open_process_job(
-    const collectives::ProgramCommunicator* communicator, const base::Config& config,
-    const base::Clock& clock);
+    const collectives::ProgramCommunicator* communicator, const std::string& name,
+    const base::Config& config, const base::Clock& clock);
 
 // The job that the program itself has put this process into, whatever started it.
 struct OwnJob {
@@ -123,6 +124,7 @@ struct OwnJob {
   // Where the ranks meet: over the store, or at "host:port"; where neither is given, at RONDE_MEET.
   std::shared_ptr<Store> store;
   std::string meet;
+  std::string name;  // of the engine; empty: it has none
 };
 base::Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config& config,
                                                 const base::Clock& clock);

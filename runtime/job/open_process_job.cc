@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of this process's job meet: over MPI where MPI started them, at a meeting point
 // where something else did, or not at all.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "runtime/job/job.h"
 #include "runtime/job/local_job.h"
 #include "runtime/job/opening.h"
+#include "runtime/job/opening_engine.h"
 #include "runtime/meet/identity.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/point.h"
@@ -38,8 +40,20 @@ Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::
   return (*job)->join(0, config, clock);
 }
 
+// Makes a job of the ranks that open the same engine; see OpeningEngine for name and place.
+Result<std::unique_ptr<Job>> job_of(const std::string& name, const std::string& place,
+                                    const std::function<Result<Met>()>& join,
+                                    const base::Config& config, const base::Clock& clock,
+                                    base::Instant deadline) {
+  auto engine = OpeningEngine::begin(name, place);
+  RONDE_RETURN_IF_ERROR(engine.status());
+  auto met = (*engine)->meet(join, clock, deadline);
+  RONDE_RETURN_IF_ERROR(met.status());
+  return open_job(std::move(*met), std::move(*engine), config, clock, deadline);
+}
+
 // The ranks meet at a meeting point.
-Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity,
+Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std::string& name,
                                             std::span<const std::string> environment,
                                             const base::Config& config, const base::Clock& clock) {
   const base::Instant deadline = clock.after(config.start_timeout);
@@ -54,17 +68,20 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity,
   plan.interfaces = config.interfaces;
   plan.keepalive = Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);
-  auto met = meet(plan, clock, deadline);
-  RONDE_RETURN_IF_ERROR(met.status());
-  return open_job({std::move(*met), std::nullopt, nullptr}, config, clock, deadline);
+  const auto join = [&]() -> Result<Met> {
+    auto met = meet(plan, clock, deadline);
+    RONDE_RETURN_IF_ERROR(met.status());
+    return Met{std::move(*met), std::nullopt, nullptr};
+  };
+  // Ranks of one process, in threads, do not wait for each other.
+  const std::string place = std::to_string(plan.rank) + " at " + text_of(plan.point);
+  return job_of(name, place, join, config, clock, deadline);
 }
 
 // Joins the ranks of a communicator, or those that MPI's launcher started.
-Result<std::unique_ptr<Job>> job_over_mpi(const TransportLibrary& plugin,
-                                          const ProgramCommunicator* communicator,
-                                          const Identity& identity, const base::Config& config,
-                                          const base::Clock& clock) {
-  const base::Instant deadline = clock.after(config.start_timeout);
+Result<Met> join_over_mpi(const TransportLibrary& plugin, const ProgramCommunicator* communicator,
+                          const Identity& identity, const base::Clock& clock,
+                          base::Instant deadline) {
   auto joined = PluginMeeting::join(plugin, communicator, clock, deadline);
   RONDE_RETURN_IF_ERROR(joined.status());
   if (communicator == nullptr) {
@@ -75,7 +92,7 @@ Result<std::unique_ptr<Job>> job_over_mpi(const TransportLibrary& plugin,
     }
   }
   ronde_meeting_party* const party = (*joined)->party();
-  return open_job({std::move(*joined), plugin, party}, config, clock, deadline);
+  return Met{std::move(*joined), plugin, party};
 }
 
 Status check_own(const OwnJob& own, const base::Config& config) {
@@ -105,9 +122,12 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
   if (own.size == 1) return job_of_one(config, clock);
   if (own.store != nullptr) {
     const base::Instant deadline = clock.after(config.start_timeout);
-    auto met = meet_over(own.store, own.rank, own.size, clock, deadline);
-    RONDE_RETURN_IF_ERROR(met.status());
-    return open_job({std::move(*met), std::nullopt, nullptr}, config, clock, deadline);
+    const auto join = [&]() -> Result<Met> {
+      auto met = meet_over(own.store, own.rank, own.size, clock, deadline);
+      RONDE_RETURN_IF_ERROR(met.status());
+      return Met{std::move(*met), std::nullopt, nullptr};
+    };
+    return job_of(own.name, "", join, config, clock, deadline);
   }
   const auto environment = base::Config::process_environment();
   const bool chosen = own.meet.empty();
@@ -121,11 +141,11 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
   RONDE_RETURN_IF_ERROR(point.status());
   const Identity identity{
       Identity::Introduced::kAtAMeeting, "the program", "", own.rank, own.size, std::move(*point)};
-  return job_of_meeting(identity, environment, config, clock);
+  return job_of_meeting(identity, own.name, environment, config, clock);
 }
 
 Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communicator,
-                                              const base::Config& config,
+                                              const std::string& name, const base::Config& config,
                                               const base::Clock& clock) {
   if (config.mpi == "off") {
     if (communicator == nullptr) return job_of_one(config, clock);
@@ -137,7 +157,7 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
   auto identity = communicator == nullptr ? identity_of(environment) : Result(Identity());
   RONDE_RETURN_IF_ERROR(identity.status());
   if (identity->introduced == Identity::Introduced::kAtAMeeting) {
-    return job_of_meeting(*identity, environment, config, clock);
+    return job_of_meeting(*identity, name, environment, config, clock);
   }
   // Before the plug-in brings its own.
   const auto loaded = collectives::process_mpi();
@@ -163,7 +183,11 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
                          plugin.status());
   }
   RONDE_RETURN_IF_ERROR(check_mpi(*plugin, communicator, loaded));
-  return job_over_mpi(*plugin, communicator, *identity, config, clock);
+  const base::Instant deadline = clock.after(config.start_timeout);
+  const auto join = [&] {
+    return join_over_mpi(*plugin, communicator, *identity, clock, deadline);
+  };
+  return job_of(name, communicator == nullptr ? kMpi : "", join, config, clock, deadline);
 }
 
 }  // namespace ronde::runtime

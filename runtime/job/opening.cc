@@ -21,6 +21,7 @@
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/plugin_transport.h"
 #include "runtime/job/greeting.h"
+#include "runtime/job/opening_engine.h"
 #include "runtime/job/process_job.h"
 #include "runtime/job/transport_choice.h"
 #include "runtime/links/interfaces.h"
@@ -147,6 +148,7 @@ class Opening {
   // After meet(): this leader's address on its links; empty for other ranks and on a single host.
   [[nodiscard]] const std::string& address() const { return address_; }
   std::unique_ptr<Job> job(std::unique_ptr<collectives::Meeting> meeting,
+                           std::unique_ptr<OpeningEngine> engine,
                            const std::vector<Greeting>& greetings,
                            const std::vector<Greeting>& verdicts) {
     ProcessJobParts parts{*shape_,
@@ -163,7 +165,7 @@ class Opening {
     if (!transport_title_.empty()) parts.ranks.transport = transport_title_;
     parts.transport_note =
         yielding_note(base::Config::process_environment(), choice_.name, shape_->hosts());
-    return make_process_job(std::move(meeting), std::move(parts));
+    return make_process_job(std::move(meeting), std::move(engine), std::move(parts));
   }
 
  private:
@@ -291,14 +293,16 @@ class Opening {
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> open_job(Met met, const base::Config& config, const base::Clock& clock,
+Result<std::unique_ptr<Job>> open_job(Met met, std::unique_ptr<OpeningEngine> engine,
+                                      const base::Config& config, const base::Clock& clock,
                                       base::Instant deadline) {
   collectives::Meeting& meeting = *met.meeting;
   Opening opening(met, config, clock, deadline);
   const auto greetings =
       exchange(meeting, "exchanging addresses", opening.greet(), clock, deadline);
-  RONDE_RETURN_IF_ERROR(greetings.status());
-  const Status reached = opening.meet(*greetings);
+  if (!greetings.ok()) return engine->explained(greetings.status());
+  Status reached = opening.meet(*greetings);
+  if (reached.ok()) reached = engine->alone();
   Result<std::vector<Greeting>> verdicts = std::vector<Greeting>(greetings->size());
   if (meeting.size() > 1) {
     // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
@@ -310,7 +314,7 @@ Result<std::unique_ptr<Job>> open_job(Met met, const base::Config& config, const
     RONDE_RETURN_IF_ERROR(verdicts.status());
   }
   RONDE_RETURN_IF_ERROR(reached);
-  return opening.job(std::move(met.meeting), *greetings, *verdicts);
+  return opening.job(std::move(met.meeting), std::move(engine), *greetings, *verdicts);
 }
 
 }  // namespace ronde::runtime

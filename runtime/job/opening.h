@@ -23,9 +23,12 @@ struct Met {
   ronde_meeting_party* party = nullptr;
 };
 
-// Exchanges addresses, hands out the boards, and connects the leaders and the transport.
+class OpeningEngine;
+
+// Makes the meeting a job: exchanges addresses, hands out the boards, and connects the leaders and the transport.
 // Collective; an error is the same on all ranks that can be reached.
-base::Result<std::unique_ptr<Job>> open_job(Met met, const base::Config& config,
-                                            const base::Clock& clock, base::Instant deadline);
+base::Result<std::unique_ptr<Job>> open_job(Met met, std::unique_ptr<OpeningEngine> engine,
+                                            const base::Config& config, const base::Clock& clock,
+                                            base::Instant deadline);
 
 }  // namespace ronde::runtime

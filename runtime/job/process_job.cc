@@ -25,8 +25,10 @@ namespace {
 
 class ProcessJob final : public Job {
  public:
-  ProcessJob(std::unique_ptr<collectives::Meeting> meeting, ProcessJobParts parts)
+  ProcessJob(std::unique_ptr<collectives::Meeting> meeting, std::unique_ptr<OpeningEngine> engine,
+             ProcessJobParts parts)
       : meeting_(std::move(meeting)),
+        engine_(std::move(engine)),
         shape_(std::move(parts.shape)),
         board_(std::move(parts.board)),
         connections_(std::move(parts.connections)),
@@ -61,7 +63,11 @@ class ProcessJob final : public Job {
                                                         base::Instant deadline) override {
     return meeting_->allgather(mine, activity, {}, clock, deadline);
   }
-  void started() override { meeting_->started(); }
+  void started() override {
+    meeting_->started();
+    engine_->opened();
+    engine_.reset();
+  }
   void at_exit(const std::function<void()>& close) override {
     if (meeting_->ends_with_process()) call_at_end(this, close);
   }
@@ -131,6 +137,7 @@ class ProcessJob final : public Job {
   }
 
   std::unique_ptr<collectives::Meeting> meeting_;
+  std::unique_ptr<OpeningEngine> engine_;  // until the start is over
   const collectives::JobShape shape_;
   collectives::Board board_;
   // The sockets of the handover, which stay open even where this rank watches pidfds, since another
@@ -148,8 +155,9 @@ class ProcessJob final : public Job {
 }  // namespace
 
 std::unique_ptr<Job> make_process_job(std::unique_ptr<collectives::Meeting> meeting,
+                                      std::unique_ptr<OpeningEngine> engine,
                                       ProcessJobParts parts) {
-  return std::make_unique<ProcessJob>(std::move(meeting), std::move(parts));
+  return std::make_unique<ProcessJob>(std::move(meeting), std::move(engine), std::move(parts));
 }
 
 }  // namespace ronde::runtime

@@ -13,6 +13,7 @@
 #include "collectives/transport/transport.h"
 #include "collectives/two_level/job_shape.h"
 #include "runtime/job/job.h"
+#include "runtime/job/opening_engine.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
 
@@ -32,7 +33,9 @@ struct ProcessJobParts {
   std::int64_t cores = 1;
 };
 
+// `engine`: until the start is over.
 std::unique_ptr<Job> make_process_job(std::unique_ptr<collectives::Meeting> meeting,
+                                      std::unique_ptr<OpeningEngine> engine,
                                       ProcessJobParts parts);
 
 }  // namespace ronde::runtime

@@ -180,7 +180,7 @@ int run(const Options& options, int rank, int ranks) {
   const auto config =
       ronde::base::Config::from_environment(ronde::base::Config::process_environment());
   require(config.status());
-  auto job = ronde::runtime::open_process_job(nullptr, *config, clock);
+  auto job = ronde::runtime::open_process_job(nullptr, "", *config, clock);
   require(job.status());
 
   Contenders contenders;

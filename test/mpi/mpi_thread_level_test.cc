@@ -83,7 +83,7 @@ void settle_elsewhere(Engine& engine) {
 
 std::shared_ptr<Engine> open_engine(const std::string& algorithm) {
   const auto open = [](const base::Config& config, const base::Clock& clock) {
-    return open_process_job(nullptr, config, clock);
+    return open_process_job(nullptr, "", config, clock);
   };
   const auto engine =
       Engine::open(open, {"RONDE_ALGORITHM=" + algorithm}, std::make_shared<base::SteadyClock>());

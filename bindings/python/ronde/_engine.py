@@ -86,10 +86,11 @@ class Engine:
     closed nor used any more stays open until the program ends."""
 
     def __init__(self, job: Optional[LocalJob] = None, rank: int = 0, *, size: int = 0,
-                 store: Optional[Store] = None) -> None:
+                 store: Optional[Store] = None, name: str = "") -> None:
         """Joins a job and waits until every rank has, at most RONDE_START_TIMEOUT_SECONDS: that of MPI's mpirun, of
         torchrun or whatever else has started the process; rank `rank` of a LocalJob; or, where the program says so
-        itself, rank `rank` of `size` that meet over a store."""
+        itself, rank `rank` of `size` that meet over a store. The engines of a process are opened in one order on all
+        ranks, or have each a `name`."""
         self._pointer: Optional[ctypes.c_void_p] = None
         self._pid = os.getpid()
         self._lock = threading.Lock()  # submissions against close()
@@ -104,6 +105,7 @@ class Engine:
             options.local_job_rank = rank
         else:
             options.rank, options.size = rank, size
+        options.name = name.encode()
         functions = None if store is None else StoreFunctions(store)
         if functions is not None:
             options.store = ctypes.pointer(functions.table)

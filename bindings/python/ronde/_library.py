@@ -89,7 +89,7 @@ class EngineOptions(ctypes.Structure):
 
     _fields_ = [("struct_size", c_size_t), ("mpi_communicator", c_uint64), ("mpi_family", c_int32),
                 ("local_job_rank", c_int32), ("local_job", c_void_p), ("flags", c_uint64), ("rank", c_int32),
-                ("size", c_int32), ("meet", c_char_p), ("store", POINTER(StoreTable))]
+                ("size", c_int32), ("meet", c_char_p), ("store", POINTER(StoreTable)), ("name", c_char_p)]
 
 
 class Request(ctypes.Structure):

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -228,6 +230,110 @@ TEST(OwnJob, OptionsThatMakeNoSense) {
                 options.store = &store;
               }),
               HasSubstr("struct_size is not set"));
+}
+
+// ---- several engines of a process at one meeting point ----
+
+// Meeting points on this host that no other test has.
+std::string next_point() {
+  static std::atomic<int> next{0};
+  return "localhost:" + std::to_string(20000 + (::getpid() * 17 + next++) % 40000);
+}
+
+ronde_engine_options at(const std::string& point, int rank, int size, const char* name = nullptr) {
+  ronde_engine_options options;
+  ronde_engine_options_init(&options);
+  options.rank = rank;
+  options.size = size;
+  options.meet = point.c_str();
+  options.name = name;
+  return options;
+}
+
+// The error of opening one; "opened" if there is none.
+std::string opened_at(const std::string& point, int rank, int size, const char* name = nullptr) {
+  return opened([&](ronde_engine_options& options) { options = at(point, rank, size, name); });
+}
+
+class OneMeetingPoint : public testing::Test {
+ protected:
+  OneMeetingPoint() { ::setenv("RONDE_START_TIMEOUT_SECONDS", "2", 1); }
+  ~OneMeetingPoint() override { ::unsetenv("RONDE_START_TIMEOUT_SECONDS"); }
+
+  const std::string point_ = next_point();
+};
+
+// The threads of the two ranks come in different orders, and each has the same names of tensors.
+TEST_F(OneMeetingPoint, EnginesOfOneNameMeetInAnyOrder) {
+  const std::vector<std::string> names{"metric", "model", "third"};
+  in_threads(6, [&](int thread) {
+    const int rank = thread / 3;
+    const int which = thread % 3;
+    std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 40 * which : 80 - 40 * which));
+    const std::string& name = names[static_cast<std::size_t>(which)];
+    ronde::Engine engine(at(point_, rank, 2, name.c_str()));
+    EXPECT_EQ(sum_over(engine, "grad", static_cast<float>(which)), static_cast<float>(2 * which));
+    engine.close();
+  });
+}
+
+// One rank has taken what the other two have not: its number differs.
+TEST_F(OneMeetingPoint, EnginesWithoutANameThatAreOutOfStepAreAnErrorOnEveryRank) {
+  in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
+  in_threads(3, [&](int rank) {
+    EXPECT_THAT(opened_at(point_, rank, 3),
+                AllOf(HasSubstr("rank 0 an engine without a name (number 2), rank 2 an engine "
+                                "without a name (number 1)"),
+                      HasSubstr("or give each a name")));
+  });
+}
+
+TEST_F(OneMeetingPoint, AnOpeningThatFailedDoesNotCount) {
+  ronde_engine_options alone = at(point_, 0, 2);
+  EXPECT_THROW(ronde::Engine engine(alone), ronde::Error) << "rank 1 did not come";
+  in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
+}
+
+// Both threads of rank 0 are refused, and so is rank 1, which came for one of them.
+TEST_F(OneMeetingPoint, TwoWithoutANameAtOnceAreRefused) {
+  std::thread first([&] {
+    EXPECT_THAT(opened_at(point_, 0, 2),
+                HasSubstr("rank 0 opens two engines without a name at the same time"));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_THAT(opened_at(point_, 0, 2),
+              HasSubstr("this process opens two engines without a name at the same time"));
+  EXPECT_THAT(opened_at(point_, 1, 2), HasSubstr("rank 0 opens two engines"));
+  first.join();
+}
+
+// Neither rank goes on to its second engine, so both wait for the other until the deadline.
+TEST_F(OneMeetingPoint, NamesInDifferentOrdersOfOneThreadAreInTheErrors) {
+  in_threads(2, [&](int rank) {
+    const ronde_engine_options options = at(point_, rank, 2, rank == 0 ? "a" : "b");
+    try {
+      const ronde::Engine engine(options);
+      ADD_FAILURE() << "opened";
+    } catch (const ronde::Error& error) {
+      EXPECT_EQ(error.status(), RONDE_DEADLINE);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 came with engine 'b', and rank 0 with engine 'a'"));
+    }
+  });
+}
+
+TEST_F(OneMeetingPoint, AStoreIsOfEnginesOfOneName) {
+  MemoryStore store;
+  in_threads(2, [&](int rank) {
+    const std::string name = "engine " + std::to_string(rank);
+    const ronde::detail::StoreFunctions functions(store);
+    const std::string text = opened([&](ronde_engine_options& options) {
+      options.store = functions.get();
+      options.rank = rank;
+      options.size = 2;
+      options.name = name.c_str();
+    });
+    EXPECT_THAT(text, HasSubstr("rank 1 came with engine 'engine 1'"));
+  });
 }
 
 }  // namespace

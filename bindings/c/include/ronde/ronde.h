@@ -215,6 +215,12 @@ typedef struct ronde_engine_options {
   int32_t size;
   const char* meet;
   const ronde_store* store; /* used until ronde_engine_open returns */
+  /* Younger than the fields above. Which engine of its process this is, where it has several: the
+   * engines of one name meet, in whatever order each rank opens them. NULL or "": none, and such
+   * engines meet in the order in which each rank opens them. Engines of a communicator or a store
+   * are told apart by that: a name of theirs must be the same on all ranks; a local job takes none
+   * into account. */
+  const char* name;
 } ronde_engine_options;
 
 /* One tensor that is ready here. Operations ignore the fields that they do not use, but every enum
@@ -318,14 +324,17 @@ static inline void ronde_engine_options_init(ronde_engine_options* options) {
 }
 /* Joins the job, whose settings are read from the environment, and waits until every rank has
  * opened its engine, at most RONDE_START_TIMEOUT_SECONDS. `options` may be NULL: all defaults.
+ * The engines of a process are opened in one order on all ranks, or named (options->name); those
+ * that are opened at the same time, by several threads, are named.
  * Which rank of which job this process is, the options say, or whatever has started it: MPI's
  * mpirun; torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TF_CONFIG; Slurm's srun;
  * RONDE_RANK, RONDE_SIZE and RONDE_MEET. Without any it is a job of one. Release *engine with
  * ronde_engine_close. Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or
  * differs between ranks, two launchers contradict each other, the ranks have different secrets or
- * sizes, or the communicator (of another MPI than the library's, null, or an inter-communicator),
- * local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags,
- * no MPI in this build, an MPI without threads, or a child forked by a process of an MPI job;
+ * sizes, or open different engines or two without a name at once, or the communicator (of another
+ * MPI than the library's, null, or an inter-communicator), local_job_rank or MPI's state does not
+ * fit; RONDE_UNSUPPORTED: unknown flags, no MPI in this build, an MPI without threads, or a child
+ * forked by a process of an MPI job;
  * RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or failed
  * to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
 RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,

@@ -58,6 +58,14 @@ class Engine {
     ronde_engine_options_init(&options);
     open(options);
   }
+  // The same, of a process that has several engines: those of one name meet, in any order. Engines
+  // without a name are opened in one order on all ranks, and never two at the same time.
+  explicit Engine(const std::string& name) {
+    ronde_engine_options options;
+    ronde_engine_options_init(&options);
+    options.name = name.c_str();
+    open(options);
+  }
   // Joins the job that the options name. ronde::mpi::open() names a communicator in them.
   explicit Engine(const ronde_engine_options& options) { open(options); }
   // Joins, as `rank` of `size`, the ranks that meet over a store of the program, whatever has
