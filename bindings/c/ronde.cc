@@ -209,11 +209,10 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
     const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
       if (own->has_value()) return ronde::runtime::open_own_job(**own, config, clock);
-      return local != nullptr
-                 ? local->join(options.local_job_rank, config, clock)
-                 : ronde::runtime::open_process_job(
-                       communicator->has_value() ? &**communicator : nullptr,
-                       options.name == nullptr ? "" : options.name, config, clock);
+      return local != nullptr ? local->join(options.local_job_rank, config, clock)
+                              : ronde::runtime::open_process_job(
+                                    communicator->has_value() ? &**communicator : nullptr,
+                                    options.name == nullptr ? "" : options.name, config, clock);
     };
     auto opened = Engine::open(open_job, ronde::base::Config::process_environment(),
                                std::make_shared<ronde::base::SteadyClock>());

@@ -28,7 +28,7 @@ using base::Status;
 namespace {
 
 struct Place {
-  std::int64_t opened = 0;  // engines without a name that every rank has opened
+  std::int64_t opened = 0;                 // engines without a name that every rank has opened
   const OpeningEngine* unnamed = nullptr;  // ... and the one that is being opened
   bool contested = false;                  // another one came beside it
   bool joining = false;                    // somebody has the turn
@@ -63,8 +63,9 @@ constexpr const char* kAdvice =
 
 Status two_at_once(const std::string& who) {
   return Status::error(Code::kInvalidArgument,
-                       who + " two engines without a name at the same time, in two threads: give "
-                             "each a name (ronde_engine_options.name)");
+                       who +
+                           " two engines without a name at the same time, in two threads: give "
+                           "each a name (ronde_engine_options.name)");
 }
 
 Result<std::vector<std::string>> words_of_all(Met& met, const std::string& mine, const Clock& clock,
@@ -117,11 +118,11 @@ Status check_engines(const std::vector<std::string>& words) {
     }
     if (!word.starts_with(kNumbered)) continue;
     if (first != nullptr && word != *first) {
-      return Status::error(Code::kInvalidArgument,
-                           "the ranks open different engines: rank " +
-                               std::to_string(rank_of_first) + " " + text_of_word(*first) +
-                               ", rank " + std::to_string(rank) + " " + text_of_word(word) +
-                               kAdvice)
+      return Status::error(Code::kInvalidArgument, "the ranks open different engines: rank " +
+                                                       std::to_string(rank_of_first) + " " +
+                                                       text_of_word(*first) + ", rank " +
+                                                       std::to_string(rank) + " " +
+                                                       text_of_word(word) + kAdvice)
           .with_rank(base::narrow<std::int32_t>(rank));
     }
     if (first == nullptr) rank_of_first = rank;

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "runtime/job/opening.h"
+#include "runtime/job/met.h"
 
 namespace ronde::runtime {
 

@@ -35,7 +35,6 @@ struct ProcessJobParts {
 
 // `engine`: until the start is over.
 std::unique_ptr<Job> make_process_job(std::unique_ptr<collectives::Meeting> meeting,
-                                      std::unique_ptr<OpeningEngine> engine,
-                                      ProcessJobParts parts);
+                                      std::unique_ptr<OpeningEngine> engine, ProcessJobParts parts);
 
 }  // namespace ronde::runtime

@@ -238,7 +238,7 @@ class Stopping(RunningJobs):
         """Mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
         for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
             with self.subTest(code=code, start=start.__name__):
-                run = start(f"trap 'sleep 0.5; exit {code}' TERM", "while :; do sleep 0.05; done")
+                run = start(f"trap 'sleep 0.1; exit {code}' TERM", "while :; do sleep 0.05; done")
                 self.signal_all()
                 self.check_ends(run, code)
         run = self.start("trap 'sleep 0.2; exit 5' TERM", "while :; do sleep 0.05; done")

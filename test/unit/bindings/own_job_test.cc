@@ -257,8 +257,9 @@ std::string opened_at(const std::string& point, int rank, int size, const char* 
 
 class OneMeetingPoint : public testing::Test {
  protected:
-  OneMeetingPoint() { ::setenv("RONDE_START_TIMEOUT_SECONDS", "2", 1); }
   ~OneMeetingPoint() override { ::unsetenv("RONDE_START_TIMEOUT_SECONDS"); }
+  // In tests that wait for it.
+  static void hurry() { ::setenv("RONDE_START_TIMEOUT_SECONDS", "1", 1); }
 
   const std::string point_ = next_point();
 };
@@ -269,7 +270,8 @@ TEST_F(OneMeetingPoint, EnginesOfOneNameMeetInAnyOrder) {
   in_threads(6, [&](int thread) {
     const int rank = thread / 3;
     const int which = thread % 3;
-    std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 40 * which : 80 - 40 * which));
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(rank == 0 ? 40 * which : 80 - 40 * which));
     const std::string& name = names[static_cast<std::size_t>(which)];
     ronde::Engine engine(at(point_, rank, 2, name.c_str()));
     EXPECT_EQ(sum_over(engine, "grad", static_cast<float>(which)), static_cast<float>(2 * which));
@@ -289,8 +291,10 @@ TEST_F(OneMeetingPoint, EnginesWithoutANameThatAreOutOfStepAreAnErrorOnEveryRank
 }
 
 TEST_F(OneMeetingPoint, AnOpeningThatFailedDoesNotCount) {
+  hurry();
   ronde_engine_options alone = at(point_, 0, 2);
   EXPECT_THROW(ronde::Engine engine(alone), ronde::Error) << "rank 1 did not come";
+  ::unsetenv("RONDE_START_TIMEOUT_SECONDS");
   in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
 }
 
@@ -309,6 +313,7 @@ TEST_F(OneMeetingPoint, TwoWithoutANameAtOnceAreRefused) {
 
 // Neither rank goes on to its second engine, so both wait for the other until the deadline.
 TEST_F(OneMeetingPoint, NamesInDifferentOrdersOfOneThreadAreInTheErrors) {
+  hurry();
   in_threads(2, [&](int rank) {
     const ronde_engine_options options = at(point_, rank, 2, rank == 0 ? "a" : "b");
     try {
@@ -316,7 +321,8 @@ TEST_F(OneMeetingPoint, NamesInDifferentOrdersOfOneThreadAreInTheErrors) {
       ADD_FAILURE() << "opened";
     } catch (const ronde::Error& error) {
       EXPECT_EQ(error.status(), RONDE_DEADLINE);
-      EXPECT_THAT(error.what(), HasSubstr("rank 1 came with engine 'b', and rank 0 with engine 'a'"));
+      EXPECT_THAT(error.what(),
+                  HasSubstr("rank 1 came with engine 'b', and rank 0 with engine 'a'"));
     }
   });
 }
