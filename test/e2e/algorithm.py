@@ -25,7 +25,7 @@ def run(mpirun, program, ranks, **settings):
 
 def check_unknown(mpirun, program):
     for ranks in (1, 3):
-        for name in ("fastest", "", "Ring"):
+        for name in ("fastest", " ", "Ring"):
             done = run(mpirun, program, ranks, RONDE_ALGORITHM=name)
             expect(done.returncode not in (0, 124, 134, 139), done, "expected an orderly failure")
             expect(len(done.lines) == 1, done, "expected one line for all ranks")

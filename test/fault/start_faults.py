@@ -14,7 +14,7 @@ import job as jobs
 from job import late
 
 # How many collectives of the start have ended for the victim (see start_worker.cc).
-MOMENTS = {"join": 0, "hosts": 1, "greet": 3, "board": 5, "enter": 7}
+MOMENTS = {"join": 0, "hosts": 1, "engine": 3, "greet": 5, "board": 7, "enter": 9}
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 START_TIMEOUT = 6.0  # MPI itself must have started by then, beside other tests and builds
 # A rank notices at 9/8 of the time; the rest is for a machine on which ranks get no core for seconds.

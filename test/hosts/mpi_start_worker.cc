@@ -307,14 +307,14 @@ void leave_note(const std::string& folder, const std::string& note) {
 
 }  // namespace
 
-// Ronde's ranks exchange with this call on which host they are (two calls), and then where their
-// leaders listen, before any leader connects: this version, which replaces MPI's own, can make that
+// Ronde's ranks exchange with this call on which host they are and which engine they open (two calls
+// each), and then where their leaders listen, before any leader connects: this version, which replaces MPI's own, can make that
 // take long.
 extern "C" [[gnu::visibility("default")]] int MPI_Iallgatherv(
     const void* data, int count, MPI_Datatype type, void* all, const int* counts, const int* places,
     MPI_Datatype type_of_all, MPI_Comm communicator, MPI_Request* request) {
   static std::atomic<int> calls = 0;
-  constexpr int kAddresses = 3;
+  constexpr int kAddresses = 5;
   if (++calls == kAddresses && hesitates()) std::this_thread::sleep_for(kLate);
   return PMPI_Iallgatherv(data, count, type, all, counts, places, type_of_all, communicator,
                           request);

@@ -132,8 +132,8 @@ class DistributedOptimizer {
 
   // Before the first backward() of a step, in every step or in none: the number of the step where
   // the program knows better than by counting steps, as in a loop that may leave one out on a rank
-  // by mistake. Ranks whose numbers differ all get an Error (RONDE_MISMATCH) from step(). Without it
-  // a step has the number global_step().
+  // by mistake. Ranks whose numbers differ all get an Error (RONDE_MISMATCH) from step(). Without
+  // it a step has the number global_step().
   void begin_step(std::uint64_t number) noexcept { number_ = number; }
 
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that

@@ -74,7 +74,6 @@ TEST(WordsOf, TakesOtherSeparators) {
   EXPECT_EQ(words_of("a b\nc", "\n"), (Words{"a b", "c"}));
 }
 
-
 constexpr std::string_view kEvil = "evil\n\x1b[2Jronde[rank 0] error: forged";
 constexpr std::string_view kHarmless = "evil\\n\\x1b[2Jronde[rank 0] error: forged";
 

@@ -60,7 +60,7 @@ TEST(TransportLibrary, ErrorsOfAPluginKeepCodeRankAndText) {
     const auto answer = answer_of(Status::error(code, "sending\nfailed").with_rank(3), &error);
     const Status back = status_of(answer, error);
     EXPECT_EQ(back.code(), code);
-    EXPECT_EQ(back.message(), "sending failed") << "errors are one line";
+    EXPECT_EQ(back.message(), "sending\\nfailed") << "errors are one line";
     EXPECT_EQ(back.rank(), 3);
   }
   auto error = empty_transport_error();

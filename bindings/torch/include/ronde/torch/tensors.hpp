@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ronde/ronde.hpp>
 #include <locale>
+#include <ronde/ronde.hpp>
 #include <span>
 #include <sstream>
 #include <string>
