@@ -307,9 +307,9 @@ void leave_note(const std::string& folder, const std::string& note) {
 
 }  // namespace
 
-// Ronde's ranks exchange with this call on which host they are and which engine they open (two calls
-// each), and then where their leaders listen, before any leader connects: this version, which replaces MPI's own, can make that
-// take long.
+// Ronde's ranks exchange with this call on which host they are and which engine they open (two
+// calls each), and then where their leaders listen, before any leader connects: this version, which
+// replaces MPI's own, can make that take long.
 extern "C" [[gnu::visibility("default")]] int MPI_Iallgatherv(
     const void* data, int count, MPI_Datatype type, void* all, const int* counts, const int* places,
     MPI_Datatype type_of_all, MPI_Comm communicator, MPI_Request* request) {
