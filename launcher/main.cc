@@ -18,6 +18,7 @@
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "launcher/command_line.h"
 #include "launcher/endings.h"
 #include "launcher/machine.h"
@@ -34,7 +35,9 @@ namespace {
 // mpirun ends its ranks within about two seconds.
 constexpr std::chrono::seconds kGrace(10);
 
-void print_line(const std::string& text) { std::fprintf(stderr, "ronderun: %s\n", text.c_str()); }
+void print_line(const std::string& text) {
+  std::fprintf(stderr, "ronderun: %s\n", base::printable(text).c_str());
+}
 
 int refuse(int exit_code, const std::string& text) {
   print_line(text);

@@ -299,8 +299,9 @@ Status RankAgent::with_steps(const Status& why, const LocalTensor& tensor) const
   const auto left = StepNumber::of_word(left_step_.load(std::memory_order_acquire));
   if (why.code() != Code::kClosed || !left.exists()) return why;
   const std::int32_t rank = left_rank_.load(std::memory_order_relaxed);
-  const std::string text = steps_left_out(rank, left, job_.rank(), tensor.step);
-  return text.empty() ? why : Status::remote(why.code(), why.message() + text, why.place(), rank);
+  const std::string text = steps_behind(rank, left, job_.rank(), tensor.step);
+  if (text.empty()) return why;
+  return Status::remote(why.code(), why.message() + ": " + text + kOneLeftOut, why.place(), rank);
 }
 
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.

@@ -111,7 +111,7 @@ class RankAgent final : public Agent {
   // Sends an announcement to the coordinator.
   base::Status announce(const Announcement& announcement, bool wake);
   [[nodiscard]] base::Status with_steps(const base::Status& why, const LocalTensor& tensor) const;
-  // The highest number of a step, of those that are only counted, that was announced here.
+  // The highest number of a step that was announced here.
   [[nodiscard]] StepNumber last_step() const {
     return StepNumber::of_word(last_step_.load(std::memory_order_relaxed));
   }

@@ -23,9 +23,9 @@ std::vector<std::byte> RankAgent::make_request(const LocalTensor& tensor) {
   return bytes;
 }
 
-// Keeps the highest number that was counted.
+// Keeps the highest number.
 void RankAgent::note_step(StepNumber step) {
-  if (!step.exists() || step.must_agree()) return;
+  if (!step.exists()) return;
   std::uint64_t before = last_step_.load(std::memory_order_relaxed);
   while (before < step.word() &&
          !last_step_.compare_exchange_weak(before, step.word(), std::memory_order_relaxed)) {
@@ -35,7 +35,8 @@ void RankAgent::note_step(StepNumber step) {
 Status RankAgent::announce(const LocalTensor& tensor, const Ticket& ticket,
                            std::vector<std::byte> request, bool wake) {
   note_step(tensor.step);
-  if (ticket.entry >= 0) {
+  // One that is stale must not overwrite the step of this rank's later tensor at the entry.
+  if (ticket.entry >= 0 && board_.arrival(ticket.entry).generation == ticket.generation) {
     // The mark comes before the count: once the last rank has counted itself in, the batch may
     // finish at any moment.
     board_.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed),

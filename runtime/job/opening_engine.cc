@@ -27,12 +27,20 @@ using base::Status;
 
 namespace {
 
+// A meeting for an engine that has not come yet, which is of no use once its start is over.
+struct LeftMeeting {
+  std::unique_ptr<Met> met;
+  Instant until{};
+};
+
 struct Place {
-  std::int64_t opened = 0;                 // engines without a name that every rank has opened
-  const OpeningEngine* unnamed = nullptr;  // ... and the one that is being opened
-  bool contested = false;                  // another one came beside it
-  bool joining = false;                    // somebody has the turn
-  std::multimap<std::string, std::unique_ptr<Met>> left;  // meetings, by the word of their engine
+  // Engines without a name that every rank has opened; unknown to a process that has opened none,
+  // as one that was started anew, and to one whose start failed when others may be through.
+  std::optional<std::int64_t> opened;
+  const OpeningEngine* unnamed = nullptr;        // ... and the one that is being opened
+  bool contested = false;                        // another one came beside it
+  bool joining = false;                          // somebody has the turn
+  std::multimap<std::string, LeftMeeting> left;  // by the word of their engine
 };
 
 struct Register {
@@ -46,20 +54,33 @@ Register& openings() {
   return *kRegister;
 }
 
-// The words: a kind, and the name or the number.
+// The words: a kind, and the name, or the number where one is known.
 constexpr char kNamed = 'n';
 constexpr char kNumbered = 'u';
 constexpr char kContested = 'c';
 
+bool is_named(const std::string& word) { return word.starts_with(kNamed); }
+
+std::optional<std::int64_t> number_of(const std::string& word) {
+  return is_named(word) ? std::nullopt
+                        : base::parse_number<std::int64_t>(std::string_view(word).substr(1));
+}
+
+// What engines that meet have in common.
+std::string key_of(const std::string& word) {
+  return is_named(word) ? word : std::string(1, kNumbered);
+}
+
 std::string text_of_word(const std::string& word) {
-  if (word.starts_with(kNamed)) return "engine '" + base::printable(word.substr(1)) + "'";
-  const auto number = base::parse_number<std::int64_t>(std::string_view(word).substr(1));
-  return "an engine without a name (number " + std::to_string(number.value_or(0) + 1) + ")";
+  if (is_named(word)) return "engine '" + base::printable(word.substr(1)) + "'";
+  const auto number = number_of(word);
+  return "an engine without a name" +
+         (number ? " (number " + std::to_string(*number + 1) + ")" : "");
 }
 
 constexpr const char* kAdvice =
-    ": open the engines of a process in one order on all ranks, or give each a name "
-    "(ronde_engine_options.name)";
+    ": open the engines of a process in one order on all ranks, or in a thread each, with a name "
+    "each (ronde_engine_options.name)";
 
 Status two_at_once(const std::string& who) {
   return Status::error(Code::kInvalidArgument,
@@ -83,7 +104,7 @@ Result<std::vector<std::string>> words_of_all(Met& met, const std::string& mine,
 // Which rank came with another engine than rank 0; empty if none has.
 std::string difference(const std::vector<std::string>& words) {
   for (std::size_t rank = 1; rank < words.size(); ++rank) {
-    if (words[rank] == words.front()) continue;
+    if (key_of(words[rank]) == key_of(words.front())) continue;
     return "; rank " + std::to_string(rank) + " came with " + text_of_word(words[rank]) +
            ", and rank 0 with " + text_of_word(words.front()) + kAdvice;
   }
@@ -107,28 +128,29 @@ class Turn {
 
 }  // namespace
 
-Status check_engines(const std::vector<std::string>& words) {
-  const std::string* first = nullptr;
-  std::size_t rank_of_first = 0;
+Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words) {
+  std::optional<std::size_t> first;
+  const auto who = [&](std::size_t rank) { return "rank " + std::to_string(rank); };
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     const std::string& word = words[rank];
-    if (word.starts_with(kContested)) {
-      return two_at_once("rank " + std::to_string(rank) + " opens")
-          .with_rank(base::narrow<std::int32_t>(rank));
+    const auto culprit = base::narrow<std::int32_t>(rank);
+    if (word.starts_with(kContested)) return two_at_once(who(rank) + " opens").with_rank(culprit);
+    if (!is_named(word) && !word.starts_with(kNumbered)) {
+      return Status::error(Code::kInternal, who(rank) +
+                                                " runs another version of Ronde: use the "
+                                                "same libronde.so on every rank")
+          .with_rank(culprit);
     }
-    if (!word.starts_with(kNumbered)) continue;
-    if (first != nullptr && word != *first) {
-      return Status::error(Code::kInvalidArgument, "the ranks open different engines: rank " +
-                                                       std::to_string(rank_of_first) + " " +
-                                                       text_of_word(*first) + ", rank " +
-                                                       std::to_string(rank) + " " +
-                                                       text_of_word(word) + kAdvice)
-          .with_rank(base::narrow<std::int32_t>(rank));
-    }
-    if (first == nullptr) rank_of_first = rank;
-    first = &word;
+    if (!number_of(word)) continue;
+    if (!first) first = rank;
+    if (word == words[*first]) continue;
+    return Status::error(Code::kInvalidArgument,
+                         "the ranks open different engines: " + who(*first) + " " +
+                             text_of_word(words[*first]) + ", " + who(rank) + " " +
+                             text_of_word(word) + kAdvice)
+        .with_rank(culprit);
   }
-  return {};
+  return first ? number_of(words[*first]) : std::nullopt;
 }
 
 Result<std::unique_ptr<OpeningEngine>> OpeningEngine::begin(std::string name,
@@ -152,7 +174,7 @@ OpeningEngine::~OpeningEngine() {
   if (place_.empty() || !name_.empty()) return;
   const MutexLock lock(openings().lock);
   Place& here = openings().places[place_];
-  if (opened_) ++here.opened;
+  here.opened = opened_ ? std::optional(number_.value_or(0) + 1) : std::nullopt;
   if (here.unnamed == this) here.unnamed = nullptr;
 }
 
@@ -166,17 +188,20 @@ std::string OpeningEngine::word() const {
   if (!name_.empty() || place_.empty()) return kNamed + name_;
   const MutexLock lock(openings().lock);
   const Place& here = openings().places[place_];
-  return (here.contested ? kContested : kNumbered) + std::to_string(here.opened);
+  return (here.contested ? kContested : kNumbered) +
+         (here.opened ? std::to_string(*here.opened) : "");
 }
 
-Result<std::unique_ptr<Met>> OpeningEngine::wait_for_turn(const std::string& mine,
-                                                          const Clock& clock, Instant deadline) {
+Result<std::unique_ptr<Met>> OpeningEngine::wait_for_turn(const Clock& clock, Instant deadline) {
+  const std::string mine = word();
   for (;;) {
     {
       const MutexLock lock(openings().lock);
       Place& here = openings().places[place_];
-      if (const auto left = here.left.find(mine); left != here.left.end()) {
-        return std::move(here.left.extract(left).mapped());
+      std::erase_if(here.left,
+                    [now = clock.now()](const auto& one) { return one.second.until <= now; });
+      if (const auto left = here.left.find(key_of(mine)); left != here.left.end()) {
+        return std::move(here.left.extract(left).mapped().met);
       }
       if (!std::exchange(here.joining, true)) return std::unique_ptr<Met>();
     }
@@ -193,30 +218,31 @@ Result<std::unique_ptr<Met>> OpeningEngine::wait_for_turn(const std::string& min
 Result<Met> OpeningEngine::meet(const std::function<Result<Met>()>& join, const Clock& clock,
                                 Instant deadline) {
   for (;;) {
-    const std::string mine = word();
     std::optional<Turn> turn;
     if (!place_.empty()) {
-      auto left = wait_for_turn(mine, clock, deadline);
+      auto left = wait_for_turn(clock, deadline);
       RONDE_RETURN_IF_ERROR(left.status());
       if (*left != nullptr) return std::move(**left);
       turn.emplace(place_);
     }
     auto met = join();
     if (!met.ok()) return explained(met.status());
-    // Another one without a name may have come while this one joined.
-    const auto words = words_of_all(*met, word(), clock, deadline);
+    const std::string mine = word();
+    const auto words = words_of_all(*met, mine, clock, deadline);
     if (!words.ok()) return explained(words.status());
     strayed_ = difference(*words);
-    const Status same = check_engines(*words);
-    if (!same.ok() || (place_.empty() && !strayed_.empty())) {
+    const auto number = agreed_number(*words);
+    if (!number.ok() || (place_.empty() && !strayed_.empty())) {
       met->meeting->close().ignore();
-      return same.ok() ? Status::error(Code::kInvalidArgument,
-                                       "the ranks open different engines" + strayed_)
-                       : same;
+      return number.ok() ? Status::error(Code::kInvalidArgument,
+                                         "the ranks open different engines" + strayed_)
+                         : number.status();
     }
-    if (mine == words->front()) return met;
+    number_ = *number;
+    if (key_of(mine) == key_of(words->front())) return met;
     const MutexLock lock(openings().lock);
-    openings().places[place_].left.emplace(words->front(), std::make_unique<Met>(std::move(*met)));
+    openings().places[place_].left.emplace(
+        key_of(words->front()), LeftMeeting{std::make_unique<Met>(std::move(*met)), deadline});
   }
 }
 

@@ -8,12 +8,15 @@
 //   - What rank 0 opens is what the meeting is for. A rank that came with another engine leaves the
 //     meeting to that one, which may come later, and joins again: named engines find each other in
 //     any order.
-//   - Engines without a name whose numbers differ are an error on all ranks.
+//   - Engines without a name whose numbers differ are an error on all ranks. A process that was
+//     started anew, or whose last start failed, knows no number, and takes that of the others.
 //   - Two engines without a name are not opened at once: nothing would tell which one is meant.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,17 +58,18 @@ class OpeningEngine {
   // What the other ranks are told.
   [[nodiscard]] std::string word() const;
   // The engine of this rank for a meeting that another one has joined; or the turn to join one.
-  base::Result<std::unique_ptr<Met>> wait_for_turn(const std::string& mine,
-                                                   const base::Clock& clock,
+  base::Result<std::unique_ptr<Met>> wait_for_turn(const base::Clock& clock,
                                                    base::Instant deadline);
 
   const std::string name_;
   const std::string place_;
   std::string strayed_;  // "; rank 1 came with engine 'b', and rank 0 with engine 'a': ..."
+  std::optional<std::int64_t> number_;  // of those without a name, as the ranks have it
   bool opened_ = false;
 };
 
-// What the ranks open, by rank, as word() gives it: the error that all of them get, if so.
-base::Status check_engines(const std::vector<std::string>& words);
+// What the ranks open, by rank, as word() gives it. The number of an engine without a name, where
+// some rank knows it; or the error that all of them get.
+base::Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words);
 
 }  // namespace ronde::runtime

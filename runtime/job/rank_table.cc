@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/text.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -85,8 +86,9 @@ std::string text_of(const RankTable& table, const JobShape& shape, bool messages
   std::vector<Row> rows{{"rank", "host", "address", "pid", "talks to"}};
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     const RankPlace& place = table.places[narrow<std::size_t>(rank)];
-    rows.push_back({std::to_string(rank), place.host, place.address.empty() ? "-" : place.address,
-                    place.pid, talks_to(table, shape, messages_only, rank)});
+    rows.push_back({std::to_string(rank), base::printable(place.host),
+                    place.address.empty() ? "-" : base::printable(place.address), place.pid,
+                    talks_to(table, shape, messages_only, rank)});
   }
   std::array<int, 4> widths{};
   for (const Row& row : rows) {

@@ -24,7 +24,7 @@
 
 namespace ronde::runtime {
 
-inline constexpr std::uint32_t kMeetingVersion = 1;
+inline constexpr std::uint32_t kMeetingVersion = 2;
 
 struct MeetingHello {
   std::uint32_t version = kMeetingVersion;

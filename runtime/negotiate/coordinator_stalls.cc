@@ -131,8 +131,8 @@ std::vector<StalledTensor> Coordinator::waiting_of(const Stall& stall) const {
     if (!tensor.known || is_over(tensor)) continue;
     auto waiting = negotiator_.waiting_for(tensor.name);
     if (!waiting) continue;  // the tensor is in a batch or about to be
-    result.push_back(
-        {tensor.name, now - tensor.since, std::move(waiting->ready), std::move(waiting->missing)});
+    result.push_back({tensor.name, now - tensor.since, std::move(waiting->ready),
+                      std::move(waiting->missing), std::move(waiting->steps)});
   }
   std::stable_sort(
       result.begin(), result.end(),

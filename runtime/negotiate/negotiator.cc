@@ -311,11 +311,17 @@ bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
 
-std::string Negotiator::left_out(const Pending& pending, std::int32_t leaving) const {
-  const auto left = last_steps_.find(leaving);
-  for (std::int32_t rank = 0; rank < ranks_ && left != last_steps_.end(); ++rank) {
-    if (rank == leaving || !includes(pending, rank)) continue;
-    const std::string text = steps_left_out(leaving, left->second, rank, step_of(pending, rank));
+std::string Negotiator::behind(const Pending* pending, std::int32_t entry,
+                               std::int32_t behind) const {
+  // The word of a rank within reach stays as it was in its last step of this tensor.
+  StepNumber last = entry < 0 ? StepNumber() : arrivals_.step_of(behind, entry);
+  const auto leaving = last_steps_.find(behind);
+  if (!last.exists() && leaving != last_steps_.end()) last = leaving->second;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == behind || !(pending ? includes(*pending, rank) : has_arrived(rank, entry)))
+      continue;
+    const StepNumber waits = pending ? step_of(*pending, rank) : arrivals_.step_of(rank, entry);
+    const std::string text = steps_behind(behind, last, rank, waits);
     if (!text.empty()) return text;
   }
   return "";
@@ -334,9 +340,10 @@ void Negotiator::sweep() {
                             ? " closed its engine before every rank had submitted it"
                             : " closed its engine without submitting it (did it throw? look at "
                               "its output)";
+      const std::string steps = behind(&pending->second, pending->second.entry, rank);
       fail(pending, base::Code::kClosed,
            "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how +
-               left_out(pending->second, rank),
+               (steps.empty() ? "" : ": " + steps + kOneLeftOut),
            "", rank);
       break;
     }
@@ -386,6 +393,11 @@ std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& na
     (is_ready ? waiting.ready : waiting.missing).push_back(rank);
   }
   if (waiting.ready.empty()) return std::nullopt;
+  const Pending* const known = pending != pendings_.end() ? &pending->second : nullptr;
+  for (const std::int32_t rank : waiting.missing) {
+    if (!waiting.steps.empty()) break;
+    waiting.steps = behind(known, known != nullptr ? known->entry : bound->second, rank);
+  }
   return waiting;
 }
 

@@ -99,6 +99,7 @@ class Negotiator {
   struct Waiting {
     std::vector<std::int32_t> ready;
     std::vector<std::int32_t> missing;
+    std::string steps;  // who has taken fewer of its steps
   };
   [[nodiscard]] std::optional<Waiting> waiting_for(const std::string& name) const;
   // How many batches there were so far, and whether this tensor has been in one after so many.
@@ -172,8 +173,9 @@ class Negotiator {
   // What is known of the step of a rank that is accounted for.
   [[nodiscard]] StepNumber step_of(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] StepSpan steps_of(const Pending& pending) const;
-  // Why the tensor cannot complete once this rank has left.
-  [[nodiscard]] std::string left_out(const Pending& pending, std::int32_t leaving) const;
+  // How many steps fewer this rank has taken of the tensor than one that waits, in words.
+  [[nodiscard]] std::string behind(const Pending* pending, std::int32_t entry,
+                                   std::int32_t behind) const;
   static void forget_reports(Entry& entry);
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);

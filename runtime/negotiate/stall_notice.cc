@@ -271,6 +271,9 @@ std::string stall_notice(std::span<const StalledTensor> late, const StallVerdict
             " has submitted '" + one.name + "' and not '" + other.name + "', rank " +
             std::to_string(*first_in_both(other.ready, one.missing)) + " '" + other.name +
             "' and not '" + one.name + "'";
+    for (const StalledTensor* const tensor : {&one, &other}) {
+      if (!tensor->steps.empty()) text += "; of '" + tensor->name + "' " + tensor->steps;
+    }
   }
   return text;
 }

@@ -26,6 +26,7 @@ struct StalledTensor {
   base::Nanoseconds waited{};
   std::vector<std::int32_t> ready;    // ascending, like `missing`; not empty
   std::vector<std::int32_t> missing;  // empty: the last rank has stopped while it submitted
+  std::string steps{};                // which rank has taken fewer steps of it
 };
 
 // Tensors are named by their index in the list that was judged.

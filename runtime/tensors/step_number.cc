@@ -43,15 +43,19 @@ std::string steps_differ(const std::string& name, const StepSpan& steps) {
          ". Have every rank take every step";
 }
 
-std::string steps_left_out(std::int32_t leaving, StepNumber left, std::int32_t waiting,
-                           StepNumber waits) {
-  if (!left.exists() || !waits.exists() || left.must_agree() || waits.must_agree() ||
-      left.number() >= waits.number()) {
+std::string steps_behind(std::int32_t behind, StepNumber last, std::int32_t waiting,
+                         StepNumber waits) {
+  if (!last.exists() || !waits.exists() || last.must_agree() != waits.must_agree() ||
+      last.number() >= waits.number()) {
     return "";
   }
-  return ": " + rank_text(leaving) + " has taken " + std::to_string(left.number()) +
-         (left.number() == 1 ? " step, " : " steps, ") + rank_text(waiting) + " is in its " +
-         ordinal(waits.number()) + ": one was left out";
+  if (last.must_agree()) {
+    return rank_text(behind) + " was last in step " + std::to_string(last.number()) + ", " +
+           rank_text(waiting) + " is in step " + std::to_string(waits.number());
+  }
+  return rank_text(behind) + " has taken " + std::to_string(last.number()) +
+         (last.number() == 1 ? " step, " : " steps, ") + rank_text(waiting) + " is in its " +
+         ordinal(waits.number());
 }
 
 }  // namespace ronde::runtime

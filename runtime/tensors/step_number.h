@@ -64,14 +64,16 @@ struct StepSpan {
   friend bool operator==(const StepSpan&, const StepSpan&) = default;
 };
 
-// "'fc1/weight': the ranks are in different steps: rank 0 is in step 3, rank 1 in step 4: one was
-// left out. Have every rank take every step"
+// "'fc1/weight': the ranks are in different steps: rank 0 is in step 3, rank 1 is in step 4: rank 1
+// has left one out. Have every rank take every step"
 [[nodiscard]] std::string steps_differ(const std::string& name, const StepSpan& steps);
 
-// ": rank 1 has taken 9 steps, and rank 0 is in its 10th, so rank 1 has left one out"; empty where
-// the numbers do not show that. `left` is what rank `leaving` has submitted last, `waits` what rank
-// `waiting` has.
-[[nodiscard]] std::string steps_left_out(std::int32_t leaving, StepNumber left,
-                                         std::int32_t waiting, StepNumber waits);
+// "rank 1 has taken 9 steps, rank 0 is in its 10th", or, of numbers that must agree, "rank 1 was
+// last in step 8, rank 0 is in step 9"; empty where `last`, what rank `behind` has submitted last,
+// is not behind `waits`, what rank `waiting` waits for. A rank that submits no more, or something
+// else, has left one out.
+[[nodiscard]] std::string steps_behind(std::int32_t behind, StepNumber last, std::int32_t waiting,
+                                       StepNumber waits);
+inline constexpr const char* kOneLeftOut = ": one was left out";
 
 }  // namespace ronde::runtime

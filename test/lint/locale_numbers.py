@@ -6,7 +6,7 @@ locale of its user writes 0.5 as "0,5" and 1000 as "1.000".
 The functions to use are number_text() and parse_number() of base/text.h, and formatted(), number_text() and
 exact_text() of bindings/trainer/tensor/texts.h. A stream is free where its next lines imbue() it.
 
-usage: numbers.py FILE...
+usage: locale_numbers.py FILE...
 """
 import pathlib
 import re
@@ -17,6 +17,7 @@ PRINTS = re.compile(r"\bv?(?:f|s|sn|d)?printf\s*\((?P<rest>[^;]*)")
 FLOATING = re.compile(r"%[-+ #0-9.*]*[lL]?[aefgAEFG]")
 STREAM = re.compile(r"\bstd::(?P<kind>[io]?)stringstream (?P<name>\w+)\b")
 TEXT_OF = re.compile(r"\bto_string\(\s*static_cast<(?:double|float)>")
+TEXT_OF_NAME = re.compile(r"\bto_string\(\s*(?:\w+(?:\.|->))*(?P<name>\w+)\)")
 NEAR = 3  # lines
 
 
@@ -35,6 +36,10 @@ def problems(text):
     for pattern, what in ((CALLS, "reads a number as the locale says"), (TEXT_OF, "writes a number as the locale says")):
         for match in pattern.finditer(code):
             yield line_of(match), what
+    for match in TEXT_OF_NAME.finditer(code):
+        declared = re.findall(rf"\b([\w:]+) (?:const )?&?{match['name']}\b", code[:match.start()])
+        if declared and declared[-1] in ("double", "float"):
+            yield line_of(match), "writes a number as the locale says"
     for match in PRINTS.finditer(code):
         if FLOATING.search(match["rest"]):
             yield line_of(match), "prints a number as the locale says"

@@ -8,11 +8,12 @@ import locale_numbers
 BAD = ("const double x = std::stod(text);", "double x = strtod(text, &end);", "x = std::atof(text);",
        'std::printf("loss %.6f\\n", loss);', 'std::snprintf(text, sizeof text,\n  "%zu %g", n, x);',
        "std::ostringstream text;\ntext << 1000;", "std::istringstream words(text);\nwords >> count;",
-       "std::to_string(static_cast<double>(count))")
+       "std::to_string(static_cast<double>(count))",
+       "double rate = 0; say(std::to_string(rate));", "{ float norm; } say(std::to_string(options.norm));")
 GOOD = ('std::printf("%d of %zu, 100 %%\\n", n, m);', "// std::stod() would follow the locale",
         'formatted("loss %.6f", loss);', "std::ostringstream text;\ntext.imbue(std::locale::classic());\ntext << 1000;",
         "std::istringstream lines(text);\nstd::getline(lines, line);", "std::strtoll(text, &end, 10);",
-        "std::to_string(count)")
+        "std::to_string(count)", "double step; void f(int step) { say(std::to_string(step)); }")
 
 
 class LocaleNumbers(unittest.TestCase):

@@ -156,6 +156,7 @@ class Run {
     } catch (const std::exception& error) {
       failed_ = data_.no_samples();
       failed_.failure = error.what();
+      failed_.step = state_.step;
       return &failed_;
     }
   }

@@ -194,9 +194,8 @@ void DistributedOptimizer::begin_pass() {
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
     finite_ = true;
-    if (!options_.sum_gradients) {
-      averager_.begin_step(std::exchange(number_, std::nullopt).value_or(global_step_));
-    }
+    const auto number = std::exchange(number_, std::nullopt);
+    if (number && !options_.sum_gradients) averager_.begin_step(*number);
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }

@@ -130,10 +130,10 @@ class DistributedOptimizer {
   // loss that is no number makes step() throw NotFinite on all ranks.
   void backward(Tape& tape, const Loss& loss);
 
-  // Before the first backward() of a step, in every step or in none: the number of the step where
-  // the program knows better than by counting steps, as in a loop that may leave one out on a rank
-  // by mistake. Ranks whose numbers differ all get an Error (RONDE_MISMATCH) from step(). Without
-  // it a step has the number global_step().
+  // Before the first backward() of a step, in every step or in none, where the program knows the
+  // number of the step otherwise than by counting steps: by its batch. Ranks whose numbers differ,
+  // since one has left out a step, all get an Error (RONDE_MISMATCH) from step(). HostLearner does
+  // it. Nothing is compared where replicas sum their gradients themselves (sum_gradients).
   void begin_step(std::uint64_t number) noexcept { number_ = number; }
 
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that

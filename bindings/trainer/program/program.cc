@@ -30,7 +30,8 @@ std::string rank_of_environment() { return variable("OMPI_COMM_WORLD_RANK").valu
 void print_error(const std::string& program, const std::string& rank, const std::string& message) {
   std::fflush(stdout);
   const std::string where = rank.empty() ? ": " : ": rank " + rank + ": ";
-  std::fputs((program + where + message + "\n").c_str(), stderr);
+  // A name or a path that a user gave may hold what a terminal obeys.
+  std::fputs((program + where + detail::printable(message) + "\n").c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -11,6 +11,7 @@
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/random.h"
 #include "bindings/trainer/tensor/tape.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
@@ -167,8 +168,8 @@ Tensor sigmoid(const Tensor& input) {
 
 Tensor dropout(const Tensor& input, double rate, std::string_view layer) {
   if (!(rate >= 0.0 && rate < 1.0)) {
-    throw TrainerError("dropout of " + std::string(layer) + ": the rate is " +
-                       std::to_string(rate) + ": use one from 0 to below 1");
+    throw TrainerError("dropout of " + std::string(layer) + ": the rate is " + number_text(rate) +
+                       ": use one from 0 to below 1");
   }
   Tape& tape = input.tape();
   if (!tape.pass().training || rate == 0.0) return input;

@@ -39,7 +39,7 @@ std::int32_t ranks_here(int size) RONDE_REQUIRES(mpi_lock()) {
   MPI_Comm_size(MPI_COMM_WORLD, &all);
   if (all != size) return 0;
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
-    if (const char* text = std::getenv(variable)) {
+    if (const char* const text = std::getenv(variable); text != nullptr && *text != '\0') {
       return std::max(0, base::parse_number<std::int32_t>(text).value_or(0));
     }
   }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,26 @@ TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedAtTheEndWhereStepsHaveNone
     EXPECT_THAT(outcome.errors.front(),
                 HasSubstr("rank 1 has taken 9 steps, rank 0 is in its 10th: one was left out"));
   });
+}
+
+// The averager has ended on rank 1, and its engine goes on to something else.
+TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedWhereNamesCrossAfterwards) {
+  ::setenv("RONDE_STALL_FAILURE_SECONDS", "1", 1);
+  on_ranks(2, [](ronde::Engine& engine) {
+    const std::string error = thrown_by([&] {
+      Gradient g(100);
+      ronde::GradientAverager averager(engine);
+      const auto id = averager.add("g", std::span(g));
+      for (int step = 1; step <= 10; ++step) {
+        if (step == 3 && engine.rank() == 1) continue;
+        averager.ready(id);
+        averager.wait();
+      }
+      engine.barrier_blocking("after it");
+    });
+    EXPECT_THAT(error, HasSubstr("of 'g' rank 1 has taken 9 steps, rank 0 is in its 10th"));
+  });
+  ::unsetenv("RONDE_STALL_FAILURE_SECONDS");
 }
 
 TEST(GradientAveragerSteps, NumbersAddNoMessageToASteadyStep) {

@@ -279,15 +279,24 @@ TEST_F(OneMeetingPoint, EnginesOfOneNameMeetInAnyOrder) {
   });
 }
 
-// One rank has taken what the other two have not: its number differs.
+// Ranks 0 and 1 have opened one more than rank 2, at one place.
 TEST_F(OneMeetingPoint, EnginesWithoutANameThatAreOutOfStepAreAnErrorOnEveryRank) {
+  in_threads(3, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 3), "opened"); });
   in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
   in_threads(3, [&](int rank) {
     EXPECT_THAT(opened_at(point_, rank, 3),
-                AllOf(HasSubstr("rank 0 an engine without a name (number 2), rank 2 an engine "
-                                "without a name (number 1)"),
-                      HasSubstr("or give each a name")));
+                AllOf(HasSubstr("rank 0 an engine without a name (number 3), rank 2 an engine "
+                                "without a name (number 2)"),
+                      HasSubstr("with a name each")));
   });
+}
+
+// As one that was started anew beside another one that was not.
+TEST_F(OneMeetingPoint, AProcessThatHasOpenedNoneTakesTheNumberOfTheOthers) {
+  in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
+  for (int time = 0; time < 2; ++time) {
+    in_threads(3, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 3), "opened"); });
+  }
 }
 
 TEST_F(OneMeetingPoint, AnOpeningThatFailedDoesNotCount) {
@@ -325,6 +334,17 @@ TEST_F(OneMeetingPoint, NamesInDifferentOrdersOfOneThreadAreInTheErrors) {
                   HasSubstr("rank 1 came with engine 'b', and rank 0 with engine 'a'"));
     }
   });
+}
+
+// What rank 1 left to an engine "a" of its own has ended with the start that it was for.
+TEST_F(OneMeetingPoint, AStartThatFailedLeavesNothingToTheNextOne) {
+  hurry();
+  in_threads(2, [&](int rank) {
+    const ronde_engine_options options = at(point_, rank, 2, rank == 0 ? "a" : "b");
+    EXPECT_THROW(ronde::Engine engine(options), ronde::Error);
+  });
+  ::unsetenv("RONDE_START_TIMEOUT_SECONDS");
+  in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2, "a"), "opened"); });
 }
 
 TEST_F(OneMeetingPoint, AStoreIsOfEnginesOfOneName) {

@@ -216,8 +216,9 @@ typedef struct ronde_engine_options {
   const char* meet;
   const ronde_store* store; /* used until ronde_engine_open returns */
   /* Younger than the fields above. Which engine of its process this is, where it has several: the
-   * engines of one name meet, in whatever order each rank opens them. NULL or "": none, and such
-   * engines meet in the order in which each rank opens them. Engines of a communicator or a store
+   * engines of one name meet, in whatever order the threads of each rank open them (a thread waits
+   * for its own until all ranks have opened it). NULL or "": none, and such engines meet in the
+   * order in which each rank opens them. Engines of a communicator or a store
    * are told apart by that: a name of theirs must be the same on all ranks; a local job takes none
    * into account. */
   const char* name;

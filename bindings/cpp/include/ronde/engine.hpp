@@ -58,8 +58,9 @@ class Engine {
     ronde_engine_options_init(&options);
     open(options);
   }
-  // The same, of a process that has several engines: those of one name meet, in any order. Engines
-  // without a name are opened in one order on all ranks, and never two at the same time.
+  // The same, of a process that has several engines: those of one name meet, in whatever order its
+  // threads open them. Engines without a name are opened in one order on all ranks, and never two
+  // at the same time.
   explicit Engine(const std::string& name) {
     ronde_engine_options options;
     ronde_engine_options_init(&options);

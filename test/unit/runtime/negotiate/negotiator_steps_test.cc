@@ -129,6 +129,23 @@ TEST(NegotiatorSteps, ACountTellsWhyATensorCannotComplete) {
   }
 }
 
+// Another averager of rank 1 has taken more steps than this one, and has left none out.
+TEST(NegotiatorSteps, CountsAreThoseOfTheTensor) {
+  Job job(2, 4);
+  job.bind("w");
+  EXPECT_TRUE(job.arrive(1, "w", counted(9)));
+  EXPECT_TRUE(job.arrive(0, "w", counted(9)));
+  (void)job.decisions();
+  EXPECT_TRUE(job.arrive(0, "w", counted(10)));
+  const auto waiting = job.negotiator.waiting_for("w");
+  ASSERT_TRUE(waiting.has_value());
+  EXPECT_EQ(waiting->steps, "rank 1 has taken 9 steps, rank 0 is in its 10th");
+  job.negotiator.on_closing(1, {false, counted(20)});
+  const auto errors = errors_of(job);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_THAT(errors.front().text, HasSubstr(": rank 1 has taken 9 steps, rank 0 is in its 10th"));
+}
+
 TEST(NegotiatorSteps, EqualCountsClaimNothing) {
   Job job(2, 4);
   job.bind("w");
@@ -169,11 +186,14 @@ TEST(StepSpan, KnowsTheLowestAndTheHighestWhateverTheOrder) {
 }
 
 TEST(StepsLeftOut, HasTheWordsOfSmallNumbers) {
-  EXPECT_EQ(steps_left_out(2, counted(1), 0, counted(2)),
-            ": rank 2 has taken 1 step, rank 0 is in its 2nd: one was left out");
-  EXPECT_THAT(steps_left_out(2, counted(20), 0, counted(21)), HasSubstr("its 21st"));
-  EXPECT_THAT(steps_left_out(2, counted(10), 0, counted(11)), HasSubstr("its 11th"));
-  EXPECT_EQ(steps_left_out(2, StepNumber(), 0, counted(2)), "");
+  EXPECT_EQ(steps_behind(2, counted(1), 0, counted(2)),
+            "rank 2 has taken 1 step, rank 0 is in its 2nd");
+  EXPECT_THAT(steps_behind(2, counted(20), 0, counted(21)), HasSubstr("its 21st"));
+  EXPECT_THAT(steps_behind(2, counted(10), 0, counted(11)), HasSubstr("its 11th"));
+  EXPECT_EQ(steps_behind(2, StepNumber(), 0, counted(2)), "");
+  EXPECT_EQ(steps_behind(1, agreed(8), 0, agreed(9)),
+            "rank 1 was last in step 8, rank 0 is in step 9");
+  EXPECT_EQ(steps_behind(1, counted(8), 0, agreed(9)), "");
 }
 
 }  // namespace

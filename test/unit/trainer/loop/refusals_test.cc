@@ -208,6 +208,32 @@ TEST(Failures, ASampleThatOneRankCannotHaveIsSaidOnAllOfThem) {
   EXPECT_THAT(refusals<SumsStatistics>(right_share), Each("none"));
 }
 
+// A loop of the program's own, in which one rank passes over a batch: its loss was no number, say.
+TEST(Failures, ABatchThatOneRankLeavesOutIsAnErrorOnAllRanks) {
+  for (const std::uint64_t left_out : {0U, 3U, 5U}) {  // of 6; 5 is the last one of an epoch
+    std::vector<std::string> errors(2, "none");
+    run_ranks(2, [&](const LocalJob& job, int rank) {
+      Plain network;
+      const Model model(network);
+      Member member(job, rank, model);
+      const Dataset mine = written(12).batch(4).shard(static_cast<std::size_t>(rank), 2);
+      std::uint64_t number = 0;
+      try {
+        for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+          Epoch batches = mine.epoch(epoch);
+          while (const StepBatch* const batch = batches.next()) {
+            if (number++ != left_out || rank == 0) member.learner.step(*batch, epoch);
+          }
+        }
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+    EXPECT_THAT(errors, Each(HasSubstr("the ranks are in different steps")));
+    EXPECT_THAT(errors[0], HasSubstr("rank 0 is in step " + std::to_string(left_out)));
+  }
+}
+
 TEST(Failures, ALabelWithoutAnOutputIsSaidOnAllRanks) {
   const auto wrong = [](std::size_t rank) {
     return written(12,
