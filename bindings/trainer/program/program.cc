@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <ronde/ronde.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ void print_error(const std::string& program, const std::string& rank, const std:
   std::fflush(stdout);
   const std::string where = rank.empty() ? ": " : ": rank " + rank + ": ";
   // A name or a path that a user gave may hold what a terminal obeys.
-  std::fputs((program + where + detail::printable(message) + "\n").c_str(), stderr);
+  std::fputs((program + where + ronde::detail::printable(message) + "\n").c_str(), stderr);
   std::fflush(stderr);
 }
 
