@@ -7,9 +7,36 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ronde {
+namespace detail {
+
+// `text` with its control characters as the runtime writes them: a line end in a name must not
+// begin a line that looks like Ronde's own, nor an escape sequence reach a terminal.
+inline std::string printable(std::string_view text) {
+  std::string result;
+  std::size_t left = 0;  // bytes of a control character; U+0080 to U+009F have two
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) left = 1;
+    if (byte == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80) left = 2;
+    const std::size_t letter = std::string_view("\n\r\t").find(text[i]);
+    if (left == 0) {
+      result += text[i];
+    } else if (letter != std::string_view::npos) {
+      (result += '\\') += "nrt"[letter];
+    } else {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      result += {'\\', 'x', kDigits[byte / 16U], kDigits[byte % 16U]};
+    }
+    left -= left > 0 ? 1 : 0;
+  }
+  return result;
+}
+
+}  // namespace detail
 
 // What every failing call throws. what() is one line that says what, where and what to do.
 //
@@ -24,7 +51,10 @@ class Error : public std::runtime_error {
  public:
   // Facade and trainers make them; `rank` is -1 where no rank is at fault.
   Error(ronde_status status, const std::string& message, std::string place, int rank)
-      : std::runtime_error(message), status_(status), place_(std::move(place)), rank_(rank) {}
+      : std::runtime_error(detail::printable(message)),
+        status_(status),
+        place_(std::move(place)),
+        rank_(rank) {}
 
   // The code that the C ABI returned, never RONDE_OK.
   [[nodiscard]] ronde_status status() const noexcept { return status_; }
