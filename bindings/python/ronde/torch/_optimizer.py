@@ -237,7 +237,7 @@ class _Distributed:
             self.synchronize()
         elif number not in (None, self._averager.ended):  # the ranks can compare it no more
             ended = "no number" if self._averager.ended is None else self._averager.ended
-            raise InvalidArgument(f"step(number={number}) in skip_synchronize(): the step that synchronize() has averaged "
+            raise InvalidArgument(f"step(number={number}) in skip_synchronize(): the step that synchronize() ended "
                                   f"had {ended}: call begin_step({number}) before backward()")
         self._synchronized = False
         return super().step(closure)
