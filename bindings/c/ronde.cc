@@ -104,8 +104,9 @@ class ProgramStore final : public ronde::runtime::Store {
     const bool known = status > RONDE_OK && status <= RONDE_INTERNAL;
     const char* const words = store_.failure == nullptr ? nullptr : store_.failure(store_.context);
     return Status::error(known ? static_cast<Code>(status) : Code::kInvalidArgument,
-                         (words == nullptr ? "" : words + std::string(": ")) + what + " of '" +
-                             key + "' returned " + std::to_string(static_cast<int>(status)) + " (" +
+                         (words == nullptr || *words == '\0' ? "" : words + std::string(": ")) +
+                             what + " of '" + key + "' returned " +
+                             std::to_string(static_cast<int>(status)) + " (" +
                              ronde_status_name(status) + ")");
   }
 

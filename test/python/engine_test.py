@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import weakref
 
 import numpy
@@ -350,6 +351,24 @@ class Stores(unittest.TestCase):
             ronde.Engine(rank=1, size=2, store=Broken())
         with self.assertRaisesRegex(ValueError, "size"):
             ronde.Engine(rank=0, store=SharedStore())
+
+    def test_what_is_raised_may_have_words_that_cannot_be_written(self):
+        class Wordless(ConnectionError):
+            def __str__(self):
+                raise KeyError
+
+        class Broken(SharedStore):
+            def set(self, key, value):
+                raise error
+
+            get = set
+
+        for error in (Wordless(), ConnectionError("no \udcff")):
+            with self.assertRaises(ConnectionError) as caught, unittest.mock.patch("sys.unraisablehook") as lost:
+                ronde.Engine(rank=1, size=2, store=Broken())
+            self.assertIs(caught.exception, error)
+            self.assertIn(type(error).__name__, str(error.__cause__))
+            lost.assert_not_called()
 
 
 if __name__ == "__main__":

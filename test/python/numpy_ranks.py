@@ -160,6 +160,8 @@ class Names(unittest.TestCase):
         by_mpi = "OMPI_COMM_WORLD_SIZE" in os.environ
         self.assertEqual((ronde.mpi_built(), ronde.mpi_enabled()), (True, by_mpi))
         self.assertTrue(ronde.mpi_threads_supported())  # on one host Ronde calls no MPI meanwhile
+        with unittest.mock.patch.dict(os.environ, RONDE_ALGORITHM=""):  # as good as not set
+            self.assertTrue(ronde.mpi_threads_supported())
         with unittest.mock.patch.dict(os.environ, RONDE_ALGORITHM="ring"):  # then it does, and has started it below
             self.assertEqual(ronde.mpi_threads_supported(), not by_mpi)
         self.assertEqual([ronde.gloo_built(), ronde.gloo_enabled(), ronde.nccl_built(), ronde.ddl_built(),

@@ -355,6 +355,23 @@ class Training(Ranks):
             self.assertRegex(error or "", rf"is in step 3, rank {self.size - 1} is in step 4: .* has left one out")
             self.assertTrue(torch.equal(parameter, torch.full((3,), -3.0)), (way, parameter))
 
+    def test_a_step_that_does_not_average_has_the_number_of_the_average(self):
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0))
+        for begun, number in ((1, 1), (2, None), (3, 4), (None, 5)):
+            optimizer.zero_grad()
+            if begun is not None:
+                optimizer.begin_step(begun)
+            parameter.sum().backward()
+            optimizer.synchronize()
+            with optimizer.skip_synchronize():
+                if number in (None, begun):
+                    optimizer.step(number=number)
+                    continue
+                with self.assertRaisesRegex(ValueError, rf"had {begun or 'no number'}: call begin_step\({number}\)"):
+                    optimizer.step(number=number)
+        self.assertTrue(torch.equal(parameter, torch.full((3,), -2.0)), parameter)
+
     def test_misuse_is_refused(self):
         model = torch.nn.Linear(1, 1)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

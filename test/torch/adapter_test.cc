@@ -412,6 +412,16 @@ TEST(Broadcast, ATensorThatOneRankNegatesLazily) {
   }
 }
 
+TEST(Broadcast, ATensorThatTheRootMakesZerosLazily) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({2}));
+    const at::Tensor buffer = model.register_buffer(
+        "lazy", engine.rank() == 0 ? at::_efficientzerotensor({3}) : at::ones({3}));
+    broadcast_parameters(engine, model);
+    EXPECT_TRUE((buffer + at::zeros({3})).equal(at::zeros({3}))) << buffer;
+  });
+}
+
 TEST(Broadcast, StateOfAnOptimiser) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({3}));
@@ -501,6 +511,60 @@ TEST(DistributedOptimizer, TrainsWhatIsThawedLater) {
   });
 }
 
+TEST(DistributedOptimizer, TrainsWhatIsThawedInAStepThatFails) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::zeros({1}));
+    const at::Tensor frozen = model.register_parameter("frozen", at::zeros({1}), false);
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+    frozen.set_requires_grad(true);
+    for (const int number : {engine.rank(), 5}) {
+      optimizer.zero_grad();
+      optimizer.averager().begin_step(static_cast<std::uint64_t>(number));
+      ((model.parameter + frozen) * (engine.rank() + 1.0)).sum().backward();
+      if (number < 5) {
+        EXPECT_THROW(optimizer.step(), Error);
+      } else {
+        optimizer.step();
+      }
+    }
+    EXPECT_EQ(model.parameter.item<float>(), -1.5F);
+    EXPECT_EQ(frozen.item<float>(), -1.5F);
+  });
+}
+
+// A group of the program's; one of its parameters is frozen, and of the module.
+TEST(DistributedOptimizer, AveragesWhatComesIntoAGroupLater) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::ones({1}));
+    const at::Tensor frozen = model.register_parameter("frozen", at::ones({1}), false);
+    const at::Tensor later = at::ones({1}).requires_grad_();
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+    for (int step = 0; step < 3; ++step) {
+      if (step == 1)
+        optimizer.add_param_group(::torch::optim::OptimizerParamGroup({later, frozen}));
+      frozen.set_requires_grad(step > 1);
+      optimizer.zero_grad();
+      at::Tensor loss = ((model.parameter + frozen) * (engine.rank() + 1.0)).sum();
+      if (engine.rank() == 0) loss = loss + later.sum();
+      loss.backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(model.parameter.item<float>(), 1.0F - 3 * 1.5F);
+    EXPECT_EQ(later.item<float>(), 1.0F - 2 * 0.5F);
+    EXPECT_EQ(frozen.item<float>(), 1.0F - 1.5F);
+    const at::Tensor elsewhere = at::empty({1}, at::TensorOptions().device(at::kMeta));
+    elsewhere.set_requires_grad(true);
+    optimizer.add_param_group(::torch::optim::OptimizerParamGroup({elsewhere}));
+    try {
+      optimizer.step();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("'param_groups[2].params[0]'"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(DistributedOptimizer, AveragesWhatAClosureLeaves) {
   on_ranks(2, [](Engine& engine) {
     OneParameter model(at::ones({1}));
@@ -573,6 +637,24 @@ TEST(DistributedOptimizer, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
       EXPECT_TRUE(model.parameter.equal(at::full({3}, -3))) << way << model.parameter;
     });
   }
+}
+
+TEST(DistributedOptimizer, AStepThatFailsLeavesItsAverageToNoOther) {
+  on_ranks(2, [](Engine& engine) {
+    OneParameter model(at::zeros({3}));
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(1.0));
+    const auto step = [&](std::uint64_t number) {
+      optimizer.zero_grad();
+      (model.parameter * (engine.rank() + 1.0)).sum().backward();
+      optimizer.step(nullptr, number);
+    };
+    const auto rank = static_cast<std::uint64_t>(engine.rank());
+    for (const std::uint64_t wrong : {rank, (std::uint64_t{1} << 62U) + 1}) {
+      EXPECT_THROW(step(wrong), Error);
+      step(5);
+    }
+    EXPECT_TRUE(model.parameter.equal(at::full({3}, -2 * 1.5))) << model.parameter;
+  });
 }
 
 TEST(DistributedOptimizer, ALossMayBeUndefined) {

@@ -47,7 +47,7 @@ def mpi_threads_supported() -> bool:
     MPI_THREAD_MULTIPLE, and Ronde starts it below. Raises InvalidArgument, which is a ValueError, before init()."""
     one_host = _job.local_size() == _job.size()
     plugin = _loaded(_PLUGIN)
-    if plugin is None or (one_host and os.environ.get("RONDE_ALGORITHM", "auto") == "auto"):
+    if plugin is None or (one_host and os.environ.get("RONDE_ALGORITHM", "") in ("", "auto")):
         return True
     level = ctypes.c_int(-1)
     ctypes.CDLL(str(plugin)).MPI_Query_thread(ctypes.byref(level))  # of the MPI that the plug-in is linked with

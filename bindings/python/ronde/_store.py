@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import traceback
 from typing import Callable, Optional, Protocol
 
 from ._library import LIBRARY, STORE_FAILURE, STORE_GET, STORE_SET, Status, StoreTable
@@ -54,5 +55,6 @@ class StoreFunctions:
             return int(function())
         except BaseException as error:  # pylint: disable=broad-except
             self.raised = error
-            self.words = ctypes.create_string_buffer(f"{type(error).__name__}: {error}".encode())
+            words = "".join(traceback.format_exception_only(type(error), error)).strip()  # also where its str() fails
+            self.words = ctypes.create_string_buffer(words.encode(errors="replace"))  # it may have lone surrogates
             return int(Status.SYSTEM)

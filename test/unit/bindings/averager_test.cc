@@ -52,6 +52,17 @@ TEST(GradientAverager, HoldsSmallGradientsBackUntilWait) {
   });
 }
 
+TEST(GradientAverager, ANameReachesNoTerminal) {
+  on_ranks(1, [](ronde::Engine& engine) {
+    Gradient gradient(1);
+    ronde::GradientAverager averager(engine);
+    const std::string name = "a\n\x1b[2J\x7f \xc2\x9b \xc3\x9b \xc2";  // \xc3\x9b is a letter
+    averager.add(name, std::span(gradient));
+    EXPECT_THAT(thrown_by([&] { averager.add(name, std::span(gradient)); }),
+                HasSubstr("'a\\n\\x1b[2J\\x7f \\xc2\\x9b \xc3\x9b \xc2'"));
+  });
+}
+
 TEST(GradientAverager, StartsABucketThatIsFull) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient one(50, 1.0F);

@@ -40,6 +40,7 @@ class _Averager:
         self.was_sparse: set[torch.Tensor] = set()
         self.steps = 0  # that have ended
         self.number: Optional[int] = None  # of this step, where the program gives one
+        self.ended: Optional[int] = None  # the number of the step that has ended last
 
     def register(self, unit: Unit) -> None:
         for parameter in unit:
@@ -151,6 +152,7 @@ class _Averager:
         finally:
             self.reset()
             self.steps += 1
+            self.ended = self.number
             self.number = self.number if goes_on else None
         if failed is not None:
             raise failed
@@ -207,7 +209,8 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """step() inside this block does not average: synchronize() has."""
+        """step() inside this block does not average: synchronize() has. A number that it is given must be that of
+        begin_step()."""
         self._should_synchronize = False
         try:
             yield
@@ -232,6 +235,10 @@ class _Distributed:
                 warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
                               "optimizer.synchronize(): the gradients are averaged twice")
             self.synchronize()
+        elif number not in (None, self._averager.ended):  # the ranks can compare it no more
+            ended = "no number" if self._averager.ended is None else self._averager.ended
+            raise InvalidArgument(f"step(number={number}) in skip_synchronize(): the step that synchronize() ended "
+                                  f"had {ended}: call begin_step({number}) before backward()")
         self._synchronized = False
         return super().step(closure)
 

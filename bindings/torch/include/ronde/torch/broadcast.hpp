@@ -39,7 +39,7 @@ inline void broadcast_parameters(Engine& engine, const ::torch::nn::Module& modu
             {"ronde.torch.parameter." + one.name, detail::span_of<decltype(element)>(sent.back())});
       }
       engine.grouped_broadcast_blocking(spans, root);
-      for (std::size_t i = 0; i < group.size(); ++i) {
+      for (std::size_t i = 0; engine.rank() != root && i < group.size(); ++i) {
         if (!sent[i].is_same(group[i].tensor)) group[i].tensor.copy_(sent[i]);
       }
     });

@@ -9,6 +9,7 @@
 #include <ronde/torch/gradient_averager.hpp>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace ronde::torch {
 
 // `Base`, an optimiser of LibTorch, over all parameters of a module that require a gradient; one
 // that is thawed later, on every rank, comes into the first group in the step that it is averaged
-// in. (Adagrad, and LBFGS after a step, cannot take it, and throw.) The constructor gives every
-// rank the module of rank 0, and step() averages the gradients first.
+// in. (Adagrad, and LBFGS after a step, cannot take it, and throw.) What the program puts into a
+// group later (add_param_group), the same on every rank, is averaged from then on. The constructor
+// gives every rank the module of rank 0, and step() averages the gradients first.
 //
 //   ronde::torch::DistributedOptimizer<torch::optim::Adam> optimizer(engine, model,
 //                                                                    torch::optim::AdamOptions(1e-3));
@@ -38,9 +40,7 @@ class DistributedOptimizer : public Base {
         engine_(engine),
         op_(gradients.op),
         loss_name_(loss_name(module)),
-        averager_(start(engine, module), module, gradients),
-        numbers_(engine, ronde::sum),
-        number_id_(numbers_.add(loss_name_ + ".step", std::span(&one_, 1))) {}
+        averager_(start(engine, module), module, gradients) {}
 
   // Averages the gradients unless average() has, and steps. With a closure, what each of its calls
   // leaves is averaged, and the loss that it returns, by which a line search decides, with the same
@@ -69,11 +69,13 @@ class DistributedOptimizer : public Base {
         return closure();
       });
     }
-    if (!averaged_) average();
-    numbers_.begin_step(number);
-    numbers_.ready(number_id_);
-    numbers_.wait();
-    return step();
+    if (!std::exchange(averaged_, false)) wait();
+    float nothing = 0;
+    ronde::GradientAverager numbers(engine_);
+    numbers.add(loss_name_ + ".step", std::span(&nothing, 1));
+    numbers.begin_step(number);
+    numbers.wait();
+    return Base::step(nullptr);
   }
 
   // Averages the gradients for the next step(): for clipping in between. No backward may come
@@ -85,7 +87,10 @@ class DistributedOptimizer : public Base {
 
   // Sets gradients to zeros, in the memory where they are averaged. torch 2 has the parameter; the
   // gradients stay defined with either value, for they would be copied there again.
-  void zero_grad(bool /*set_to_none*/ = true) { averager_.zero_grad(); }
+  void zero_grad(bool /*set_to_none*/ = true) {
+    add_grouped();
+    averager_.zero_grad();
+  }
 
   // For no_sync() and statistics().
   [[nodiscard]] GradientAverager& averager() { return averager_; }
@@ -106,9 +111,23 @@ class DistributedOptimizer : public Base {
     broadcast_parameters(engine, module);
     return engine;
   }
+  // What the program has put into the groups.
+  void add_grouped() {
+    const auto& groups = this->param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const std::vector<at::Tensor>& parameters = groups[i].params();
+      for (std::size_t j = 0; j < parameters.size(); ++j) {
+        if (!grouped_.insert(parameters[j].unsafeGetTensorImpl()).second) continue;
+        averager_.add("param_groups[" + std::to_string(i) + "].params[" + std::to_string(j) + "]",
+                      parameters[j]);
+      }
+    }
+  }
   void wait() {
-    for (const at::Tensor& thawed : averager_.wait()) {
-      this->param_groups().front().params().push_back(thawed);
+    add_grouped();
+    for (const at::Tensor& one : averager_.wait()) {
+      if (!grouped_.insert(one.unsafeGetTensorImpl()).second) continue;
+      this->param_groups().front().params().push_back(one);
     }
   }
 
@@ -125,9 +144,7 @@ class DistributedOptimizer : public Base {
   const Op op_;
   const std::string loss_name_;
   GradientAverager averager_;
-  float one_ = 0;  // what is averaged beside the numbers of steps
-  ronde::GradientAverager numbers_;
-  const ronde::GradientAverager::Id number_id_;
+  std::unordered_set<const c10::TensorImpl*> grouped_;  // in a group, and known to the averager
   bool averaged_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <ronde/torch/tensors.hpp>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -185,6 +186,7 @@ class GradientAverager {
         frozen_(detail::tensors_of(module, false)) {
     const std::vector<detail::NamedTensor> tensors = thawed();
     detail::require_the_same(engine, "GradientAverager", tensors);
+    for (const detail::NamedTensor& one : frozen_) known_.insert(one.tensor.unsafeGetTensorImpl());
     add(tensors);
   }
   GradientAverager(const GradientAverager&) = delete;
@@ -193,27 +195,33 @@ class GradientAverager {
     for (const Hooked& one : hooked_) one.node->del_post_hook(one.key);
   }
 
+  // Averages a parameter that the module had not when this was made, under a name that no other
+  // has; every rank adds it, in the same step. Does nothing for one that it knows.
+  void add(const std::string& name, const at::Tensor& parameter) {
+    if (known_.insert(parameter.unsafeGetTensorImpl()).second) frozen_.push_back({name, parameter});
+  }
+
   // Before the backward of each step, in all of them or in none: the step has this number, as of
   // ronde::GradientAverager.
   void begin_step(std::uint64_t number) { state_->averager.begin_step(number); }
 
   // Ends the step: every gradient holds the average of all ranks. What no backward has given is
   // averaged as it stands, or as zeros where there is no gradient. Returns the parameters that are
-  // averaged for the first time, since they have been thawed: the optimiser may not have them.
+  // averaged for the first time, thawed or added since, also in steps that failed: the
+  // optimiser may not have them.
   std::vector<at::Tensor> wait() {
     const std::vector<detail::NamedTensor> tensors = thawed();
     for (const detail::NamedTensor& one : tensors) detail::require_host(one);
-    std::vector<at::Tensor> added;
     for (std::size_t i = add(tensors); i < state_->parameters.size(); ++i) {
       state_->averager.ready(state_->parameters[i].id);
-      added.push_back(state_->parameters[i].parameter);
+      added_.push_back(state_->parameters[i].parameter);
     }
     for (detail::AveragedParameter& one : state_->parameters) {
       if (one.passes_left > 0) one.bring_home();
       one.passes_left = state_->options.backward_passes;
     }
     state_->averager.wait();
-    return added;
+    return std::exchange(added_, {});
   }
 
   // While it lives, backward only accumulates: for several batches before a step. The backward
@@ -236,9 +244,11 @@ class GradientAverager {
   // A guard that holds the averaging back until its end.
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  // Sets the gradients to zeros, where they are: backward then accumulates without a copy.
+  // Sets the gradients to zeros, where they are: backward then accumulates without a copy. Those
+  // that are not averaged yet become undefined.
   void zero_grad() {
     const at::NoGradGuard no_graph;
+    for (const detail::NamedTensor& one : frozen_) one.tensor.mutable_grad().reset();
     for (detail::AveragedParameter& one : state_->parameters) {
       one.home.zero_();
       one.parameter.mutable_grad() = one.home;
@@ -255,7 +265,7 @@ class GradientAverager {
     std::uintptr_t key;
   };
 
-  // What is frozen no longer, and not averaged yet.
+  // What is frozen no longer (or never was, and has been added), and not averaged yet.
   [[nodiscard]] std::vector<detail::NamedTensor> thawed() const {
     std::vector<detail::NamedTensor> found;
     for (const detail::NamedTensor& one : frozen_) {
@@ -294,6 +304,8 @@ class GradientAverager {
 
   std::shared_ptr<detail::AveragerState> state_;
   std::vector<detail::NamedTensor> frozen_;
+  std::unordered_set<const c10::TensorImpl*> known_;  // frozen or averaged, and so alive
+  std::vector<at::Tensor> added_;                     // what no wait() has returned yet
   std::vector<Hooked> hooked_;
 };
 

@@ -75,8 +75,9 @@ auto with_element(at::ScalarType type, const Visit& visit) {
 }
 
 // The tensor itself if its memory says all of it, else a copy that is row-major, and neither
-// conjugated nor negated lazily. What reads a tensor's memory reads this one's.
+// conjugated, negated nor made zeros lazily. What reads a tensor's memory reads this one's.
 inline at::Tensor contiguous(const at::Tensor& tensor) {
+  if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options());
   return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
