@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +46,6 @@ class HostLearner final : public Learner {
 
  private:
   Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch);
-  // Counts batches, also those that this rank was not given to step on.
-  std::uint64_t number_of(const StepBatch& batch, std::uint64_t epoch);
 
   Model model_;
   LossFunction loss_;
@@ -57,9 +54,6 @@ class HostLearner final : public Learner {
   Tape tape_;
   Metrics metrics_;
   Metrics last_step_;
-  std::optional<std::uint64_t> epoch_;  // of the last batch
-  std::uint64_t first_number_ = 0;      // of that epoch's first batch
-  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace ronde::trainer

@@ -105,7 +105,8 @@ TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedAtTheEndWhereStepsHaveNone
 
 // The averager has ended on rank 1, and its engine goes on to something else.
 TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedWhereNamesCrossAfterwards) {
-  ::setenv("RONDE_STALL_FAILURE_SECONDS", "1", 1);
+  ::setenv("RONDE_STALL_WARNING_SECONDS", "0.5", 1);
+  ::setenv("RONDE_STALL_FAILURE_SECONDS", "2", 1);
   on_ranks(2, [](ronde::Engine& engine) {
     const std::string error = thrown_by([&] {
       Gradient g(100);
@@ -120,6 +121,7 @@ TEST(GradientAveragerSteps, AStepThatWasLeftOutIsNamedWhereNamesCrossAfterwards)
     });
     EXPECT_THAT(error, HasSubstr("of 'g' rank 1 has taken 9 steps, rank 0 is in its 10th"));
   });
+  ::unsetenv("RONDE_STALL_WARNING_SECONDS");
   ::unsetenv("RONDE_STALL_FAILURE_SECONDS");
 }
 

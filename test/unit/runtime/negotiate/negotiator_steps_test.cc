@@ -135,7 +135,7 @@ TEST(NegotiatorSteps, CountsAreThoseOfTheTensor) {
   job.bind("w");
   EXPECT_TRUE(job.arrive(1, "w", counted(9)));
   EXPECT_TRUE(job.arrive(0, "w", counted(9)));
-  (void)job.decisions();
+  EXPECT_THAT(job.batch(), ElementsAre("w"));
   EXPECT_TRUE(job.arrive(0, "w", counted(10)));
   const auto waiting = job.negotiator.waiting_for("w");
   ASSERT_TRUE(waiting.has_value());

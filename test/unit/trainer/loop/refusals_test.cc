@@ -210,7 +210,8 @@ TEST(Failures, ASampleThatOneRankCannotHaveIsSaidOnAllOfThem) {
 
 // A loop of the program's own, in which one rank passes over a batch: its loss was no number, say.
 TEST(Failures, ABatchThatOneRankLeavesOutIsAnErrorOnAllRanks) {
-  for (const std::uint64_t left_out : {0U, 3U, 5U}) {  // of 6; 5 is the last one of an epoch
+  const std::vector<std::string> names{"0", "1", "2", "1000000000", "1000000001", "1000000002"};
+  for (const std::uint64_t left_out : {0U, 3U, 5U}) {  // 5 is the last one of an epoch
     std::vector<std::string> errors(2, "none");
     run_ranks(2, [&](const LocalJob& job, int rank) {
       Plain network;
@@ -230,7 +231,7 @@ TEST(Failures, ABatchThatOneRankLeavesOutIsAnErrorOnAllRanks) {
       }
     });
     EXPECT_THAT(errors, Each(HasSubstr("the ranks are in different steps")));
-    EXPECT_THAT(errors[0], HasSubstr("rank 0 is in step " + std::to_string(left_out)));
+    EXPECT_THAT(errors[0], HasSubstr("rank 0 is in step " + names[left_out] + ","));
   }
 }
 

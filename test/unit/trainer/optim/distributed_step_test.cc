@@ -108,15 +108,6 @@ TEST(DistributedStep, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
 }
 
 // Ranks that begin at different steps, as from different checkpoints.
-TEST(DistributedStep, GlobalStepsThatDifferAreAnError) {
-  run_ranks(2, [](const LocalJob& job, int number) {
-    Rank rank(job, number);
-    rank.optimizer->set_global_step(number == 0 ? 7 : 8);
-    rank.backward({1.0F, 1.0F, 1.0F});
-    EXPECT_THROW(rank.optimizer->step(), Error);
-  });
-}
-
 TEST(DistributedStep, WhatAStepDoesNotUseHasAGradientOfZeros) {
   for (const Gradients where : {Gradients::kPlain, Gradients::kBoard}) {
     run_ranks(2, [where](const LocalJob& job, int number) {
