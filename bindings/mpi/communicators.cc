@@ -2,9 +2,12 @@
 // Communicators come to their engines here, and what goes wrong becomes an error of MPI.
 #include "bindings/mpi/communicators.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -21,8 +24,11 @@ constexpr std::int64_t kDefaultThreshold = 65536;
 constexpr int kCallsOfMpi = 8;
 // So many reductions of MPI_Iallreduce may be in flight; one more waits for the first.
 constexpr std::size_t kSlots = 1024;
-// So long a rank waits before it looks at what the others do.
-constexpr std::chrono::milliseconds kPatience{300};
+// So often a rank looks whether the others are there before it lets them have its core.
+constexpr int kSpins = 200;
+// Instead of a number: another thread is about to open the engine, or this one does.
+constexpr std::int64_t kLater = -1;
+constexpr std::int64_t kOpens = -2;
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
@@ -39,8 +45,8 @@ std::int64_t threshold_of_environment() {
   errno = 0;
   const std::int64_t bytes = std::strtoll(text, &end, 10);
   if (errno == 0 && *end == '\0' && bytes >= 1) return bytes;
-  say(std::string(kThresholdVariable) + "=" + text + " is not valid: use a number of bytes; " +
-      std::to_string(kDefaultThreshold) + " is used");
+  say(std::string(kThresholdVariable) +
+      " is not a number of bytes: " + std::to_string(kDefaultThreshold) + " is used");
   return kDefaultThreshold;
 }
 
@@ -63,40 +69,49 @@ void Communicator::open() {
   // Ranks may come hours apart, as MPI lets them, and opening an engine has a deadline: they wait
   // for each other before.
   if (engine_ == nullptr) PMPI_Barrier(handle_);
-  join();
-  if (engine_ != nullptr) return;
   Communicators& all = Communicators::here();
-  std::int64_t id = rank() == 0 ? all.next_engine_id() : 0;
-  PMPI_Bcast(&id, 1, MPI_INT64_T, 0, handle_);
+  // Rank 0 decides for all, as other threads may be about to open it.
+  std::array<std::int64_t, 2> offer{kLater, 0};
+  if (rank() == 0) {
+    Engine* const there = all.engine();
+    if (there != nullptr) {
+      offer = there->take_number();
+    } else if (all.may_open()) {
+      offer[0] = kOpens;
+    }
+  }
+  PMPI_Bcast(offer.data(), 2, MPI_INT64_T, 0, handle_);
+  if (offer[0] == kLater) return open_later();
+  if (offer[0] != kOpens) {
+    return join(static_cast<int>(offer[0]), static_cast<std::uint64_t>(offer[1]));
+  }
   std::string reason;
-  if (auto engine = Engine::open(handle_, size, id, reason)) {
+  engine_ = all.has_opened(Engine::open(handle_, size, reason));
+  if (engine_ != nullptr) {
     number_ = Engine::kFirstNumber;
-    engine_ = all.add_engine(std::move(engine));
     introduce();
   } else if (rank() == 0 && all.first_to_speak()) {
     say("MPI_Allreduce stays MPI's: " + reason);
   }
 }
 
-// Rank 0 says which engine this communicator joins, as which number.
-void Communicator::join() {
-  Communicators& all = Communicators::here();
-  const bool chooses = rank() == 0;
-  Engine* chosen = engine_ != nullptr ? engine_ : all.oldest_engine();
-  std::array<std::int64_t, 2> offer{-1, -1};
-  if (chooses && chosen != nullptr) offer = {chosen->id(), chosen->take_number()};
-  PMPI_Bcast(offer.data(), 2, MPI_INT64_T, 0, handle_);
+void Communicator::open_later() {
+  tried_ = false;
+  want();
+}
+
+void Communicator::join(int number, std::uint64_t calls) {
   if (engine_ == nullptr) {
-    if (offer[0] < 0) return;
-    // Another thread may be about to add it.
-    chosen = all.find_engine(offer[0]);
-    if (smallest(chosen != nullptr ? 1 : 0, handle_) != 1) {
-      if (chooses) chosen->give_back(static_cast<int>(offer[1]));
-      return;
+    // On this rank another thread may be about to have it.
+    Engine* const there = Communicators::here().engine();
+    if (smallest(there != nullptr ? 1 : 0, handle_) != 1) {
+      if (rank() == 0) there->give_back(number, static_cast<std::int64_t>(calls));
+      return open_later();
     }
-    engine_ = chosen;
+    engine_ = there;
   }
-  number_ = static_cast<int>(offer[1]);
+  number_ = number;
+  calls_ = calls;
 }
 
 void Communicator::introduce() const {
@@ -146,86 +161,109 @@ void Communicator::leave() {
       const std::lock_guard lock(slot->lock);
       return slot->done;
     });
-    if (smallest(idle ? 1 : 0, handle_) == 1 && rank() == 0) engine_->give_back(number_);
+    if (smallest(idle ? 1 : 0, handle_) == 1 && rank() == 0) {
+      // MPI may have refused one more on all ranks, when they had met.
+      engine_->give_back(number_, static_cast<std::int64_t>(calls_) + 1);
+    }
   }
   number_ = -1;
   engine_ = nullptr;
 }
 
-ronde_status Communicator::start(const std::string& name, const void* send, void* receive,
-                                 int count, const Reduction& reduction, std::uint64_t flags,
-                                 ronde_work** work, ronde_error** error) {
-  const std::int64_t shape = count;
+ronde_status Communicator::start(const std::string& name, const Tensor& tensor,
+                                 const Reduction& reduction, std::uint64_t flags, ronde_work** work,
+                                 ronde_error** error) {
   ronde_request request;
   ronde_request_init(&request);
   request.name = name.c_str();
-  request.input = send == MPI_IN_PLACE ? nullptr : send;
-  request.output = receive;
-  request.shape = &shape;
-  request.dimensions = 1;
+  request.input = tensor.send == MPI_IN_PLACE ? nullptr : tensor.send;
+  request.output = tensor.receive;
+  request.shape = tensor.shape.data();
+  request.dimensions = static_cast<std::int32_t>(tensor.shape.size());
   request.dtype = reduction.dtype;
   request.op = reduction.op;
   request.flags = flags;
   return ronde_allreduce_async(engine_->get(), &request, work, error);
 }
 
-int Communicator::fail(ronde_error* error, const char* call) {
+int Communicator::fail(ronde_status status, ronde_error* error, const char* call) {
+  const bool lives = status == RONDE_INVALID_ARGUMENT || status == RONDE_MISMATCH;
+  // The ranks learn of a failure at different times, and are no longer in step.
+  if (!lives && engine_->words() != nullptr) engine_->words()->give_up();
   const int code = report(error, call);
   PMPI_Comm_call_errhandler(handle_, code);
   return code;
 }
 
-void Communicator::begin_call(const Reduction* reduction, int count) {
-  if (Words* words = engine_->words()) words->begin(number_, calls_ + 1, call_of(reduction, count));
+int Communicator::meet(int count, MPI_Datatype datatype, const Reduction* reduction) {
+  Words* const all = words();
+  if (all == nullptr || count < 0 || datatype == MPI_DATATYPE_NULL) return MPI_SUCCESS;
+  const std::uint64_t number = calls_ + 1;
+  if (met_ == number) return MPI_SUCCESS;
+  int element_bytes = 0;
+  if (reduction == nullptr) PMPI_Type_size(datatype, &element_bytes);
+  all->enter(number_, number,
+             reduction != nullptr ? call_of(*reduction, count) : call_of_mpi(count, element_bytes));
+  Meeting meeting = all->look(number_, number);
+  for (int looks = 0; meeting == Meeting::kWaits; ++looks) {
+    if (looks >= kSpins) {
+      let_mpi_progress();
+      sched_yield();
+    }
+    meeting = all->look(number_, number);
+  }
+  if (meeting == Meeting::kDiffers) return differ(count, element_bytes, reduction);
+  met_ = number;
+  return MPI_SUCCESS;
 }
 
-void Communicator::end_call(int code) {
-  if (Words* words = engine_->words()) words->end(number_, calls_ + 1);
-  // One that was refused on this rank alone has met no other.
+void Communicator::end_call_of_mpi(int code) {
+  // One that MPI refuses on this rank alone is made again: the other ranks are in it.
   if (code == MPI_SUCCESS) ++calls_;
 }
 
-bool Communicator::gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const {
-  const Words* words = engine_->words();
-  if (words == nullptr || std::chrono::steady_clock::now() - begun < kPatience) return false;
-  const std::string difference = words->difference(number_, calls_ + 1);
-  if (difference.empty()) return false;
-  say("MPI_Allreduce: the ranks disagree: " + difference + ". Make the calls agree");
-  // The handler that ends the job comes first, so that no rank speaks of what follows.
-  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
-  PMPI_Comm_get_errhandler(handle_, &handler);
-  if (handler == MPI_ERRORS_ARE_FATAL) PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
-  PMPI_Errhandler_free(&handler);
-  // The memory is the caller's again when this returns, and the engine has failed on all ranks.
-  ronde_work_settle(work, 0);
-  return true;
+int Communicator::differ(int count, int element_bytes, const Reduction* reduction) {
+  if (reduction != nullptr) {
+    // The engine touches no memory where the ranks disagree, but it may count on it.
+    const auto bytes = static_cast<std::size_t>(count * reduction->element_bytes);
+    const std::unique_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
+    return allreduce(MPI_IN_PLACE, memory.get(), count, *reduction);
+  }
+  // In the engine nothing is like it: an empty shape with a dimension for each that differs.
+  const std::array<std::int64_t, 3> shape{count, element_bytes, 0};
+  say("MPI_Allreduce: rank " + std::to_string(rank()) + " has called it with " +
+      std::to_string(count) + " elements of a type or with an operation that only MPI knows: [" +
+      std::to_string(count) + ", " + std::to_string(element_bytes) + ", 0]");
+  return reduce({nullptr, nullptr, shape}, {RONDE_U8, RONDE_SUM, 1},
+                call_of_mpi(count, element_bytes));
+}
+
+int Communicator::reduce(const Tensor& tensor, const Reduction& reduction, std::uint64_t call) {
+  const std::string name = prefix() + "MPI_Allreduce after " + history_.text();
+  ronde_work* work = nullptr;
+  ronde_error* error = nullptr;
+  ronde_status status = start(name, tensor, reduction, RONDE_FLAG_WILL_WAIT, &work, &error);
+  // One that is refused on this rank alone has met no other.
+  if (status != RONDE_OK) return fail(status, error, "MPI_Allreduce");
+  ++calls_;
+  Words* const all = words();
+  if (all != nullptr && met_ != calls_) all->enter(number_, calls_, call);
+  std::int32_t done = 0;
+  while (true) {
+    status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
+    if (done != 0 || status != RONDE_OK) break;
+    let_mpi_progress();
+  }
+  ronde_work_release(work);
+  // A failure is one on all ranks, whose calls may have differed.
+  history_.add(status == RONDE_OK ? call : 0);
+  return status == RONDE_OK ? MPI_SUCCESS : fail(status, error, "MPI_Allreduce");
 }
 
 int Communicator::allreduce(const void* send, void* receive, int count,
                             const Reduction& reduction) {
-  const std::string name = prefix() + "MPI_Allreduce after " + history_.text();
-  ronde_work* work = nullptr;
-  ronde_error* error = nullptr;
-  if (start(name, send, receive, count, reduction, RONDE_FLAG_WILL_WAIT, &work, &error) !=
-      RONDE_OK) {
-    return fail(error, "MPI_Allreduce");
-  }
-  std::int32_t done = 0;
-  ronde_status status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
-  const auto begun =
-      done != 0 ? std::chrono::steady_clock::time_point{} : std::chrono::steady_clock::now();
-  while (done == 0 && status == RONDE_OK) {
-    let_mpi_progress();
-    if (gives_up(begun, work)) {
-      PMPI_Comm_call_errhandler(handle_, MPI_ERR_OTHER);
-      return MPI_ERR_OTHER;
-    }
-    status = ronde_work_wait_for(work, kWaitNanoseconds, &done, &error);
-  }
-  ronde_work_release(work);
-  // A failure is one on all ranks, whose calls may have differed.
-  history_.add(status == RONDE_OK ? call_of(&reduction, count) : 0);
-  return status == RONDE_OK ? MPI_SUCCESS : fail(error, "MPI_Allreduce");
+  const std::int64_t shape = count;
+  return reduce({send, receive, {&shape, 1}}, reduction, call_of(reduction, count));
 }
 
 std::shared_ptr<InFlight>& Communicator::next_slot() {
@@ -239,11 +277,11 @@ int Communicator::submit(const void* send, void* receive, int count, const Reduc
   const std::string name = prefix() + "MPI_Iallreduce of " + name_of(reduction, count) + " #" +
                            std::to_string(started_ % kSlots);
   ++started_;
+  const std::int64_t shape = count;
   ronde_error* error = nullptr;
-  if (start(name, send, receive, count, reduction, 0, &operation.work, &error) == RONDE_OK) {
-    return MPI_SUCCESS;
-  }
-  return fail(error, "MPI_Iallreduce");
+  const ronde_status status =
+      start(name, {send, receive, {&shape, 1}}, reduction, 0, &operation.work, &error);
+  return status == RONDE_OK ? MPI_SUCCESS : fail(status, error, "MPI_Iallreduce");
 }
 
 // ---- all communicators ----
@@ -307,23 +345,22 @@ Communicator* Communicators::add(std::unique_ptr<Communicator> made) {
   return all_.emplace_back(std::move(made)).get();
 }
 
-Engine* Communicators::oldest_engine() {
+Engine* Communicators::engine() {
   const std::lock_guard lock(lock_);
-  return engines_.empty() ? nullptr : engines_.front().get();
+  return engine_.get();
 }
 
-Engine* Communicators::find_engine(std::int64_t id) {
+bool Communicators::may_open() {
   const std::lock_guard lock(lock_);
-  for (const auto& engine : engines_) {
-    if (engine->id() == id) return engine.get();
-  }
-  return nullptr;
+  return engine_ == nullptr && !std::exchange(opening_, true);
 }
 
-Engine* Communicators::add_engine(std::unique_ptr<Engine> engine) {
-  any_engine_.store(true, std::memory_order_relaxed);
+Engine* Communicators::has_opened(std::unique_ptr<Engine> engine) {
   const std::lock_guard lock(lock_);
-  return engines_.emplace_back(std::move(engine)).get();
+  opening_ = false;
+  if (engine != nullptr) any_engine_.store(true, std::memory_order_relaxed);
+  engine_ = std::move(engine);
+  return engine_.get();
 }
 
 // Of MPI_Comm_dup and its kin, which all ranks call between the same two collectives: they see the
@@ -362,19 +399,11 @@ void Communicators::leave(const MPI_Comm* handle) {
 }
 
 void Communicators::close_all() {
-  std::vector<Engine*> open;
-  {
-    const std::lock_guard lock(lock_);
-    for (const auto& engine : engines_) {
-      if (engine->is_open()) open.push_back(engine.get());
-    }
-  }
-  if (open.empty()) return;
+  Engine* const open = engine();
+  if (open == nullptr || !open->is_open()) return;
   // Closing has a deadline, and ranks may come here hours apart.
   PMPI_Barrier(MPI_COMM_WORLD);
-  std::sort(open.begin(), open.end(),
-            [](const Engine* a, const Engine* b) { return a->id() < b->id(); });
-  for (Engine* engine : open) engine->close();
+  open->close();
 }
 
 }  // namespace ronde::mpi_allreduce

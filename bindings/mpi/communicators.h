@@ -8,10 +8,10 @@
 #include <ronde/ronde.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,10 +55,11 @@ class Communicator {
   // MPI has freed the communicator.
   void stop_wanting();
 
-  // Where there is an engine every MPI_Allreduce begins and ends with these, also those that MPI
-  // does: another rank may be in the engine. `reduction` is nullptr for one that Ronde has not.
-  void begin_call(const Reduction* reduction, int count);
-  void end_call(int code);
+  // Where there is an engine an MPI_Allreduce that MPI does begins and ends with these. The first
+  // waits for all ranks, and returns an error of MPI on all of them where their calls differ, since
+  // another rank may be in the engine. `reduction` is nullptr for one that Ronde has not.
+  int meet(int count, MPI_Datatype datatype, const Reduction* reduction);
+  void end_call_of_mpi(int code);
 
   // MPI_Allreduce. Returns MPI's code.
   int allreduce(const void* send, void* receive, int count, const Reduction& reduction);
@@ -71,17 +72,28 @@ class Communicator {
 
  private:
   void want();
-  void join();
+  void open_later();
+  void join(int number, std::uint64_t calls);
   void introduce() const;
   [[nodiscard]] int rank() const;
   [[nodiscard]] std::string prefix() const;
-  ronde_status start(const std::string& name, const void* send, void* receive, int count,
-                     const Reduction& reduction, std::uint64_t flags, ronde_work** work,
-                     ronde_error** error);
-  int fail(ronde_error* error, const char* call);
-  // Whether the ranks have been in different calls for so long that this is no passing state; then
-  // the work has been given up, and a line says why.
-  bool gives_up(std::chrono::steady_clock::time_point begun, ronde_work* work) const;
+  // Memory of a reduction, and its shape.
+  struct Tensor {
+    const void* send;
+    void* receive;
+    std::span<const std::int64_t> shape;
+  };
+  ronde_status start(const std::string& name, const Tensor& tensor, const Reduction& reduction,
+                     std::uint64_t flags, ronde_work** work, ronde_error** error);
+  // The next blocking call, in the engine. Returns MPI's code.
+  int reduce(const Tensor& tensor, const Reduction& reduction, std::uint64_t call);
+  // Has the engine say, to all ranks, that the calls differ.
+  int differ(int count, int element_bytes, const Reduction* reduction);
+  int fail(ronde_status status, ronde_error* error, const char* call);
+  // Words of this communicator; nullptr where it has none.
+  [[nodiscard]] Words* words() const {
+    return number_ < Words::kCommunicators ? engine_->words() : nullptr;
+  }
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   Engine* engine_ = nullptr;
@@ -89,7 +101,8 @@ class Communicator {
   bool tried_ = false;
   bool wanted_ = false;
   int calls_of_mpi_ = 0;
-  std::uint64_t calls_ = 0;  // of MPI_Allreduce, since there is an engine
+  std::uint64_t calls_ = 0;  // of MPI_Allreduce, which have met those of the other ranks
+  std::uint64_t met_ = 0;    // the last one of MPI's for which all ranks were there, and equal
   History history_;
   std::uint64_t started_ = 0;  // by submit()
   std::vector<std::shared_ptr<InFlight>> slots_;
@@ -118,17 +131,16 @@ class Communicators {
   // True for the first caller alone.
   bool first_to_speak() { return !spoken_.exchange(true); }
 
-  // The engines of this process, which stay open until MPI ends: the one that was opened first, or
-  // that with this id; nullptr where there is none.
-  Engine* oldest_engine();
-  Engine* find_engine(std::int64_t id);
-  Engine* add_engine(std::unique_ptr<Engine> engine);
-  // A number for an engine that no other of this process has.
-  std::int64_t next_engine_id() { return engine_ids_.fetch_add(1); }
+  // The engine of this process, which stays open until MPI ends; nullptr where there is none.
+  Engine* engine();
+  // True where there is no engine, and no thread is about to open one, for rank 0 to ask. Then the
+  // caller opens it, and ends with the second, with nullptr where it could not.
+  bool may_open();
+  Engine* has_opened(std::unique_ptr<Engine> engine);
 
   // The communicator is being freed. All ranks call it.
   void leave(const MPI_Comm* handle);
-  // Closes every engine once all ranks are here: MPI ends.
+  // Closes the engine once all ranks are here: MPI ends.
   void close_all();
 
  private:
@@ -145,11 +157,11 @@ class Communicators {
   std::atomic<int> wanted_{0};
   std::atomic<bool> any_engine_{false};
   std::atomic<bool> spoken_{false};
-  std::atomic<std::int64_t> engine_ids_{0};
   std::mutex lock_;
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};  // asked for in each small call, too
   std::vector<std::unique_ptr<Communicator>> all_;
-  std::vector<std::unique_ptr<Engine>> engines_;
+  std::unique_ptr<Engine> engine_;
+  bool opening_ = false;
 };
 
 }  // namespace ronde::mpi_allreduce

@@ -45,8 +45,7 @@ std::int64_t smallest(std::int64_t mine, MPI_Comm communicator) {
   return all;
 }
 
-std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::int64_t id,
-                                     std::string& reason) {
+std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::string& reason) {
   ronde_engine_options options;
   ronde_engine_options_init(&options);
   ronde_engine_options_set_communicator(&options, communicator);
@@ -69,7 +68,7 @@ std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::int64
   const std::int64_t all = smallest(fits ? (words != nullptr ? 2 : 1) : 0, communicator);
   if (all > 0) {
     if (all < 2) words = nullptr;
-    return std::unique_ptr<Engine>(new Engine(engine, id, std::move(words)));
+    return std::unique_ptr<Engine>(new Engine(engine, std::move(words)));
   }
   if (engine != nullptr) ronde_engine_close(engine, nullptr);
   return nullptr;
@@ -82,15 +81,16 @@ void Engine::close() {
   engine_ = nullptr;
 }
 
-int Engine::take_number() {
+std::array<std::int64_t, 2> Engine::take_number() {
   const std::lock_guard lock(lock_);
-  if (free_.empty()) return next_++;
-  return free_.extract(free_.begin()).value();
+  if (free_.empty()) return {next_++, 0};
+  const auto taken = free_.extract(free_.begin());
+  return {taken.key(), taken.mapped()};
 }
 
-void Engine::give_back(int number) {
+void Engine::give_back(int number, std::int64_t calls) {
   const std::lock_guard lock(lock_);
-  free_.insert(number);
+  free_.emplace(number, calls);
 }
 
 }  // namespace ronde::mpi_allreduce

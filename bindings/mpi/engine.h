@@ -5,10 +5,11 @@
 #include <mpi.h>
 #include <ronde/ronde.h>
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -29,35 +30,32 @@ std::int64_t smallest(std::int64_t mine, MPI_Comm communicator);
 class Engine {
  public:
   // Opens an engine with all ranks of the communicator, whose number is `size`; on every rank or on
-  // none, and then `reason` says why, as far as this rank knows. `id` is rank 0's.
-  static std::unique_ptr<Engine> open(MPI_Comm communicator, int size, std::int64_t id,
-                                      std::string& reason);
+  // none, and then `reason` says why, as far as this rank knows.
+  static std::unique_ptr<Engine> open(MPI_Comm communicator, int size, std::string& reason);
 
   // Closes the engine; for good. All ranks call it.
   void close();
   [[nodiscard]] bool is_open() const { return engine_ != nullptr; }
   [[nodiscard]] ronde_engine* get() const { return engine_; }
-  // The same on all ranks, and no other engine's.
-  [[nodiscard]] std::int64_t id() const { return id_; }
 
   // What each rank is in; nullptr where the ranks have no memory for that, as over several hosts.
   [[nodiscard]] Words* words() const { return words_.get(); }
 
   // The numbers of the communicators of this engine, by which their tensors differ. The one that
   // has opened it has the first. Rank 0 takes the others and gives them back, and tells all ranks.
+  // With a number comes how many calls it has seen: those of a communicator before meet no others.
   static constexpr int kFirstNumber = 0;
-  int take_number();
-  void give_back(int number);
+  std::array<std::int64_t, 2> take_number();
+  void give_back(int number, std::int64_t calls);
 
  private:
-  Engine(ronde_engine* engine, std::int64_t id, std::unique_ptr<Words> words)
-      : engine_(engine), id_(id), words_(std::move(words)) {}
+  Engine(ronde_engine* engine, std::unique_ptr<Words> words)
+      : engine_(engine), words_(std::move(words)) {}
 
   ronde_engine* engine_;
-  const std::int64_t id_;
   const std::unique_ptr<Words> words_;
   std::mutex lock_;
-  std::set<int> free_;  // of those below next_
+  std::map<int, std::int64_t> free_;  // of those below next_, with their calls
   int next_ = kFirstNumber + 1;
 };
 

@@ -86,11 +86,12 @@ RONDE_INTERPOSED int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count
   if (call.communicator == nullptr) {
     return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   }
-  call.communicator->begin_call(call.reduction ? &*call.reduction : nullptr, count);
-  const int code = call.fits
-                       ? call.communicator->allreduce(sendbuf, recvbuf, count, *call.reduction)
-                       : PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-  call.communicator->end_call(code);
+  if (call.fits) return call.communicator->allreduce(sendbuf, recvbuf, count, *call.reduction);
+  const int met =
+      call.communicator->meet(count, datatype, call.reduction ? &*call.reduction : nullptr);
+  if (met != MPI_SUCCESS) return met;
+  const int code = PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+  call.communicator->end_call_of_mpi(code);
   return code;
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 
 namespace ronde::mpi_allreduce {
 
@@ -21,15 +22,6 @@ using Name = std::array<char, 64>;
 constexpr int kTypeShift = 32;
 constexpr int kOpShift = 40;
 constexpr std::uint64_t kUnknown = 0xff;
-
-std::string text_of(std::uint64_t call) {
-  const auto count = static_cast<std::uint32_t>(call);
-  const std::uint64_t type = (call >> kTypeShift) & kUnknown;
-  if (type == kUnknown) return std::to_string(count) + " of a type or with an operation of MPI's";
-  const Reduction reduction{static_cast<ronde_dtype>(type),
-                            static_cast<ronde_op>((call >> kOpShift) & kUnknown), 0};
-  return name_of(reduction, static_cast<int>(count));
-}
 
 // The memory of this name; MAP_FAILED where there is none.
 void* map(const Name& name, std::size_t bytes, bool make) {
@@ -45,11 +37,15 @@ void* map(const Name& name, std::size_t bytes, bool make) {
 
 }  // namespace
 
-std::uint64_t call_of(const Reduction* reduction, int count) {
-  const auto counted = static_cast<std::uint64_t>(static_cast<std::uint32_t>(count));
-  if (reduction == nullptr) return counted | kUnknown << kTypeShift;
-  return counted | static_cast<std::uint64_t>(reduction->dtype) << kTypeShift |
-         static_cast<std::uint64_t>(reduction->op) << kOpShift;
+std::uint64_t call_of(const Reduction& reduction, int count) {
+  return static_cast<std::uint32_t>(count) |
+         static_cast<std::uint64_t>(reduction.dtype) << kTypeShift |
+         static_cast<std::uint64_t>(reduction.op) << kOpShift;
+}
+
+std::uint64_t call_of_mpi(int count, int element_bytes) {
+  return static_cast<std::uint32_t>(count) | kUnknown << kTypeShift |
+         static_cast<std::uint64_t>(element_bytes) << kOpShift;
 }
 
 std::unique_ptr<Words> Words::open(MPI_Comm communicator, int rank, int size) {
@@ -73,32 +69,34 @@ std::unique_ptr<Words> Words::open(MPI_Comm communicator, int rank, int size) {
 
 Words::~Words() { munmap(words_, bytes_for(size_)); }
 
-void Words::begin(int communicator, std::uint64_t number, std::uint64_t call) {
-  if (communicator >= kCommunicators) return;
+void Words::enter(int communicator, std::uint64_t number, std::uint64_t call) {
   Word& mine = at(rank_, communicator);
-  mine.call.store(call, std::memory_order_release);
-  mine.state.store(2 * number + 1, std::memory_order_release);
+  mine.calls.at(number % 2).store(call, std::memory_order_relaxed);
+  mine.number.store(number, std::memory_order_release);
 }
 
-void Words::end(int communicator, std::uint64_t number) {
-  if (communicator >= kCommunicators) return;
-  at(rank_, communicator).state.store(2 * number, std::memory_order_release);
-}
+void Words::give_up() { at(rank_, kCommunicators).number.store(1, std::memory_order_release); }
 
-std::string Words::difference(int communicator, std::uint64_t number) const {
-  if (communicator >= kCommunicators) return "";
-  const std::uint64_t mine = at(rank_, communicator).call.load(std::memory_order_acquire);
-  std::string text;
-  bool differ = false;
+Meeting Words::look(int communicator, std::uint64_t number) const {
+  const auto call_of_rank = [&](int rank) {
+    return at(rank, communicator).calls.at(number % 2).load(std::memory_order_relaxed);
+  };
+  const std::uint64_t mine = call_of_rank(rank_);
+  bool waits = false;
+  bool differs = false;
   for (int rank = 0; rank < size_; ++rank) {
-    const Word& word = at(rank, communicator);
-    if (word.state.load(std::memory_order_acquire) != 2 * number + 1) return "";
-    const std::uint64_t call = word.call.load(std::memory_order_acquire);
-    if (word.state.load(std::memory_order_acquire) != 2 * number + 1) return "";
-    differ = differ || call != mine;
-    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " " + text_of(call);
+    const std::uint64_t there = at(rank, communicator).number.load(std::memory_order_acquire);
+    if (there > number) return Meeting::kEqual;
+    waits = waits || there < number;
+    differs = differs || call_of_rank(rank) != mine;
   }
-  return differ ? text : "";
+  if (!waits && !differs) return Meeting::kEqual;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (at(rank, kCommunicators).number.load(std::memory_order_acquire) != 0) {
+      return Meeting::kEqual;
+    }
+  }
+  return waits ? Meeting::kWaits : Meeting::kDiffers;
 }
 
 }  // namespace ronde::mpi_allreduce

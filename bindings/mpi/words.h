@@ -1,58 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each rank of a host is in, where the others can see it: a rank that waits in an engine for
-// one that waits in MPI would do so for ever.
+// one that waits in MPI would do so for ever, and a call of MPI cannot be left.
 #pragma once
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "bindings/mpi/fitting.h"
 
 namespace ronde::mpi_allreduce {
 
-// A blocking reduction, in 64 bits. `reduction` is nullptr for one that fitting.h does not know.
-std::uint64_t call_of(const Reduction* reduction, int count);
+// A blocking reduction, in 64 bits: that of Ronde, or one that fitting.h does not know, of which
+// the count and the bytes of an element are compared.
+std::uint64_t call_of(const Reduction& reduction, int count);
+std::uint64_t call_of_mpi(int count, int element_bytes);
 
-// Memory that all ranks share, with a word for each rank and communicator. Calls of a communicator
-// are numbered from 1 on, and meet by their numbers.
+// What a rank knows of a call that it is in.
+enum class Meeting : std::uint8_t { kWaits, kEqual, kDiffers };
+
+// Memory that all ranks share, with a word for each rank and communicator: the number and the kind
+// of the last call that the rank has entered. Calls of a communicator are numbered from 1 on.
+//
+// A rank goes on from a call to the next when it has seen all ranks in it with equal calls, or when
+// the engine is through with it, in which all ranks must be for that. So a rank that looks at a
+// call and finds another beyond it knows that the calls are equal: one that still looks has not
+// come to the engine. And where calls differ no rank can go on before all have seen it, and met in
+// the engine. No rank is further than one call beyond another: two kinds are kept. A rank that
+// gives up has all others take every call for equal: nobody waits for it.
 //
 // Thread safety: the words of a communicator are written by one thread at a time.
 class Words {
  public:
+  struct Word {
+    std::atomic<std::uint64_t> number{0};
+    std::array<std::atomic<std::uint64_t>, 2> calls{};  // of odd and of even numbers
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
   // All ranks call it. Returns nullptr where this rank has none; then nobody may use theirs.
   static std::unique_ptr<Words> open(MPI_Comm communicator, int rank, int size);
+  // Words in memory of bytes_for(size), all zero, which is unmapped in the end.
+  Words(Word* words, int rank, int size) : words_(words), rank_(rank), size_(size) {}
   ~Words();
   Words(const Words&) = delete;
   Words& operator=(const Words&) = delete;
+  static std::size_t bytes_for(int size) {
+    return sizeof(Word) * kWordsOfRank * static_cast<std::size_t>(size);
+  }
 
   // Communicators beyond have no words, and nothing is noticed there.
   static constexpr int kCommunicators = 256;
 
-  // This rank is in a call of a communicator, and no longer.
-  void begin(int communicator, std::uint64_t number, std::uint64_t call);
-  void end(int communicator, std::uint64_t number);
-  // Where all ranks are in the call with this number and have different ones, a text that says so;
-  // else it is empty.
-  [[nodiscard]] std::string difference(int communicator, std::uint64_t number) const;
+  // This rank is in a call; it may enter it again.
+  void enter(int communicator, std::uint64_t number, std::uint64_t call);
+  void give_up();
+  // What this rank, which is in the call, sees of the others.
+  [[nodiscard]] Meeting look(int communicator, std::uint64_t number) const;
 
  private:
-  struct Word {
-    std::atomic<std::uint64_t> state{0};  // twice the number, plus 1 while the rank is in the call
-    std::atomic<std::uint64_t> call{0};
-  };
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  // One more tells whether the rank has given up, with room, so that no two write to one cache
+  // line.
+  static constexpr int kWordsOfRank = kCommunicators + 8;
 
-  Words(Word* words, int rank, int size) : words_(words), rank_(rank), size_(size) {}
-  static std::size_t bytes_for(int size) {
-    return sizeof(Word) * kCommunicators * static_cast<std::size_t>(size);
-  }
   [[nodiscard]] Word& at(int rank, int communicator) const {
-    return words_[static_cast<std::size_t>(rank) * kCommunicators +
+    return words_[static_cast<std::size_t>(rank) * kWordsOfRank +
                   static_cast<std::size_t>(communicator)];
   }
 

@@ -125,12 +125,13 @@ def duplicates():
     expect_right(done, ["threads"])
 
 
-def expect_seen(done, again):
-    """A call that differs has come back; `again`: all ranks came to the engine with it, which lives on."""
-    found = re.search(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
-    expect(found, done, "expected MPI_ERR_OTHER")
-    late.at_most(float(found.group(1)), 1, "a call that differs")
-    expect(("equal again" in done.stdout) == again, done, "the engine lives on, or not")
+def expect_seen(done, number, calls=4):
+    """The calls that differ have come back on every rank, and the calls after them are right."""
+    found = re.findall(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
+    expect(len(found) == calls * number, done, "expected MPI_ERR_OTHER of every call on every rank")
+    for seconds in found:
+        late.at_most(float(seconds), 1, "a call that differs")
+    expect("equal again" in done.stdout, done, "the engine lives on")
 
 
 def uneven():
@@ -139,15 +140,17 @@ def uneven():
     copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
     for before in 0, 20, 8:
         for count in 50000, 1000:
-            done = job(2, [before, count], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
+            done = job(2, [before, count, 100000], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
             expect(done.returncode != 0, done, "the ranks differ")
             # mpirun may lose the text where all ranks end at once, and has the error as its exit code then.
             expect(before == 0 or done.returncode == OTHER or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
             expect(before == 0 or re.search(f"^ronde: MPI_Allreduce: .*the ranks disagree: .*{count}", done.stderr, re.MULTILINE),
                    done, "expected a line that says how they differ")
-    for ranks_of_job, count in (2, 50000), (2, 1000), (3, 1000):
-        done = job(ranks_of_job, [20, count, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
-        expect_seen(done, again=count == 50000)
+    # Both Ronde's, both MPI's, and one of each, by either rank; of three ranks one differs.
+    for number, count, others in ((2, 50000, 100000), (2, 500, 1000), (2, 1000, 100000), (2, 100000, 1000), (2, 0, 1000),
+                                  (3, 500, 1000), (3, 1000, 100000), (3, 100000, 1000)):
+        done = job(number, [20, count, others, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
+        expect_seen(done, number)
 
 
 def planned():
@@ -163,8 +166,8 @@ def hosts():
     done = shape.run(STOCK, *PARTS, settings=SETTINGS, seconds=200, flags=flags)
     expect_right(done, PARTS)
     expect(done.stdout.count(LEFT_TO_MPI) == 4, done, f"expected of each rank: {LEFT_TO_MPI}")
-    done = shape.run(UNEVEN, 20, 50000, "return", settings=SETTINGS, seconds=20, flags=flags)
-    expect_seen(done, again=True)
+    done = shape.run(UNEVEN, 20, 50000, 100000, "large", settings=SETTINGS, seconds=20, flags=flags)
+    expect_seen(done, 4, calls=2)
 
 
 def main():

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A program with a defect: uneven BEFORE COUNT [return] makes so many equal calls of 100,000
- * doubles on a communicator of its own, then one in which the last rank has COUNT. With `return`
- * the errors come back: rank 0 prints how long the call took, and goes on with an equal one where
- * it can. */
+ * A program with a defect: uneven BEFORE COUNT OTHERS [return|large] makes so many equal calls of
+ * 100,000 doubles on a communicator of its own, then one in which the last rank has COUNT and the
+ * others OTHERS. With `return` or `large` the errors come back: each rank prints how long such
+ * calls took. The last rank comes late to one, and the others to one; then, unless it is `large`,
+ * come small ones of another type and operation. It ends with equal ones, large and small. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { COUNT = 100000 };
 static double input[2 * COUNT], output[2 * COUNT];
@@ -15,33 +17,51 @@ static int reduce(int count, MPI_Comm comm) {
   return MPI_Allreduce(input, output, count, MPI_DOUBLE, MPI_SUM, comm);
 }
 
+static int rank, size;
+
+/* A call that differs; `late` ranks come to it after the others. */
+static void differ(int count, MPI_Datatype type, MPI_Op op, int late, MPI_Comm comm) {
+  MPI_Barrier(comm);
+  if (late) nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+  const double begin = MPI_Wtime();
+  const int code = MPI_Allreduce(input, output, count, type, op, comm);
+  const double seconds = MPI_Wtime() - begin - (late ? 0 : 0.5);
+  int class = MPI_SUCCESS;
+  MPI_Error_class(code, &class);
+  printf("class %s after %.3f s\n", class == MPI_ERR_OTHER ? "other" : "not other", seconds);
+  fflush(stdout);
+}
+
+static int equal(int count, MPI_Comm comm) {
+  memset(output, 0, sizeof output);
+  return reduce(count, comm) == MPI_SUCCESS && output[count - 1] == size;
+}
+
 int main(int argc, char** argv) {
-  if (argc < 3) return 1;
-  const int returns = argc > 3 && strcmp(argv[3], "return") == 0;
+  if (argc < 4) return 1;
+  const int returns = argc > 4;
+  const int small_too = returns && strcmp(argv[4], "large") != 0;
   MPI_Init(&argc, &argv);
-  int rank, size;
   MPI_Comm comm;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   if (returns) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  const int count = rank == size - 1 ? atoi(argv[2]) : COUNT;
+  const int is_last = rank == size - 1;
+  const int count = atoi(argv[is_last ? 2 : 3]);
   for (int i = 0; i < COUNT; ++i) input[i] = 1;
   for (int i = 0; i < atoi(argv[1]); ++i) reduce(COUNT, comm);
-  const double begin = MPI_Wtime();
-  const int code = reduce(count, comm);
-  const double seconds = MPI_Wtime() - begin;
-  int class = MPI_SUCCESS;
-  MPI_Error_class(code, &class);
-  if (rank == 0) {
-    printf("class %s after %.3f s\n", class == MPI_ERR_OTHER ? "other" : "not other", seconds);
-    fflush(stdout);
+  if (returns) {
+    differ(count, MPI_DOUBLE, MPI_SUM, is_last, comm);
+    differ(count, MPI_DOUBLE, MPI_SUM, !is_last, comm);
+    if (small_too) differ(10, is_last ? MPI_DOUBLE : MPI_INT, MPI_SUM, is_last, comm);
+    if (small_too) differ(10, MPI_INT, is_last ? MPI_LAND : MPI_MAX, is_last, comm);
+  } else {
+    reduce(count, comm);
   }
-  /* A rank whose call has gone to MPI is still there. */
-  if ((long)atoi(argv[2]) * 8 < 65536) MPI_Abort(MPI_COMM_WORLD, 3);
-  if (reduce(COUNT, comm) == MPI_SUCCESS && output[COUNT - 1] == size && rank == 0) {
-    printf("equal again\n");
-  }
+  int right = 1;
+  for (int i = 0; i < 20; ++i) right = right && equal(i % 3 ? 1000 : COUNT, comm);
+  if (right && rank == 0) printf("equal again\n");
   MPI_Finalize();
   return 0;
 }
