@@ -4,6 +4,7 @@
 
 #include <ronde/ronde.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
