@@ -5,7 +5,18 @@ import unittest
 import torch
 import torch.distributed as dist
 
+from ronde.torch._backend import has_python_backends
+
 NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
+
+
+def make_group(*arguments):
+    """What init_process_group("ronde") makes with this PyTorch: a back end, or a whole group."""
+    if has_python_backends():
+        from ronde.torch._group_backend import RondeBackend as Group  # pylint: disable=import-outside-toplevel
+    else:
+        from ronde.torch._process_group import RondeProcessGroup as Group  # pylint: disable=import-outside-toplevel
+    return Group(*arguments)
 
 
 def place_of(rank, dtype=torch.float32, shape=(5,)):

@@ -116,6 +116,9 @@ class Engine:
             if functions is not None and functions.raised is not None:
                 raise functions.raised from error
             raise
+        finally:
+            if functions is not None:
+                functions.release()
         self._pointer = pointer
         self._rank = LIBRARY.ronde_rank(pointer)
         self._size = LIBRARY.ronde_size(pointer)
@@ -192,6 +195,13 @@ class Engine:
             self.close()
         except RuntimeError:
             pass  # the exception that is under way says more
+
+    def give_up(self, flights: Sequence[_Flight]) -> None:
+        """Closes the engine now. Where any of these are still in flight, they fail on all ranks, by name."""
+        for flight in flights:
+            if not flight.poll():
+                flight.settle(0)
+        self.abandon()
 
     def __enter__(self):
         return self

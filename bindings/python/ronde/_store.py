@@ -58,3 +58,7 @@ class StoreFunctions:
             words = "".join(traceback.format_exception_only(type(error), error)).strip()  # also where its str() fails
             self.words = ctypes.create_string_buffer(words.encode(errors="replace"))  # it may have lone surrogates
             return int(Status.SYSTEM)
+
+    def release(self) -> None:
+        """Once the engine is open: the functions and this object hold each other, and the store with them."""
+        self.table = StoreTable()

@@ -8,9 +8,32 @@ from typing import Any
 import torch.distributed as dist
 
 
+def has_python_backends() -> bool:
+    """Whether a class of Python can be a back end that PyTorch's own ProcessGroup holds."""
+    from torch._C import _distributed_c10d as c10d
+    backend = getattr(c10d, "Backend", None)
+    if backend is None:
+        return False
+    try:
+        backend(0, 1)
+    except TypeError:  # it has no constructor, as in the first versions of PyTorch that have the class
+        return False
+    return True
+
+
 def _create(options: Any, _: Any = None) -> Any:
-    from ._process_group import RondeProcessGroup
-    return RondeProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    if getattr(options, "enable_reconfigure", False):
+        raise NotImplementedError("enable_reconfigure=True: a group of the back end ronde cannot change its ranks yet; "
+                                  "leave the flag out, and after a failure call destroy_process_group() and "
+                                  "init_process_group() again")
+    arguments = (options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    if not has_python_backends():
+        from ._process_group import RondeProcessGroup
+        return RondeProcessGroup(*arguments)
+    from ._group_backend import RondeBackend
+    from ._work_answers import install
+    install()
+    return RondeBackend(*arguments, options.global_ranks_in_group)
 
 
 def register() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 import time
 from typing import Any, Optional
 
@@ -12,6 +13,7 @@ from .._engine import Engine
 from .._library import Error, Status
 
 _LOOK_SECONDS = 0.005
+_STORE_TIMEOUT = datetime.timedelta(seconds=2)  # for an answer about an operation that is late
 
 
 class _TorchStore:
@@ -40,8 +42,8 @@ class _TorchStore:
         return self._store.get(key)
 
 
-def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str) -> Engine:
-    """The engine of this rank. Waits for the others as long as the group's timeout says.
+def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str) -> tuple[Engine, Any]:
+    """The engine of this rank, and the group's part of the store. Waits for the others as long as the timeout says.
 
     Raises Error if a rank has not come by then. A store serves any number of groups one after another: each rank counts
     those that it has opened.
@@ -59,4 +61,53 @@ def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: st
                         f"new_group() within {timeout.total_seconds():g} s", Status.DEADLINE)
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
-    return Engine(rank=rank, size=size, store=_TorchStore(ours))
+    return Engine(rank=rank, size=size, store=_TorchStore(ours)), ours
+
+
+class RollCall:
+    """Which ranks have called an operation that is late. A rank says so in the store once it has waited a while, so
+    that operations in time cost nothing. A rank that has called and does not wait has not said so.
+
+    The store may fail or be gone by then: what it does not tell is not known, and nothing else depends on it.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store: Optional[Any] = store
+        self._own: Optional[Any] = None
+        self._lock = threading.Lock()
+        self._rank, self._size = rank, size
+        self._said = 0
+
+    def say(self, number: int) -> None:
+        """This rank has called `number` operations, and waits for the last of them."""
+        try:
+            with self._lock:
+                if number > self._said:
+                    self._reach().add(f"called/{self._rank}", number - self._said)
+                    self._said = number
+        except Exception:  # the error of the operation says more
+            pass
+
+    def missing(self, number: int) -> Optional[list[int]]:
+        """The other ranks that have not said that they called so many; None where the store does not tell."""
+        try:
+            with self._lock:
+                return [rank for rank in range(self._size)
+                        if rank != self._rank and self._reach().add(f"called/{rank}", 0) < number]
+        except Exception:
+            return None
+
+    def _reach(self) -> Any:
+        """A connection of its own where the store has that: the program's may be waiting in another thread."""
+        if self._store is None:
+            raise RuntimeError("the group has ended")
+        if self._own is None:
+            if not hasattr(self._store, "clone"):
+                return self._store
+            self._own = self._store.clone()
+            self._own.set_timeout(_STORE_TIMEOUT)
+        return self._own
+
+    def close(self) -> None:
+        with self._lock:
+            self._store = self._own = None

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of a group of torch.distributed, over those of the runtime."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+
+from .._engine import Memory
+from .._library import InvalidArgument
+from .._works import _Flight
+from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
+                               splits_of)
+from ._group_core import Finish, GroupCore
+from ._group_tensors import (Landing, Received, assign_sparse, described, joined, reduction_of, require_alike,
+                             require_numbers)
+from ._group_work import GroupWork
+from ._tensors import contiguous, require_host
+
+
+class GroupOperations(GroupCore):
+    """Every operation that torch.distributed knows, by the names that PyTorch calls."""
+
+    # ---- reductions ----
+
+    def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+        listed = list_of(tensors)
+        if len(listed) == 1 and listed[0].layout is torch.sparse_coo:
+            return self._allreduce_sparse(listed[0], opts)
+        return self.allreduce_coalesced(listed, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+        listed = list_of(tensors)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            for tensor in listed:
+                require_host(tensor)
+                require_numbers(tensor)
+            landings = [Landing(tensor, load=True) for tensor in listed]
+            for name, landing in zip(names, landings):
+                self._part(flights, "allreduce", name, None, described(landing.memory),
+                           reduction=reduction_of(op_of(opts), landing.tensor))
+            return lambda _: [landing.land() for landing in landings]
+
+        return self._start(opts, submit, len(listed))
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> GroupWork:
+        """Every rank gets what is not zero on any."""
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            how = reduction_of(op_of(opts), tensor)
+            if tensor.device.type != "cpu" or how.op not in (how.op.SUM, how.op.AVERAGE):
+                raise InvalidArgument(f"{how.op.name} of a sparse tensor on {tensor.device}: the back end ronde has "
+                                      "sums and averages of sparse tensors on the CPU")
+            ours = tensor.detach().coalesce()
+            values, indices = contiguous(ours.values()), contiguous(ours.indices().t())
+            require_numbers(values)
+            for name, part in zip(names, (values, indices)):
+                self._part(flights, "allgather", name, described(part), None)
+            return lambda done: [assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values),
+                                                Received(done[1]).rows_like(indices))]
+
+        return self._start(opts, submit, 2)
+
+    def reduce(self, tensors: Tensors, opts: Any = None, op: Any = None) -> GroupWork:
+        """A reduce-scatter in which the root gets every row; the other ranks' tensors stay as they are."""
+        tensor, root = only_of(tensors), root_of(opts)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_host(tensor)
+            require_numbers(tensor)
+            landing = Landing(tensor, load=True)
+            memory = described(landing.memory, (tensor.numel(),))
+            splits = [memory.shape[0] if rank == root else 0 for rank in range(self._size)]
+            self._part(flights, "reduce_scatter", name, memory, memory, splits=splits,
+                       reduction=reduction_of(op_of(opts, op), tensor))
+            return lambda _: [landing.land() if root == self._rank else tensor]
+
+        return self._start(opts, submit)
+
+    def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        output, inputs = only_of(output_tensors), matrix_of(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_each(inputs, self._size, "inputs")
+            require_alike(inputs, output)
+            return self._scatter_sums(flights, name, output, joined(inputs), [one.numel() for one in inputs], opts)
+
+        return self._start(opts, submit)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        outputs, inputs = list_of(outputs), list_of(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            ends = []
+            for name, output, whole in zip(names, outputs, inputs):
+                require_alike([whole], output)
+                rows, rest = divmod(whole.numel(), self._size)
+                if rest:
+                    raise InvalidArgument(f"{whole.numel()} elements cannot be scattered evenly over {self._size} "
+                                          "ranks")
+                ends.append(self._scatter_sums(flights, name, output, contiguous(whole), [rows] * self._size, opts))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(outputs))
+
+    def _scatter_sums(self, flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor,
+                      counts: Sequence[int], opts: Any) -> Finish:
+        """counts: the elements of each rank's share of `whole`."""
+        require_numbers(output)
+        if output.numel() != counts[self._rank]:
+            raise InvalidArgument(f"an output of {output.numel()} elements for a share of {counts[self._rank]}")
+        landing = Landing(output, load=False)
+        memory = described(whole, (whole.numel(),))
+        factor = 2 if whole.is_complex() else 1
+        self._part(flights, "reduce_scatter", name, memory, described(landing.memory),
+                   splits=[factor * count for count in counts], reduction=reduction_of(op_of(opts), output))
+        return lambda _: [landing.land()]
+
+    # ---- operations that move ----
+
+    def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+        tensor, root = only_of(tensors), root_of(opts)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_host(tensor)
+            landing = Landing(tensor, load=root == self._rank)
+            self._part(flights, "broadcast", name, None, described(landing.memory), root=root)
+            return lambda _: [landing.land()]
+
+        return self._start(opts, submit)
+
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        outputs, ours = matrix_of(output_tensors), only_of(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_each(outputs, self._size, "outputs")
+            require_alike(outputs, ours)
+            return self._gather_everywhere(flights, name, outputs, ours)
+
+        return self._start(opts, submit)
+
+    def _gather_everywhere(self, flights: list[_Flight], name: str, outputs: Sequence[torch.Tensor],
+                           ours: torch.Tensor) -> Finish:
+        """A row of each rank, so that the ranks compare its length; where outputs differ in size, elements."""
+        even = len({output.numel() for output in outputs}) == 1
+        landings = [Landing(output, load=False) for output in outputs]
+        shape = (1, ours.numel()) if even else (ours.numel(),)
+        self._part(flights, "allgather", name, described(contiguous(ours), shape), None)
+        number = len(flights) - 1
+        return lambda done: Received(done[number]).into(landings)
+
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        outputs, inputs = list_of(outputs), list_of(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            ends = []
+            for name, output, ours in zip(names, outputs, inputs):
+                require_alike([ours], output)
+                if output.numel() != self._size * ours.numel():
+                    raise InvalidArgument(f"an output of {output.numel()} elements for {self._size} ranks with "
+                                          f"{ours.numel()} each")
+                ends.append(self._gather_everywhere(flights, name, [output], ours))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(outputs))
+
+    def allgather_coalesced(self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Tensors,
+                            opts: Any = None) -> GroupWork:
+        """output_lists[r][i] is where rank r's i-th tensor goes."""
+        inputs = list_of(inputs)
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            require_each(output_lists, self._size, "lists of outputs")
+            ends = []
+            for i, (name, ours) in enumerate(zip(names, inputs)):
+                outputs = [of_rank[i] for of_rank in output_lists]
+                require_alike(outputs, ours)
+                ends.append(self._gather_everywhere(flights, name, outputs, ours))
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(inputs))
+
+    def _exchange(self, flights: list[_Flight], name: str, rows: Memory, sent: Sequence[int],
+                  outputs: Sequence[torch.Tensor], expected: Sequence[int]) -> Finish:
+        """sent[r] rows go to rank r, expected[r] come from there; they are laid into the outputs one after another."""
+        landings = [Landing(output, load=False) for output in outputs]
+        self._part(flights, "all_to_all", name, rows, None, splits=sent)
+        return lambda done: Received(done[0]).require_rows(expected).into(landings)
+
+    def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_splits: Sequence[int],
+                      input_splits: Sequence[int], opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_alike([input], output)
+            sent, expected = splits_of(input, input_splits, self._size), splits_of(output, output_splits, self._size)
+            rows, *inner = input.shape
+            width = 1
+            for entry in inner:
+                width *= entry
+            return self._exchange(flights, name, described(contiguous(input), (rows, width)), sent, [output], expected)
+
+        return self._start(opts, submit)
+
+    def alltoall(self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor],
+                 opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            require_each(input_tensors, self._size, "inputs")
+            require_each(output_tensors, self._size, "outputs")
+            require_alike([*output_tensors, *input_tensors], input_tensors[0])
+            return self._exchange_elements(flights, name, joined(input_tensors), counts_of(input_tensors), output_tensors,
+                                           counts_of(output_tensors))
+
+        return self._start(opts, submit)
+
+    def _exchange_elements(self, flights: list[_Flight], name: str, elements: torch.Tensor, sent: Sequence[int],
+                           outputs: Sequence[torch.Tensor], expected: Sequence[int]) -> Finish:
+        """An exchange whose rows are elements."""
+        rows = described(elements, (elements.numel(), 1))
+        return self._exchange(flights, name, rows, sent, outputs, expected)
+
+    def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        """An all-to-all in which every rank sends to the root alone."""
+        root = root_of(opts)
+        outputs, ours = (matrix_of(output_tensors) if root == self._rank else []), only_of(input_tensors)
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            if root == self._rank:
+                require_each(outputs, self._size, "outputs")
+            require_alike(outputs, ours)
+            sent = [ours.numel() if rank == root else 0 for rank in range(self._size)]
+            return self._exchange_elements(flights, name, contiguous(ours), sent, outputs,
+                                           counts_of(outputs) or [0] * self._size)
+
+        return self._start(opts, submit)
+
+    def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> GroupWork:
+        """An all-to-all in which the root alone sends."""
+        root = root_of(opts)
+        output, inputs = only_of(output_tensors), (matrix_of(input_tensors) if root == self._rank else [])
+
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            if root == self._rank:
+                require_each(inputs, self._size, "inputs")
+            require_alike(inputs, output)
+            elements = joined(inputs) if inputs else torch.empty(0, dtype=output.dtype)
+            expected = [output.numel() if rank == root else 0 for rank in range(self._size)]
+            return self._exchange_elements(flights, name, elements, counts_of(inputs) or [0] * self._size, [output],
+                                           expected)
+
+        return self._start(opts, submit)
+
+    def barrier(self, opts: Any = None) -> GroupWork:
+        def submit(flights: list[_Flight], name: str) -> Finish:
+            self._part(flights, "barrier", name, None, None)
+            return lambda _: []
+
+        return self._start(opts, submit)
+
+    # ---- names that newer versions of PyTorch use ----
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        mine = root_of(opts) == self._rank
+        return self.gather([list(output.chunk(self._size))] if mine else [], [input], opts)
+
+    gather_into_tensor = gather_single
+
+    # ---- what the runtime lacks ----
+
+    def send(self, tensors: Tensors, destination: int, tag: int) -> GroupWork:
+        raise no_pairs("send")
+
+    def recv(self, tensors: Tensors, source: int, tag: int) -> GroupWork:
+        raise no_pairs("recv")
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
+        raise no_pairs("recv from any source")
+
+    def monitored_barrier(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
+                                  "the ranks that are missing")

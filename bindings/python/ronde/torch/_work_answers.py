@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a work says of itself, where PyTorch does not ask the back end.
+
+PyTorch 2.15 hands a program a holder of a work that a back end in Python has made. It passes on wait() and get_future()
+alone: is_completed() is False for ever, so that a loop around it never ends, and is_success() is True of one that
+failed. Here these also look at the work's future. Of other back ends' works they say what they have always said: those
+that are not done are asked once more, to the same end.
+"""
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch._C._distributed_c10d import Work
+
+
+def _future(work: Work) -> Optional[torch.futures.Future]:
+    """That of a work that is done, if it has one."""
+    try:
+        future = work.get_future()
+    except RuntimeError:
+        return None
+    return future if future.done() else None
+
+
+def _error(work: Work) -> Optional[Exception]:
+    future = _future(work)
+    try:
+        if future is not None:
+            future.value()
+    except Exception as error:
+        return error
+    return None
+
+
+def install() -> None:
+    """Does nothing a second time."""
+    is_completed, is_success, exception, result = Work.is_completed, Work.is_success, Work.exception, Work.result
+    if getattr(is_completed, "__module__", "") == __name__:
+        return
+
+    def completed(self: Work) -> bool:
+        return is_completed(self) or _future(self) is not None
+
+    def success(self: Work) -> bool:
+        return is_success(self) and _error(self) is None
+
+    def error(self: Work) -> Any:
+        return exception(self) or _error(self)
+
+    def results(self: Work) -> list[torch.Tensor]:
+        try:
+            return result(self)
+        except RuntimeError:
+            future = _future(self)
+            if future is None:
+                raise
+            return future.value()
+
+    Work.is_completed, Work.is_success, Work.exception, Work.result = completed, success, error, results
