@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or torchrun's or
 mpirun's. It runs the tests of other files, too, since loading PyTorch takes longer than they do."""
-import argparse
 import datetime
-import os
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -16,12 +13,11 @@ import torch.distributed as dist
 
 import ronde.torch
 from ronde.torch._backend import has_python_backends
-from torch_group_kit import NEW_TORCH, Ranks, make_group, place_of
+from torch_group_kit import NEW_TORCH, SECONDS, Ranks, main, make_group, place_of
 from torch_group_training import Training  # noqa: F401, its tests run here
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SECONDS = datetime.timedelta(seconds=120)
 
 
 class Collectives(Ranks):
@@ -336,34 +332,5 @@ class Groups(Ranks):
         dist.destroy_process_group(mine)
 
 
-def run_tests(rank, size, init_method, arguments):
-    torch.set_num_threads(1)
-    dist.init_process_group("ronde", init_method=init_method, rank=rank, world_size=size, timeout=SECONDS)
-    ended = unittest.main(argv=["torch_group.py", *arguments], exit=False).result
-    dist.destroy_process_group()
-    return 0 if ended.wasSuccessful() else 1
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    options, arguments = parser.parse_known_args()
-    if "RANK" in os.environ:
-        return run_tests(-1, -1, "env://", arguments)
-    if "PMIX_NAMESPACE" in os.environ:  # the name of mpirun's job
-        rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
-        store = f"{tempfile.gettempdir()}/torch_group_{os.environ['PMIX_NAMESPACE']}"
-        return run_tests(rank, size, f"file://{store}", arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        context = torch.multiprocessing.get_context("fork")  # PyTorch is loaded once
-        ranks = [context.Process(target=lambda rank=rank: sys.exit(
-            run_tests(rank, options.ranks, f"file://{folder}/store", arguments))) for rank in range(options.ranks)]
-        for one in ranks:
-            one.start()
-        for one in ranks:
-            one.join()
-        return max(abs(one.exitcode) for one in ranks)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("torch_group.py"))

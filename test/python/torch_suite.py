@@ -78,20 +78,22 @@ def load(options):
 def put_in_place_of_gloo(distributed_test):
     """What asks for gloo gets ronde from now on."""
     from torch.distributed import distributed_c10d  # pylint: disable=import-outside-toplevel
-    from ronde.torch._process_group import RondeProcessGroup  # pylint: disable=import-outside-toplevel
+    from torch_group_kit import group_class  # pylint: disable=import-outside-toplevel
 
-    class InPlaceOfGloo(RondeProcessGroup):
+    class InPlaceOfGloo(group_class()):
         """Made as gloo's is."""
-
-        options = types.SimpleNamespace()  # which newer versions of PyTorch fill in
 
         def __init__(self, store, rank, size, timeout, **_):
             super().__init__(store, rank, size, timeout)
 
     distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
+    if hasattr(distributed_c10d.Backend, "_ensure_backend_registered"):  # where it is an entry point, it comes when used
+        distributed_c10d.Backend._ensure_backend_registered("gloo")
     plugins = distributed_c10d.Backend._plugins
     if "GLOO" in plugins:  # in newer versions of PyTorch
         plugins["GLOO"] = plugins["RONDE"]
+        # What PyTorch takes for gloo's by type it casts to gloo's class.
+        distributed_c10d.Backend.backend_type_map["gloo"] = distributed_c10d.ProcessGroup.BackendType.CUSTOM
     # The wrapper that checks calls where TORCH_DISTRIBUTED_DEBUG says DETAIL is for PyTorch's own back ends.
     distributed_c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
     for name in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from ._library import GRACE_UNWIND, LIBRARY, InvalidArgument, call
+from ._library import GRACE_UNWIND, LIBRARY, InvalidArgument, Status, call
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -47,7 +47,8 @@ class _Flight:
 
     def _wait(self, until: Optional[float]) -> bool:
         if not self.pointer:
-            raise InvalidArgument(f"'{self.name}' was given up when its engine was closed", tensor=self.name)
+            raise InvalidArgument(f"'{self.name}' was given up when its engine was closed", Status.CLOSED,
+                                  tensor=self.name)
         # Signals are handled between calls, and in the main thread only.
         sliced = threading.current_thread() is threading.main_thread()
         patience = time.monotonic() + _LONGEST_SLICED_WAIT_SECONDS

@@ -31,8 +31,6 @@ def _create(options: Any, _: Any = None) -> Any:
         from ._process_group import RondeProcessGroup
         return RondeProcessGroup(*arguments)
     from ._group_backend import RondeBackend
-    from ._work_answers import install
-    install()
     return RondeBackend(*arguments, options.global_ranks_in_group)
 
 

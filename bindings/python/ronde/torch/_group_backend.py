@@ -9,6 +9,7 @@ from typing import Any, Sequence
 from torch._C._distributed_c10d import Backend
 
 from ._group_operations import GroupOperations
+from ._work_answers import install
 
 
 class RondeBackend(GroupOperations, Backend):
@@ -17,6 +18,7 @@ class RondeBackend(GroupOperations, Backend):
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "",
                  global_ranks: Sequence[int] = ()) -> None:
         Backend.__init__(self, rank, size)
+        install()
         self._options = Backend.Options("ronde", timeout)
         self._options.group_name = name
         self._options.global_ranks_in_group = list(global_ranks)

@@ -40,6 +40,7 @@ class GroupCore:
         self._shared = Shared(self._engine, Completions(), Health(), RollCall(ours, rank, size))
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0
+        self._monitored = 0  # barriers over the store
         self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
         self._latest: "collections.deque[weakref.ref[GroupWork]]" = collections.deque(maxlen=_ASKED)
 
@@ -81,6 +82,7 @@ class GroupCore:
     def abort(self) -> None:
         """Fails what is in flight, by name and on all ranks, and leaves the group at once."""
         self._shared.health.fail("COMM_ERROR")
+        self._shared.health.aborted = True
         with self._order:
             flights = [flight for slot in self._slots for flight in slot]
         self._engine.give_up(flights)

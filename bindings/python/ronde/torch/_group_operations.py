@@ -262,6 +262,16 @@ class GroupOperations(GroupCore):
 
         return self._start(opts, submit)
 
+    def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier over the store, whose rank 0 names the first rank that does not come in time, or all of them. The
+        group goes on where it has failed."""
+        timeout = getattr(opts, "timeout", opts)
+        seconds = self._timeout if timeout is None else timeout.total_seconds()
+        with self._order:
+            self._monitored += 1
+            number = self._monitored
+        self._shared.roll_call.barrier(number, seconds, wait_all_ranks)
+
     # ---- names that newer versions of PyTorch use ----
 
     all_gather_single = _allgather_base
@@ -286,7 +296,3 @@ class GroupOperations(GroupCore):
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
         raise no_pairs("recv from any source")
-
-    def monitored_barrier(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("monitored_barrier: gloo's alone. A barrier of Ronde that is not joined in time names "
-                                  "the ranks that are missing")

@@ -13,6 +13,7 @@ from .._engine import Engine
 from .._library import Error, Status
 
 _LOOK_SECONDS = 0.005
+_PASSED, _FAILED = 1, 2  # the verdict of a barrier over the store
 _STORE_TIMEOUT = datetime.timedelta(seconds=2)  # for an answer about an operation that is late
 
 
@@ -96,6 +97,45 @@ class RollCall:
                         if rank != self._rank and self._reach().add(f"called/{rank}", 0) < number]
         except Exception:
             return None
+
+    def barrier(self, number: int, timeout: float, name_all: bool) -> None:
+        """The group's `number`th barrier over the store, which rank 0 watches; it does not touch the engine. Raises Error
+        on rank 0 with the first rank that is not here in time, or all of them, and on the others that it has failed."""
+        until = time.monotonic() + timeout
+        ours, verdict = f"monitored/{number}/{self._rank}", f"monitored/{number}/verdict"
+        if timeout <= 0:
+            raise self._late(f"Rank {self._rank} timed out in monitoredBarrier after {1e3 * timeout:g} ms")
+        if self._rank:
+            self._look(ours, 1)
+            if self._await(verdict, until) != _PASSED:
+                raise self._late(f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while "
+                                 f"waiting for send/recv from rank 0: it had not passed after {1e3 * timeout:g} ms")
+            return
+        late = []
+        for rank in range(1, self._size):
+            if not self._await(f"monitored/{number}/{rank}", until):
+                late.append(str(rank))
+                if not name_all:
+                    break
+        self._look(verdict, _FAILED if late else _PASSED)
+        if late:
+            raise self._late(f"Rank{'s' if len(late) > 1 else ''} {', '.join(late)} failed to pass monitoredBarrier in "
+                             f"{1e3 * timeout:g} ms")
+
+    def _late(self, text: str) -> Error:
+        return Error(f"[Rank {self._rank}]: {text}", Status.DEADLINE)
+
+    def _look(self, key: str, more: int = 0) -> int:
+        with self._lock:
+            return self._reach().add(key, more)
+
+    def _await(self, key: str, until: float) -> int:
+        """What the key counts, once it does or at the time `until`."""
+        pause = _LOOK_SECONDS
+        while not (found := self._look(key)) and (left := until - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, 0.1)
+        return found
 
     def _reach(self) -> Any:
         """A connection of its own where the store has that: the program's may be waiting in another thread."""

@@ -73,6 +73,9 @@ class GroupWork(_TorchWork):
             self._give_up()
         except Exception as error:
             self._shared.health.note(error)
+            if self._shared.health.aborted and getattr(error, "status", None) in _FAILURES:
+                raise Error(f"'{self._name}' was in flight when abort() was called on rank {self._shared.engine.rank}",
+                            Status.CLOSED, tensor=self._name) from error
             raise
         return True
 
@@ -177,6 +180,7 @@ class Health:
 
     def __init__(self) -> None:
         self.error = "SUCCESS"
+        self.aborted = False
 
     def note(self, error: BaseException) -> None:
         """An error after which the group goes on changes nothing."""
