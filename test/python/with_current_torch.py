@@ -12,6 +12,7 @@ import subprocess
 import sys
 import venv
 
+PACKAGES = ("torch", "numpy", "expecttest", "lightning", "accelerate")
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -27,11 +28,16 @@ def main():
     python, whole = folder / "bin" / "python", folder / "whole"
     if not whole.exists():
         venv.create(folder, clear=True, with_pip=True)
-        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "torch", "numpy", "expecttest")
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES)
         whole.touch()
     run(python, "-c", "import torch; print('PyTorch', torch.__version__)")
     for ranks in (2, 3):
         run(python, HERE / "torch_group.py", "--ranks", ranks)
+    for backend in ("ronde", "gloo"):
+        for ranks in (2, 3):
+            run(python, HERE / "torch_backend.py", "--backend", backend, "--ranks", ranks)
+        run(python, HERE / "torch_programs.py", "--backend", backend)
+        run(python, HERE / "torch_ends.py", "--backend", backend)
     run(python, "-m", "torch.distributed.run", "--nproc_per_node", 2, HERE / "torch_group.py")
     run(python, HERE / "torch_ranks.py", RONDE_MPI="off")
     run(python, HERE / "torch_suite.py", "--beside", "gloo", "--ranks", 2)

@@ -9,6 +9,7 @@ from typing import Any, Sequence
 from torch._C._distributed_c10d import Backend
 
 from ._group_operations import GroupOperations
+from ._uncompiled import leave_alone
 from ._work_answers import install
 
 
@@ -18,7 +19,6 @@ class RondeBackend(GroupOperations, Backend):
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "",
                  global_ranks: Sequence[int] = ()) -> None:
         Backend.__init__(self, rank, size)
-        install()
         self._options = Backend.Options("ronde", timeout)
         self._options.group_name = name
         self._options.global_ranks_in_group = list(global_ranks)
@@ -54,3 +54,7 @@ class RondeBackend(GroupOperations, Backend):
     def _add_ephemeral_timeout(self, _timeout: datetime.timedelta) -> None:
         raise NotImplementedError("_add_ephemeral_timeout: the back end ronde has no timeouts for a while; use "
                                   "torch.distributed.set_timeout(), or wait(timeout) of a work")
+
+
+install()
+leave_alone()
