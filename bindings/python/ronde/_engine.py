@@ -97,6 +97,7 @@ class Engine:
         self._in_flight: set[_Flight] = set()
         self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
         self._names_since_a_wait: set[str] = set()
+        self.held: Any = None  # what shall live until the engine is closed
         self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=256)  # what _refuse() has submitted
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, Sequence
 
+import torch.distributed as dist
 from torch._C._distributed_c10d import Backend
 
 from ._group_operations import GroupOperations
@@ -23,6 +24,13 @@ class RondeBackend(GroupOperations, Backend):
         self._options.group_name = name
         self._options.global_ranks_in_group = list(global_ranks)
         self._open(store, rank, size, timeout, name)
+        if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+            # The wrapper that PyTorch makes then holds only the C++ half.
+            self._engine.held = self
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._engine.held = None
 
     @property
     def options(self) -> Backend.Options:
