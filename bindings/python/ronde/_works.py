@@ -134,11 +134,17 @@ class Work:
         self._result: Any = None
         self._error: Optional[BaseException] = None
         self._end = threading.Lock()
+        self._ended = False
 
     @property
     def name(self) -> str:
         """The name of the operation; of a group, that of its first tensor."""
         return self._flights[0].name if self._flights else ""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether a wait has ended with its result."""
+        return self._finish is None and self._error is None and self._ended
 
     def poll(self) -> bool:
         """Whether the operation is done, successfully or not. Never blocks."""
@@ -183,6 +189,7 @@ class Work:
             failed = error
         self._error = failed
         self._engine._landed(self._flights)
+        self._ended = True
 
     def __del__(self) -> None:
         if getattr(self, "_finish", None) is not None:

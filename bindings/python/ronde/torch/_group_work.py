@@ -62,6 +62,8 @@ class GroupWork(_TorchWork):
 
         After the group's own timeout the operation is given up: the group fails on all of its ranks, by name.
         """
+        if self._work.succeeded:  # most operations, since drive()
+            return True
         until = self._until if timeout <= _NO_TIMEOUT else min(self._until,
                                                                time.monotonic() + timeout.total_seconds())
         try:
