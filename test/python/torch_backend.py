@@ -306,8 +306,8 @@ class Ends(BackendCase):
         dist.monitored_barrier(group, seconds(60))
         if self.rank == 0:
             others = ", ".join(str(rank) for rank in self.all[1:])
-            self.raises_soon(rf"Ranks? {others} failed to pass monitoredBarrier in 300 ?ms", lambda: dist.monitored_barrier(
-                group, seconds(0.3), wait_all_ranks=True), 0.3)
+            self.raises_soon(rf"Ranks? {others} failed to pass monitoredBarrier in 300 ?ms",
+                             lambda: dist.monitored_barrier(group, seconds(0.3), wait_all_ranks=True), 0.3)
         self.after(0, "late")
         if self.is_ronde:
             dist.barrier(group)  # the group goes on

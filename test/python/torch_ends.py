@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""destroy_process_group() lets go of the engine, its threads and its descriptors then and there (not when Python collects
-its cycles, which is off here), and ranks can meet again at the same port.
+"""destroy_process_group() lets go of the engine, its threads and its descriptors then and there (not when Python
+collects its cycles, which is off here), and ranks can meet again at the same port.
 
 usage: torch_ends.py [--backend ronde] [--rounds 5]
 

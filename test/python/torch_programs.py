@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs over the back end "ronde" as people write them: compiled models and collectives, FullyShardedDataParallel
-2, DTensor, checkpoints, and with their packages Lightning and Hugging Face's accelerate.
+"""Small programs over the back end "ronde" as people write them: compiled models and collectives, sharded models, DTensor,
+checkpoints, and with their packages Lightning and Hugging Face's accelerate.
 
 usage: torch_programs.py [--backend ronde] [--ranks 2]
 
-Each gives what one process with the whole batch, or arithmetic, gives. All pass over gloo, too (--backend gloo). Needs a
-PyTorch that has back ends in Python, as 2.15; with an older one it does nothing.
+Each gives what one process with the whole batch, or arithmetic, gives. All pass over gloo, too (--backend gloo). Needs
+a PyTorch that has back ends in Python, as 2.15; with an older one it does nothing.
 """
 import importlib.util
 import os

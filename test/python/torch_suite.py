@@ -87,7 +87,7 @@ def put_in_place_of_gloo(distributed_test):
             super().__init__(store, rank, size, timeout)
 
     distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
-    if hasattr(distributed_c10d.Backend, "_ensure_backend_registered"):  # where it is an entry point, it comes when used
+    if hasattr(distributed_c10d.Backend, "_ensure_backend_registered"):  # else it would come when it is used
         distributed_c10d.Backend._ensure_backend_registered("gloo")
     plugins = distributed_c10d.Backend._plugins
     if "GLOO" in plugins:  # in newer versions of PyTorch

@@ -213,8 +213,8 @@ class GroupOperations(GroupCore):
             require_each(input_tensors, self._size, "inputs")
             require_each(output_tensors, self._size, "outputs")
             require_alike([*output_tensors, *input_tensors], input_tensors[0])
-            return self._exchange_elements(flights, name, joined(input_tensors), counts_of(input_tensors), output_tensors,
-                                           counts_of(output_tensors))
+            return self._exchange_elements(flights, name, joined(input_tensors), counts_of(input_tensors),
+                                           output_tensors, counts_of(output_tensors))
 
         return self._start(opts, submit)
 
