@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a wheel of the Python package with the installed libronde.so and the plug-ins that lie beside it.
+"""Makes a wheel of the Python package with the installed libronde.so, what lies beside it, and ronderun.
 
 usage: make_wheel.py FOLDER_OF_LIBRONDE OUTPUT_FOLDER
 
@@ -15,6 +15,14 @@ import sys
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Found by PyTorch when a program asks for the back end "ronde", so that it need not import ronde.torch.
+ENTRY_POINTS = "[torch.distributed.backends]\nronde = ronde.torch._backend:register\n"
+# Imports nothing of the package: that would load libronde.so into the launcher.
+RONDERUN = """#!python
+import importlib.util, os, pathlib, sys
+program = pathlib.Path(importlib.util.find_spec("ronde").origin).parent / "bin" / "ronderun"
+os.execv(program, [str(program), *sys.argv[1:]])
+"""
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same sources make the same wheel
 
 
@@ -25,16 +33,22 @@ def version_of(header):
 
 
 def libraries(folder):
-    """{name: file} of libronde.so and its plug-ins: of the names of a file the shortest, by which it is loaded."""
+    """{name: file} of libronde.so and what is loaded beside it: of the names of a file the shortest, by which it is."""
     shortest = {}
-    # What is preloaded into MPI programs is no plug-in.
-    files = (path for path in folder.glob("libronde*.so*") if not path.name.startswith("libronde_mpi_allreduce"))
-    for path in sorted(files, key=lambda path: -len(path.name)):
+    for path in sorted(folder.glob("libronde*.so*"), key=lambda path: -len(path.name)):
         shortest[path.resolve()] = path.name
     found = {name: file for file, name in shortest.items()}
     if "libronde.so" not in found:
         sys.exit(f"there is no libronde.so in {folder}: build and install it first (./dev wheel does)")
     return found
+
+
+def launcher(folder):
+    """ronderun, which is installed beside the folder of libraries or that above it."""
+    for prefix in list(folder.resolve().parents)[:2]:
+        if (prefix / "bin" / "ronderun").exists():
+            return prefix / "bin" / "ronderun"
+    return sys.exit(f"there is no bin/ronderun near {folder}: build and install the launcher, too (./dev wheel does)")
 
 
 def metadata(version):
@@ -44,6 +58,8 @@ def metadata(version):
     return tag, {
         f"{info}/METADATA": (HERE / "METADATA.in").read_text("utf-8").replace("@PROJECT_VERSION@", version) +
                             "Description-Content-Type: text/markdown\n\n" + (HERE / "README.md").read_text("utf-8"),
+        f"{info}/entry_points.txt": ENTRY_POINTS,
+        f"ronde-{version}.data/scripts/ronderun": RONDERUN,
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: ronde\nRoot-Is-Purelib: false\nTag: {tag}\n",
     }
 
@@ -57,6 +73,7 @@ def main():
     entries = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted((HERE / "ronde").rglob("*"))
                if path.suffix == ".py" or path.name == "py.typed"}
     entries.update({f"ronde/lib/{name}": file.read_bytes() for name, file in sorted(libraries(folder).items())})
+    entries["ronde/bin/ronderun"] = launcher(folder).read_bytes()
     entries.update({name: text.encode() for name, text in texts.items()})
     record = f"ronde-{version}.dist-info/RECORD"
     lines = []
@@ -69,7 +86,8 @@ def main():
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in entries.items():
             entry = zipfile.ZipInfo(name, LONG_AGO)
-            entry.external_attr = (0o100755 if name.startswith("ronde/lib/") else 0o100644) << 16
+            is_program = name.startswith(("ronde/lib/", "ronde/bin/")) or "/scripts/" in name
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
     print(wheel)
 

@@ -53,7 +53,15 @@ def main():
         job = run(mpiexec, "--bind-to", "none", "--oversubscribe", "-np", "2", python, "-c", program, cwd=folder,
                   env=stranger)
         assert job.count("works on 2 ranks") == 2, job
-        print(alone + job, end="")
+        # Its own ronderun, with nothing of this build in the path.
+        launched = run(folder / "venv/bin/ronderun", "-np", "2", python, "-c", program, cwd=folder, env=stranger)
+        assert launched.count("works on 2 ranks") == 2, launched
+        if importlib.util.find_spec("cloudpickle"):
+            called = "import ronde; print(ronde.run(lambda: (ronde.init(), ronde.rank())[1], np=2))"
+            assert run(python, "-c", called, cwd=folder, env=stranger) == "[0, 1]\n"
+        points = "from importlib.metadata import entry_points as e; print(*e(group='torch.distributed.backends'))"
+        assert "ronde.torch._backend:register" in run(python, "-c", points, cwd=folder, env=stranger)
+        print(alone + job + launched, end="")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,30 @@ import venv
 
 PACKAGES = ("torch", "numpy", "expecttest", "lightning", "accelerate")
 HERE = pathlib.Path(__file__).resolve().parent
+# A script that does not know of Ronde finds the back end by the package's entry point.
+WITHOUT_IMPORT = """
+import torch.distributed as dist
+dist.init_process_group("ronde", store=dist.HashStore(), rank=0, world_size=1)
+print(dist.get_backend(), dist.distributed_c10d._get_default_group()._get_backend(__import__("torch").device("cpu")))
+"""
 
 
 def run(*command, **variables):
     print("+", *command, flush=True)
     subprocess.run([str(word) for word in command], check=True, env={**os.environ, **variables})
+
+
+def try_wheel(python, folder):
+    """Installs the package beside it, without the network, and takes it away again."""
+    maker = HERE.parents[1] / "bindings" / "python" / "make_wheel.py"
+    run(python, "-B", maker, pathlib.Path(os.environ["LIBRONDE"]).parent, folder / "wheel")
+    pip = (python, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-index", "--force-reinstall", "--no-deps", *(folder / "wheel").glob("*.whl"))
+    try:
+        stranger = {key: value for key, value in os.environ.items() if key not in ("LIBRONDE", "PYTHONPATH")}
+        subprocess.run([str(python), "-c", WITHOUT_IMPORT], check=True, cwd=folder, env=stranger)
+    finally:
+        run(*pip, "uninstall", "--quiet", "--yes", "ronde")
 
 
 def main():
@@ -31,6 +50,7 @@ def main():
         run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES)
         whole.touch()
     run(python, "-c", "import torch; print('PyTorch', torch.__version__)")
+    try_wheel(python, folder)
     for ranks in (2, 3):
         run(python, HERE / "torch_group.py", "--ranks", ranks)
     for backend in ("ronde", "gloo"):

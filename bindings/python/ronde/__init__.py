@@ -21,6 +21,7 @@ from ._missing import (ProcessSet, add_process_set, elastic_attribute, global_pr
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object
 from ._operations import Operations
+from ._run import RunError, run
 from ._works import Work
 
 Average, Sum, Min, Max, Product = Op.AVERAGE, Op.SUM, Op.MIN, Op.MAX, Op.PRODUCT

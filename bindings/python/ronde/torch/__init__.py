@@ -10,11 +10,11 @@ interface.
 Tensors are on the CPU. Errors of operations are ronde.Error, a RuntimeError.
 """
 from .. import (Adasum, Average, BAnd, BOr, BXor, Compression, Compressor, Error, HorovodInternalError,
-                InvalidArgument, Max, Min, Op, ProcessSet, Product, Status, Sum, Work, add_process_set,
+                InvalidArgument, Max, Min, Op, ProcessSet, Product, RunError, Status, Sum, Work, add_process_set,
                 allgather_object, broadcast_object, ccl_built, cross_rank, cross_size, cuda_built, ddl_built,
                 global_process_set, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, join, local_rank,
                 local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, remove_process_set,
-                rocm_built, shutdown, size, start_timeline, stop_timeline)
+                rocm_built, run, shutdown, size, start_timeline, stop_timeline)
 from .._missing import elastic_attribute
 from ._backend import register as _register_backend
 from ._functions import (broadcast_optimizer_state, broadcast_parameters, operations as _operations,
