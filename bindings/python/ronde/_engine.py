@@ -6,6 +6,7 @@ import atexit
 import collections
 import contextvars
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -56,11 +57,35 @@ def supported(op: Op) -> Op:
     return op
 
 
+@functools.lru_cache(maxsize=1024)
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in ("ronde", "torch")
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape(shape: tuple[int, ...]) -> ctypes.Array:
+    return (ctypes.c_int64 * max(1, len(shape)))(*shape)
+
+
+@functools.lru_cache(maxsize=None)
+def _function(operation: str) -> Any:
+    return getattr(LIBRARY, f"ronde_{operation}_async")
+
+
+def _blank_request() -> bytes:
+    request = Request()
+    LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(request))
+    return bytes(request)
+
+
+_BLANK = _blank_request()
+
+
 def _place(remark: str = "") -> tuple[Optional[bytes], int]:
     """File and line of the caller: the nearest frame that is neither this package nor torch."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ronde", "torch"):
+        if not _is_ours(frame.f_globals.get("__name__", "")):
             file = frame.f_code.co_filename
             if remark:  # no path is looked for in it
                 file = f"{remark.replace('/', ' or ')} in {os.path.basename(file)}"
@@ -225,11 +250,10 @@ class Engine:
                 remark: str = "") -> _Flight:
         """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None.
         In errors the remark stands before the place of the call."""
-        requests, step = (Request * len(names))(), STEP.get()
+        requests, step = (Request * len(names)).from_buffer_copy(_BLANK * len(names)), STEP.get()
         file, line = _place(remark)
         alive: list = [names, inputs, outputs]
         for request, name, source, target in zip(requests, names, inputs, outputs):
-            LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(Request))
             request.name = name.encode()
             request.file, request.line = file, line
             request.flags = (_WILL_WAIT if blocking else 0) | (_STEP_AGREES if step.agrees else 0)
@@ -240,7 +264,8 @@ class Engine:
                 continue  # a barrier
             request.input = source.address if source else None
             request.output = target.address if target else None
-            request.shape = (ctypes.c_int64 * max(1, len(memory.shape)))(*memory.shape)
+            if memory.shape:
+                request.shape = _shape(memory.shape)
             request.dimensions = len(memory.shape)
             request.dtype = memory.dtype
             request.op, request.prescale, request.postscale, request.compression = reduction
@@ -248,8 +273,6 @@ class Engine:
             if splits is not None:
                 request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)
                 request.split_count = len(splits)
-            if not memory.shape:
-                request.shape = None
         if self._dropped:
             self._release_dropped()
         twice = self._names_since_a_wait.intersection(names)
@@ -260,7 +283,7 @@ class Engine:
         work = ctypes.c_void_p()
         count = [len(names)] if operation in GROUPED_OPERATIONS else []
         with self._lock:
-            call(getattr(LIBRARY, f"ronde_{operation}_async"), self._handle(), requests, *count, ctypes.byref(work),
+            call(_function(operation), self._handle(), requests, *count, ctypes.byref(work),
                  tensor=names[0])
             flight = _Flight(self, work, names[0], alive)
             self._in_flight.add(flight)

@@ -41,6 +41,7 @@ class GroupCore:
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0
         self._monitored = 0  # barriers over the store
+        self._names = [f"{self._label}/{slot}" for slot in range(_NAMES)]
         self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
         self._latest: "collections.deque[weakref.ref[GroupWork]]" = collections.deque(maxlen=_ASKED)
 
@@ -111,7 +112,7 @@ class GroupCore:
             slot = self._count % _NAMES
             self._count += 1
             self._wait_for_slot(slot)
-            name = f"{self._label}/{slot}"
+            name = self._names[slot]
             names = [name] + [f"{name}.{i}" for i in range(1, parts)]
             self._slots[slot] = flights = []
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any, Iterable, Optional, Sequence
 
@@ -25,9 +26,15 @@ _memcpy = ctypes.CDLL(None).memcpy  # unlike ctypes.memmove it lets go of the in
 _memcpy.restype, _memcpy.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
+@functools.lru_cache(maxsize=None)
+def _name_of(kind: int) -> str:
+    """Asked of PyTorch it takes as long as all the rest of a reduction."""
+    return ReduceOp.RedOpType(kind).name
+
+
 def reduction_of(op: Any, tensor: torch.Tensor) -> Reduction:
     """How the runtime does a ReduceOp for tensors like this one."""
-    name = getattr(op, "op", op).name
+    name = _name_of(int(getattr(op, "op", op)))
     if name not in _OPS:
         raise InvalidArgument(f"{op}: the back end ronde has {', '.join(_OPS)}")
     how = _OPS[name]
