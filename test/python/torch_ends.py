@@ -8,9 +8,11 @@ usage: torch_ends.py [--backend ronde] [--rounds 5]
 Passes over gloo, too.
 """
 import argparse
+import contextlib
 import datetime
 import gc
 import os
+import random
 import socket
 import sys
 import threading
@@ -23,7 +25,7 @@ import torch.distributed as dist
 import ronde.torch  # noqa: F401, makes the back end known
 from torch_group_kit import NEW_TORCH, fork_ranks
 
-TIMEOUT = datetime.timedelta(seconds=15)
+TIMEOUT = datetime.timedelta(seconds=60)
 
 
 def held():
@@ -68,6 +70,19 @@ def rounds(backend, rank, port, count):
     return seen
 
 
+def free_ports(count):
+    """The first of so many that are free, below those that the kernel gives to other programs' connections."""
+    for first in random.sample(range(10000, 30000, count), 200):
+        try:
+            with contextlib.ExitStack() as stack:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise OSError("no port is free")
+
+
 def run(backend, rank, port, count):
     before = held()
     seen = rounds(backend, rank, port, count)
@@ -85,9 +100,7 @@ def main():
     parser.add_argument("--backend", default="ronde")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_ports(options.rounds)
     return fork_ranks(2, lambda rank, _: run(options.backend, rank, port, options.rounds))
 
 
