@@ -35,7 +35,11 @@ class StoreFunctions:
         LIBRARY.ronde_store_init_sized(ctypes.byref(self.table), ctypes.sizeof(self.table))
 
         def put(_, key: bytes, address: int, size: int) -> int:
-            return self._guarded(lambda: store.set(key.decode(), ctypes.string_at(address, size)) or Status.OK)
+            def keep() -> Status:
+                store.set(key.decode(), ctypes.string_at(address, size))
+                return Status.OK
+
+            return self._guarded(keep)
 
         def get(_, key: bytes, nanoseconds: int, take: Callable, taker: int) -> int:
             def look() -> Status:
