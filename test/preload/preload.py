@@ -138,7 +138,7 @@ def uneven():
     """Calls that differ end the job, or come back as errors: from the ninth on as soon as all ranks are there."""
     # The first eight are MPI's, which looks at the length of a message that the kernel has not copied.
     copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-    for before in 0, 20, 8:
+    for before in 0, 8:
         for count in 50000, 1000:
             done = job(2, [before, count, 100000], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
             expect(done.returncode != 0, done, "the ranks differ")
@@ -147,8 +147,7 @@ def uneven():
             expect(before == 0 or re.search(f"^ronde: MPI_Allreduce: .*the ranks disagree: .*{count}", done.stderr, re.MULTILINE),
                    done, "expected a line that says how they differ")
     # Both Ronde's, both MPI's, and one of each, by either rank; of three ranks one differs.
-    for number, count, others in ((2, 50000, 100000), (2, 500, 1000), (2, 1000, 100000), (2, 100000, 1000), (2, 0, 1000),
-                                  (3, 500, 1000), (3, 1000, 100000), (3, 100000, 1000)):
+    for number, count, others in ((2, 50000, 100000), (2, 0, 1000), (2, 1000, 100000), (3, 100000, 1000), (3, 500, 1000)):
         done = job(number, [20, count, others, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
         expect_seen(done, number)
 
