@@ -12,7 +12,7 @@ namespace ronde::base {
 
 namespace {
 
-bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool is_open(int fd) noexcept { return ::fcntl(fd, F_GETFD) >= 0; }
 
 const bool kHadStandardError = is_open(STDERR_FILENO);
 

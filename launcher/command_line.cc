@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "base/config.h"
 
@@ -23,8 +22,8 @@ using base::Status;
 constexpr std::int64_t kMaxRanksOnOneHost = 1024;
 constexpr std::int64_t kMaxRanks = 1 << 20;
 
-Status refused(std::string message) {
-  return Status::error(Code::kInvalidArgument, std::move(message));
+Status refused(const std::string& message) {
+  return Status::error(Code::kInvalidArgument, message);
 }
 
 std::map<std::string, std::string> variables_of(const std::vector<std::string>& environment) {

@@ -10,7 +10,6 @@
 #include <exception>
 #include <iterator>
 #include <string_view>
-#include <utility>
 
 #include "base/text.h"
 
@@ -25,8 +24,8 @@ using base::Status;
 constexpr std::int64_t kLongestGrace = 86400;      // a day; a batch system waits for minutes
 constexpr std::int64_t kLongestWindow = 31536000;  // a year
 
-Status not_valid(std::string message) {
-  return Status::error(Code::kInvalidArgument, std::move(message));
+Status not_valid(const std::string& message) {
+  return Status::error(Code::kInvalidArgument, message);
 }
 
 }  // namespace

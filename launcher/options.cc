@@ -149,9 +149,7 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-Status bad(std::string message) {
-  return Status::error(Code::kInvalidArgument, std::move(message));
-}
+Status bad(const std::string& message) { return Status::error(Code::kInvalidArgument, message); }
 
 // Counts the letters that must change to turn one word into the other (Levenshtein).
 std::size_t distance(std::string_view from, std::string_view to) {

@@ -64,7 +64,7 @@ std::unique_ptr<Words> Words::open(MPI_Comm communicator, int rank, int size) {
   PMPI_Barrier(communicator);
   if (rank == 0) shm_unlink(name.data());
   if (memory == MAP_FAILED) return nullptr;
-  return std::unique_ptr<Words>(new Words(static_cast<Word*>(memory), rank, size));
+  return std::make_unique<Words>(static_cast<Word*>(memory), rank, size);
 }
 
 Words::~Words() { munmap(words_, bytes_for(size_)); }

@@ -30,8 +30,8 @@ class ClassicLocale {
 
  private:
   static locale_t classic() {
-    static const locale_t made = ::newlocale(LC_ALL_MASK, "C", nullptr);
-    return made;
+    static const locale_t kMade = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    return kMade;
   }
 
   const locale_t before_;
