@@ -10,7 +10,7 @@ set(RONDE_TEST_ENVIRONMENT
   OMPI_MCA_rmaps_base_oversubscribe=1
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/test/tsan.suppressions)
 if(RONDE_SANITIZE STREQUAL "thread")
   # oneDNN hands what it has made from one thread to another, and its locks are not seen: it is not instrumented.
   list(APPEND RONDE_TEST_ENVIRONMENT ONEDNN_PRIMITIVE_CACHE_CAPACITY=0)

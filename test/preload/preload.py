@@ -140,7 +140,7 @@ def uneven():
     copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
     for before in 0, 8:
         for count in 50000, 1000:
-            done = job(2, [before, count, 100000], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=20)
+            done = job(2, [before, count, 100000], preload=(LIBRARY,), settings=copies, program=UNEVEN, seconds=60)
             expect(done.returncode != 0, done, "the ranks differ")
             # mpirun may lose the text where all ranks end at once, and has the error as its exit code then.
             expect(before == 0 or done.returncode == OTHER or "MPI_ERR_OTHER" in done.stderr, done, "expected MPI_ERR_OTHER")
@@ -148,7 +148,7 @@ def uneven():
                    done, "expected a line that says how they differ")
     # Both Ronde's, both MPI's, and one of each, by either rank; of three ranks one differs.
     for number, count, others in ((2, 50000, 100000), (2, 0, 1000), (2, 1000, 100000), (3, 100000, 1000), (3, 500, 1000)):
-        done = job(number, [20, count, others, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=20)
+        done = job(number, [20, count, others, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=60)
         expect_seen(done, number)
 
 
