@@ -134,32 +134,29 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
     return {};
   }
   if (setting.kind == SettingKind::kChoice) {
-    const auto choice = parse_choice(setting, value);
-    RONDE_RETURN_IF_ERROR(choice.status());
+    RONDE_ASSIGN_OR_RETURN(const auto choice, parse_choice(setting, value));
     if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
     if (setting.name == "RONDE_STORES") config.stores = value;
     if (setting.name == "RONDE_CHECK") config.check_memory = value == "memory";
     if (setting.name == "RONDE_MPI") config.mpi = value;
     if (setting.name == "RONDE_TRANSPORT") config.transport = value;
-    if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(*choice);
+    if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(choice);
     return {};
   }
   if (setting.kind == SettingKind::kInteger) {
-    const auto number = parse_integer(setting, value);
-    RONDE_RETURN_IF_ERROR(number.status());
-    if (setting.name == "RONDE_BATCH_BYTES") config.batch_bytes = Bytes(*number);
+    RONDE_ASSIGN_OR_RETURN(const auto number, parse_integer(setting, value));
+    if (setting.name == "RONDE_BATCH_BYTES") config.batch_bytes = Bytes(number);
     if (setting.name == "RONDE_SEGMENT_BYTES") {
-      config.segment_bytes = Bytes(ceil_div(*number, 64) * 64);
+      config.segment_bytes = Bytes(ceil_div(number, 64) * 64);
     }
     if (setting.name == "RONDE_PIECE_BYTES") {
-      config.piece_bytes = Bytes(ceil_div(*number, 64) * 64);
+      config.piece_bytes = Bytes(ceil_div(number, 64) * 64);
     }
-    if (setting.name == "RONDE_BUFFER_BYTES") config.buffer_bytes = Bytes(*number);
-    if (setting.name == "RONDE_PLAN_CAPACITY") config.plan_capacity = *number;
+    if (setting.name == "RONDE_BUFFER_BYTES") config.buffer_bytes = Bytes(number);
+    if (setting.name == "RONDE_PLAN_CAPACITY") config.plan_capacity = number;
     return {};
   }
-  const auto seconds = parse_seconds(setting, value);
-  RONDE_RETURN_IF_ERROR(seconds.status());
+  RONDE_ASSIGN_OR_RETURN(const auto seconds, parse_seconds(setting, value));
   const std::map<std::string_view, Nanoseconds*> places{
       {"RONDE_LINGER_SECONDS", &config.linger},
       {"RONDE_SPIN_SECONDS", &config.spin},
@@ -171,7 +168,7 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
       {"RONDE_UNWIND_GRACE_SECONDS", &config.unwind_grace}};
   const auto place = places.find(setting.name);
   check(place != places.end(), "every setting has a place in Config");
-  *place->second = *seconds;
+  *place->second = seconds;
   return {};
 }
 

@@ -109,11 +109,23 @@ class [[nodiscard]] Result {
 
 }  // namespace ronde::base
 
-// Returns from the enclosing function when `expression` is an error. The one control-flow macro of
-// the house: a chain of ifs would hide the work.
+// The control-flow macros of the house: chains of ifs would hide the work.
+
+// Returns from the enclosing function when `expression` is an error.
 #define RONDE_RETURN_IF_ERROR(expression)                         \
   do {                                                            \
     if (auto ronde_status_ = (expression); !ronde_status_.ok()) { \
       return ronde_status_;                                       \
     }                                                             \
   } while (false)
+
+// RONDE_ASSIGN_OR_RETURN(const auto board, Board::attach(memory)): the value of a Result, or the
+// enclosing function returns its error.
+#define RONDE_ASSIGN_OR_RETURN(target, ...) \
+  RONDE_ASSIGN_OR_RETURN_AT(RONDE_JOINED(ronde_result_, __LINE__), target, __VA_ARGS__)
+#define RONDE_ASSIGN_OR_RETURN_AT(result, target, ...) \
+  auto result = __VA_ARGS__;                           \
+  if (!result.ok()) return result.status();            \
+  target = std::move(*result)
+#define RONDE_JOINED(one, other) RONDE_JOINED_WORDS(one, other)
+#define RONDE_JOINED_WORDS(one, other) one##other

@@ -182,11 +182,10 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
   const std::map<std::string, std::string> variables = variables_of(facts.environment);
   const bool here = options.hosts.empty() && options.hostfile.empty() && !in_allocation(variables);
   RONDE_RETURN_IF_ERROR(check_numbers(options, here));
-  const Result<Exports> exports = exports_of(options, facts, variables);
-  RONDE_RETURN_IF_ERROR(exports.status());
+  RONDE_ASSIGN_OR_RETURN(const auto exports, exports_of(options, facts, variables));
 
   CommandLine result;
-  RONDE_RETURN_IF_ERROR(check_settings(*exports, variables, result.messages));
+  RONDE_RETURN_IF_ERROR(check_settings(exports, variables, result.messages));
   std::vector<std::string>& argv = result.argv;
   argv = {facts.mpirun, "-np", std::to_string(*options.ranks)};
   const auto add = [&argv](std::initializer_list<std::string> words) {
@@ -208,10 +207,10 @@ Result<CommandLine> make_command_line(const Options& options, const Facts& facts
                                 ": adding --oversubscribe, the ranks take turns");
     }
   }
-  for (const auto& [name, value] : *exports) {
+  for (const auto& [name, value] : exports) {
     add({"-x", value.has_value() ? name + "=" + *value : name});
   }
-  result.needs_secret = needs_secret(options, *exports, here);
+  result.needs_secret = needs_secret(options, exports, here);
   if (result.needs_secret) add({"-x", kSecretVariable});
   argv.insert(argv.end(), options.mpi_args.begin(), options.mpi_args.end());
   const std::vector<std::string> shell = shell_before_program(options, facts, here);

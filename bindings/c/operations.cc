@@ -34,10 +34,9 @@ Status submit(const Call& call, Result<Submission> submission) {
   RONDE_RETURN_IF_ERROR(submission.status());
   submission->will_wait = submission->will_wait || call.waits;
   auto handle = std::make_unique<ronde_work>();
-  auto submitted = call.engine->engine->submit(std::move(*submission));
-  RONDE_RETURN_IF_ERROR(submitted.status());
+  RONDE_ASSIGN_OR_RETURN(auto submitted, call.engine->engine->submit(std::move(*submission)));
   handle->engine = call.engine->engine;
-  handle->work = std::move(*submitted);
+  handle->work = std::move(submitted);
   if (call.waits) RONDE_RETURN_IF_ERROR(handle->engine->wait(*handle->work));
   if (call.work != nullptr) *call.work = handle.release();
   return {};

@@ -116,18 +116,15 @@ Result<runtime::StepNumber> step_of(const ronde_request& request) {
 }  // namespace
 
 Result<Submission> translate(Operation operation, const ronde_request* given) {
-  const auto read = read_struct(given, "ronde_request");
-  RONDE_RETURN_IF_ERROR(read.status());
-  const ronde_request& request = *read;
+  RONDE_ASSIGN_OR_RETURN(const auto read, read_struct(given, "ronde_request"));
+  const ronde_request& request = read;
   if (request.name == nullptr) return null_argument("name");
   Submission submission;
   submission.name = request.name;
   RONDE_RETURN_IF_ERROR(check_unused(request, submission.name));
   submission.place = place_of(request);
   submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
-  const auto step = step_of(request);
-  RONDE_RETURN_IF_ERROR(step.status());
-  submission.step = *step;
+  RONDE_ASSIGN_OR_RETURN(submission.step, step_of(request));
   auto& signature = submission.signature;
   signature.operation = operation;
   submission.ready = {request.stream, request.ready_event};
@@ -189,9 +186,8 @@ Result<Submission> translate_group(Operation operation, const ronde_request* req
                                                        "] has another struct_size than the "
                                                        "first: fill each with ronde_request_init");
     }
-    auto tensor = translate(operation, request);
-    RONDE_RETURN_IF_ERROR(tensor.status());
-    tensors.push_back(std::move(*tensor));
+    RONDE_ASSIGN_OR_RETURN(auto tensor, translate(operation, request));
+    tensors.push_back(std::move(tensor));
     next += stride;
   }
   return runtime::group_of(std::move(tensors));

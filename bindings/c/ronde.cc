@@ -172,9 +172,8 @@ void ronde_error_release(ronde_error* error) { delete error; }
 ronde_status ronde_local_job_create(int32_t size, ronde_local_job** job, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (job == nullptr) return null_argument("job");
-    auto created = ronde::runtime::LocalJob::create(size);
-    RONDE_RETURN_IF_ERROR(created.status());
-    *job = new ronde_local_job{std::move(*created)};
+    RONDE_ASSIGN_OR_RETURN(auto created, ronde::runtime::LocalJob::create(size));
+    *job = new ronde_local_job{std::move(created)};
     return {};
   });
 }
@@ -197,28 +196,24 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
     if (engine == nullptr) return null_argument("engine");
     auto options = defaults_of<ronde_engine_options>();
     if (given != nullptr) {
-      const auto read = read_struct(given, "ronde_engine_options");
-      RONDE_RETURN_IF_ERROR(read.status());
-      options = *read;
+      RONDE_ASSIGN_OR_RETURN(options, read_struct(given, "ronde_engine_options"));
     }
     if (options.flags != 0) return Status::error(Code::kUnsupported, "unknown flags: use 0");
-    const auto communicator = communicator_of(options);
-    RONDE_RETURN_IF_ERROR(communicator.status());
-    const auto own = own_job_of(options);
-    RONDE_RETURN_IF_ERROR(own.status());
+    RONDE_ASSIGN_OR_RETURN(const auto communicator, communicator_of(options));
+    RONDE_ASSIGN_OR_RETURN(const auto own, own_job_of(options));
     // This keeps the job: the caller may release it while the engine opens.
     const auto local = options.local_job != nullptr ? options.local_job->job : nullptr;
     const auto open_job = [&](const ronde::base::Config& config, const ronde::base::Clock& clock) {
-      if (own->has_value()) return ronde::runtime::open_own_job(**own, config, clock);
+      if (own.has_value()) return ronde::runtime::open_own_job(*own, config, clock);
       return local != nullptr ? local->join(options.local_job_rank, config, clock)
                               : ronde::runtime::open_process_job(
-                                    communicator->has_value() ? &**communicator : nullptr,
+                                    communicator.has_value() ? &*communicator : nullptr,
                                     options.name == nullptr ? "" : options.name, config, clock);
     };
-    auto opened = Engine::open(open_job, ronde::base::Config::process_environment(),
-                               std::make_shared<ronde::base::SteadyClock>());
-    RONDE_RETURN_IF_ERROR(opened.status());
-    *engine = new ronde_engine{std::move(*opened), ::getpid()};
+    RONDE_ASSIGN_OR_RETURN(auto opened,
+                           Engine::open(open_job, ronde::base::Config::process_environment(),
+                                        std::make_shared<ronde::base::SteadyClock>()));
+    *engine = new ronde_engine{std::move(opened), ::getpid()};
     return {};
   });
 }
@@ -275,9 +270,7 @@ ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (text == nullptr) return null_argument("text");
-    const auto description = engine->engine->describe();
-    RONDE_RETURN_IF_ERROR(description.status());
-    *text = *description;
+    RONDE_ASSIGN_OR_RETURN(*text, engine->engine->describe());
     return {};
   });
 }
@@ -289,11 +282,10 @@ ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes, ronde_buf
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (buffer == nullptr) return null_argument("buffer");
-    const auto size = ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer");
-    RONDE_RETURN_IF_ERROR(size.status());
-    auto allocated = engine->engine->allocate(ronde::base::Bytes(*size));
-    RONDE_RETURN_IF_ERROR(allocated.status());
-    *buffer = new ronde_buffer{std::move(*allocated)};
+    RONDE_ASSIGN_OR_RETURN(const auto size,
+                           ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer"));
+    RONDE_ASSIGN_OR_RETURN(auto allocated, engine->engine->allocate(ronde::base::Bytes(size)));
+    *buffer = new ronde_buffer{std::move(allocated)};
     return {};
   });
 }
@@ -320,10 +312,9 @@ ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* 
     if (done == nullptr) return null_argument("done");
     const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
     const auto deadline = work->engine->clock().after(timeout);
-    const auto waited = work->engine->wait_until(*work->work, deadline);
-    RONDE_RETURN_IF_ERROR(waited.status());
-    *done = *waited ? 1 : 0;
-    return *waited ? Engine::result(*work->work) : Status();
+    RONDE_ASSIGN_OR_RETURN(const auto waited, work->engine->wait_until(*work->work, deadline));
+    *done = waited ? 1 : 0;
+    return waited ? Engine::result(*work->work) : Status();
   });
 }
 

@@ -96,16 +96,15 @@ void StreamWriter::write_some(std::uint64_t bytes) {
 Result<bool> StreamWriter::flush() {
   bool announced = false;
   while (backlog_begin_ < backlog_.size()) {
-    const Result<std::uint64_t> free = room();
-    if (!free.ok()) return free.status();
-    if (*free == 0) {
+    RONDE_ASSIGN_OR_RETURN(const auto free, room());
+    if (free == 0) {
       if (announced) return false;  // room() was read again after the word was set: really full
       words_->waiting.store(1, std::memory_order_seq_cst);
       waits_ = true;
       announced = true;
       continue;
     }
-    write_some(std::min<std::uint64_t>(*free, backlog_.size() - backlog_begin_));
+    write_some(std::min<std::uint64_t>(free, backlog_.size() - backlog_begin_));
     announced = false;  // a reader may have answered the announcement already
   }
   backlog_.clear();

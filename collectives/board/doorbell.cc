@@ -21,9 +21,8 @@ base::Result<FileDescriptor> make_event_fd() {
 base::Result<EventFds> make_event_fds(int ranks) {
   std::vector<FileDescriptor> fds;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto fd = make_event_fd();
-    if (!fd.ok()) return fd.status();
-    fds.push_back(std::move(*fd));
+    RONDE_ASSIGN_OR_RETURN(auto fd, make_event_fd());
+    fds.push_back(std::move(fd));
   }
   return EventFds(std::make_shared<const std::vector<FileDescriptor>>(std::move(fds)));
 }

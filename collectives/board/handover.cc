@@ -257,28 +257,27 @@ Status not_received(std::span<const int> ranks_on_host, const Status& cause) {
 // A rank's side of the messages, once it is connected to its leader.
 Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::size_t position,
                                           std::size_t ranks, const Clock& clock, Instant deadline) {
-  auto own = make_event_fd();
-  if (!own.ok()) return own.status();
+  RONDE_ASSIGN_OR_RETURN(auto own, make_event_fd());
   RONDE_RETURN_IF_ERROR(send_message(socket, make_message(HandoverKind::kHello, ranks, position),
-                                     {own->get()}, clock, deadline));
+                                     {own.get()}, clock, deadline));
   auto board = expect(socket, HandoverKind::kBoard, 1, clock, deadline);
   if (!board.ok()) return board.status();
-  const auto bytes = base::try_narrow<std::int64_t>(board->message.value, "the size of the board");
-  if (!bytes.ok()) return bytes.status();
-  auto memory = SharedMemory::map_fd(std::move(board->fds.front()), Bytes(*bytes));
-  if (!memory.ok()) return memory.status();
+  RONDE_ASSIGN_OR_RETURN(const auto bytes, base::try_narrow<std::int64_t>(board->message.value,
+                                                                          "the size of the board"));
+  RONDE_ASSIGN_OR_RETURN(auto memory,
+                         SharedMemory::map_fd(std::move(board->fds.front()), Bytes(bytes)));
   const HandoverMessage ok = make_message(HandoverKind::kOk, ranks, position);
   RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
 
   std::vector<FileDescriptor> event_fds;
   while (event_fds.size() < ranks) {
     const std::size_t count = std::min(kFdsPerMessage, ranks - event_fds.size());
-    auto batch = expect(socket, HandoverKind::kEventFds, count, clock, deadline);
-    if (!batch.ok()) return batch.status();
-    std::move(batch->fds.begin(), batch->fds.end(), std::back_inserter(event_fds));
+    RONDE_ASSIGN_OR_RETURN(auto batch,
+                           expect(socket, HandoverKind::kEventFds, count, clock, deadline));
+    std::move(batch.fds.begin(), batch.fds.end(), std::back_inserter(event_fds));
     RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
   }
-  return BoardHandover{std::move(*memory),
+  return BoardHandover{std::move(memory),
                        std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
                        std::vector<FileDescriptor>(ranks)};
 }
@@ -286,22 +285,19 @@ Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::siz
 }  // namespace
 
 Result<HandoverListener> HandoverListener::open() {
-  auto name = random_name();
-  if (!name.ok()) return name.status();
-  auto socket = listen_abstract(*name);
-  if (!socket.ok()) return socket.status();
-  return HandoverListener(std::move(*socket), std::move(*name));
+  RONDE_ASSIGN_OR_RETURN(auto name, random_name());
+  RONDE_ASSIGN_OR_RETURN(auto socket, listen_abstract(name));
+  return HandoverListener(std::move(socket), std::move(name));
 }
 
 Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> memory,
                                                   std::span<const int> ranks_on_host,
                                                   const Clock& clock, Instant deadline) {
   const std::size_t ranks = ranks_on_host.size();
-  auto own = make_event_fd();
-  if (!own.ok()) return own.status();
+  RONDE_ASSIGN_OR_RETURN(auto own, make_event_fd());
   Gathering gathering(socket_, ranks_on_host);
   RONDE_RETURN_IF_ERROR(gathering.gather(clock, deadline));
-  std::vector<FileDescriptor> event_fds = gathering.take_event_fds(std::move(*own));
+  std::vector<FileDescriptor> event_fds = gathering.take_event_fds(std::move(own));
   const HandoverMessage board = make_message(HandoverKind::kBoard, ranks, memory->bytes().size());
   for (std::size_t position = 1; position < ranks; ++position) {
     RONDE_RETURN_IF_ERROR(gathering.exchange(position, board, {memory->fd()}, clock, deadline));

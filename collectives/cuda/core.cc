@@ -63,9 +63,7 @@ void Failure::wait_for_end(base::Nanoseconds longest) {
 
 Status Core::make_streams() {
   for (Stream* const stream : streams()) {
-    auto made = cuda->make_stream(stream == &comm);
-    if (!made.ok()) return made.status();
-    *stream = *made;
+    RONDE_ASSIGN_OR_RETURN(*stream, cuda->make_stream(stream == &comm));
   }
   return {};
 }

@@ -93,9 +93,8 @@ Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event rea
   } else {
     RONDE_RETURN_IF_ERROR(refuse_captured(stream, kBeforeSubmit));
   }
-  auto moment = EventLease::take(core_->pools);
-  if (!moment.ok()) return moment.status();
-  mark->moment = std::move(*moment);
+  RONDE_ASSIGN_OR_RETURN(auto moment, EventLease::take(core_->pools));
+  mark->moment = std::move(moment);
   if (ready_event != nullptr) {
     if (const Status status = cuda.wait(core_->marks, ready_event); !status.ok()) {
       return refused("the ready event: " + status.message());
@@ -126,25 +125,22 @@ Status Engine::wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, St
 Result<std::shared_ptr<Task>> Engine::execute(const ronde_plugin_batch& batch) {
   if (core_->failure.given_up()) return core_->failure.status();
   if (issuer_ == nullptr) return refused("the devices of the ranks cannot reach each other");
-  const auto layout = layout_of(batch, group_);
-  if (!layout.ok()) return layout.status();
+  RONDE_ASSIGN_OR_RETURN(const auto layout, layout_of(batch, group_));
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
   auto task = std::make_shared<Task>();
   task->sequence = batch.sequence;
   task->deadline = base::SteadyClock().after(core_->stall_failure);
-  auto buffer = BlockLease::take(core_->pools, base::narrow<std::size_t>(layout->buffer_bytes));
+  auto buffer = BlockLease::take(core_->pools, base::narrow<std::size_t>(layout.buffer_bytes));
   if (!buffer.ok()) {
-    const auto bytes = base::narrow<std::size_t>(layout->buffer_bytes);
+    const auto bytes = base::narrow<std::size_t>(layout.buffer_bytes);
     return no_memory("device memory to pack tensors into", bytes, buffer.status());
   }
   task->buffer = std::move(*buffer);
   for (EventLease* const event : {&task->ready, &task->done}) {
-    auto lease = EventLease::take(core_->pools);
-    if (!lease.ok()) return lease.status();
-    *event = std::move(*lease);
+    RONDE_ASSIGN_OR_RETURN(*event, EventLease::take(core_->pools));
   }
-  task->plan = plan_of(batch, *layout, group_, task->buffer.get());
+  task->plan = plan_of(batch, layout, group_, task->buffer.get());
   const auto count = base::narrow<std::size_t>(batch.tensor_count);
   RONDE_RETURN_IF_ERROR(wait_for_tensors({batch.tensors, count}, core_->gate));
   RONDE_RETURN_IF_ERROR(core_->cuda->record(task->ready.get(), core_->gate));
@@ -215,12 +211,11 @@ void Engine::free_host(void* memory) { core_->pools->give_host(memory); }
 Result<void*> Engine::allocate(std::size_t bytes) {
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  auto there = EventLease::take(core_->pools);
-  if (!there.ok()) return there.status();
+  RONDE_ASSIGN_OR_RETURN(auto there, EventLease::take(core_->pools));
   auto memory = core_->cuda->allocate_in(core_->memory, std::max<std::size_t>(bytes, 1));
   if (!memory.ok()) return no_memory("device memory for a result", bytes, memory.status());
-  Status status = core_->cuda->record(there->get(), core_->memory);
-  if (status.ok()) status = wait_for_memory(there->get());
+  Status status = core_->cuda->record(there.get(), core_->memory);
+  if (status.ok()) status = wait_for_memory(there.get());
   if (status.ok()) return memory;
   core_->cuda->free_in(core_->memory, *memory);
   return no_memory("device memory for a result", bytes, status);
@@ -231,9 +226,8 @@ Status Engine::wait_for_memory(Event there) {
   const base::Instant end =
       clock.after(std::min<base::Nanoseconds>(core_->stall_failure, kMemoryWait));
   while (true) {
-    const auto over = core_->cuda->is_over(there);
-    if (!over.ok()) return over.status();
-    if (*over) return {};
+    RONDE_ASSIGN_OR_RETURN(const auto over, core_->cuda->is_over(there));
+    if (over) return {};
     if (core_->failure.given_up()) return core_->failure.status();
     if (clock.now() >= end) {
       return Status::error(Code::kDeadline, "the device did not provide it in time");
@@ -262,10 +256,9 @@ Result<std::shared_ptr<Task>> Engine::put_copy(const ronde_plugin_copy& copy, bo
   }
   const DeviceScope scope(*core_->cuda);
   RONDE_RETURN_IF_ERROR(scope.status());
-  auto done = EventLease::take(core_->pools);
-  if (!done.ok()) return done.status();
+  RONDE_ASSIGN_OR_RETURN(auto done, EventLease::take(core_->pools));
   auto task = std::make_shared<Task>();
-  task->done = std::move(*done);
+  task->done = std::move(done);
   task->deadline = base::SteadyClock().after(core_->stall_failure);
   const Stream stream = out ? core_->out : core_->in;
   RONDE_RETURN_IF_ERROR(wait_for_tensors({&tensor, 1}, stream));

@@ -51,11 +51,10 @@ Identity identity_of(const Result<DeviceInfo>& device, const Result<NcclApi>& nc
 
 Status read_settings(Core& core) {
   const auto environment = base::Config::process_environment();
-  const auto config = base::Config::from_environment(environment);
-  if (!config.ok()) return config.status();
-  core.start_timeout = config->start_timeout;
-  core.stall_failure = config->stall_failure;
-  core.shutdown_timeout = config->shutdown_timeout;
+  RONDE_ASSIGN_OR_RETURN(const auto config, base::Config::from_environment(environment));
+  core.start_timeout = config.start_timeout;
+  core.stall_failure = config.stall_failure;
+  core.shutdown_timeout = config.shutdown_timeout;
   return {};
 }
 
@@ -74,14 +73,12 @@ Status Engine::try_collective() {
   barrier.struct_size = sizeof barrier;
   barrier.operation = RONDE_PLUGIN_BARRIER;
   barrier.prescale = barrier.postscale = 1.0;
-  const auto task = execute(barrier);
-  if (!task.ok()) return task.status();
+  RONDE_ASSIGN_OR_RETURN(const auto task, execute(barrier));
   const base::SteadyClock clock;
   const base::Instant end = clock.after(core_->start_timeout / 3);
   while (true) {
-    const auto over = poll(**task);
-    if (!over.ok()) return over.status();
-    if (*over) return {};
+    RONDE_ASSIGN_OR_RETURN(const auto over, poll(*task));
+    if (over) return {};
     if (clock.now() >= end) return Status::error(Code::kDeadline, "the first barrier hangs");
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }

@@ -45,9 +45,8 @@ Result<Pools::Block> Pools::take_block(std::size_t bytes) {
       return block;
     }
   }
-  auto memory = cuda_->allocate(whole);
-  if (!memory.ok()) return memory.status();
-  return Block{static_cast<std::byte*>(*memory), whole};
+  RONDE_ASSIGN_OR_RETURN(auto memory, cuda_->allocate(whole));
+  return Block{static_cast<std::byte*>(memory), whole};
 }
 
 void Pools::give_block(const Block& block) {
@@ -66,11 +65,10 @@ Result<void*> Pools::take_host(std::size_t bytes) {
       return memory;
     }
   }
-  auto memory = cuda_->allocate_host(bytes);
-  if (!memory.ok()) return memory.status();
+  RONDE_ASSIGN_OR_RETURN(auto memory, cuda_->allocate_host(bytes));
   const MutexLock lock(mutex_);
-  lent_host_blocks_.emplace(*memory, bytes);
-  return *memory;
+  lent_host_blocks_.emplace(memory, bytes);
+  return memory;
 }
 
 void Pools::give_host(void* memory) {
@@ -94,10 +92,9 @@ void Pools::clear() {
 }
 
 Result<EventLease> EventLease::take(std::shared_ptr<Pools> pools) {
-  auto event = pools->take_event();
-  if (!event.ok()) return event.status();
+  RONDE_ASSIGN_OR_RETURN(auto event, pools->take_event());
   EventLease lease;
-  lease.event_ = *event;
+  lease.event_ = event;
   lease.pools_ = std::move(pools);
   return lease;
 }
@@ -105,9 +102,7 @@ Result<EventLease> EventLease::take(std::shared_ptr<Pools> pools) {
 Result<BlockLease> BlockLease::take(std::shared_ptr<Pools> pools, std::size_t bytes) {
   BlockLease lease;
   if (bytes == 0) return lease;
-  auto block = pools->take_block(bytes);
-  if (!block.ok()) return block.status();
-  lease.block_ = *block;
+  RONDE_ASSIGN_OR_RETURN(lease.block_, pools->take_block(bytes));
   lease.pools_ = std::move(pools);
   return lease;
 }

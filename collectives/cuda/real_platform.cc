@@ -197,9 +197,7 @@ class RealCuda final : public CudaApi {
 
  private:
   Status take_context() {
-    auto driver = DriverFunctions::find();
-    if (!driver.ok()) return driver.status();
-    driver_ = *driver;
+    RONDE_ASSIGN_OR_RETURN(driver_, DriverFunctions::find());
     if (driver_.device_get(&device_, ordinal_) != CUDA_SUCCESS ||
         driver_.primary_retain(&context_, device_) != CUDA_SUCCESS) {
       context_ = nullptr;

@@ -25,10 +25,9 @@ constexpr std::int64_t kNoisePercent = 10;
 
 Status run(Collective& collective, const std::function<Status()>& idle) {
   while (true) {
-    const auto result = collective.step();
-    RONDE_RETURN_IF_ERROR(result.status());
-    if (*result == StepResult::kDone) return {};
-    if (*result == StepResult::kIdle) RONDE_RETURN_IF_ERROR(idle());
+    RONDE_ASSIGN_OR_RETURN(const auto result, collective.step());
+    if (result == StepResult::kDone) return {};
+    if (result == StepResult::kIdle) RONDE_RETURN_IF_ERROR(idle());
   }
 }
 
@@ -85,9 +84,8 @@ Status probe_tuning(Slots& slots, std::span<const SlotTuning> candidates,
     // round warms up.
     for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
       for (std::size_t i = 0; i < candidates.size(); ++i) {
-        const auto time = measure(slots, candidates[i], memory, idle);
-        RONDE_RETURN_IF_ERROR(time.status());
-        if (repetition > 0) times[i] = std::min(times[i], *time);
+        RONDE_ASSIGN_OR_RETURN(const auto time, measure(slots, candidates[i], memory, idle));
+        if (repetition > 0) times[i] = std::min(times[i], time);
       }
     }
   }

@@ -81,14 +81,12 @@ class AllToAll final : public Collective {
   }
 
   base::Status begin_rows() {
-    const base::Result<std::int64_t> bytes = received_bytes();
-    RONDE_RETURN_IF_ERROR(bytes.status());
-    const base::Result<std::span<std::byte>> output = allocate_(received_rows_);
-    RONDE_RETURN_IF_ERROR(output.status());
-    base::check_eq(std::ssize(*output), *bytes, "all-to-all: the memory for the received rows");
+    RONDE_ASSIGN_OR_RETURN(const auto bytes, received_bytes());
+    RONDE_ASSIGN_OR_RETURN(const auto output, allocate_(received_rows_));
+    base::check_eq(std::ssize(output), bytes, "all-to-all: the memory for the received rows");
     rows_move_ = true;
     exchange_.emplace(transport_, workspace_, blocks_at(send_.input, send_.rows),
-                      blocks_at(output->data(), received_rows_), segment_, tag_);
+                      blocks_at(output.data(), received_rows_), segment_, tag_);
     return {};
   }
 

@@ -20,9 +20,8 @@ class Barrier final : public Collective {
         progress = true;
       }
       for (RequestSlot* slot : {&sending_, &receiving_}) {
-        const base::Result<bool> ended = slot->ended(transport_);
-        RONDE_RETURN_IF_ERROR(ended.status());
-        progress |= *ended;
+        RONDE_ASSIGN_OR_RETURN(const auto ended, slot->ended(transport_));
+        progress |= ended;
       }
       if (sending_.busy() || receiving_.busy()) {
         return progress ? StepResult::kProgress : StepResult::kIdle;

@@ -83,14 +83,12 @@ base::Result<bool> Broadcast::advance(BroadcastLane& lane) {
     any = true;
   }
   if (lane.phase == BroadcastLane::Phase::kReceiving) {
-    const base::Result<bool> arrived = finish_receiving(lane);
-    RONDE_RETURN_IF_ERROR(arrived.status());
-    any |= *arrived;
+    RONDE_ASSIGN_OR_RETURN(const auto arrived, finish_receiving(lane));
+    any |= arrived;
   }
   if (lane.phase == BroadcastLane::Phase::kDrain) {
-    const base::Result<bool> ended = drain(lane);
-    RONDE_RETURN_IF_ERROR(ended.status());
-    any |= *ended;
+    RONDE_ASSIGN_OR_RETURN(const auto ended, drain(lane));
+    any |= ended;
   }
   return any;
 }
@@ -107,9 +105,8 @@ base::Status Broadcast::fill(BroadcastLane& lane) {
 }
 
 base::Result<bool> Broadcast::finish_receiving(BroadcastLane& lane) {
-  const base::Result<bool> arrived = lane.receiving.ended(transport_);
-  RONDE_RETURN_IF_ERROR(arrived.status());
-  if (!*arrived) return false;
+  RONDE_ASSIGN_OR_RETURN(const auto arrived, lane.receiving.ended(transport_));
+  if (!arrived) return false;
   // The segment is forwarded before it is copied out, since other ranks wait for it.
   RONDE_RETURN_IF_ERROR(forward(lane));
   view_.copy_out(0, range(lane).begin, bytes(lane));
@@ -129,9 +126,8 @@ base::Result<bool> Broadcast::drain(BroadcastLane& lane) {
   bool any = false;
   bool busy = false;
   for (RequestSlot& slot : lane.sending) {
-    const base::Result<bool> ended = slot.ended(transport_);
-    RONDE_RETURN_IF_ERROR(ended.status());
-    any |= *ended;
+    RONDE_ASSIGN_OR_RETURN(const auto ended, slot.ended(transport_));
+    any |= ended;
     busy |= slot.busy();
   }
   if (busy) return any;

@@ -119,15 +119,11 @@ base::Result<StepResult> Direct::step() {
 base::Result<bool> Direct::advance(DirectLane& lane) {
   if (is_done(lane)) return false;
   if (!lane.begun) RONDE_RETURN_IF_ERROR(begin(lane));
-  const base::Result<bool> contributions_sent = send_contribution(lane);
-  RONDE_RETURN_IF_ERROR(contributions_sent.status());
-  const base::Result<bool> summed = sum(lane);
-  RONDE_RETURN_IF_ERROR(summed.status());
-  const base::Result<bool> taken = take_results(lane);
-  RONDE_RETURN_IF_ERROR(taken.status());
-  const base::Result<bool> ended = end(lane);
-  RONDE_RETURN_IF_ERROR(ended.status());
-  return *contributions_sent || *summed || *taken || *ended;
+  RONDE_ASSIGN_OR_RETURN(const auto contributions_sent, send_contribution(lane));
+  RONDE_ASSIGN_OR_RETURN(const auto summed, sum(lane));
+  RONDE_ASSIGN_OR_RETURN(const auto taken, take_results(lane));
+  RONDE_ASSIGN_OR_RETURN(const auto ended, end(lane));
+  return contributions_sent || summed || taken || ended;
 }
 
 void Direct::give_buffers(DirectLane& lane) const {
@@ -178,9 +174,8 @@ base::Result<bool> Direct::sum(DirectLane& lane) {
     return true;
   }
   Pair& pair = lane.pairs[lane.summed];
-  const base::Result<bool> arrived = pair.receiving_contribution.ended(transport_);
-  RONDE_RETURN_IF_ERROR(arrived.status());
-  if (!*arrived) return false;
+  RONDE_ASSIGN_OR_RETURN(const auto arrived, pair.receiving_contribution.ended(transport_));
+  if (!arrived) return false;
   std::byte* const whole = lane.pairs[0].theirs;
   if (lane.summed == 0) {
     arithmetic_.begin_sum(own, whole);
@@ -210,16 +205,14 @@ base::Result<bool> Direct::take_results(DirectLane& lane) {
     if (!pair.awaits_result) continue;
     const ByteRange theirs = range(lane, peer(index));
     if (pair.sending_contribution.busy()) {
-      const base::Result<bool> left = pair.sending_contribution.ended(transport_);
-      RONDE_RETURN_IF_ERROR(left.status());
-      if (!*left) continue;
+      RONDE_ASSIGN_OR_RETURN(const auto left, pair.sending_contribution.ended(transport_));
+      if (!left) continue;
       RONDE_RETURN_IF_ERROR(pair.receiving_result.receive(transport_, peer(index), lane.tag(tag_),
                                                           {pair.mine, on_wire(theirs)}));
       any = true;
     }
-    const base::Result<bool> arrived = pair.receiving_result.ended(transport_);
-    RONDE_RETURN_IF_ERROR(arrived.status());
-    if (!*arrived) continue;
+    RONDE_ASSIGN_OR_RETURN(const auto arrived, pair.receiving_result.ended(transport_));
+    if (!arrived) continue;
     arithmetic_.copy_out(peer(index), theirs, pair.mine);
     pair.awaits_result = false;
     return true;
@@ -231,9 +224,8 @@ base::Result<bool> Direct::end(DirectLane& lane) {
   bool any = false;
   bool over = lane.results_sent;
   for (Pair& pair : lane.pairs) {
-    const base::Result<bool> left = last_of(pair).ended(transport_);
-    RONDE_RETURN_IF_ERROR(left.status());
-    any |= *left;
+    RONDE_ASSIGN_OR_RETURN(const auto left, last_of(pair).ended(transport_));
+    any |= left;
     over &= !last_of(pair).busy() && !pair.awaits_result;
   }
   if (!over) return any;

@@ -149,9 +149,8 @@ base::Result<bool> Gather::advance(GatherLane& lane) {
       any = true;
     }
     for (RequestSlot* const slot : {&step.receiving, &step.sending}) {
-      const base::Result<bool> ended = slot->ended(transport_);
-      RONDE_RETURN_IF_ERROR(ended.status());
-      any |= *ended;
+      RONDE_ASSIGN_OR_RETURN(const auto ended, slot->ended(transport_));
+      any |= ended;
     }
     waiting |= step.receiving.busy();
     leaving |= step.sending.busy();

@@ -69,14 +69,12 @@ base::Result<StepResult> PairwiseExchange::step() {
   if (!started_) RONDE_RETURN_IF_ERROR(start());
   // Receives are posted first: a message whose receive is posted needs no memory of the transport.
   RONDE_RETURN_IF_ERROR(post_receives());
-  const base::Result<bool> sent = send_next();
-  RONDE_RETURN_IF_ERROR(sent.status());
-  const base::Result<bool> received = receive_next();
-  RONDE_RETURN_IF_ERROR(received.status());
+  RONDE_ASSIGN_OR_RETURN(const auto sent, send_next());
+  RONDE_ASSIGN_OR_RETURN(const auto received, receive_next());
   const bool copied = copy_own();
 
   const auto busy = [](const Flight& flight) { return flight.request.busy(); };
-  if (*sent || *received || copied) return StepResult::kProgress;
+  if (sent || received || copied) return StepResult::kProgress;
   // Nothing happened, so either a request is outstanding, or nothing is left to do.
   if (std::any_of(sends_.begin(), sends_.end(), busy) || taken_ < posted_) return StepResult::kIdle;
   memory_.mark_unreferenced();
@@ -107,9 +105,8 @@ base::Result<bool> PairwiseExchange::send_next() {
   bool any = false;
   Flight* idle = nullptr;
   for (Flight& flight : sends_) {
-    const base::Result<bool> ended = flight.request.ended(transport_);
-    RONDE_RETURN_IF_ERROR(ended.status());
-    any |= *ended;
+    RONDE_ASSIGN_OR_RETURN(const auto ended, flight.request.ended(transport_));
+    any |= ended;
     if (!flight.request.busy()) idle = &flight;
   }
   if (idle == nullptr) return any;

@@ -90,15 +90,13 @@ base::Result<StepResult> Ring::step() {
 }
 
 base::Result<bool> Ring::advance(RingLane& lane) {
-  const base::Result<bool> ended = test_sends(lane);
-  RONDE_RETURN_IF_ERROR(ended.status());
+  RONDE_ASSIGN_OR_RETURN(const auto ended, test_sends(lane));
   RONDE_RETURN_IF_ERROR(post_receives(lane));
-  const base::Result<bool> taken = take_turn(lane);
-  RONDE_RETURN_IF_ERROR(taken.status());
+  RONDE_ASSIGN_OR_RETURN(const auto taken, take_turn(lane));
   // The turn made room for the receive after the next: posted now, it can proceed until the next
   // step.
-  if (*taken) RONDE_RETURN_IF_ERROR(post_receives(lane));
-  return *ended || *taken;
+  if (taken) RONDE_RETURN_IF_ERROR(post_receives(lane));
+  return ended || taken;
 }
 
 Place Ring::place(const RingLane& lane, std::int64_t position) const {
@@ -115,9 +113,8 @@ std::span<std::byte> Ring::message(const RingLane& lane, std::size_t buffer,
 base::Result<bool> Ring::test_sends(RingLane& lane) {
   bool any = false;
   for (RequestSlot& slot : lane.sending) {
-    const base::Result<bool> ended = slot.ended(transport_);
-    RONDE_RETURN_IF_ERROR(ended.status());
-    any |= *ended;
+    RONDE_ASSIGN_OR_RETURN(const auto ended, slot.ended(transport_));
+    any |= ended;
   }
   return any;
 }
@@ -148,9 +145,8 @@ base::Result<bool> Ring::take_turn(RingLane& lane) {
     if (lane.sending[buffer].busy()) return any;
     if (receives(at.turn.verb)) {
       if (lane.receive_position <= lane.position) return any;
-      const base::Result<bool> arrived = lane.receiving[buffer].ended(transport_);
-      RONDE_RETURN_IF_ERROR(arrived.status());
-      if (!*arrived) return any;
+      RONDE_ASSIGN_OR_RETURN(const auto arrived, lane.receiving[buffer].ended(transport_));
+      if (!arrived) return any;
     }
     arithmetic_.run(at.turn, at.range, lane.buffers[buffer]);
     if (sends(at.turn.verb)) {

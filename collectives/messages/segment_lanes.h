@@ -68,9 +68,8 @@ class SegmentLanes {
     bool progress = false;
     bool done = true;
     for (Lane& lane : lanes_) {
-      const base::Result<bool> advanced = advance(lane);
-      RONDE_RETURN_IF_ERROR(advanced.status());
-      progress |= *advanced;
+      RONDE_ASSIGN_OR_RETURN(const auto advanced, advance(lane));
+      progress |= advanced;
       done &= is_done(lane);
     }
     if (done) {

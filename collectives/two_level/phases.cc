@@ -17,12 +17,10 @@ int TwoLevelPhases::tag_of(std::int64_t block) const {
 }
 
 Result<StepResult> TwoLevelPhases::step() {
-  const Result<bool> across = step_across();
-  RONDE_RETURN_IF_ERROR(across.status());
-  const Result<bool> in_host = step_in_host();
-  RONDE_RETURN_IF_ERROR(in_host.status());
+  RONDE_ASSIGN_OR_RETURN(const auto across, step_across());
+  RONDE_ASSIGN_OR_RETURN(const auto in_host, step_in_host());
   if (after_ == count_) return StepResult::kDone;
-  return *across || *in_host ? StepResult::kProgress : StepResult::kIdle;
+  return across || in_host ? StepResult::kProgress : StepResult::kIdle;
 }
 
 Result<bool> TwoLevelPhases::step_across() {
@@ -30,10 +28,9 @@ Result<bool> TwoLevelPhases::step_across() {
   for (std::int64_t block = after_; block < before_; ++block) {
     std::unique_ptr<Collective>& phase = across_of(block);
     if (phase == nullptr) continue;
-    const Result<StepResult> result = phase->step();
-    RONDE_RETURN_IF_ERROR(result.status());
-    any |= *result != StepResult::kIdle;
-    if (*result == StepResult::kDone) phase.reset();
+    RONDE_ASSIGN_OR_RETURN(const auto result, phase->step());
+    any |= result != StepResult::kIdle;
+    if (result == StepResult::kDone) phase.reset();
   }
   return any;
 }
@@ -42,14 +39,12 @@ Result<bool> TwoLevelPhases::step_in_host() {
   if (after_ == count_) return false;
   const bool begins = in_host_ == nullptr;
   if (begins) {
-    const Result<bool> begun = begin_in_host();
-    RONDE_RETURN_IF_ERROR(begun.status());
-    if (!*begun) return false;
+    RONDE_ASSIGN_OR_RETURN(const auto begun, begin_in_host());
+    if (!begun) return false;
   }
   if (in_host_ != nullptr) {
-    const Result<StepResult> result = in_host_->step();
-    RONDE_RETURN_IF_ERROR(result.status());
-    if (*result != StepResult::kDone) return begins || *result != StepResult::kIdle;
+    RONDE_ASSIGN_OR_RETURN(const auto result, in_host_->step());
+    if (result != StepResult::kDone) return begins || result != StepResult::kIdle;
   }
   RONDE_RETURN_IF_ERROR(end_in_host());
   return true;

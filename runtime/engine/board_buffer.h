@@ -34,9 +34,8 @@ class BoardBuffer {
  public:
   static base::Result<std::unique_ptr<BoardBuffer>> allocate(std::shared_ptr<BoardMemory> memory,
                                                              base::Bytes bytes) {
-    const auto place = memory->arena().allocate(bytes);
-    RONDE_RETURN_IF_ERROR(place.status());
-    return std::unique_ptr<BoardBuffer>(new BoardBuffer(std::move(memory), *place));
+    RONDE_ASSIGN_OR_RETURN(const auto place, memory->arena().allocate(bytes));
+    return std::unique_ptr<BoardBuffer>(new BoardBuffer(std::move(memory), place));
   }
   BoardBuffer(const BoardBuffer&) = delete;
   BoardBuffer& operator=(const BoardBuffer&) = delete;

@@ -53,12 +53,10 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
                                              std::shared_ptr<const base::Clock> clock) {
   base::take_standard_descriptors();
   std::vector<std::string> unknown;
-  auto config = base::Config::from_environment(environment, &unknown);
-  RONDE_RETURN_IF_ERROR(config.status());
-  const base::Instant deadline = clock->after(config->start_timeout);
-  auto job = open_job(*config, *clock);
-  RONDE_RETURN_IF_ERROR(job.status());
-  std::shared_ptr<Engine> engine(new Engine(std::move(*config), std::move(clock), std::move(*job)));
+  RONDE_ASSIGN_OR_RETURN(auto config, base::Config::from_environment(environment, &unknown));
+  const base::Instant deadline = clock->after(config.start_timeout);
+  RONDE_ASSIGN_OR_RETURN(auto job, open_job(config, *clock));
+  std::shared_ptr<Engine> engine(new Engine(std::move(config), std::move(clock), std::move(job)));
   if (engine->rank() == 0) {
     for (const std::string& name : unknown) {
       engine->log_.warning("the environment sets " + name + ", which is no setting of Ronde");
@@ -134,13 +132,12 @@ Status Engine::start_device(base::Instant deadline) {
   start.exchange = [&](std::span<const std::byte> mine) {
     return job_->allgather(mine, "opening the device plug-ins", *clock_, deadline);
   };
-  auto started = runtime::start_device(std::move(start));
-  RONDE_RETURN_IF_ERROR(started.status());
-  device_ = std::move(started->device);
-  no_device_ = std::move(started->none);
-  device_line_ = started->line;
-  agent_.use(device_, started->direct);
-  if (rank_ == 0 && !started->line.empty()) log_.log(started->level, started->line);
+  RONDE_ASSIGN_OR_RETURN(auto started, runtime::start_device(std::move(start)));
+  device_ = std::move(started.device);
+  no_device_ = std::move(started.none);
+  device_line_ = started.line;
+  agent_.use(device_, started.direct);
+  if (rank_ == 0 && !started.line.empty()) log_.log(started.level, started.line);
   return {};
 }
 
@@ -238,9 +235,7 @@ Status Engine::not_tuned() const {
 }
 
 Status Engine::watch_peers() {
-  auto peers = job_->watch_peers();
-  RONDE_RETURN_IF_ERROR(peers.status());
-  peers_ = std::move(*peers);
+  RONDE_ASSIGN_OR_RETURN(peers_, job_->watch_peers());
   for (const PeerWatch& peer : peers_) {
     agent_.watch(peer.descriptor.get(), peer.rank);
     RONDE_RETURN_IF_ERROR(runner_.watch(peer.descriptor.get()));

@@ -228,19 +228,15 @@ Result<int> RankAgent::step() {
   RONDE_RETURN_IF_ERROR(flush_announcements());
   int work = 0;
   if (control_node_) {
-    const auto stepped = step_control_node();
-    RONDE_RETURN_IF_ERROR(stepped.status());
-    work += *stepped;
+    RONDE_ASSIGN_OR_RETURN(const auto stepped, step_control_node());
+    work += stepped;
   }
-  const auto read = read_decisions();
-  RONDE_RETURN_IF_ERROR(read.status());
-  const auto executed = execute();
-  RONDE_RETURN_IF_ERROR(executed.status());
-  work += *read + *executed;
+  RONDE_ASSIGN_OR_RETURN(const auto read, read_decisions());
+  RONDE_ASSIGN_OR_RETURN(const auto executed, execute());
+  work += read + executed;
   transport_moves_ = false;
-  const auto arrived = arm_transport(work);
-  RONDE_RETURN_IF_ERROR(arrived.status());
-  work += *arrived;
+  RONDE_ASSIGN_OR_RETURN(const auto arrived, arm_transport(work));
+  work += arrived;
   check_stalls();
   if (drain_wanted_.load(std::memory_order_acquire) && table_.empty()) complete_once(drained_);
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
@@ -266,13 +262,11 @@ Result<int> RankAgent::step_control_node() {
 Result<int> RankAgent::read_decisions() {
   int work = 0;
   while (true) {
-    const auto bytes = decisions_.poll();
-    RONDE_RETURN_IF_ERROR(bytes.status());
-    if (!bytes->has_value()) return work;
-    control_bytes_.fetch_add((*bytes)->size(), std::memory_order_relaxed);
-    const auto decision = decode_decision(**bytes);
-    RONDE_RETURN_IF_ERROR(decision.status());
-    RONDE_RETURN_IF_ERROR(on_decision(*decision));
+    RONDE_ASSIGN_OR_RETURN(const auto bytes, decisions_.poll());
+    if (!bytes.has_value()) return work;
+    control_bytes_.fetch_add(bytes->size(), std::memory_order_relaxed);
+    RONDE_ASSIGN_OR_RETURN(const auto decision, decode_decision(*bytes));
+    RONDE_RETURN_IF_ERROR(on_decision(decision));
     ++work;
   }
 }

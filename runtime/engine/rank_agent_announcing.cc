@@ -96,9 +96,8 @@ void RankAgent::ring_leader(bool wake) {
 Status RankAgent::flush_announcements() {
   if (!backlog_.load(std::memory_order_seq_cst)) return {};
   const MutexLock lock(announce_mutex_);
-  const auto flushed = announcements_.flush();
-  RONDE_RETURN_IF_ERROR(flushed.status());
-  backlog_.store(!*flushed, std::memory_order_seq_cst);
+  RONDE_ASSIGN_OR_RETURN(const auto flushed, announcements_.flush());
+  backlog_.store(!flushed, std::memory_order_seq_cst);
   if (announcements_.take_added()) board_.doorbell(kLeader).ring();
   return {};
 }

@@ -56,11 +56,10 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
   ExecutableBatch batch;
   batch.sequence = decision.sequence;
   for (const BatchItem& item : decision.items) {
-    auto claimed = table_.claim(item);
-    RONDE_RETURN_IF_ERROR(claimed.status());
-    if (batch.tensors.empty()) batch.agreed = std::move(claimed->agreed);
-    batch.bytes += claimed->tensor->bytes();
-    batch.tensors.push_back(std::move(claimed->tensor));
+    RONDE_ASSIGN_OR_RETURN(auto claimed, table_.claim(item));
+    if (batch.tensors.empty()) batch.agreed = std::move(claimed.agreed);
+    batch.bytes += claimed.tensor->bytes();
+    batch.tensors.push_back(std::move(claimed.tensor));
   }
   describe(batch, activity_);
   board_.set_activity(activity_);
@@ -112,17 +111,15 @@ Result<int> RankAgent::arm_transport(int work) {
       return arrived;
     }
     if (executor_.busy() && work + arrived > 0) return arrived;
-    const auto armed = transport_->arm();
-    RONDE_RETURN_IF_ERROR(armed.status());
-    if (*armed) {
+    RONDE_ASSIGN_OR_RETURN(const auto armed, transport_->arm());
+    if (armed) {
       if (transport_watched_.exchange(true, std::memory_order_acq_rel)) return arrived;
       RONDE_RETURN_IF_ERROR(hooks_.watch(transport_fd()));
       return arrived;
     }
     RONDE_RETURN_IF_ERROR(transport_->progress());
-    const auto executed = execute();
-    RONDE_RETURN_IF_ERROR(executed.status());
-    arrived += *executed;
+    RONDE_ASSIGN_OR_RETURN(const auto executed, execute());
+    arrived += executed;
   }
   transport_moves_ = true;
   return arrived;

@@ -72,9 +72,8 @@ class Launch final : public Collective {
       const auto exchanged = exchange_splits();
       if (!exchanged.ok() || *exchanged != StepResult::kDone) return exchanged;
     }
-    const auto tensors = parts();
-    RONDE_RETURN_IF_ERROR(tensors.status());
-    return launch(*tensors);
+    RONDE_ASSIGN_OR_RETURN(const auto tensors, parts());
+    return launch(tensors);
   }
 
  private:
@@ -108,9 +107,8 @@ class Launch final : public Collective {
     };
     switch (batch_.agreed.signature.operation) {
       case Operation::kAllgather: {
-        const auto blocks = gathered_blocks(batch_, rank_, &device_);
-        RONDE_RETURN_IF_ERROR(blocks.status());
-        return add(*blocks);
+        RONDE_ASSIGN_OR_RETURN(const auto blocks, gathered_blocks(batch_, rank_, &device_));
+        return add(blocks);
       }
       case Operation::kReduceScatter:
         return add(scattered_blocks(batch_, rank_, size_));

@@ -124,15 +124,14 @@ class OpeningExchange {
   // meanwhile, which ends their allgather().
   Result<std::vector<Verdict>> conclude(const Verdict& mine) {
     while (broken_.ok()) {
-      const auto parts = exchange_(encode(mine));
-      RONDE_RETURN_IF_ERROR(parts.status());
+      RONDE_ASSIGN_OR_RETURN(const auto parts, exchange_(encode(mine)));
       std::vector<Verdict> verdicts;
-      for (const Bytes& part : *parts) {
+      for (const Bytes& part : parts) {
         if (kind_of(part) == static_cast<std::uint8_t>(FrameKind::kVerdict)) {
           verdicts.push_back(decode(part));
         }
       }
-      if (verdicts.size() == parts->size()) return verdicts;
+      if (verdicts.size() == parts.size()) return verdicts;
     }
     return broken_;
   }
@@ -225,9 +224,8 @@ StartedDevice agree_on(const std::shared_ptr<Device>& device, const std::string&
 
 Result<StartedDevice> start_device(DeviceStart start) {
   Search found = search(start.place);
-  const auto findings = start.exchange(found.finding);
-  RONDE_RETURN_IF_ERROR(findings.status());
-  if (auto without = compare(*findings)) return *std::move(without);
+  RONDE_ASSIGN_OR_RETURN(const auto findings, start.exchange(found.finding));
+  if (auto without = compare(findings)) return *std::move(without);
   // The plug-in may keep the function, but calls after open() must fail: so it holds a weak
   // pointer.
   const auto exchange = std::make_shared<OpeningExchange>(start.exchange);
@@ -241,9 +239,8 @@ Result<StartedDevice> start_device(DeviceStart start) {
   mine.ok = opened.ok();
   mine.direct = opened.ok() && (*opened)->has_collectives();
   mine.text = opened.ok() ? (*opened)->versions() : opened.status().message();
-  const auto verdicts = exchange->conclude(mine);
-  RONDE_RETURN_IF_ERROR(verdicts.status());
-  return agree_on(opened.ok() ? *opened : nullptr, found.plugin->name(), *verdicts,
+  RONDE_ASSIGN_OR_RETURN(const auto verdicts, exchange->conclude(mine));
+  return agree_on(opened.ok() ? *opened : nullptr, found.plugin->name(), verdicts,
                   start.place.required);
 }
 

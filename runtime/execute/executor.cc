@@ -33,9 +33,8 @@ Result<collectives::DataPlane::CollectivePtr> Executor::make(const ExecutableBat
     case Operation::kBroadcast:
       return plane_->broadcast(views_of(batch), is.root, batch.sequence);
     case Operation::kAllgather: {
-      const auto blocks = gathered_blocks(batch, rank_, nullptr);
-      RONDE_RETURN_IF_ERROR(blocks.status());
-      return plane_->allgather(is.dtype, *blocks, batch.sequence);
+      RONDE_ASSIGN_OR_RETURN(const auto blocks, gathered_blocks(batch, rank_, nullptr));
+      return plane_->allgather(is.dtype, blocks, batch.sequence);
     }
     case Operation::kBarrier:
     case Operation::kDeviceBarrier:
@@ -71,9 +70,7 @@ collectives::DataPlane::CollectivePtr Executor::make_all_to_all(const Executable
 Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
   if (waiting_.empty()) return false;
   if (current_ == nullptr) {
-    auto made = make(waiting_.front());
-    RONDE_RETURN_IF_ERROR(made.status());
-    current_ = std::move(*made);
+    RONDE_ASSIGN_OR_RETURN(current_, make(waiting_.front()));
   }
   auto result = current_->step();
   // Where the peers are about to post, retrying here is much cheaper than a whole do_work().
@@ -110,9 +107,8 @@ void Executor::conclude(std::vector<ExecutableBatch>& finished) {
 Result<bool> Executor::poll_device(std::vector<ExecutableBatch>& finished) {
   bool some = false;
   while (!device_batches_.empty()) {
-    const auto done = device_batches_.front().work->poll();
-    RONDE_RETURN_IF_ERROR(done.status());
-    if (!*done) break;
+    RONDE_ASSIGN_OR_RETURN(const auto done, device_batches_.front().work->poll());
+    if (!done) break;
     finished.push_back(std::move(device_batches_.front().batch));
     device_batches_.pop_front();
     some = true;

@@ -46,14 +46,12 @@ class StagedChunks final : public Collective {
       moved = true;
     }
     if (moving_ < out_) {
-      const auto stepped = step_collective();
-      RONDE_RETURN_IF_ERROR(stepped.status());
-      moved = moved || *stepped;
+      RONDE_ASSIGN_OR_RETURN(const auto stepped, step_collective());
+      moved = moved || stepped;
     }
     while (in_ < moving_) {
-      const auto finished = copies_of(in_).finished();
-      RONDE_RETURN_IF_ERROR(finished.status());
-      if (!*finished) break;
+      RONDE_ASSIGN_OR_RETURN(const auto finished, copies_of(in_).finished());
+      if (!finished) break;
       ++in_;
       moved = true;
     }
@@ -94,14 +92,12 @@ class StagedChunks final : public Collective {
   // Steps the collective of chunk `moving_`. True when something went on.
   Result<bool> step_collective() {
     if (collective_ == nullptr) {
-      const auto finished = copies_of(moving_).finished();
-      RONDE_RETURN_IF_ERROR(finished.status());
-      if (!*finished) return false;
+      RONDE_ASSIGN_OR_RETURN(const auto finished, copies_of(moving_).finished());
+      if (!finished) return false;
       collective_ = make(moving_);
     }
-    const auto stepped = collective_->step();
-    RONDE_RETURN_IF_ERROR(stepped.status());
-    if (*stepped != StepResult::kDone) return *stepped == StepResult::kProgress;
+    RONDE_ASSIGN_OR_RETURN(const auto stepped, collective_->step());
+    if (stepped != StepResult::kDone) return stepped == StepResult::kProgress;
     collective_.reset();
     RONDE_RETURN_IF_ERROR(copy_in(moving_++));
     return true;
@@ -165,9 +161,9 @@ Result<std::unique_ptr<Collective>> staged_chunks(const ExecutableBatch& batch, 
                                                   collectives::DataPlane& plane,
                                                   StagingLanes& lanes, std::int32_t rank) {
   while (lanes.memory.size() < StagingLanes::kLanes) {
-    auto memory = device.allocate_staging(static_cast<std::size_t>(StagingLanes::kChunkBytes));
-    RONDE_RETURN_IF_ERROR(memory.status());
-    lanes.memory.push_back(std::move(*memory));
+    RONDE_ASSIGN_OR_RETURN(
+        auto memory, device.allocate_staging(static_cast<std::size_t>(StagingLanes::kChunkBytes)));
+    lanes.memory.push_back(std::move(memory));
   }
   return std::unique_ptr<Collective>(
       std::make_unique<StagedChunks>(batch, device, plane, lanes, rank));

@@ -38,9 +38,8 @@ class StagedCopies {
   // Whether all copies are finished.
   base::Result<bool> finished() {
     while (!works_.empty()) {
-      const auto polled = works_.back()->poll();
-      RONDE_RETURN_IF_ERROR(polled.status());
-      if (!*polled) return false;
+      RONDE_ASSIGN_OR_RETURN(const auto polled, works_.back()->poll());
+      if (!polled) return false;
       works_.pop_back();
     }
     return true;

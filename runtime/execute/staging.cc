@@ -35,9 +35,7 @@ class StagedWhole : public Collective {
     if (stage_ == Stage::kOut) {
       const auto finished = copies_.finished();
       if (!finished.ok() || !*finished) return waiting(finished);
-      auto made = make();
-      RONDE_RETURN_IF_ERROR(made.status());
-      collective_ = std::move(*made);
+      RONDE_ASSIGN_OR_RETURN(collective_, make());
       stage_ = Stage::kMoving;
     }
     if (stage_ == Stage::kMoving) {
@@ -66,9 +64,7 @@ class StagedWhole : public Collective {
 
   // Starts a copy of the tensor's input into new host memory, after what its stream has to do.
   Status copy_input(base::Bytes bytes, collectives::Staging& memory) {
-    auto allocated = device_.allocate_staging(bytes.size());
-    RONDE_RETURN_IF_ERROR(allocated.status());
-    memory = std::move(*allocated);
+    RONDE_ASSIGN_OR_RETURN(memory, device_.allocate_staging(bytes.size()));
     return copies_.out(plugin_tensor(tensor().views.front(), tensor().ready.front()),
                        tensor().signature.dtype,
                        {0, tensor().views.front().elements, memory.get()});
@@ -106,12 +102,8 @@ class StagedAllgather final : public StagedWhole {
 
  private:
   Status copy_out() override {
-    auto blocks = gathered_blocks(batch(), rank(), &device());
-    RONDE_RETURN_IF_ERROR(blocks.status());
-    blocks_ = std::move(*blocks);
-    auto gathered = device().allocate_staging(payload_of(batch().agreed).size());
-    RONDE_RETURN_IF_ERROR(gathered.status());
-    gathered_ = std::move(*gathered);
+    RONDE_ASSIGN_OR_RETURN(blocks_, gathered_blocks(batch(), rank(), &device()));
+    RONDE_ASSIGN_OR_RETURN(gathered_, device().allocate_staging(payload_of(batch().agreed).size()));
     return copy_input(tensor().bytes(), mine_);
   }
   Result<collectives::DataPlane::CollectivePtr> make() override {
@@ -172,12 +164,9 @@ class StagedAllToAll final : public StagedWhole {
     return plane().all_to_all(
         {sent_.get(), tensor().splits, base::Bytes(row_bytes_of(tensor().signature))},
         [this](std::span<const std::int64_t> rows) -> Result<std::span<std::byte>> {
-          const auto output = received_rows(tensor(), rows, &device());
-          RONDE_RETURN_IF_ERROR(output.status());
-          auto memory = device().allocate_staging(output->size());
-          RONDE_RETURN_IF_ERROR(memory.status());
-          received_ = std::move(*memory);
-          return std::span<std::byte>(received_.get(), output->size());
+          RONDE_ASSIGN_OR_RETURN(const auto output, received_rows(tensor(), rows, &device()));
+          RONDE_ASSIGN_OR_RETURN(received_, device().allocate_staging(output.size()));
+          return std::span<std::byte>(received_.get(), output.size());
         },
         batch().sequence);
   }

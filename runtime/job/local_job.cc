@@ -125,9 +125,8 @@ Status LocalJob::make_hosts() {
   hosts_.resize(base::narrow<std::size_t>(shape_.hosts()));
   for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
     const auto ranks = base::narrow<std::int32_t>(shape_.ranks_of(host).size());
-    auto event_fds = collectives::make_event_fds(ranks);
-    RONDE_RETURN_IF_ERROR(event_fds.status());
-    hosts_[base::narrow<std::size_t>(host)].event_fds = *event_fds;
+    RONDE_ASSIGN_OR_RETURN(auto event_fds, collectives::make_event_fds(ranks));
+    hosts_[base::narrow<std::size_t>(host)].event_fds = event_fds;
   }
   const HostTree tree(shape_.hosts(), fan_in_);
   for (std::int32_t child = 1; child < shape_.hosts(); ++child) {
@@ -158,10 +157,10 @@ Status LocalJob::make_boards(const base::Config& config) {
     auto geometry =
         board_geometry(base::narrow<std::int32_t>(shape_.ranks_of(host).size()), config);
     geometry.arena_bytes = std::min(geometry.arena_bytes, kMostLocalArena);
-    auto memory = collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry));
-    RONDE_RETURN_IF_ERROR(memory.status());
-    RONDE_RETURN_IF_ERROR(collectives::Board::format(**memory, geometry));
-    hosts_[base::narrow<std::size_t>(host)].memory = std::move(*memory);
+    RONDE_ASSIGN_OR_RETURN(
+        auto memory, collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry)));
+    RONDE_RETURN_IF_ERROR(collectives::Board::format(*memory, geometry));
+    hosts_[base::narrow<std::size_t>(host)].memory = std::move(memory);
   }
   has_boards_ = true;
   return {};
@@ -251,18 +250,15 @@ Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t ran
 Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
   Doorbells doorbells(shape_);
   for (const Host& host : hosts_) {
-    auto board = collectives::Board::attach(host.memory, 0, host.event_fds);
-    RONDE_RETURN_IF_ERROR(board.status());
-    doorbells.add(std::move(*board));
+    RONDE_ASSIGN_OR_RETURN(auto board, collectives::Board::attach(host.memory, 0, host.event_fds));
+    doorbells.add(std::move(board));
   }
   Host& here = hosts_[base::narrow<std::size_t>(shape_.host_of(rank))];
-  auto board = collectives::Board::attach(here.memory, shape_.position_of(rank), here.event_fds);
-  RONDE_RETURN_IF_ERROR(board.status());
+  RONDE_ASSIGN_OR_RETURN(auto board, collectives::Board::attach(
+                                         here.memory, shape_.position_of(rank), here.event_fds));
   std::unique_ptr<TcpLinks> links;
   if (shape_.hosts() > 1 && shape_.position_of(rank) == 0) {
-    auto opened = TcpLinks::open(std::exchange(here.links, {}));
-    RONDE_RETURN_IF_ERROR(opened.status());
-    links = std::move(*opened);
+    RONDE_ASSIGN_OR_RETURN(links, TcpLinks::open(std::exchange(here.links, {})));
   }
   std::unique_ptr<collectives::Transport> transport =
       transports_
@@ -270,7 +266,7 @@ Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
           : std::make_unique<collectives::LocalTransport>(
                 hub_, rank, [doorbells = std::move(doorbells)](int to) { doorbells.ring(to); });
   return std::unique_ptr<Job>(std::make_unique<LocalMember>(
-      shared_from_this(), rank, shape_, std::move(transport), std::move(*board), std::move(links)));
+      shared_from_this(), rank, shape_, std::move(transport), std::move(board), std::move(links)));
 }
 
 }  // namespace ronde::runtime

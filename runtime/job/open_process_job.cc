@@ -35,9 +35,8 @@ namespace {
 constexpr const char* kMpi = "mpi";
 
 Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::Clock& clock) {
-  auto job = LocalJob::create(1);
-  RONDE_RETURN_IF_ERROR(job.status());
-  return (*job)->join(0, config, clock);
+  RONDE_ASSIGN_OR_RETURN(auto job, LocalJob::create(1));
+  return job->join(0, config, clock);
 }
 
 // Makes a job of the ranks that open the same engine; see OpeningEngine for name and place.
@@ -45,11 +44,9 @@ Result<std::unique_ptr<Job>> job_of(const std::string& name, const std::string& 
                                     const std::function<Result<Met>()>& join,
                                     const base::Config& config, const base::Clock& clock,
                                     base::Instant deadline) {
-  auto engine = OpeningEngine::begin(name, place);
-  RONDE_RETURN_IF_ERROR(engine.status());
-  auto met = (*engine)->meet(join, clock, deadline);
-  RONDE_RETURN_IF_ERROR(met.status());
-  return open_job(std::move(*met), std::move(*engine), config, clock, deadline);
+  RONDE_ASSIGN_OR_RETURN(auto engine, OpeningEngine::begin(name, place));
+  RONDE_ASSIGN_OR_RETURN(auto met, engine->meet(join, clock, deadline));
+  return open_job(std::move(met), std::move(engine), config, clock, deadline);
 }
 
 // The ranks meet at a meeting point.
@@ -57,21 +54,19 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
                                             std::span<const std::string> environment,
                                             const base::Config& config, const base::Clock& clock) {
   const base::Instant deadline = clock.after(config.start_timeout);
-  auto secret = MeetingSecret::of(environment);
-  RONDE_RETURN_IF_ERROR(secret.status());
+  RONDE_ASSIGN_OR_RETURN(auto secret, MeetingSecret::of(environment));
   MeetingPlan plan;
   plan.rank = identity.rank;
   plan.size = identity.size;
   plan.point = identity.point;
   plan.launcher = identity.launcher;
-  plan.secret = std::move(*secret);
+  plan.secret = std::move(secret);
   plan.interfaces = config.interfaces;
   plan.keepalive = Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);
   const auto join = [&]() -> Result<Met> {
-    auto met = meet(plan, clock, deadline);
-    RONDE_RETURN_IF_ERROR(met.status());
-    return Met{std::move(*met), std::nullopt, nullptr};
+    RONDE_ASSIGN_OR_RETURN(auto met, meet(plan, clock, deadline));
+    return Met{std::move(met), std::nullopt, nullptr};
   };
   // Ranks of one process, in threads, do not wait for each other.
   const std::string place = std::to_string(plan.rank) + " at " + text_of(plan.point);
@@ -82,17 +77,16 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
 Result<Met> join_over_mpi(const TransportLibrary& plugin, const ProgramCommunicator* communicator,
                           const Identity& identity, const base::Clock& clock,
                           base::Instant deadline) {
-  auto joined = PluginMeeting::join(plugin, communicator, clock, deadline);
-  RONDE_RETURN_IF_ERROR(joined.status());
+  RONDE_ASSIGN_OR_RETURN(auto joined, PluginMeeting::join(plugin, communicator, clock, deadline));
   if (communicator == nullptr) {
-    const Status launched = check_launch(identity, (*joined)->size(), plugin.library());
+    const Status launched = check_launch(identity, joined->size(), plugin.library());
     if (!launched.ok()) {
-      (*joined)->close().ignore();  // so that MPI is finalised at exit
+      joined->close().ignore();  // so that MPI is finalised at exit
       return launched;
     }
   }
-  ronde_meeting_party* const party = (*joined)->party();
-  return Met{std::move(*joined), plugin, party};
+  ronde_meeting_party* const party = joined->party();
+  return Met{std::move(joined), plugin, party};
 }
 
 Status check_own(const OwnJob& own, const base::Config& config) {
@@ -123,9 +117,8 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
   if (own.store != nullptr) {
     const base::Instant deadline = clock.after(config.start_timeout);
     const auto join = [&]() -> Result<Met> {
-      auto met = meet_over(own.store, own.rank, own.size, clock, deadline);
-      RONDE_RETURN_IF_ERROR(met.status());
-      return Met{std::move(*met), std::nullopt, nullptr};
+      RONDE_ASSIGN_OR_RETURN(auto met, meet_over(own.store, own.rank, own.size, clock, deadline));
+      return Met{std::move(met), std::nullopt, nullptr};
     };
     return job_of(own.name, "", join, config, clock, deadline);
   }
@@ -154,20 +147,20 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
                          "its own: unset RONDE_MPI, or give none");
   }
   const auto environment = base::Config::process_environment();
-  auto identity = communicator == nullptr ? identity_of(environment) : Result(Identity());
-  RONDE_RETURN_IF_ERROR(identity.status());
-  if (identity->introduced == Identity::Introduced::kAtAMeeting) {
-    return job_of_meeting(*identity, name, environment, config, clock);
+  RONDE_ASSIGN_OR_RETURN(auto identity,
+                         communicator == nullptr ? identity_of(environment) : Result(Identity()));
+  if (identity.introduced == Identity::Introduced::kAtAMeeting) {
+    return job_of_meeting(identity, name, environment, config, clock);
   }
   // Before the plug-in brings its own.
   const auto loaded = collectives::process_mpi();
-  const bool launched = identity->introduced == Identity::Introduced::kByMpi;
+  const bool launched = identity.introduced == Identity::Introduced::kByMpi;
   const bool wanted = communicator != nullptr || launched || (loaded && loaded->started);
   if (!wanted) return job_of_one(config, clock);
   const auto plugin = TransportLibrary::load(kMpi, config.transport_path);
   if (!plugin.ok()) {
     // One that was started alone needs no others, and so no MPI.
-    if (launched && identity->size == 1) return job_of_one(config, clock);
+    if (launched && identity.size == 1) return job_of_one(config, clock);
     std::string text =
         "this Ronde cannot join the other ranks of this job, which are joined over MPI";
     std::string way_out = "start the program without mpirun";
@@ -184,9 +177,7 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
   }
   RONDE_RETURN_IF_ERROR(check_mpi(*plugin, communicator, loaded));
   const base::Instant deadline = clock.after(config.start_timeout);
-  const auto join = [&] {
-    return join_over_mpi(*plugin, communicator, *identity, clock, deadline);
-  };
+  const auto join = [&] { return join_over_mpi(*plugin, communicator, identity, clock, deadline); };
   return job_of(name, communicator == nullptr ? kMpi : "", join, config, clock, deadline);
 }
 

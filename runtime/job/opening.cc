@@ -56,18 +56,18 @@ void set_trouble(Greeting& greeting, const Status& status) {
 Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std::string& activity,
                                        const Greeting& mine, const base::Clock& clock,
                                        base::Instant deadline) {
-  auto all =
-      meeting.allgather(encode(mine), activity, trouble_of(mine, meeting.rank()), clock, deadline);
-  RONDE_RETURN_IF_ERROR(all.status());
+  RONDE_ASSIGN_OR_RETURN(
+      auto all,
+      meeting.allgather(encode(mine), activity, trouble_of(mine, meeting.rank()), clock, deadline));
   std::vector<Greeting> greetings;
   std::vector<std::string> settings;
   std::vector<collectives::StartTrouble> troubles;
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    auto greeting = decode_greeting((*all)[rank], base::narrow<std::int32_t>(rank));
-    RONDE_RETURN_IF_ERROR(greeting.status());
-    troubles.push_back(trouble_of(*greeting, base::narrow<std::int32_t>(rank)));
-    settings.push_back(greeting->settings);
-    greetings.push_back(std::move(*greeting));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    RONDE_ASSIGN_OR_RETURN(auto greeting,
+                           decode_greeting(all[rank], base::narrow<std::int32_t>(rank)));
+    troubles.push_back(trouble_of(greeting, base::narrow<std::int32_t>(rank)));
+    settings.push_back(greeting.settings);
+    greetings.push_back(std::move(greeting));
   }
   if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
   RONDE_RETURN_IF_ERROR(check_shared_settings(settings));
@@ -79,12 +79,10 @@ Result<std::string> chosen_interfaces(const base::Config& config, const std::str
   const WantedInterfaces wanted =
       wanted_interfaces(config.interfaces, base::Config::process_environment());
   if (wanted.words.empty()) return std::string();
-  const auto all = list_interfaces();
-  RONDE_RETURN_IF_ERROR(all.status());
-  const auto chosen = choose_addresses(*all, wanted, host_name);
-  RONDE_RETURN_IF_ERROR(chosen.status());
+  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
+  RONDE_ASSIGN_OR_RETURN(const auto chosen, choose_addresses(all, wanted, host_name));
   std::set<std::string> names;
-  for (const InterfaceAddress& one : *chosen) names.insert(one.name);
+  for (const InterfaceAddress& one : chosen) names.insert(one.name);
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
   return text;
@@ -140,9 +138,7 @@ class Opening {
   Status meet(const std::vector<Greeting>& greetings) {
     if (transport_) RONDE_RETURN_IF_ERROR(connect_transport(greetings));
     RONDE_RETURN_IF_ERROR(share_board(greetings));
-    auto shape = shape_of(greetings);
-    RONDE_RETURN_IF_ERROR(shape.status());
-    shape_ = std::move(*shape);
+    RONDE_ASSIGN_OR_RETURN(shape_, shape_of(greetings));
     return several_hosts() && is_leader() ? meet_leaders(greetings) : Status();
   }
   // After meet(): this leader's address on its links; empty for other ranks and on a single host.
@@ -172,27 +168,22 @@ class Opening {
   [[nodiscard]] bool is_leader() const { return here_.front() == meeting_.rank(); }
 
   Status make_board(Greeting& mine) {
-    auto made = collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_));
-    RONDE_RETURN_IF_ERROR(made.status());
-    memory_ = std::move(*made);
-    auto opened = collectives::HandoverListener::open();
-    RONDE_RETURN_IF_ERROR(opened.status());
-    handover_ = std::move(*opened);
+    RONDE_ASSIGN_OR_RETURN(
+        auto made, collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_)));
+    memory_ = std::move(made);
+    RONDE_ASSIGN_OR_RETURN(handover_, collectives::HandoverListener::open());
     mine.socket_name = handover_->name();
     return collectives::Board::format(*memory_, geometry_);
   }
   Status listen(Greeting& mine) {
-    auto meeting = LeaderMeeting::listen(config_.interfaces, mine.host_name,
-                                         Keepalive::of(config_.link_timeout));
-    RONDE_RETURN_IF_ERROR(meeting.status());
-    leaders_ = std::move(*meeting);
+    RONDE_ASSIGN_OR_RETURN(leaders_, LeaderMeeting::listen(config_.interfaces, mine.host_name,
+                                                           Keepalive::of(config_.link_timeout)));
     for (const std::string& address : leaders_->addresses()) {
       mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
     }
     if (meeting_.rank() != 0) return {};
-    const auto secret = make_job_secret();
-    RONDE_RETURN_IF_ERROR(secret.status());
-    mine.secret = hex_of(*secret);
+    RONDE_ASSIGN_OR_RETURN(const auto secret, make_job_secret());
+    mine.secret = hex_of(secret);
     return {};
   }
   Status open_transport(Greeting& mine) {
@@ -207,23 +198,20 @@ class Opening {
     }
     transport_title_ = library->title();
     transport_text_ = transport_title_ + " (" + library->library() + "; " + choice_.reason + ")";
-    const auto interfaces = chosen_interfaces(config_, mine.host_name);
-    RONDE_RETURN_IF_ERROR(interfaces.status());
+    RONDE_ASSIGN_OR_RETURN(const auto interfaces, chosen_interfaces(config_, mine.host_name));
     collectives::PluginTransport::Options options;
     options.rank = meeting_.rank();
     options.size = meeting_.size();
     options.party = introduced ? met_.party : nullptr;
-    options.interfaces = *interfaces;
+    options.interfaces = interfaces;
     options.peer_timeout = config_.link_timeout;
     options.close_patience = std::min(config_.shutdown_timeout, kGoodBye);
     options.log = [log = base::Log(config_.log_level, meeting_.rank())](
                       base::LogLevel level, std::string_view text) { log.log(level, text); };
-    auto opened = collectives::PluginTransport::open(*library, std::move(options));
-    RONDE_RETURN_IF_ERROR(opened.status());
-    transport_ = std::move(*opened);
-    const auto address = transport_->address();
-    RONDE_RETURN_IF_ERROR(address.status());
-    mine.transport = hex_of(*address);
+    RONDE_ASSIGN_OR_RETURN(transport_,
+                           collectives::PluginTransport::open(*library, std::move(options)));
+    RONDE_ASSIGN_OR_RETURN(const auto address, transport_->address());
+    mine.transport = hex_of(address);
     return {};
   }
   Status connect_transport(const std::vector<Greeting>& greetings) {
@@ -243,29 +231,26 @@ class Opening {
     const auto position = std::find(here_.begin(), here_.end(), meeting_.rank());
     const auto index = base::narrow<std::size_t>(position - here_.begin());
     const auto leader = base::narrow<std::size_t>(here_.front());
-    auto handed = is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
-                              : collectives::receive_board(greetings[leader].socket_name, index,
-                                                           here_, clock_, meet_by_);
-    RONDE_RETURN_IF_ERROR(handed.status());
-    auto board = collectives::Board::attach(handed->memory, base::narrow<std::int32_t>(index),
-                                            handed->event_fds);
-    RONDE_RETURN_IF_ERROR(board.status());
-    board_ = std::move(*board);
-    connections_ = std::move(handed->connections);
+    RONDE_ASSIGN_OR_RETURN(
+        auto handed, is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
+                                 : collectives::receive_board(greetings[leader].socket_name, index,
+                                                              here_, clock_, meet_by_));
+    RONDE_ASSIGN_OR_RETURN(
+        auto board, collectives::Board::attach(handed.memory, base::narrow<std::int32_t>(index),
+                                               handed.event_fds));
+    board_ = std::move(board);
+    connections_ = std::move(handed.connections);
     return {};
   }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
-    const auto secret = secret_of_hex(greetings.front().secret);
-    RONDE_RETURN_IF_ERROR(secret.status());
+    RONDE_ASSIGN_OR_RETURN(const auto secret, secret_of_hex(greetings.front().secret));
     auto met = leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
-                              leaders_of(greetings, *shape_), *secret, clock_, meet_by_,
+                              leaders_of(greetings, *shape_), secret, clock_, meet_by_,
                               base::Log(config_.log_level, meeting_.rank()));
     RONDE_RETURN_IF_ERROR(met.status());
     const LinkEnd& first = met->parent ? *met->parent : met->children.front();
     if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
-    auto links = TcpLinks::open(std::move(*met));
-    RONDE_RETURN_IF_ERROR(links.status());
-    links_ = std::move(*links);
+    RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(*met)));
     return {};
   }
 

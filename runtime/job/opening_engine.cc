@@ -91,11 +91,11 @@ Status two_at_once(const std::string& who) {
 
 Result<std::vector<std::string>> words_of_all(Met& met, const std::string& mine, const Clock& clock,
                                               Instant deadline) {
-  const auto all = met.meeting->allgather(std::as_bytes(std::span(mine)),
-                                          "telling which engine they open", {}, clock, deadline);
-  RONDE_RETURN_IF_ERROR(all.status());
+  RONDE_ASSIGN_OR_RETURN(const auto all, met.meeting->allgather(std::as_bytes(std::span(mine)),
+                                                                "telling which engine they open",
+                                                                {}, clock, deadline));
   std::vector<std::string> words;
-  for (const auto& bytes : *all) {
+  for (const auto& bytes : all) {
     words.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return words;
@@ -220,9 +220,8 @@ Result<Met> OpeningEngine::meet(const std::function<Result<Met>()>& join, const 
   for (;;) {
     std::optional<Turn> turn;
     if (!place_.empty()) {
-      auto left = wait_for_turn(clock, deadline);
-      RONDE_RETURN_IF_ERROR(left.status());
-      if (*left != nullptr) return std::move(**left);
+      RONDE_ASSIGN_OR_RETURN(auto left, wait_for_turn(clock, deadline));
+      if (left != nullptr) return std::move(*left);
       turn.emplace(place_);
     }
     auto met = join();

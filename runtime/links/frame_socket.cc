@@ -147,9 +147,8 @@ Result<std::optional<std::span<const std::byte>>> FrameSocket::receive() {
                            frame.status());
     }
     if (frame->has_value() || closed_) return frame;
-    const auto more = read_some();
-    RONDE_RETURN_IF_ERROR(more.status());
-    if (!*more) return frame;
+    RONDE_ASSIGN_OR_RETURN(const auto more, read_some());
+    if (!more) return frame;
   }
 }
 

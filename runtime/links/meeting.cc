@@ -141,16 +141,16 @@ Result<JobSecret> make_job_secret() {
 
 Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
                                             const Keepalive& keepalive) {
-  const auto all = list_interfaces();
-  RONDE_RETURN_IF_ERROR(all.status());
-  const auto chosen = choose_addresses(
-      *all, wanted_interfaces(wanted, base::Config::process_environment()), host_name);
-  RONDE_RETURN_IF_ERROR(chosen.status());
+  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
+  RONDE_ASSIGN_OR_RETURN(
+      const auto chosen,
+      choose_addresses(all, wanted_interfaces(wanted, base::Config::process_environment()),
+                       host_name));
   LeaderMeeting meeting;
   meeting.keepalive_ = keepalive;
   Status trouble;
   for (const IpFamily family : {IpFamily::kV4, IpFamily::kV6}) {
-    const Status status = meeting.listen_on_family(*chosen, family);
+    const Status status = meeting.listen_on_family(chosen, family);
     if (!status.ok()) trouble = status;
   }
   if (meeting.listeners_.empty()) return trouble;
@@ -219,9 +219,8 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   const std::int32_t parent = root ? -1 : tree.parent_of(host);
   if (!root) {
     const LeaderAddress& above = leader_of(leaders, parent);
-    auto theirs = endpoints_of(parent, above);
-    RONDE_RETURN_IF_ERROR(theirs.status());
-    search.emplace(SearchPlan{parent, above.host_name, order_by_nearness(std::move(*theirs), mine),
+    RONDE_ASSIGN_OR_RETURN(auto theirs, endpoints_of(parent, above));
+    search.emplace(SearchPlan{parent, above.host_name, order_by_nearness(std::move(theirs), mine),
                               hello, link_local_index, keepalive_});
   }
   const Sides sides{search ? &*search : nullptr, &reception};

@@ -69,9 +69,8 @@ Result<int> TcpLinks::poll(const Take& take) {
     Neighbour& neighbour = neighbours_.at(event.data.u64);
     if ((event.events & EPOLLOUT) != 0) ++work;  // flush() can go on
     if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) continue;
-    const auto read = this->read(neighbour, take);
-    RONDE_RETURN_IF_ERROR(read.status());
-    work += *read;
+    RONDE_ASSIGN_OR_RETURN(const auto read, this->read(neighbour, take));
+    work += read;
   }
   return work;
 }
@@ -79,10 +78,9 @@ Result<int> TcpLinks::poll(const Take& take) {
 Result<int> TcpLinks::read(Neighbour& neighbour, const Take& take) {
   int work = 0;
   while (true) {
-    const auto frame = neighbour.link.receive();
-    RONDE_RETURN_IF_ERROR(frame.status());
-    if (!frame->has_value()) break;
-    const auto message = decode_link_message(**frame);
+    RONDE_ASSIGN_OR_RETURN(const auto frame, neighbour.link.receive());
+    if (!frame.has_value()) break;
+    const auto message = decode_link_message(*frame);
     if (!message.ok()) {
       return Status::error(base::Code::kTransport, "from " + neighbour.link.peer(),
                            message.status());
@@ -119,10 +117,9 @@ Result<bool> TcpLinks::flush() {
   bool all = true;
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.lost || neighbour.link.closed()) continue;
-    const auto flushed = neighbour.link.flush();
-    RONDE_RETURN_IF_ERROR(flushed.status());
-    all = all && *flushed;
-    const bool wants_room = !*flushed && !neighbour.link.closed();
+    RONDE_ASSIGN_OR_RETURN(const auto flushed, neighbour.link.flush());
+    all = all && flushed;
+    const bool wants_room = !flushed && !neighbour.link.closed();
     if (wants_room == neighbour.wants_room) continue;
     neighbour.wants_room = wants_room;
     RONDE_RETURN_IF_ERROR(watch(neighbour, false));

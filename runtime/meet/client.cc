@@ -109,13 +109,12 @@ Status MeetingClient::rank_0_gone(const std::string& how) const {
 
 Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadline) {
   if (plan_.point.one_host) return connect_on_host(plan_.point, clock, deadline);
-  const auto addresses = addresses_of(plan_.point, clock, deadline);
-  RONDE_RETURN_IF_ERROR(addresses.status());
+  RONDE_ASSIGN_OR_RETURN(const auto addresses, addresses_of(plan_.point, clock, deadline));
   std::string tried;
   const auto note = [&](const Endpoint& to, const std::string& what) {
     tried += (tried.empty() ? "" : ", ") + text_of(to) + ": " + what;
   };
-  for (const Endpoint& to : *addresses) {
+  for (const Endpoint& to : addresses) {
     auto socket = begin_connect(to, 0, plan_.keepalive);
     if (!socket.ok()) {
       note(to, socket.status().message());
@@ -133,9 +132,8 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
 }
 
 Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
-  const auto nonce = make_nonce();
-  RONDE_RETURN_IF_ERROR(nonce.status());
-  Handshake handshake(Handshake::Role::kRank, plan_.secret, *nonce);
+  RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
+  Handshake handshake(Handshake::Role::kRank, plan_.secret, nonce);
   RONDE_RETURN_IF_ERROR(send_all(socket, handshake.begin()));
   for (;;) {
     std::vector<std::byte> bytes(handshake.wants());
@@ -160,10 +158,9 @@ Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, In
 }
 
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {
-  auto socket = connect(clock, deadline);
-  RONDE_RETURN_IF_ERROR(socket.status());
-  RONDE_RETURN_IF_ERROR(prove(*socket, clock, std::min(deadline, clock.after(kReachTime))));
-  socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(*socket)});
+  RONDE_ASSIGN_OR_RETURN(auto socket, connect(clock, deadline));
+  RONDE_RETURN_IF_ERROR(prove(socket, clock, std::min(deadline, clock.after(kReachTime))));
+  socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(socket)});
   MeetingHello mine = own_hello();
   mine.patience = patience_of(deadline - clock.now());
   return socket_->send(encode(mine));
@@ -192,9 +189,8 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
     while (clock.now() < until) ::poll(nullptr, 0, poll_milliseconds(clock, until));
     pause = std::min(2 * pause, kLongestRetryPause);
   }
-  const auto parts = answer(clock, deadline);
-  RONDE_RETURN_IF_ERROR(parts.status());
-  return take_hellos(*parts);
+  RONDE_ASSIGN_OR_RETURN(const auto parts, answer(clock, deadline));
+  return take_hellos(parts);
 }
 
 Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
@@ -212,12 +208,11 @@ Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant d
       }
       continue;
     }
-    auto message = decode_meeting_message(**frame);
-    RONDE_RETURN_IF_ERROR(message.status());
-    if (const auto* const verdict = std::get_if<MeetingVerdict>(&*message)) {
+    RONDE_ASSIGN_OR_RETURN(auto message, decode_meeting_message(**frame));
+    if (const auto* const verdict = std::get_if<MeetingVerdict>(&message)) {
       return verdict->status();
     }
-    auto* const all = std::get_if<MeetingAll>(&*message);
+    auto* const all = std::get_if<MeetingAll>(&message);
     if (all == nullptr || all->round != round_ || std::ssize(all->parts) != plan_.size) {
       return rank_0_gone("sent something unexpected");
     }

@@ -108,24 +108,22 @@ Result<MeetingPoint> point_for(const Word& word, const Words& words,
 Result<Identity> identity_of(std::span<const std::string> environment) {
   const auto words = words_of(environment);
   RONDE_RETURN_IF_ERROR(words.status());
-  const auto chosen = chosen_point(environment);
-  RONDE_RETURN_IF_ERROR(chosen.status());
-  const auto decided = deciding(*words);
-  RONDE_RETURN_IF_ERROR(decided.status());
-  const Word* const word = *decided;
+  RONDE_ASSIGN_OR_RETURN(const auto chosen, chosen_point(environment));
+  RONDE_ASSIGN_OR_RETURN(const auto decided, deciding(*words));
+  const Word* const word = decided;
   if (word == nullptr) {
-    if (!*chosen) return Identity();
+    if (!chosen) return Identity();
     return refused_identity(
-        "RONDE_MEET=" + text_of(**chosen) +
+        "RONDE_MEET=" + text_of(*chosen) +
         " names a meeting point, but nothing says which rank this process is: set "
         "RONDE_RANK and RONDE_SIZE");
   }
   Identity identity{Introduced::kByNobody, word->launcher, word->said, word->rank, word->size, {}};
   const bool mpi = words->mpi && word == &*words->mpi;
   if (mpi) {
-    if (*chosen) {
+    if (chosen) {
       return refused_identity(
-          "RONDE_MEET=" + text_of(**chosen) + " names a meeting point, but " + word->launcher +
+          "RONDE_MEET=" + text_of(*chosen) + " names a meeting point, but " + word->launcher +
           " (" + word->said +
           ") introduces the ranks itself: unset RONDE_MEET, or set RONDE_RANK and "
           "RONDE_SIZE too");
@@ -137,10 +135,9 @@ Result<Identity> identity_of(std::span<const std::string> environment) {
     return refused_identity(word->no_member + "; RONDE_MPI=off makes this process a job of one");
   }
   if (word->size == 1) return identity;
-  auto point = point_for(*word, *words, *chosen);
-  RONDE_RETURN_IF_ERROR(point.status());
+  RONDE_ASSIGN_OR_RETURN(auto point, point_for(*word, *words, chosen));
   identity.introduced = Introduced::kAtAMeeting;
-  identity.point = std::move(*point);
+  identity.point = std::move(point);
   identity.point.one_host = identity.point.one_host || is_loopback(identity.point.host);
   return identity;
 }

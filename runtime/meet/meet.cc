@@ -107,9 +107,8 @@ Status MeetingEnd::check(const MeetingHello& hello) const {
 
 Status MeetingEnd::take_hellos(const Parts& parts) {
   for (std::size_t rank = 0; rank < hellos_.size(); ++rank) {
-    const auto message = decode_meeting_message(parts[rank]);
-    RONDE_RETURN_IF_ERROR(message.status());
-    const auto* const hello = std::get_if<MeetingHello>(&*message);
+    RONDE_ASSIGN_OR_RETURN(const auto message, decode_meeting_message(parts[rank]));
+    const auto* const hello = std::get_if<MeetingHello>(&message);
     if (hello == nullptr) {
       return Status::error(Code::kInternal, "rank " + std::to_string(rank) + " has sent no hello");
     }

@@ -48,9 +48,8 @@ Status cannot_listen(const MeetingPoint& point, const Status& why) {
 
 // An address of this host with its interface; a literal meeting point must be one.
 Result<InterfaceAddress> own_address(const IpAddress& address) {
-  const auto all = list_interfaces();
-  RONDE_RETURN_IF_ERROR(all.status());
-  for (const InterfaceAddress& one : *all) {
+  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
+  for (const InterfaceAddress& one : all) {
     if (one.address == address) return one;
   }
   return Status::error(Code::kInvalidArgument,
@@ -61,14 +60,12 @@ Result<InterfaceAddress> own_address(const IpAddress& address) {
 Result<std::vector<InterfaceAddress>> addresses_to_listen_on(const MeetingPoint& point,
                                                              const std::string& interfaces) {
   if (const auto literal = parse_address(point.host)) {
-    auto own = own_address(*literal);
-    RONDE_RETURN_IF_ERROR(own.status());
-    return std::vector<InterfaceAddress>{std::move(*own)};
+    RONDE_ASSIGN_OR_RETURN(auto own, own_address(*literal));
+    return std::vector<InterfaceAddress>{std::move(own)};
   }
   if (!interfaces.empty()) {
-    const auto all = list_interfaces();
-    RONDE_RETURN_IF_ERROR(all.status());
-    return choose_addresses(*all, {interfaces, true}, base::host_name());
+    RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
+    return choose_addresses(all, {interfaces, true}, base::host_name());
   }
   InterfaceAddress v6;
   v6.address.family = IpFamily::kV6;

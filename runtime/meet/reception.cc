@@ -73,12 +73,11 @@ Status Reception::accept_some(const FileDescriptor& listener, Instant now,
       close_oldest();
       continue;
     }
-    const auto nonce = make_nonce();
-    RONDE_RETURN_IF_ERROR(nonce.status());
+    RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
     strangers_.push_back({std::move(accepted.socket),
                           std::move(accepted.from),
                           now,
-                          Handshake(Handshake::Role::kRankZero, secret_, *nonce),
+                          Handshake(Handshake::Role::kRankZero, secret_, nonce),
                           {},
                           0,
                           {}});

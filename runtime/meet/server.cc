@@ -180,9 +180,8 @@ Status MeetingServer::read(std::size_t rank, Instant now) {
     const auto frame = member.socket.receive();
     if (!frame.ok()) return gone("sent what cannot be read");
     if (!frame->has_value()) return member.socket.closed() ? gone("ended") : Status();
-    auto message = decode_meeting_message(**frame);
-    RONDE_RETURN_IF_ERROR(message.status());
-    auto* const part = std::get_if<MeetingPart>(&*message);
+    RONDE_ASSIGN_OR_RETURN(auto message, decode_meeting_message(**frame));
+    auto* const part = std::get_if<MeetingPart>(&message);
     if (part == nullptr || part->round != round_ || member.part) {
       return gone("sent something unexpected");
     }
@@ -278,9 +277,9 @@ Status MeetingServer::collect(const Clock& clock, Instant deadline) {
 }
 
 Status MeetingServer::gather(const Clock& clock, Instant deadline) {
-  auto listener = MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive);
-  RONDE_RETURN_IF_ERROR(listener.status());
-  reception_.emplace(std::move(*listener), plan_.secret, plan_.size);
+  RONDE_ASSIGN_OR_RETURN(auto listener,
+                         MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive));
+  reception_.emplace(std::move(listener), plan_.secret, plan_.size);
   begin_round("meeting at " + text_of(plan_.point));
   RONDE_RETURN_IF_ERROR(collect(clock, deadline));
   reception_->report(plan_.log);

@@ -123,9 +123,8 @@ Result<std::optional<MeetingPart>> StoreMeeting::look(std::int32_t rank, Nanosec
   const auto bytes = store_->get(key(std::to_string(rank)), patience);
   if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return std::optional<MeetingPart>();
   if (!bytes.ok()) return failed_store(bytes.status());
-  auto message = decode_meeting_message(*bytes);
-  RONDE_RETURN_IF_ERROR(message.status());
-  auto* const part = std::get_if<MeetingPart>(&*message);
+  RONDE_ASSIGN_OR_RETURN(auto message, decode_meeting_message(*bytes));
+  auto* const part = std::get_if<MeetingPart>(&message);
   if (part == nullptr || part->round != round_) {
     return Status::error(Code::kInvalidArgument, "the store has something else under the key " +
                                                      key(std::to_string(rank)) +
@@ -207,9 +206,8 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
   }
   if (!bytes.ok() && bytes.status().code() == Code::kDeadline) return no_answer();
   if (!bytes.ok()) return failed_store(bytes.status());
-  auto answer = decode_answer(*bytes);
-  RONDE_RETURN_IF_ERROR(answer.status());
-  MeetingAll& all = answer->all;
+  RONDE_ASSIGN_OR_RETURN(auto answer, decode_answer(*bytes));
+  MeetingAll& all = answer.all;
   const std::string apart =
       ": give all ranks the same size, and each engine a store, or a prefix, of its own";
   if (std::ssize(all.parts) != plan_.size) {
@@ -222,8 +220,8 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
   }
   const Bytes& heard = all.parts[narrow<std::size_t>(plan_.rank)];
   // Rank 0 has given up before it saw what this rank has put there, or an older engine's has.
-  if (all.round == round_ && heard.empty() && !answer->verdict.ok()) {
-    const Status& verdict = answer->verdict;
+  if (all.round == round_ && heard.empty() && !answer.verdict.ok()) {
+    const Status& verdict = answer.verdict;
     return Status::remote(verdict.code(),
                           "rank 0 has given up: " + verdict.message() +
                               "; if an older engine has left that in the store" + apart,
@@ -233,7 +231,7 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
     return Status::error(Code::kInvalidArgument,
                          "the store holds what another engine has left there" + apart);
   }
-  RONDE_RETURN_IF_ERROR(answer->verdict);
+  RONDE_RETURN_IF_ERROR(answer.verdict);
   record(0, clock.now());
   return std::move(all.parts);
 }
@@ -254,17 +252,15 @@ Result<StoreMeeting::Parts> StoreMeeting::allgather(std::span<const std::byte> m
 }
 
 Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
-  const auto nonce = make_nonce();
-  RONDE_RETURN_IF_ERROR(nonce.status());
+  RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
   // A hello and random bytes behind it.
   Bytes mine = encode(own_hello());
-  const std::size_t size_of_nonce = nonce->size();
-  append(mine, nonce->data(), size_of_nonce);
-  auto all = allgather(mine, kActivity, {}, clock, deadline);
-  RONDE_RETURN_IF_ERROR(all.status());
-  const Bytes first = all->front();
-  for (Bytes& bytes : *all) bytes.resize(bytes.size() - std::min(bytes.size(), size_of_nonce));
-  RONDE_RETURN_IF_ERROR(take_hellos(*all));
+  const std::size_t size_of_nonce = nonce.size();
+  append(mine, nonce.data(), size_of_nonce);
+  RONDE_ASSIGN_OR_RETURN(auto all, allgather(mine, kActivity, {}, clock, deadline));
+  const Bytes first = all.front();
+  for (Bytes& bytes : all) bytes.resize(bytes.size() - std::min(bytes.size(), size_of_nonce));
+  RONDE_RETURN_IF_ERROR(take_hellos(all));
   constexpr std::string_view kDigits = "0123456789abcdef";
   for (const std::byte byte : std::span(first).last(size_of_nonce)) {
     job_ += kDigits[std::to_integer<std::size_t>(byte >> 4)];

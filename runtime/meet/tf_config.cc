@@ -87,20 +87,15 @@ struct Members {
 
 Result<Members> members_of(const Json& cluster) {
   Members members;
-  auto chiefs = addresses_of(cluster, "chief");
-  RONDE_RETURN_IF_ERROR(chiefs.status());
-  auto masters = addresses_of(cluster, "master");
-  RONDE_RETURN_IF_ERROR(masters.status());
-  if (!masters->empty()) members.chief_word = "master";
-  if (chiefs->size() + masters->size() > 1)
+  RONDE_ASSIGN_OR_RETURN(auto chiefs, addresses_of(cluster, "chief"));
+  RONDE_ASSIGN_OR_RETURN(auto masters, addresses_of(cluster, "master"));
+  if (!masters.empty()) members.chief_word = "master";
+  if (chiefs.size() + masters.size() > 1)
     return refused_tf_config("names more than one chief: expected one");
-  members.chiefs = chiefs->empty() ? std::move(*masters) : std::move(*chiefs);
-  auto workers = addresses_of(cluster, "worker");
-  RONDE_RETURN_IF_ERROR(workers.status());
-  members.workers = std::move(*workers);
-  const auto servers = addresses_of(cluster, "ps");
-  RONDE_RETURN_IF_ERROR(servers.status());
-  members.has_servers = !servers->empty();
+  members.chiefs = chiefs.empty() ? std::move(masters) : std::move(chiefs);
+  RONDE_ASSIGN_OR_RETURN(members.workers, addresses_of(cluster, "worker"));
+  RONDE_ASSIGN_OR_RETURN(const auto servers, addresses_of(cluster, "ps"));
+  members.has_servers = !servers.empty();
   return members;
 }
 
@@ -110,10 +105,10 @@ Result<MeetingPoint> point_of(const Members& members) {
   MeetingPoint first;
   bool one_host = true;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto point = parse_meeting_point("TF_CONFIG is not valid: the address", all[i]);
-    RONDE_RETURN_IF_ERROR(point.status());
-    if (i == 0) first = *point;
-    one_host = one_host && point->host == first.host;
+    RONDE_ASSIGN_OR_RETURN(auto point,
+                           parse_meeting_point("TF_CONFIG is not valid: the address", all[i]));
+    if (i == 0) first = point;
+    one_host = one_host && point.host == first.host;
   }
   first.one_host = first.one_host || one_host;
   return first;
@@ -136,35 +131,30 @@ MaybeWord word_of_tf_config(std::span<const std::string> environment) {
     return refused_tf_config("has a cluster that is no JSON object: expected something like " +
                              std::string(kExample));
   }
-  const auto task = task_of(json);
-  RONDE_RETURN_IF_ERROR(task.status());
-  const auto members = members_of(*cluster);
-  RONDE_RETURN_IF_ERROR(members.status());
+  RONDE_ASSIGN_OR_RETURN(const auto task, task_of(json));
+  RONDE_ASSIGN_OR_RETURN(const auto members, members_of(*cluster));
 
   Word word;
   word.launcher = "whatever set TF_CONFIG";
-  word.said = "TF_CONFIG: " + task->type + " " + std::to_string(task->index);
-  word.size = narrow<std::int32_t>(members->chiefs.size() + members->workers.size());
-  word.of_more_than_ranks = members->has_servers;
-  const bool chief = task->type == members->chief_word;
-  if (!chief && task->type != "worker") {
-    word.no_member = "TF_CONFIG makes this process " + task->type + " " +
-                     std::to_string(task->index) +
+  word.said = "TF_CONFIG: " + task.type + " " + std::to_string(task.index);
+  word.size = narrow<std::int32_t>(members.chiefs.size() + members.workers.size());
+  word.of_more_than_ranks = members.has_servers;
+  const bool chief = task.type == members.chief_word;
+  if (!chief && task.type != "worker") {
+    word.no_member = "TF_CONFIG makes this process " + task.type + " " +
+                     std::to_string(task.index) +
                      ", which is no rank of the training: only a chief and workers are";
     return std::optional(std::move(word));
   }
-  const auto& peers = chief ? members->chiefs : members->workers;
-  if (task->index >= std::ssize(peers)) {
-    return refused_tf_config("makes this process " + task->type + " " +
-                             std::to_string(task->index) + ", but its cluster has " +
-                             std::to_string(peers.size()) + " of them");
+  const auto& peers = chief ? members.chiefs : members.workers;
+  if (task.index >= std::ssize(peers)) {
+    return refused_tf_config("makes this process " + task.type + " " + std::to_string(task.index) +
+                             ", but its cluster has " + std::to_string(peers.size()) + " of them");
   }
-  word.rank = narrow<std::int32_t>(task->index) +
-              (chief ? 0 : narrow<std::int32_t>(members->chiefs.size()));
+  word.rank =
+      narrow<std::int32_t>(task.index) + (chief ? 0 : narrow<std::int32_t>(members.chiefs.size()));
   word.said += " of " + std::to_string(word.size) + " ranks";
-  auto point = point_of(*members);
-  RONDE_RETURN_IF_ERROR(point.status());
-  word.point = std::move(*point);
+  RONDE_ASSIGN_OR_RETURN(word.point, point_of(members));
   return std::optional(std::move(word));
 }
 

@@ -37,15 +37,12 @@ Result<std::int64_t> number_beside(Environment environment, const std::string& n
 // Rank and size of a launcher that gives both.
 Status read_numbers(Environment environment, const std::string& rank_name,
                     const std::string& size_name, Word& word) {
-  const auto rank = number_beside(environment, rank_name, size_name, 0);
-  RONDE_RETURN_IF_ERROR(rank.status());
-  const auto size = number_beside(environment, size_name, rank_name, 1);
-  RONDE_RETURN_IF_ERROR(size.status());
-  RONDE_RETURN_IF_ERROR(check_rank(rank_name, *rank, size_name, *size));
-  word.rank = narrow<std::int32_t>(*rank);
-  word.size = narrow<std::int32_t>(*size);
-  word.said =
-      rank_name + "=" + std::to_string(*rank) + " " + size_name + "=" + std::to_string(*size);
+  RONDE_ASSIGN_OR_RETURN(const auto rank, number_beside(environment, rank_name, size_name, 0));
+  RONDE_ASSIGN_OR_RETURN(const auto size, number_beside(environment, size_name, rank_name, 1));
+  RONDE_RETURN_IF_ERROR(check_rank(rank_name, rank, size_name, size));
+  word.rank = narrow<std::int32_t>(rank);
+  word.size = narrow<std::int32_t>(size);
+  word.said = rank_name + "=" + std::to_string(rank) + " " + size_name + "=" + std::to_string(size);
   return {};
 }
 
@@ -79,13 +76,15 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
     return refused_words("SLURM_STEP_RESV_PORTS=" + *reserved +
                          " is no list of ports (12000-12003)");
   }
-  const auto job = whole_number("SLURM_JOB_ID", variable(environment, "SLURM_JOB_ID").value_or(""),
-                                0, kMostJobs);
-  RONDE_RETURN_IF_ERROR(job.status());
-  const auto step = whole_number(
-      "SLURM_STEP_ID", variable(environment, "SLURM_STEP_ID").value_or("0"), 0, kMostJobs);
-  RONDE_RETURN_IF_ERROR(step.status());
-  return kFirstPort + (*job * 31 + *step) % kPorts;
+  RONDE_ASSIGN_OR_RETURN(
+      const auto job,
+      whole_number("SLURM_JOB_ID", variable(environment, "SLURM_JOB_ID").value_or(""), 0,
+                   kMostJobs));
+  RONDE_ASSIGN_OR_RETURN(
+      const auto step,
+      whole_number("SLURM_STEP_ID", variable(environment, "SLURM_STEP_ID").value_or("0"), 0,
+                   kMostJobs));
+  return kFirstPort + (job * 31 + step) % kPorts;
 }
 
 }  // namespace
@@ -161,10 +160,8 @@ MaybeWord word_of_torchrun(Environment environment) {
                     " at which rank 0 is reached";
     return std::optional(std::move(word));
   }
-  const auto number = whole_number("MASTER_PORT", *port, 1, 65535);
-  RONDE_RETURN_IF_ERROR(number.status());
-  MeetingPoint point{*address, narrow<std::uint16_t>(port_of_torchrun(environment, *number)),
-                     false};
+  RONDE_ASSIGN_OR_RETURN(const auto number, whole_number("MASTER_PORT", *port, 1, 65535));
+  MeetingPoint point{*address, narrow<std::uint16_t>(port_of_torchrun(environment, number)), false};
   point.one_host = all_on_one_host(environment, "LOCAL_WORLD_SIZE", word.size);
   word.point = std::move(point);
   return std::optional(std::move(word));
@@ -208,9 +205,8 @@ MaybeWord word_of_slurm(Environment environment) {
     return refused_words("SLURM_STEP_NODELIST=" + *list +
                          " is not valid: expected a list of hosts, as in node[01-04]");
   }
-  const auto port = port_of_slurm(environment);
-  RONDE_RETURN_IF_ERROR(port.status());
-  word.point = MeetingPoint{*host, narrow<std::uint16_t>(*port),
+  RONDE_ASSIGN_OR_RETURN(const auto port, port_of_slurm(environment));
+  word.point = MeetingPoint{*host, narrow<std::uint16_t>(port),
                             all_on_one_host(environment, "SLURM_STEP_NUM_NODES", 1)};
   return std::optional(std::move(word));
 }

@@ -37,10 +37,9 @@ Result<int> BoardDesk::take_announcements(const TakeAnnouncement& take) {
   int work = 0;
   for (std::size_t position = 0; position < announcements_.size(); ++position) {
     while (true) {
-      const auto bytes = announcements_[position].poll();
-      RONDE_RETURN_IF_ERROR(bytes.status());
-      if (!bytes->has_value()) break;
-      RONDE_RETURN_IF_ERROR(take(base::narrow<std::int32_t>(position), **bytes));
+      RONDE_ASSIGN_OR_RETURN(const auto bytes, announcements_[position].poll());
+      if (!bytes.has_value()) break;
+      RONDE_RETURN_IF_ERROR(take(base::narrow<std::int32_t>(position), *bytes));
       ++work;
     }
   }

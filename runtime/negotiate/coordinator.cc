@@ -62,18 +62,15 @@ Coordinator::Coordinator(const collectives::Board& board, const collectives::Job
                   config.plan_capacity, arrivals_) {}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
-  const auto announced = read_board();
-  RONDE_RETURN_IF_ERROR(announced.status());
-  int work = *announced;
+  RONDE_ASSIGN_OR_RETURN(const auto announced, read_board());
+  int work = announced;
   if (links_ != nullptr) {
-    const auto read = read_links(data_plane_idle);
-    RONDE_RETURN_IF_ERROR(read.status());
-    work += *read;
+    RONDE_ASSIGN_OR_RETURN(const auto read, read_links(data_plane_idle));
+    work += read;
   }
   RONDE_RETURN_IF_ERROR(report_stalls());
-  const auto published = publish(data_plane_idle);
-  RONDE_RETURN_IF_ERROR(published.status());
-  return work + *published;
+  RONDE_ASSIGN_OR_RETURN(const auto published, publish(data_plane_idle));
+  return work + published;
 }
 
 Result<int> Coordinator::read_board() {
@@ -119,14 +116,13 @@ Status Coordinator::on_message(const LinkMessage& message) {
 }
 
 Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte> bytes) {
-  const auto announcement = decode_announcement(bytes);
-  RONDE_RETURN_IF_ERROR(announcement.status());
-  if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
+  RONDE_ASSIGN_OR_RETURN(const auto announcement, decode_announcement(bytes));
+  if (const auto* request = std::get_if<RequestAnnouncement>(&announcement)) {
     negotiator_.on_request(rank, *request);
-  } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&*announcement)) {
+  } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
     negotiator_.on_closing(rank, *closing);
   } else {
-    on_stalled(rank, std::get<StalledAnnouncement>(*announcement));
+    on_stalled(rank, std::get<StalledAnnouncement>(announcement));
   }
   return {};
 }
@@ -159,9 +155,7 @@ Result<int> Coordinator::publish(bool data_plane_idle) {
 Status Coordinator::flush() {
   RONDE_RETURN_IF_ERROR(desk_.flush());
   if (links_ == nullptr) return {};
-  const auto flushed = links_->flush();
-  RONDE_RETURN_IF_ERROR(flushed.status());
-  links_drained_ = *flushed;
+  RONDE_ASSIGN_OR_RETURN(links_drained_, links_->flush());
   return {};
 }
 

@@ -90,18 +90,16 @@ Status Coordinator::report_stalls() {
   if (notice_.at == base::kNever && batch_notice_.at == base::kNever) return {};
   const Instant now = clock_.now();
   if (now >= batch_notice_.at) {
-    const auto posted = notify_batched();
-    RONDE_RETURN_IF_ERROR(posted.status());
+    RONDE_ASSIGN_OR_RETURN(const auto posted, notify_batched());
     batch_notice_.at = base::kNever;
-    if (*posted) batch_notice_.not_before = clock_.after(config_.stall_warning);
+    if (posted) batch_notice_.not_before = clock_.after(config_.stall_warning);
   }
   if (now >= notice_.at) {
-    const auto posted = notify_late();
-    RONDE_RETURN_IF_ERROR(posted.status());
+    RONDE_ASSIGN_OR_RETURN(const auto posted, notify_late());
     if (!late_.empty()) return {};  // other hosts must answer first
     notice_.at = base::kNever;
     // Where all was over there is no notice, and the next one need not wait.
-    if (*posted) notice_.not_before = clock_.after(config_.stall_warning);
+    if (posted) notice_.not_before = clock_.after(config_.stall_warning);
   }
   return {};
 }
@@ -155,13 +153,12 @@ Result<bool> Coordinator::notify_batched() {
 }
 
 Result<bool> Coordinator::notify_late() {
-  const auto knowledge = find_out(late_);
-  RONDE_RETURN_IF_ERROR(knowledge.status());
-  if (*knowledge == Knowledge::kAsking) return false;
+  RONDE_ASSIGN_OR_RETURN(const auto knowledge, find_out(late_));
+  if (knowledge == Knowledge::kAsking) return false;
   const std::vector<StalledTensor> waiting = waiting_of(late_);
   Nanoseconds longest = longest_of(waiting);
   std::string text = waiting.empty() ? "" : describe(waiting, nullptr);
-  if (*knowledge == Knowledge::kSilence) {
+  if (knowledge == Knowledge::kSilence) {
     const auto silent = links_->silent();
     text += (text.empty() ? "" : "; ") + phrase_of_unknown(late_, longest) + "; " +
             (silent.empty()
@@ -189,9 +186,8 @@ std::vector<StalledTensor> Coordinator::with_told(std::vector<StalledTensor> wai
 }
 
 Status Coordinator::fail_expired() {
-  const auto knowledge = find_out(expired_);
-  RONDE_RETURN_IF_ERROR(knowledge.status());
-  if (*knowledge == Knowledge::kAsking) return {};
+  RONDE_ASSIGN_OR_RETURN(const auto knowledge, find_out(expired_));
+  if (knowledge == Knowledge::kAsking) return {};
   std::vector<StalledTensor> waiting = waiting_of(expired_);
   // Where no rank is missing, the last one stopped while it submitted. The ranks of its host find
   // it by its process state.
@@ -203,7 +199,7 @@ Status Coordinator::fail_expired() {
     record.text = describe(with_told(waiting), &record.culprit) +
                   ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";
     desk_.board().fail(record);
-  } else if (*knowledge == Knowledge::kSilence) {
+  } else if (knowledge == Knowledge::kSilence) {
     const auto silent = links_->silent();
     // The silent host may be further down the tree: its own neighbours find it, or the deadline of
     // the rank that waits ends the job.

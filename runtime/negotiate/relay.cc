@@ -55,9 +55,7 @@ Result<int> Relay::step(bool data_plane_idle) {
     RONDE_RETURN_IF_ERROR(on_lost(*lost, data_plane_idle));
   }
   RONDE_RETURN_IF_ERROR(desk_.flush());
-  const auto flushed = links_.flush();
-  RONDE_RETURN_IF_ERROR(flushed.status());
-  links_drained_ = *flushed;
+  RONDE_ASSIGN_OR_RETURN(links_drained_, links_.flush());
   return *announced + *ready + *read;
 }
 
@@ -138,21 +136,20 @@ Status Relay::on_closed(const ClosedReport& report) {
 // ---- downwards ----
 
 Status Relay::on_decision(const RelayedDecision& relayed) {
-  const auto decision = decode_decision(relayed.decision);
-  RONDE_RETURN_IF_ERROR(decision.status());
+  RONDE_ASSIGN_OR_RETURN(const auto decision, decode_decision(relayed.decision));
   RONDE_RETURN_IF_ERROR(links_.send_down(relayed));
-  if (const auto* close = std::get_if<CloseDecision>(&*decision)) return on_close(*close);
-  if (const auto* bind = std::get_if<BindDecision>(&*decision)) {
+  if (const auto* close = std::get_if<CloseDecision>(&decision)) return on_close(*close);
+  if (const auto* bind = std::get_if<BindDecision>(&decision)) {
     RONDE_RETURN_IF_ERROR(check_entry(bind->entry));
     // The word gets the new generation before any rank reads the decision and can arrive at it.
     [[maybe_unused]] const std::uint32_t none =
         desk_.board().close_generation(bind->entry, bind->generation);
-  } else if (const auto* batch = std::get_if<BatchDecision>(&*decision)) {
+  } else if (const auto* batch = std::get_if<BatchDecision>(&decision)) {
     for (const BatchItem& item : batch->items) {
       if (item.entry >= 0) RONDE_RETURN_IF_ERROR(check_entry(item.entry));
     }
     on_batch(*batch);
-  } else if (const auto* departed = std::get_if<DepartedDecision>(&*decision)) {
+  } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
     RONDE_RETURN_IF_ERROR(on_departed(departed->rank));
   }
   return desk_.post(relayed.decision);

@@ -30,9 +30,8 @@ Status check_name(const std::string& name) {
 }
 
 Result<base::Bytes> bytes_of(const base::Shape& shape, base::DType dtype) {
-  const auto elements = base::elements_of(shape);
-  RONDE_RETURN_IF_ERROR(elements.status());
-  return base::bytes_of(*elements, dtype);
+  RONDE_ASSIGN_OR_RETURN(const auto elements, base::elements_of(shape));
+  return base::bytes_of(elements, dtype);
 }
 
 // Checks what an operation does with the values.
@@ -289,14 +288,13 @@ Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank
     submission.splits.clear();
   }
   submission.signature = normalized(std::move(submission.signature));
-  auto views = check_views(submission, rank, size);
-  RONDE_RETURN_IF_ERROR(views.status());
+  RONDE_ASSIGN_OR_RETURN(auto views, check_views(submission, rank, size));
   auto tensor = std::make_shared<LocalTensor>();
   if (on_device(submission.signature)) {
     for (const auto& member : submission.members) tensor->readiness.push_back(member.ready);
     if (submission.members.empty()) tensor->readiness.push_back(submission.ready);
   }
-  tensor->views = std::move(*views);
+  tensor->views = std::move(views);
   tensor->splits = std::move(submission.splits);
   tensor->name = std::move(submission.name);
   tensor->place = std::move(submission.place);

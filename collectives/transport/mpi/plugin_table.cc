@@ -59,10 +59,10 @@ base::Instant deadline_of(std::int64_t patience_ns) {
 Status joined(const ronde_meeting_request& request, ronde_meeting_party** party,
               ronde_meeting_info& info) {
   const ProgramCommunicator program{static_cast<MpiFamily>(request.family), request.communicator};
-  auto opened = MpiSession::open(request.family == 0 ? nullptr : &program, machine_clock(),
-                                 deadline_of(request.patience_ns));
-  RONDE_RETURN_IF_ERROR(opened.status());
-  const MpiCommunicator& communicator = **opened;
+  RONDE_ASSIGN_OR_RETURN(auto opened,
+                         MpiSession::open(request.family == 0 ? nullptr : &program, machine_clock(),
+                                          deadline_of(request.patience_ns)));
+  const MpiCommunicator& communicator = *opened;
   info.rank = communicator.rank();
   info.size = communicator.size();
   info.ranks_here = base::narrow<std::int32_t>(communicator.ranks_on_this_host().size());
@@ -70,7 +70,7 @@ Status joined(const ronde_meeting_request& request, ronde_meeting_party** party,
   info.ends_with_process = communicator.ends_with_process() ? 1 : 0;
   const std::string threads = "the program started MPI with " + communicator.thread_level();
   std::strncpy(info.threads, threads.c_str(), sizeof info.threads - 1);
-  *party = new ronde_meeting_party{std::move(*opened)};
+  *party = new ronde_meeting_party{std::move(opened)};
   return {};
 }
 

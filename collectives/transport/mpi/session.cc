@@ -208,18 +208,18 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
     std::span<const std::byte> mine, const std::string& activity, const StartTrouble& trouble,
     const Clock& clock, Instant deadline) {
   const Occasion occasion{activity, trouble, clock, deadline};
-  const auto lengths = gather_lengths(narrow<std::int64_t>(mine.size()), occasion);
-  if (!lengths.ok()) return lengths.status();
+  RONDE_ASSIGN_OR_RETURN(const auto lengths,
+                         gather_lengths(narrow<std::int64_t>(mine.size()), occasion));
   // Counts and offsets of MPI are ints, so that what all ranks send in a round must fit one. Much
   // less is as fast and needs less memory.
   constexpr std::int64_t kRoundBytes = std::int64_t{1} << 20;
   static_assert(kRoundBytes < std::numeric_limits<int>::max());
   const std::int64_t share = std::max<std::int64_t>(1, kRoundBytes / handle_->size);
-  const std::int64_t longest = *std::max_element(lengths->begin(), lengths->end());
-  std::vector<std::vector<std::byte>> parts(lengths->size());
+  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::vector<std::vector<std::byte>> parts(lengths.size());
   for (std::int64_t begin = 0; begin < longest; begin += share) {
     std::vector<int> counts;
-    for (const std::int64_t length : *lengths) {
+    for (const std::int64_t length : lengths) {
       counts.push_back(narrow<int>(std::clamp<std::int64_t>(length - begin, 0, share)));
     }
     const auto own = narrow<std::size_t>(counts[narrow<std::size_t>(handle_->rank)]);
@@ -233,13 +233,13 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
 Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
   const std::int32_t calls_sent = roll_call_.move_to(handle_->communicator);
   const std::string mine = std::to_string(calls_sent) + " " + host_identity();
-  const auto all = allgather_bytes(std::as_bytes(std::span(mine)), "telling where the ranks run",
-                                   {}, clock, deadline);
-  RONDE_RETURN_IF_ERROR(all.status());
+  RONDE_ASSIGN_OR_RETURN(
+      const auto all, allgather_bytes(std::as_bytes(std::span(mine)), "telling where the ranks run",
+                                      {}, clock, deadline));
   std::vector<std::string> identities;
   std::vector<std::string> names;
   std::vector<std::int32_t> calls;
-  for (const auto& bytes : *all) {
+  for (const auto& bytes : all) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const std::size_t end = std::min(text.find(' '), text.size());
     calls.push_back(base::parse_number<std::int32_t>(text.substr(0, end)).value_or(0));
@@ -298,16 +298,13 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunica
   auto request = std::make_unique<MPI_Request>(MPI_REQUEST_NULL);
   {
     const MutexLock lock(mpi_lock());
-    const auto started = mpi_running();
-    if (!started.ok()) return started.status();
+    RONDE_ASSIGN_OR_RETURN(const auto started, mpi_running());
     pid_t nobody = 0;
     if (!session().owner.compare_exchange_strong(nobody, ::getpid()) && nobody != ::getpid()) {
       return forked_child();
     }
-    if (!*started) RONDE_RETURN_IF_ERROR(start_mpi(deadline - clock.now()));
-    const auto usable = handle_of(communicator);
-    if (!usable.ok()) return usable.status();
-    source = *usable;
+    if (!started) RONDE_RETURN_IF_ERROR(start_mpi(deadline - clock.now()));
+    RONDE_ASSIGN_OR_RETURN(source, handle_of(communicator));
     roll_call.emplace(source, clock, deadline);
     // MPI_Comm_dup would wait for ever for a rank that creates no engine.
     const int error = MPI_Comm_idup(source, &handle->communicator, request.get());

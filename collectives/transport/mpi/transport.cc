@@ -145,8 +145,8 @@ template <typename Start>
 Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std::size_t bytes,
                                                Start&& call) {
   RONDE_RETURN_IF_ERROR(check_message(peer, tag));
-  const auto count = base::try_narrow<int>(bytes, "the length of an MPI message");
-  if (!count.ok()) return count.status();
+  RONDE_ASSIGN_OR_RETURN(const auto count,
+                         base::try_narrow<int>(bytes, "the length of an MPI message"));
   RONDE_RETURN_IF_ERROR(handle_->usable());
   RONDE_RETURN_IF_ERROR(settle(peer));
   const std::size_t index = take_slot();
@@ -154,10 +154,10 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   slot.kind = kind;
   slot.peer = peer;
   slot.tag = tag;
-  slot.bytes = *count;
+  slot.bytes = count;
   {
     const MutexLock lock(mpi_lock());
-    const int error = call(*count, &slot.request);
+    const int error = call(count, &slot.request);
     if (error != MPI_SUCCESS) {
       const Status status = mpi_error(error, describe(slot)).with_rank(peer);
       if (slot.request == MPI_REQUEST_NULL) {

@@ -41,9 +41,8 @@ End::End(const Library& library, Options options) : ucx_(library), options_(std:
 }
 
 Result<std::unique_ptr<End>> End::open(Options options) {
-  const auto ucx = library();
-  RONDE_RETURN_IF_ERROR(ucx.status());
-  std::unique_ptr<End> end(new End(**ucx, std::move(options)));
+  RONDE_ASSIGN_OR_RETURN(const auto ucx, library());
+  std::unique_ptr<End> end(new End(*ucx, std::move(options)));
   RONDE_RETURN_IF_ERROR(end->start());
   return end;
 }

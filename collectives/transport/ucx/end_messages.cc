@@ -97,22 +97,20 @@ End::Request End::keep(std::size_t index, ucs_status_ptr_t request) {
 }
 
 Result<End::Request> End::send(int peer, int tag, std::span<const std::byte> data) {
-  const auto index = begin(Kind::kSend, peer, tag, data.size());
-  RONDE_RETURN_IF_ERROR(index.status());
+  RONDE_ASSIGN_OR_RETURN(const auto index, begin(Kind::kSend, peer, tag, data.size()));
   const ucp_request_param_t parameters = host_memory();
   const Peer& other = peers_[base::narrow<std::size_t>(peer)];
-  return keep(*index, ucx_.tag_send_nbx(other.endpoint, data.data(), data.size(),
-                                        tag_of(options_.rank, tag), &parameters));
+  return keep(index, ucx_.tag_send_nbx(other.endpoint, data.data(), data.size(),
+                                       tag_of(options_.rank, tag), &parameters));
 }
 
 Result<End::Request> End::receive(int peer, int tag, std::span<std::byte> data) {
-  const auto index = begin(Kind::kReceive, peer, tag, data.size());
-  RONDE_RETURN_IF_ERROR(index.status());
+  RONDE_ASSIGN_OR_RETURN(const auto index, begin(Kind::kReceive, peer, tag, data.size()));
   ucp_request_param_t parameters = host_memory();
   // UCX 1.13 does not tell the length of a message that is there already, unless it is asked later.
   parameters.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  return keep(*index, ucx_.tag_recv_nbx(worker_, data.data(), data.size(), tag_of(peer, tag),
-                                        kWholeTag, &parameters));
+  return keep(index, ucx_.tag_recv_nbx(worker_, data.data(), data.size(), tag_of(peer, tag),
+                                       kWholeTag, &parameters));
 }
 
 // Progress costs a system call or more. So test() makes some only when the same request is tested
