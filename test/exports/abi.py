@@ -50,7 +50,7 @@ def described(root, compiler, folder):
 
 
 def main():
-    what, root, compiler = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+    what, root, compiler = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
     if shutil.which("abidiff") is None:
         sys.exit("abidiff is not in PATH: install abigail-tools (./dev test does)")
     with tempfile.TemporaryDirectory() as name:
