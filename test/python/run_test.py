@@ -3,9 +3,13 @@
 """ronde.run(): what a function returns on each rank, and what becomes of one that raises or ends."""
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import unittest
+from multiprocessing.connection import Client, Listener
 
 import numpy
 import ronde
@@ -41,6 +45,30 @@ class Run(unittest.TestCase):
 
     def test_variables_and_options_reach_the_ranks(self):
         self.assertEqual(ronde.run(lambda: os.environ["OF_A_TEST"], np=2, env={"OF_A_TEST": "x"}, options=["--tag"]), ["x"] * 2)
+
+    def test_nothing_is_left_behind(self):
+        before = threading.active_count()
+        ronde.run(os.getpid, np=2)
+        self.assertEqual(threading.active_count(), before)
+
+    def test_a_stranger_and_a_result_that_cannot_be_read_are_no_end(self):
+        import ronde._run
+        ranks = ronde._run._Ranks(1, b"work")
+        with Listener(("127.0.0.1", 0), authkey=b"key") as listener:
+            door = threading.Thread(target=ranks.let_in, args=(listener,), daemon=True)
+            door.start()
+            with socket.create_connection(listener.address) as stranger:
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends by a reset
+            with Client(listener.address, authkey=b"key") as rank:
+                rank.send_bytes(b"0")
+                self.assertEqual(rank.recv_bytes(), b"work")
+                rank.send_bytes(b"no pickle")
+            ranks.wait()
+            ronde._run._knock(listener.address)
+            door.join(10)
+            self.assertFalse(door.is_alive())
+        with self.assertRaisesRegex(ronde.RunError, "rank 0 of 1 raised:\n(.*\n)*.*UnpicklingError"):
+            ranks.results(0)
 
     def test_what_is_missing_is_one_line(self):
         program = "import sys, ronde; sys.modules['cloudpickle'] = None; ronde.run(print)"

@@ -6,7 +6,6 @@ import datetime
 import sys
 import threading
 import time
-import unittest
 
 import torch
 import torch.distributed as dist
@@ -58,6 +57,18 @@ class Collectives(Ranks):
         tensor = place_of(self.rank)
         dist.all_reduce(tensor, op)
         self.assert_is(tensor, sum(2 * place_of(rank) for rank in self.all))
+        sparse = place_of(self.rank).to_sparse()
+        dist.all_reduce(sparse, op)
+        self.assert_is(sparse.to_dense(), tensor)
+
+    def test_lists_that_do_not_fit_are_refused(self):
+        group = dist.distributed_c10d._get_default_group()
+        outputs = [torch.zeros(self.size) for _ in range(2)]
+        with self.assertRaisesRegex((ValueError, RuntimeError), "2 outputs for 1 inputs"):
+            group.allgather_into_tensor_coalesced(outputs, [torch.ones(1)])
+        if not has_python_backends():  # else PyTorch finds no back end for no tensor
+            with self.assertRaisesRegex(ValueError, "no tensors"):
+                group.allreduce_coalesced([])
 
     def test_layouts(self):
         # Where PyTorch dispatches it loses what is done in place to a view that is negated lazily, with every back end.
@@ -303,7 +314,7 @@ class Errors(Ranks):
         # Not new_group(timeout=...), which also ends the meeting, which may be slow.
         group.set_timeout(datetime.timedelta(seconds=0.5))
         if self.rank == 0:
-            others = "rank 1" if self.size == 2 else "ranks 1, 2"
+            others = "ranks? " + ", ".join(map(str, range(1, self.size)))
             with self.assertRaisesRegex(ronde.Error, r"called at torch_group.py:\d+, was not done on all ranks within "
                                         f"the group's timeout of 0.5 s: after (0.[5-9]|[1-9].*) s {others} had not called"):
                 dist.all_reduce(torch.ones(1), group=group)

@@ -8,6 +8,7 @@ The environment in FOLDER is made once; pip fetches several gigabytes for it. A 
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import venv
@@ -18,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 WITHOUT_IMPORT = """
 import torch.distributed as dist
 dist.init_process_group("ronde", store=dist.HashStore(), rank=0, world_size=1)
-print(dist.get_backend(), dist.distributed_c10d._get_default_group()._get_backend(__import__("torch").device("cpu")))
+assert dist.get_backend() == "ronde", dist.get_backend()
 """
 
 
@@ -30,6 +31,7 @@ def run(*command, **variables):
 def try_wheel(python, folder):
     """Installs the package beside it, without the network, and takes it away again."""
     maker = HERE.parents[1] / "bindings" / "python" / "make_wheel.py"
+    shutil.rmtree(folder / "wheel", ignore_errors=True)
     run(python, "-B", maker, pathlib.Path(os.environ["LIBRONDE"]).parent, folder / "wheel")
     pip = (python, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "--no-index", "--force-reinstall", "--no-deps", *(folder / "wheel").glob("*.whl"))

@@ -122,7 +122,6 @@ class Engine:
         self._in_flight: set[_Flight] = set()
         self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
         self._names_since_a_wait: set[str] = set()
-        self.held: Any = None  # what shall live until the engine is closed
         self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=256)  # what _refuse() has submitted
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
@@ -224,9 +223,14 @@ class Engine:
 
     def give_up(self, flights: Sequence[_Flight]) -> None:
         """Closes the engine now. Where any of these are still in flight, they fail on all ranks, by name."""
-        for flight in flights:
-            if not flight.poll():
-                flight.settle(0)
+        pending = [flight for flight in flights if not flight.poll()]
+        for flight in pending:
+            flight.settle(0)
+        if any(flight.pointer for flight in pending):  # threads wait for them, and have their locks
+            try:
+                self._submit("barrier", [f"abort on rank {self._rank}"], [None], [None]).settle(0)
+            except RuntimeError:
+                pass  # it has failed already
         self.abandon()
 
     def __enter__(self):

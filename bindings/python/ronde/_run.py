@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from multiprocessing.connection import Connection, Listener
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -33,7 +34,7 @@ def run(func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Optional[Map
         executable: Optional[str] = None, options: Sequence[str] = ()) -> list[Any]:
     """Calls func(*args, **kwargs) on `np` ranks, each a process of its own, and returns their results, by rank.
 
-    hosts ("a:2,b:2"), hostfile: as ronderun takes them; all ranks are on this host without them. env: variables that
+    hosts ("a:2,b:2"), hostfile: as ronderun takes them, also within an allocation; all ranks are on this host without them. env: variables that
     the ranks have besides this process's. executable: their Python. options: further ones of ronderun, as "--tag". What
     ranks print goes where this process's output goes. The function, what it closes over, and the results pass through
     cloudpickle. Raises RunError, with the rank and its traceback, where one raises.
@@ -45,7 +46,8 @@ def run(func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Optional[Map
         place = os.path.join(folder, "socket") if own is None else (own, 0)
         key = secrets.token_hex(32)
         with Listener(place, backlog=max(np, 1), authkey=key.encode()) as listener:
-            threading.Thread(target=ranks.let_in, args=(listener,), daemon=True).start()
+            door = threading.Thread(target=ranks.let_in, args=(listener,), daemon=True)
+            door.start()
             where = listener.address if own is None else f"{own}:{listener.address[1]}"
             line = [ronderun(), "-np", str(np), "-x", KEY]
             line += [word for name, value in (("--hosts", hosts), ("--hostfile", hostfile)) if value
@@ -54,6 +56,8 @@ def run(func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Optional[Map
             line += [*options, executable or sys.executable, "-m", "ronde._rank_of_run", str(where)]
             code = subprocess.run(line, env={**os.environ, **(env or {}), KEY: key}, check=False).returncode
             ranks.wait()
+            _knock(listener.address)  # closing a listener wakes nobody who waits at it
+            door.join(_LINGER_SECONDS)
     return ranks.results(code)
 
 
@@ -92,6 +96,11 @@ def _address_towards(host: str) -> str:
         return probe.getsockname()[0]
 
 
+def _knock(place: Any) -> None:
+    with socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET) as visitor:
+        visitor.connect(place)
+
+
 class _Ranks:
     """What the ranks were sent, and have answered. Threads answer them, one for each."""
 
@@ -99,15 +108,14 @@ class _Ranks:
         self._size, self._work = size, work
         self._answers: dict[int, tuple[bool, Any]] = {}
         self._threads: list[threading.Thread] = []
+        self._over = False
 
     def let_in(self, listener: Listener) -> None:
-        """Until the listener is closed. Who does not know the key is turned away."""
-        while True:
+        """Until wait() has returned and somebody comes. Who does not know the key is turned away."""
+        while not self._over:
             try:
                 connection = listener.accept()
-            except OSError:
-                return
-            except Exception:  # of one that has not proved the key, or is none of Python
+            except Exception:  # of one that has gone, has not proved the key, or is none of Python
                 continue
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             self._threads.append(thread)
@@ -118,13 +126,19 @@ class _Ranks:
             try:
                 rank = int(connection.recv_bytes())
                 connection.send_bytes(self._work)
-                self._answers[rank] = pickle.loads(connection.recv_bytes())
+                answer = connection.recv_bytes()
             except (EOFError, OSError):
                 return  # it has ended
+            try:
+                self._answers[rank] = pickle.loads(answer)
+            except Exception:
+                self._answers[rank] = (False, traceback.format_exc())
 
     def wait(self) -> None:
+        """For what ranks that have ended have sent."""
         for thread in self._threads:
             thread.join(_LINGER_SECONDS)
+        self._over = True
 
     def results(self, code: int) -> list[Any]:
         for rank, (well, answer) in self._answers.items():  # the first comes first: it is the cause of others

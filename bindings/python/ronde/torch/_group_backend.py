@@ -14,6 +14,9 @@ from ._uncompiled import leave_alone
 from ._work_answers import install
 
 
+_whole: set["RondeBackend"] = set()  # open ones of whose C++ half alone PyTorch's wrapper knows
+
+
 class RondeBackend(GroupOperations, Backend):
     """Ranks of torch.distributed over Ronde, for dense tensors on the CPU; an allreduce also takes sparse ones."""
 
@@ -25,12 +28,11 @@ class RondeBackend(GroupOperations, Backend):
         self._options.global_ranks_in_group = list(global_ranks)
         self._open(store, rank, size, timeout, name)
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
-            # The wrapper that PyTorch makes then holds only the C++ half.
-            self._engine.held = self
+            _whole.add(self)
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._engine.held = None
+        _whole.discard(self)
 
     @property
     def options(self) -> Backend.Options:

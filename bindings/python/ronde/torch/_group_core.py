@@ -15,6 +15,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from .._engine import Memory
+from .._library import InvalidArgument
 from .._works import _Flight
 from ._group_store import RollCall, meet
 from ._group_work import Completions, GroupWork, Health, Shared
@@ -84,8 +85,8 @@ class GroupCore:
         """Fails what is in flight, by name and on all ranks, and leaves the group at once."""
         self._shared.health.fail("COMM_ERROR")
         self._shared.health.aborted = True
-        with self._order:
-            flights = [flight for slot in self._slots for flight in slot]
+        # Without the lock, which a thread may hold that waits for one of them.
+        flights = [flight for slot in list(self._slots) for flight in list(slot)]
         self._engine.give_up(flights)
         self._let_go()
 
@@ -117,6 +118,8 @@ class GroupCore:
             self._slots[slot] = flights = []
             try:
                 finish = submit(flights, *names)
+                if not flights:
+                    raise InvalidArgument("an operation of no tensors: give it at least one")
             except Exception as error:
                 flights += self._engine._refuse(names[len(flights):], error)
                 self._shared.health.note(error)

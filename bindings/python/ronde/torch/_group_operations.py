@@ -2,7 +2,8 @@
 """The operations of a group of torch.distributed, over those of the runtime."""
 from __future__ import annotations
 
-from typing import Any, Sequence
+import math
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -21,9 +22,21 @@ from ._tensors import contiguous, require_host
 class GroupOperations(GroupCore):
     """Every operation that torch.distributed knows, by the names that PyTorch calls."""
 
+    def _start_each(self, opts: Any, outputs: Sequence[Any], inputs: Sequence[torch.Tensor],
+                    part: Callable[..., Finish]) -> GroupWork:
+        """part(flights, name, output, input) starts the operation of each pair."""
+
+        def submit(flights: list[_Flight], *names: str) -> Finish:
+            if len(outputs) != len(inputs):
+                raise InvalidArgument(f"{len(outputs)} outputs for {len(inputs)} inputs: give as many of both")
+            ends = [part(flights, *pair) for pair in zip(names, outputs, inputs)]
+            return lambda done: [tensor for end in ends for tensor in end(done)]
+
+        return self._start(opts, submit, len(inputs))
+
     # ---- reductions ----
 
-    def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         listed = list_of(tensors)
         if len(listed) == 1 and listed[0].layout is torch.sparse_coo:
             return self._allreduce_sparse(listed[0], opts)
@@ -92,20 +105,14 @@ class GroupOperations(GroupCore):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
-        outputs, inputs = list_of(outputs), list_of(inputs)
+        def part(flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor) -> Finish:
+            require_alike([whole], output)
+            rows, rest = divmod(whole.numel(), self._size)
+            if rest:
+                raise InvalidArgument(f"{whole.numel()} elements cannot be scattered evenly over {self._size} ranks")
+            return self._scatter_sums(flights, name, output, contiguous(whole), [rows] * self._size, opts)
 
-        def submit(flights: list[_Flight], *names: str) -> Finish:
-            ends = []
-            for name, output, whole in zip(names, outputs, inputs):
-                require_alike([whole], output)
-                rows, rest = divmod(whole.numel(), self._size)
-                if rest:
-                    raise InvalidArgument(f"{whole.numel()} elements cannot be scattered evenly over {self._size} "
-                                          "ranks")
-                ends.append(self._scatter_sums(flights, name, output, contiguous(whole), [rows] * self._size, opts))
-            return lambda done: [tensor for end in ends for tensor in end(done)]
-
-        return self._start(opts, submit, len(outputs))
+        return self._start_each(opts, list_of(outputs), list_of(inputs), part)
 
     def _scatter_sums(self, flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor,
                       counts: Sequence[int], opts: Any) -> Finish:
@@ -122,7 +129,7 @@ class GroupOperations(GroupCore):
 
     # ---- operations that move ----
 
-    def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None) -> GroupWork:
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         tensor, root = only_of(tensors), root_of(opts)
 
         def submit(flights: list[_Flight], name: str) -> Finish:
@@ -157,35 +164,25 @@ class GroupOperations(GroupCore):
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
-        outputs, inputs = list_of(outputs), list_of(inputs)
+        def part(flights: list[_Flight], name: str, output: torch.Tensor, ours: torch.Tensor) -> Finish:
+            require_alike([ours], output)
+            if output.numel() != self._size * ours.numel():
+                raise InvalidArgument(f"an output of {output.numel()} elements for {self._size} ranks with "
+                                      f"{ours.numel()} each")
+            return self._gather_everywhere(flights, name, [output], ours)
 
-        def submit(flights: list[_Flight], *names: str) -> Finish:
-            ends = []
-            for name, output, ours in zip(names, outputs, inputs):
-                require_alike([ours], output)
-                if output.numel() != self._size * ours.numel():
-                    raise InvalidArgument(f"an output of {output.numel()} elements for {self._size} ranks with "
-                                          f"{ours.numel()} each")
-                ends.append(self._gather_everywhere(flights, name, [output], ours))
-            return lambda done: [tensor for end in ends for tensor in end(done)]
-
-        return self._start(opts, submit, len(outputs))
+        return self._start_each(opts, list_of(outputs), list_of(inputs), part)
 
     def allgather_coalesced(self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Tensors,
                             opts: Any = None) -> GroupWork:
         """output_lists[r][i] is where rank r's i-th tensor goes."""
-        inputs = list_of(inputs)
+        def part(flights: list[_Flight], name: str, outputs: Sequence[torch.Tensor], ours: torch.Tensor) -> Finish:
+            require_each(outputs, self._size, "lists of outputs")
+            require_alike(outputs, ours)
+            return self._gather_everywhere(flights, name, outputs, ours)
 
-        def submit(flights: list[_Flight], *names: str) -> Finish:
-            require_each(output_lists, self._size, "lists of outputs")
-            ends = []
-            for i, (name, ours) in enumerate(zip(names, inputs)):
-                outputs = [of_rank[i] for of_rank in output_lists]
-                require_alike(outputs, ours)
-                ends.append(self._gather_everywhere(flights, name, outputs, ours))
-            return lambda done: [tensor for end in ends for tensor in end(done)]
-
-        return self._start(opts, submit, len(inputs))
+        alike = len({len(of_rank) for of_rank in output_lists}) == 1
+        return self._start_each(opts, list(zip(*output_lists)) if alike else [], list_of(inputs), part)
 
     def _exchange(self, flights: list[_Flight], name: str, rows: Memory, sent: Sequence[int],
                   outputs: Sequence[torch.Tensor], expected: Sequence[int]) -> Finish:
@@ -199,11 +196,8 @@ class GroupOperations(GroupCore):
         def submit(flights: list[_Flight], name: str) -> Finish:
             require_alike([input], output)
             sent, expected = splits_of(input, input_splits, self._size), splits_of(output, output_splits, self._size)
-            rows, *inner = input.shape
-            width = 1
-            for entry in inner:
-                width *= entry
-            return self._exchange(flights, name, described(contiguous(input), (rows, width)), sent, [output], expected)
+            rows = described(contiguous(input), (input.shape[0], math.prod(input.shape[1:])))
+            return self._exchange(flights, name, rows, sent, [output], expected)
 
         return self._start(opts, submit)
 

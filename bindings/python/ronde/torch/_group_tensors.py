@@ -144,6 +144,8 @@ _BYTES = (1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1)  # of a number of each ronde_dt
 
 def assign_sparse(tensor: torch.Tensor, how: Reduction, size: int, values: torch.Tensor,
                   indices: torch.Tensor) -> torch.Tensor:
+    if how.prescale != 1:
+        values = values * how.prescale
     if how.op is how.op.AVERAGE:
         values = values / size
     with torch.no_grad():

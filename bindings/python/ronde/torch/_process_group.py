@@ -6,7 +6,6 @@ import collections
 import datetime
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from ._group_operations import GroupOperations
@@ -20,21 +19,8 @@ class RondeProcessGroup(GroupOperations, dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "") -> None:
         dist.ProcessGroup.__init__(self, rank, size)
-        self._group_name = name
         self._kept: "collections.deque[GroupWork]" = collections.deque(maxlen=_KEPT)
         self._open(store, rank, size, timeout, name)
-
-    @property
-    def group_name(self) -> str:
-        return self._group_name
-
-    @property
-    def group_desc(self) -> str:
-        return self._label
-
-    def _get_backend(self, _device: torch.device) -> "RondeProcessGroup":
-        """Newer versions of PyTorch tell a group from the back ends of its devices."""
-        return self
 
     def _keep(self, work: GroupWork) -> None:
         super()._keep(work)

@@ -15,12 +15,18 @@ from torch._C._distributed_c10d import Work
 
 
 def _future(work: Work) -> Optional[torch.futures.Future]:
-    """That of a work that is done, if it has one."""
+    """That of a work that is done, if it has one. One of GPUs is completed when the work is enqueued: it says nothing."""
     try:
         future = work.get_future()
     except RuntimeError:
         return None
-    return future if future.done() else None
+    if not future.done():
+        return None
+    try:
+        values = future.value()
+    except Exception:
+        return future  # it has failed
+    return future if all(getattr(one, "is_cpu", False) for one in values or ()) else None
 
 
 def _error(work: Work) -> Optional[Exception]:
