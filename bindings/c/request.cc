@@ -116,8 +116,7 @@ Result<runtime::StepNumber> step_of(const ronde_request& request) {
 }  // namespace
 
 Result<Submission> translate(Operation operation, const ronde_request* given) {
-  RONDE_ASSIGN_OR_RETURN(const auto read, read_struct(given, "ronde_request"));
-  const ronde_request& request = read;
+  RONDE_ASSIGN_OR_RETURN(const auto request, read_struct(given, "ronde_request"));
   if (request.name == nullptr) return null_argument("name");
   Submission submission;
   submission.name = request.name;

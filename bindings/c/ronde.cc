@@ -135,11 +135,9 @@ Result<MaybeOwnJob> own_job_of(const ronde_engine_options& options) {
   if (options.meet != nullptr) own.meet = options.meet;
   if (options.name != nullptr) own.name = options.name;
   if (options.store == nullptr) return MaybeOwnJob(std::move(own));
-  const auto store = read_struct(options.store, "ronde_store");
-  RONDE_RETURN_IF_ERROR(store.status());
-  if (store->set == nullptr || store->get == nullptr)
-    return null_argument("set or get of the store");
-  own.store = std::make_shared<ProgramStore>(*store);
+  RONDE_ASSIGN_OR_RETURN(const auto store, read_struct(options.store, "ronde_store"));
+  if (store.set == nullptr || store.get == nullptr) return null_argument("set or get of the store");
+  own.store = std::make_shared<ProgramStore>(store);
   return MaybeOwnJob(std::move(own));
 }
 

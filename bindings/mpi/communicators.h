@@ -52,7 +52,7 @@ class Communicator {
   [[nodiscard]] bool is_wanted() const { return wanted_; }
   // The communicator is being freed, by all ranks: it leaves its engine, which stays open.
   void leave();
-  // MPI has freed the communicator.
+  // It waits for an engine no longer: it has tried to open one, or it goes.
   void stop_wanting();
 
   // Where there is an engine an MPI_Allreduce that MPI does begins and ends with these. The first

@@ -260,12 +260,11 @@ Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::siz
   RONDE_ASSIGN_OR_RETURN(auto own, make_event_fd());
   RONDE_RETURN_IF_ERROR(send_message(socket, make_message(HandoverKind::kHello, ranks, position),
                                      {own.get()}, clock, deadline));
-  auto board = expect(socket, HandoverKind::kBoard, 1, clock, deadline);
-  if (!board.ok()) return board.status();
-  RONDE_ASSIGN_OR_RETURN(const auto bytes, base::try_narrow<std::int64_t>(board->message.value,
+  RONDE_ASSIGN_OR_RETURN(auto board, expect(socket, HandoverKind::kBoard, 1, clock, deadline));
+  RONDE_ASSIGN_OR_RETURN(const auto bytes, base::try_narrow<std::int64_t>(board.message.value,
                                                                           "the size of the board"));
   RONDE_ASSIGN_OR_RETURN(auto memory,
-                         SharedMemory::map_fd(std::move(board->fds.front()), Bytes(bytes)));
+                         SharedMemory::map_fd(std::move(board.fds.front()), Bytes(bytes)));
   const HandoverMessage ok = make_message(HandoverKind::kOk, ranks, position);
   RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
 

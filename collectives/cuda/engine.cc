@@ -93,8 +93,7 @@ Result<std::unique_ptr<ronde_plugin_mark>> Engine::mark(Stream stream, Event rea
   } else {
     RONDE_RETURN_IF_ERROR(refuse_captured(stream, kBeforeSubmit));
   }
-  RONDE_ASSIGN_OR_RETURN(auto moment, EventLease::take(core_->pools));
-  mark->moment = std::move(moment);
+  RONDE_ASSIGN_OR_RETURN(mark->moment, EventLease::take(core_->pools));
   if (ready_event != nullptr) {
     if (const Status status = cuda.wait(core_->marks, ready_event); !status.ok()) {
       return refused("the ready event: " + status.message());

@@ -92,9 +92,8 @@ void Pools::clear() {
 }
 
 Result<EventLease> EventLease::take(std::shared_ptr<Pools> pools) {
-  RONDE_ASSIGN_OR_RETURN(auto event, pools->take_event());
   EventLease lease;
-  lease.event_ = event;
+  RONDE_ASSIGN_OR_RETURN(lease.event_, pools->take_event());
   lease.pools_ = std::move(pools);
   return lease;
 }

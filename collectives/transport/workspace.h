@@ -79,9 +79,7 @@ class WorkspaceLease {
   WorkspaceLease& operator=(const WorkspaceLease&) = delete;
 
   [[nodiscard]] base::Status acquire(const Transport& transport, base::Bytes bytes) {
-    base::Result<Workspace::Block> block = workspace_.acquire(transport, bytes);
-    RONDE_RETURN_IF_ERROR(block.status());
-    block_ = std::move(block).value();
+    RONDE_ASSIGN_OR_RETURN(block_, workspace_.acquire(transport, bytes));
     return {};
   }
   [[nodiscard]] std::byte* memory() const { return block_.bytes().data(); }

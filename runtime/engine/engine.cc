@@ -61,8 +61,8 @@ Status Engine::may_drive() const {
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
   const bool will_wait = submission.will_wait;
-  RONDE_ASSIGN_OR_RETURN(const auto checked, check_submission(std::move(submission), rank_, size_));
-  const LocalTensorPtr& tensor = checked;
+  RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
+                         check_submission(std::move(submission), rank_, size_));
   // After a failure the device may have been released, so it is not asked any more.
   if (device_ != nullptr && agent_.failed()) return agent_.failure();
   Status placed = check_places(*tensor, device_.get(), no_device_);

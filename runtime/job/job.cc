@@ -13,12 +13,6 @@ namespace ronde::runtime {
 using base::Code;
 using base::Status;
 
-namespace {
-
-std::vector<std::string> lines_of(const std::string& text) { return base::words_of(text, "\n"); }
-
-}  // namespace
-
 std::int32_t Job::local_size() const {
   return base::narrow<std::int32_t>(shape().ranks_of(host()).size());
 }
@@ -28,11 +22,11 @@ std::int32_t Job::rank_at(std::int32_t position) const {
 }
 
 Status check_shared_settings(const std::vector<std::string>& texts) {
-  const std::vector<std::string> first = lines_of(texts.front());
+  const std::vector<std::string> first = base::words_of(texts.front(), "\n");
   for (std::size_t line = 0; line < first.size(); ++line) {
     std::map<std::string, std::vector<std::int32_t>> ranks_by_value;
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-      const auto lines = lines_of(texts[rank]);
+      const auto lines = base::words_of(texts[rank], "\n");
       const std::string value = line < lines.size() ? lines[line] : "nothing";
       ranks_by_value[value].push_back(base::narrow<std::int32_t>(rank));
     }

@@ -125,8 +125,8 @@ Status LocalJob::make_hosts() {
   hosts_.resize(base::narrow<std::size_t>(shape_.hosts()));
   for (std::int32_t host = 0; host < shape_.hosts(); ++host) {
     const auto ranks = base::narrow<std::int32_t>(shape_.ranks_of(host).size());
-    RONDE_ASSIGN_OR_RETURN(auto event_fds, collectives::make_event_fds(ranks));
-    hosts_[base::narrow<std::size_t>(host)].event_fds = event_fds;
+    RONDE_ASSIGN_OR_RETURN(hosts_[base::narrow<std::size_t>(host)].event_fds,
+                           collectives::make_event_fds(ranks));
   }
   const HostTree tree(shape_.hosts(), fan_in_);
   for (std::int32_t child = 1; child < shape_.hosts(); ++child) {

@@ -54,13 +54,12 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
                                             std::span<const std::string> environment,
                                             const base::Config& config, const base::Clock& clock) {
   const base::Instant deadline = clock.after(config.start_timeout);
-  RONDE_ASSIGN_OR_RETURN(auto secret, MeetingSecret::of(environment));
   MeetingPlan plan;
   plan.rank = identity.rank;
   plan.size = identity.size;
   plan.point = identity.point;
   plan.launcher = identity.launcher;
-  plan.secret = std::move(secret);
+  RONDE_ASSIGN_OR_RETURN(plan.secret, MeetingSecret::of(environment));
   plan.interfaces = config.interfaces;
   plan.keepalive = Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);

@@ -169,8 +169,7 @@ class Opening {
 
   Status make_board(Greeting& mine) {
     RONDE_ASSIGN_OR_RETURN(
-        auto made, collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_)));
-    memory_ = std::move(made);
+        memory_, collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_)));
     RONDE_ASSIGN_OR_RETURN(handover_, collectives::HandoverListener::open());
     mine.socket_name = handover_->name();
     return collectives::Board::format(*memory_, geometry_);
@@ -236,21 +235,20 @@ class Opening {
                                  : collectives::receive_board(greetings[leader].socket_name, index,
                                                               here_, clock_, meet_by_));
     RONDE_ASSIGN_OR_RETURN(
-        auto board, collectives::Board::attach(handed.memory, base::narrow<std::int32_t>(index),
-                                               handed.event_fds));
-    board_ = std::move(board);
+        board_, collectives::Board::attach(handed.memory, base::narrow<std::int32_t>(index),
+                                           handed.event_fds));
     connections_ = std::move(handed.connections);
     return {};
   }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
     RONDE_ASSIGN_OR_RETURN(const auto secret, secret_of_hex(greetings.front().secret));
-    auto met = leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
-                              leaders_of(greetings, *shape_), secret, clock_, meet_by_,
-                              base::Log(config_.log_level, meeting_.rank()));
-    RONDE_RETURN_IF_ERROR(met.status());
-    const LinkEnd& first = met->parent ? *met->parent : met->children.front();
+    RONDE_ASSIGN_OR_RETURN(
+        auto met, leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
+                                 leaders_of(greetings, *shape_), secret, clock_, meet_by_,
+                                 base::Log(config_.log_level, meeting_.rank())));
+    const LinkEnd& first = met.parent ? *met.parent : met.children.front();
     if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
-    RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(*met)));
+    RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(met)));
     return {};
   }
 

@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/numbers.h"
@@ -27,17 +29,19 @@ using base::Status;
 
 namespace {
 
-// A meeting for an engine that has not come yet, which is of no use once its start is over.
+// A meeting for an engine that has not come yet. Once its start is over it is of no use, and goes
+// with the next opening at its place.
 struct LeftMeeting {
   std::unique_ptr<Met> met;
   Instant until{};
+  std::optional<std::int64_t> number;  // of an engine without a name, as the ranks have it
 };
 
 struct Place {
-  // Engines without a name that every rank has opened; unknown to a process that has opened none,
-  // as one that was started anew, and to one whose start failed when others may be through.
+  // How many engines without a name every rank has opened. Nothing: this process does not know, as
+  // it has opened none yet, or its last start failed, and that of the others may not have.
   std::optional<std::int64_t> opened;
-  const OpeningEngine* unnamed = nullptr;        // ... and the one that is being opened
+  const OpeningEngine* unnamed = nullptr;        // the engine without a name that is being opened
   bool contested = false;                        // another one came beside it
   bool joining = false;                          // somebody has the turn
   std::multimap<std::string, LeftMeeting> left;  // by the word of their engine
@@ -72,7 +76,7 @@ std::string key_of(const std::string& word) {
 }
 
 std::string text_of_word(const std::string& word) {
-  if (is_named(word)) return "engine '" + base::printable(word.substr(1)) + "'";
+  if (is_named(word)) return "engine '" + word.substr(1) + "'";
   const auto number = number_of(word);
   return "an engine without a name" +
          (number ? " (number " + std::to_string(*number + 1) + ")" : "");
@@ -81,6 +85,15 @@ std::string text_of_word(const std::string& word) {
 constexpr const char* kAdvice =
     ": open the engines of a process in one order on all ranks, or in a thread each, with a name "
     "each (ronde_engine_options.name)";
+
+std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
+
+Status different(const std::string& one, const std::string& word, const std::string& other,
+                 const std::string& other_word) {
+  return Status::error(Code::kInvalidArgument, "the ranks open different engines: " + one + " " +
+                                                   text_of_word(word) + ", " + other + " " +
+                                                   text_of_word(other_word) + kAdvice);
+}
 
 Status two_at_once(const std::string& who) {
   return Status::error(Code::kInvalidArgument,
@@ -105,10 +118,33 @@ Result<std::vector<std::string>> words_of_all(Met& met, const std::string& mine,
 std::string difference(const std::vector<std::string>& words) {
   for (std::size_t rank = 1; rank < words.size(); ++rank) {
     if (key_of(words[rank]) == key_of(words.front())) continue;
-    return "; rank " + std::to_string(rank) + " came with " + text_of_word(words[rank]) +
+    return "; " + rank_text(rank) + " came with " + text_of_word(words[rank]) +
            ", and rank 0 with " + text_of_word(words.front()) + kAdvice;
   }
   return "";
+}
+
+// Of all words, by rank: the number of an engine without a name, where some rank knows it; or the
+// error that all of them get.
+Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words) {
+  std::optional<std::size_t> first;
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    const std::string& word = words[rank];
+    const auto culprit = base::narrow<std::int32_t>(rank);
+    if (word.starts_with(kContested))
+      return two_at_once(rank_text(rank) + " opens").with_rank(culprit);
+    if (!is_named(word) && !word.starts_with(kNumbered)) {
+      return Status::error(Code::kInternal, rank_text(rank) +
+                                                " runs another version of Ronde: use the "
+                                                "same libronde.so on every rank")
+          .with_rank(culprit);
+    }
+    if (!number_of(word)) continue;
+    if (!first) first = rank;
+    if (word == words[*first]) continue;
+    return different(rank_text(*first), words[*first], rank_text(rank), word).with_rank(culprit);
+  }
+  return first ? number_of(words[*first]) : std::nullopt;
 }
 
 // Whoever has it joins a meeting of the place.
@@ -127,31 +163,6 @@ class Turn {
 };
 
 }  // namespace
-
-Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words) {
-  std::optional<std::size_t> first;
-  const auto who = [&](std::size_t rank) { return "rank " + std::to_string(rank); };
-  for (std::size_t rank = 0; rank < words.size(); ++rank) {
-    const std::string& word = words[rank];
-    const auto culprit = base::narrow<std::int32_t>(rank);
-    if (word.starts_with(kContested)) return two_at_once(who(rank) + " opens").with_rank(culprit);
-    if (!is_named(word) && !word.starts_with(kNumbered)) {
-      return Status::error(Code::kInternal, who(rank) +
-                                                " runs another version of Ronde: use the "
-                                                "same libronde.so on every rank")
-          .with_rank(culprit);
-    }
-    if (!number_of(word)) continue;
-    if (!first) first = rank;
-    if (word == words[*first]) continue;
-    return Status::error(Code::kInvalidArgument,
-                         "the ranks open different engines: " + who(*first) + " " +
-                             text_of_word(words[*first]) + ", " + who(rank) + " " +
-                             text_of_word(word) + kAdvice)
-        .with_rank(culprit);
-  }
-  return first ? number_of(words[*first]) : std::nullopt;
-}
 
 Result<std::unique_ptr<OpeningEngine>> OpeningEngine::begin(std::string name,
                                                             const std::string& place) {
@@ -179,7 +190,7 @@ OpeningEngine::~OpeningEngine() {
 }
 
 Status OpeningEngine::alone() const {
-  return word().starts_with(kContested) ? two_at_once("this process opens") : Status();
+  return word().starts_with(kContested) ? two_at_once("this process opens") : out_of_step_;
 }
 
 void OpeningEngine::opened() { opened_ = true; }
@@ -196,12 +207,25 @@ Result<std::unique_ptr<Met>> OpeningEngine::wait_for_turn(const Clock& clock, In
   const std::string mine = word();
   for (;;) {
     {
+      std::vector<LeftMeeting> over;  // ends after the lock: a meeting closes sockets
       const MutexLock lock(openings().lock);
       Place& here = openings().places[place_];
-      std::erase_if(here.left,
-                    [now = clock.now()](const auto& one) { return one.second.until <= now; });
+      for (auto one = here.left.begin(); one != here.left.end();) {
+        const auto next = std::next(one);
+        if (one->second.until <= clock.now()) {
+          over.push_back(std::move(here.left.extract(one).mapped()));
+        }
+        one = next;
+      }
       if (const auto left = here.left.find(key_of(mine)); left != here.left.end()) {
-        return std::move(here.left.extract(left).mapped().met);
+        LeftMeeting taken = std::move(here.left.extract(left).mapped());
+        number_ = taken.number;
+        // The one that joined it could not tell this one's number.
+        if (!is_named(mine) && here.opened && number_.value_or(*here.opened) != *here.opened) {
+          out_of_step_ =
+              different(rank_text(0), kNumbered + std::to_string(*number_), "this rank", mine);
+        }
+        return std::move(taken.met);
       }
       if (!std::exchange(here.joining, true)) return std::unique_ptr<Met>();
     }
@@ -241,7 +265,8 @@ Result<Met> OpeningEngine::meet(const std::function<Result<Met>()>& join, const 
     if (key_of(mine) == key_of(words->front())) return met;
     const MutexLock lock(openings().lock);
     openings().places[place_].left.emplace(
-        key_of(words->front()), LeftMeeting{std::make_unique<Met>(std::move(*met)), deadline});
+        key_of(words->front()),
+        LeftMeeting{std::make_unique<Met>(std::move(*met)), deadline, *number});
   }
 }
 

@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -47,7 +46,8 @@ class OpeningEngine {
                          base::Instant deadline);
   // An error of the start, with the ranks that came with other engines: they may be missing.
   [[nodiscard]] base::Status explained(const base::Status& why) const;
-  // Fails (kInvalidArgument) once another engine without a name has been refused beside this one.
+  // Fails (kInvalidArgument) once another engine without a name has been refused beside this one,
+  // and where its number is not that of the other ranks.
   [[nodiscard]] base::Status alone() const;
   // Every rank has opened it.
   void opened();
@@ -63,13 +63,10 @@ class OpeningEngine {
 
   const std::string name_;
   const std::string place_;
-  std::string strayed_;  // "; rank 1 came with engine 'b', and rank 0 with engine 'a': ..."
+  std::string strayed_;       // "; rank 1 came with engine 'b', and rank 0 with engine 'a': ..."
+  base::Status out_of_step_;  // with the ranks of a meeting that another engine has joined
   std::optional<std::int64_t> number_;  // of those without a name, as the ranks have it
   bool opened_ = false;
 };
-
-// What the ranks open, by rank, as word() gives it. The number of an engine without a name, where
-// some rank knows it; or the error that all of them get.
-base::Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words);
 
 }  // namespace ronde::runtime

@@ -106,11 +106,9 @@ Result<MeetingPoint> point_for(const Word& word, const Words& words,
 }  // namespace
 
 Result<Identity> identity_of(std::span<const std::string> environment) {
-  const auto words = words_of(environment);
-  RONDE_RETURN_IF_ERROR(words.status());
+  RONDE_ASSIGN_OR_RETURN(const auto words, words_of(environment));
   RONDE_ASSIGN_OR_RETURN(const auto chosen, chosen_point(environment));
-  RONDE_ASSIGN_OR_RETURN(const auto decided, deciding(*words));
-  const Word* const word = decided;
+  RONDE_ASSIGN_OR_RETURN(const Word* const word, deciding(words));
   if (word == nullptr) {
     if (!chosen) return Identity();
     return refused_identity(
@@ -119,7 +117,7 @@ Result<Identity> identity_of(std::span<const std::string> environment) {
         "RONDE_RANK and RONDE_SIZE");
   }
   Identity identity{Introduced::kByNobody, word->launcher, word->said, word->rank, word->size, {}};
-  const bool mpi = words->mpi && word == &*words->mpi;
+  const bool mpi = words.mpi && word == &*words.mpi;
   if (mpi) {
     if (chosen) {
       return refused_identity(
@@ -135,9 +133,8 @@ Result<Identity> identity_of(std::span<const std::string> environment) {
     return refused_identity(word->no_member + "; RONDE_MPI=off makes this process a job of one");
   }
   if (word->size == 1) return identity;
-  RONDE_ASSIGN_OR_RETURN(auto point, point_for(*word, *words, chosen));
+  RONDE_ASSIGN_OR_RETURN(identity.point, point_for(*word, words, chosen));
   identity.introduced = Introduced::kAtAMeeting;
-  identity.point = std::move(point);
   identity.point.one_host = identity.point.one_host || is_loopback(identity.point.host);
   return identity;
 }

@@ -62,8 +62,7 @@ Coordinator::Coordinator(const collectives::Board& board, const collectives::Job
                   config.plan_capacity, arrivals_) {}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
-  RONDE_ASSIGN_OR_RETURN(const auto announced, read_board());
-  int work = announced;
+  RONDE_ASSIGN_OR_RETURN(int work, read_board());
   if (links_ != nullptr) {
     RONDE_ASSIGN_OR_RETURN(const auto read, read_links(data_plane_idle));
     work += read;

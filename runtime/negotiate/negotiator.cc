@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The negotiator's records: requests, arrivals, the plan's entries, and ranks that leave.
-// negotiator_batches.cc chooses what goes into a batch.
+// negotiator_batches.cc chooses what goes into a batch, negotiator_steps.cc knows in which steps
+// the ranks are.
 #include "runtime/negotiate/negotiator.h"
 
 #include <utility>
@@ -177,23 +178,6 @@ void Negotiator::settle(Pendings::iterator pending) {
   }
 }
 
-StepNumber Negotiator::step_of(const Pending& pending, std::int32_t rank) const {
-  const auto& statement = pending.statements[static_cast<std::size_t>(rank)];
-  if (statement) return statement->step;
-  const auto elsewhere = pending.anonymous_elsewhere.find(rank);
-  if (elsewhere != pending.anonymous_elsewhere.end()) return elsewhere->second;
-  return pending.entry < 0 ? StepNumber() : arrivals_.step_of(rank, pending.entry);
-}
-
-StepSpan Negotiator::steps_of(const Pending& pending) const {
-  StepSpan steps = pending.steps;
-  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-    // Which ranks of other hosts have arrived is a hint; what is unknown is not compared.
-    if (includes(pending, rank)) steps.add(rank, step_of(pending, rank));
-  }
-  return steps;
-}
-
 void Negotiator::resolve(Pendings::iterator position) {
   const std::string& name = position->first;
   Pending& pending = position->second;
@@ -311,22 +295,6 @@ bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
 
-std::string Negotiator::behind(const Pending* pending, std::int32_t entry,
-                               std::int32_t behind) const {
-  // The word of a rank within reach stays as it was in its last step of this tensor.
-  StepNumber last = entry < 0 ? StepNumber() : arrivals_.step_of(behind, entry);
-  const auto leaving = last_steps_.find(behind);
-  if (!last.exists() && leaving != last_steps_.end()) last = leaving->second;
-  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == behind || !(pending ? includes(*pending, rank) : has_arrived(rank, entry)))
-      continue;
-    const StepNumber waits = pending ? step_of(*pending, rank) : arrivals_.step_of(rank, entry);
-    const std::string text = steps_behind(behind, last, rank, waits);
-    if (!text.empty()) return text;
-  }
-  return "";
-}
-
 void Negotiator::sweep() {
   for (auto next = pendings_.begin(); next != pendings_.end();) {
     const auto pending = next++;
@@ -340,7 +308,7 @@ void Negotiator::sweep() {
                             ? " closed its engine before every rank had submitted it"
                             : " closed its engine without submitting it (did it throw? look at "
                               "its output)";
-      const std::string steps = behind(&pending->second, pending->second.entry, rank);
+      const std::string steps = who_is_behind(&pending->second, pending->second.entry, rank);
       fail(pending, base::Code::kClosed,
            "'" + pending->first + "' cannot complete: rank " + std::to_string(rank) + how +
                (steps.empty() ? "" : ": " + steps + kOneLeftOut),
@@ -396,7 +364,7 @@ std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& na
   const Pending* const known = pending != pendings_.end() ? &pending->second : nullptr;
   for (const std::int32_t rank : waiting.missing) {
     if (!waiting.steps.empty()) break;
-    waiting.steps = behind(known, known != nullptr ? known->entry : bound->second, rank);
+    waiting.steps = who_is_behind(known, known != nullptr ? known->entry : bound->second, rank);
   }
   return waiting;
 }

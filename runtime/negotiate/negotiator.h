@@ -173,9 +173,10 @@ class Negotiator {
   // What is known of the step of a rank that is accounted for.
   [[nodiscard]] StepNumber step_of(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] StepSpan steps_of(const Pending& pending) const;
-  // How many steps fewer this rank has taken of the tensor than one that waits, in words.
-  [[nodiscard]] std::string behind(const Pending* pending, std::int32_t entry,
-                                   std::int32_t behind) const;
+  // "rank 1 has taken 9 steps, rank 0 is in its 10th", where rank `late` is behind one that waits
+  // for this tensor; else empty. `pending` is nullptr for a tensor that has an entry alone.
+  [[nodiscard]] std::string who_is_behind(const Pending* pending, std::int32_t entry,
+                                          std::int32_t late) const;
   static void forget_reports(Entry& entry);
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);

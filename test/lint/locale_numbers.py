@@ -18,6 +18,7 @@ FLOATING = re.compile(r"%[-+ #0-9.*]*[lL]?[aefgAEFG]")
 STREAM = re.compile(r"\bstd::(?P<kind>[io]?)stringstream (?P<name>\w+)\b")
 TEXT_OF = re.compile(r"\bto_string\(\s*static_cast<(?:double|float)>")
 TEXT_OF_NAME = re.compile(r"\bto_string\(\s*(?:\w+(?:\.|->))*(?P<name>\w+)\)")
+DECLARED = re.compile(r"\b([\w:]+) (?:const )?&?(\w+)(?= = |;|,|\)|\{)")
 NEAR = 3  # lines
 
 
@@ -25,8 +26,17 @@ def without_comments(text):
     return re.sub(r"//[^\n]*", "", text)
 
 
-def problems(text):
-    """Pairs of a line's number and what is wrong there."""
+def types_of(code):
+    """{name: the types with which it is declared}"""
+    types = {}
+    for kind, name in DECLARED.findall(code):
+        types.setdefault(name, set()).add(kind)
+    return types
+
+
+def problems(text, elsewhere=None):
+    """Pairs of a line's number and what is wrong there. elsewhere: types_of() all files, for members of structs that are
+    declared in another one."""
     code = without_comments(text)
     lines = code.splitlines()
 
@@ -38,7 +48,8 @@ def problems(text):
             yield line_of(match), what
     for match in TEXT_OF_NAME.finditer(code):
         declared = re.findall(rf"\b([\w:]+) (?:const )?&?{match['name']}\b", code[:match.start()])
-        if declared and declared[-1] in ("double", "float"):
+        types = set(declared[-1:]) or (elsewhere or {}).get(match["name"], set())
+        if types and types <= {"double", "float"}:
             yield line_of(match), "writes a number as the locale says"
     for match in PRINTS.finditer(code):
         if FLOATING.search(match["rest"]):
@@ -53,11 +64,11 @@ def problems(text):
 
 
 def main():
-    found = 0
-    for name in sys.argv[1:]:
-        for number, what in sorted(problems(pathlib.Path(name).read_text(encoding="utf-8"))):
-            found += 1
-            print(f"{name}:{number}: {what}: see test/lint/locale_numbers.py")
+    texts = {name: pathlib.Path(name).read_text(encoding="utf-8") for name in sys.argv[1:]}
+    types = types_of(without_comments("\n".join(texts.values())))
+    found = [f"{name}:{number}: {what}: see test/lint/locale_numbers.py" for name, text in texts.items()
+             for number, what in sorted(problems(text, types))]
+    print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
 

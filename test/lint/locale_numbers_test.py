@@ -22,6 +22,11 @@ class LocaleNumbers(unittest.TestCase):
             self.assertEqual(len(list(locale_numbers.problems("int a;\n" + text))), 1, text)
             self.assertEqual(next(locale_numbers.problems("int a;\n" + text))[0], 2, text)
 
+    def test_members_that_another_file_declares_are_known(self):
+        types = locale_numbers.types_of("struct Options { double clip_norm = 0.0; int steps = 0; };")
+        self.assertEqual(len(list(locale_numbers.problems("say(std::to_string(options.clip_norm));", types))), 1)
+        self.assertEqual(list(locale_numbers.problems("say(std::to_string(options.steps));", types)), [])
+
     def test_the_rest_is_left_alone(self):
         for text in GOOD:
             self.assertEqual(list(locale_numbers.problems(text)), [], text)

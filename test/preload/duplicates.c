@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Communicators that share an engine, and those that do not. duplicates <part>... ends each part
  * with a line "<part> ok" of rank 0. With counter.c preloaded it knows which reductions MPI got. */
-#include <mpi.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "parts.h"
 
 enum { COUNT = 50000, CALLS_OF_MPI = 8 };
 
-static int rank, size;
-
 __attribute__((weak)) int counted_large(void);
-
-static void check(int holds, const char* what) {
-  if (holds) return;
-  fprintf(stderr, "rank %d: %s\n", rank, what);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 static double values[COUNT];
 
@@ -217,25 +207,8 @@ static void threads(void) {
 }
 
 int main(int argc, char** argv) {
-  const char* level = getenv("STOCK_THREADS");
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, level != NULL ? atoi(level) : 0, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const struct {
-    const char* name;
-    void (*run)(void);
-  } parts[] = {{"ninth", ninth},   {"shared", shared},  {"free_order", free_order},
-               {"many", many},     {"loop", loop},      {"steady", steady},
-               {"others", others}, {"threads", threads}};
-  for (int i = 1; i < argc; ++i) {
-    for (size_t part = 0; part < sizeof parts / sizeof *parts; ++part) {
-      if (strcmp(argv[i], parts[part].name) != 0) continue;
-      parts[part].run();
-      MPI_Barrier(MPI_COMM_WORLD);
-      if (rank == 0) printf("%s ok\n", argv[i]);
-    }
-  }
-  MPI_Finalize();
-  return 0;
+  const struct part parts[] = {{"ninth", ninth},   {"shared", shared},  {"free_order", free_order},
+                               {"many", many},     {"loop", loop},      {"steady", steady},
+                               {"others", others}, {"threads", threads}};
+  return run_parts(argc, argv, parts, sizeof parts / sizeof *parts);
 }

@@ -4,25 +4,15 @@
  * compared with MPI_Reduce and MPI_Bcast, which nothing takes over: integers by their bytes,
  * floating types to rounding. */
 #include <math.h>
-#include <mpi.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "parts.h"
 
 #define LARGE \
   40000 /* elements: above the default of the library in each type of two bytes and more */
 enum { MOST_BYTES = LARGE * 8 };
-
-static int rank, size;
-
-static void check(int holds, const char* what) {
-  if (holds) return;
-  fprintf(stderr, "rank %d: %s\n", rank, what);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 typedef struct Type {
   MPI_Datatype handle;
@@ -331,29 +321,8 @@ static void late(void) {
 }
 
 int main(int argc, char** argv) {
-  const char* threads = getenv("STOCK_THREADS");
-  int provided = 0;
-  if (threads != NULL) {
-    MPI_Init_thread(&argc, &argv, atoi(threads), &provided);
-  } else {
-    MPI_Init(&argc, &argv);
-  }
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const struct {
-    const char* name;
-    void (*run)(void);
-  } parts[] = {{"types", types},       {"passed", passed}, {"duplicates", duplicates},
-               {"requests", requests}, {"order", order},   {"many", many},
-               {"killed", killed},     {"late", late}};
-  for (int i = 1; i < argc; ++i) {
-    for (size_t part = 0; part < sizeof parts / sizeof *parts; ++part) {
-      if (strcmp(argv[i], parts[part].name) != 0) continue;
-      parts[part].run();
-      MPI_Barrier(MPI_COMM_WORLD);
-      if (rank == 0) printf("%s ok\n", argv[i]);
-    }
-  }
-  MPI_Finalize();
-  return 0;
+  const struct part parts[] = {
+      {"types", types}, {"passed", passed}, {"duplicates", duplicates}, {"requests", requests},
+      {"order", order}, {"many", many},     {"killed", killed},         {"late", late}};
+  return run_parts(argc, argv, parts, sizeof parts / sizeof *parts);
 }

@@ -25,7 +25,7 @@ DistributedOptions checked(DistributedOptions options) {
     throw TrainerError("a step accumulates 0 micro-batches: use at least 1");
   }
   if (!(options.clip_norm >= 0.0 && std::isfinite(options.clip_norm))) {
-    throw TrainerError("gradients are clipped to a norm of " + std::to_string(options.clip_norm) +
+    throw TrainerError("gradients are clipped to a norm of " + number_text(options.clip_norm) +
                        ": use a number above 0, or 0 for no limit");
   }
   return options;

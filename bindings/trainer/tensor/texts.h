@@ -61,10 +61,10 @@ inline std::string digits_text(double number, int digits) {
   return text;
 }
 
-// The fewest digits, but at least `digits`, from which the same number is read.
-[[nodiscard]] inline std::string exact_text(double number, int digits = 6) {
+// The fewest digits, but at least 6, from which the same number is read.
+[[nodiscard]] inline std::string exact_text(double number) {
   constexpr int kEnough = 17;
-  for (;; ++digits) {
+  for (int digits = 6;; ++digits) {
     std::string text = detail::digits_text(number, digits);
     double read = 0.0;
     std::from_chars(text.data(), text.data() + text.size(), read);

@@ -299,6 +299,21 @@ TEST_F(OneMeetingPoint, EnginesWithoutANameThatAreOutOfStepAreAnErrorOnEveryRank
   });
 }
 
+// Rank 1's named engine joins the meeting that rank 0 makes for one without a name, and leaves it to
+// that one, which counts as all of them do.
+TEST_F(OneMeetingPoint, EnginesWithAndWithoutANameMeetAtOnePlace) {
+  for (int time = 0; time < 2; ++time) {
+    in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
+  }
+  in_threads(4, [&](int thread) {
+    const int rank = thread / 2;
+    const bool named = thread % 2 == 1;
+    if (named == (rank == 0)) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(opened_at(point_, rank, 2, named ? "a" : nullptr), "opened") << thread;
+  });
+  in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
+}
+
 // As one that was started anew beside another one that was not.
 TEST_F(OneMeetingPoint, AProcessThatHasOpenedNoneTakesTheNumberOfTheOthers) {
   in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });

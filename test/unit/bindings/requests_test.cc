@@ -18,6 +18,7 @@
 
 #include <ronde/ronde.hpp>
 
+#include "base/text.h"
 #include "test/unit/bindings/local_ranks.h"
 
 namespace {
@@ -338,6 +339,16 @@ TEST_F(RequestTest, AnOutputOfTheWrongLengthIsNoticedByTheFacade) {
   EXPECT_THROW(engine_.reduce_scatter_blocking("rs", std::span(input), std::span(output),
                                                ronde::sum, options),
                ronde::Error);
+}
+
+// The facade's header has the rule of its own, since base is not installed.
+TEST(Error, EscapesAsTheRuntimeDoes) {
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const std::string text{static_cast<char>(first), static_cast<char>(second), 'x'};
+      ASSERT_EQ(ronde::detail::printable(text), ronde::base::printable(text)) << first << second;
+    }
+  }
 }
 
 }  // namespace

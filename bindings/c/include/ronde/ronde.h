@@ -218,9 +218,8 @@ typedef struct ronde_engine_options {
   /* Younger than the fields above. Which engine of its process this is, where it has several: the
    * engines of one name meet, in whatever order the threads of each rank open them (a thread waits
    * for its own until all ranks have opened it). NULL or "": none, and such engines meet in the
-   * order in which each rank opens them. Engines of a communicator or a store
-   * are told apart by that: a name of theirs must be the same on all ranks; a local job takes none
-   * into account. */
+   * order in which each rank opens them. Engines of a communicator or a store are told apart by
+   * that; a name of theirs must be the same on all ranks. A local job ignores it. */
   const char* name;
 } ronde_engine_options;
 

@@ -46,8 +46,8 @@ namespace ronde {
 //
 // A rank that leaves out a step (`continue` where its loss was no number) would have its later
 // gradients averaged with older ones. Where the program numbers its steps, with begin_step(), that
-// is RONDE_MISMATCH on all ranks in that very step. Where it does not, only the end shows it: when
-// the rank that has taken fewer has closed its engine, the error of the others says so.
+// is RONDE_MISMATCH on all ranks in that very step. Where it does not, only the end shows it: once
+// the rank that has taken fewer submits no more of them, the error of the others says so.
 //
 // The averager holds gradients back until `bucket_bytes` of them are ready, or until wait() or
 // start(): to wake the background thread for a few small ones costs the trainer more than to

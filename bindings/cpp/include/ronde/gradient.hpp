@@ -74,7 +74,8 @@ inline std::string place_of(const std::source_location& where) {
   return std::string(where.file_name()) + ":" + std::to_string(where.line());
 }
 
-// Of an averager: its number, and whether all ranks must give the same. Thread safety: a value.
+// The step that an averager is in: it counts its steps, or the program has given a number, on which
+// all ranks must agree then. Thread safety: a value.
 struct Step {
   std::int64_t number = 0;
   bool agrees = false;

@@ -80,6 +80,7 @@ class StoreFunctions {
   template <class Call>
   static ronde_status guarded(void* self, const Call& call) noexcept {
     auto& functions = *static_cast<StoreFunctions*>(self);
+    functions.words_.clear();  // those of an earlier call
     try {
       return call(functions.store_);
     } catch (const std::exception& error) {

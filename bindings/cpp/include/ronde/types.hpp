@@ -14,7 +14,7 @@
 namespace ronde {
 namespace detail {
 
-// `text` with its control characters as the runtime writes them: a line end in a name must not
+// As base/text.h, which is not installed (a test compares the two): a line end in a name must not
 // begin a line that looks like Ronde's own, nor an escape sequence reach a terminal.
 inline std::string printable(std::string_view text) {
   std::string result;

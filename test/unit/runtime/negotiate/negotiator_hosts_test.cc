@@ -117,31 +117,25 @@ TEST(NegotiatorHosts, ReadyOnlyWhenEveryReporterHasReported) {
   }
 }
 
-StepSpan steps_of(std::int32_t rank, std::int64_t number) {
-  StepSpan steps;
-  steps.add(rank, StepNumber::agreed(number));
-  return steps;
-}
+constexpr StepNumber kSeven = StepNumber::agreed(7);
+constexpr StepNumber kEight = StepNumber::agreed(8);
+StepSpan steps_of(std::int32_t rank, StepNumber step) { return {{step, rank}, {step, rank}}; }
+std::int64_t word_of(StepNumber step) { return static_cast<std::int64_t>(step.word()); }
 
 // The first subtree is in another step than the rest.
 TEST(NegotiatorHosts, StepsThatDifferFailTheTensorOnceAllHaveAnswered) {
   Hosts job(4);
   job.bind("w");
-  for (const std::int32_t rank : {0, 1}) {
-    EXPECT_TRUE(job.arrive(rank, "w", StepNumber::agreed(7)));
-  }
-  job.subtree_ready("w", steps_of(2, 8));
+  for (const std::int32_t rank : {0, 1}) EXPECT_TRUE(job.arrive(rank, "w", kSeven));
+  job.subtree_ready("w", steps_of(2, kEight));
   EXPECT_THAT(job.decisions(), IsEmpty());
-  job.subtree_ready("w", steps_of(3, 7));
+  job.subtree_ready("w", steps_of(3, kSeven));
   EXPECT_THAT(job.decisions(), ElementsAre("close 0"));
   EXPECT_FALSE(job.negotiator.has_ready());
   const std::vector<CloseDecision> closes = std::exchange(job.closes, {});
-  const auto word = [](std::int64_t number) {
-    return static_cast<std::int64_t>(StepNumber::agreed(number).word());
-  };
-  job.answer(closes.front(), {2}, {word(8)});
+  job.answer(closes.front(), {2}, {word_of(kEight)});
   EXPECT_THAT(job.decisions(), IsEmpty());
-  job.answer(closes.front(), {3}, {word(7)});
+  job.answer(closes.front(), {3}, {word_of(kSeven)});
   EXPECT_THAT(job.decisions(), ElementsAre("error w", "evict 0"));
   EXPECT_THAT(job.texts,
               ElementsAre(HasSubstr("is in step 7, rank 2 is in step 8: rank 2 has left")));
@@ -150,11 +144,8 @@ TEST(NegotiatorHosts, StepsThatDifferFailTheTensorOnceAllHaveAnswered) {
 TEST(NegotiatorHosts, EqualStepsOfAllSubtreesAreOneBatch) {
   Hosts job(4);
   job.bind("w");
-  job.subtree_ready("w", steps_of(2, 7));
-  job.subtree_ready("w", steps_of(3, 7));
-  for (const std::int32_t rank : {0, 1}) {
-    EXPECT_TRUE(job.arrive(rank, "w", StepNumber::agreed(7)));
-  }
+  for (const std::int32_t rank : {2, 3}) job.subtree_ready("w", steps_of(rank, kSeven));
+  for (const std::int32_t rank : {0, 1}) EXPECT_TRUE(job.arrive(rank, "w", kSeven));
   EXPECT_THAT(job.batch(), ElementsAre("w"));
   EXPECT_THAT(job.decisions(), IsEmpty());
 }
