@@ -299,8 +299,8 @@ TEST_F(OneMeetingPoint, EnginesWithoutANameThatAreOutOfStepAreAnErrorOnEveryRank
   });
 }
 
-// Rank 1's named engine joins the meeting that rank 0 makes for one without a name, and leaves it to
-// that one, which counts as all of them do.
+// Rank 1's named engine joins the meeting that rank 0 makes for one without a name, and leaves it
+// to that one, which counts as all of them do.
 TEST_F(OneMeetingPoint, EnginesWithAndWithoutANameMeetAtOnePlace) {
   for (int time = 0; time < 2; ++time) {
     in_threads(2, [&](int rank) { EXPECT_EQ(opened_at(point_, rank, 2), "opened"); });
