@@ -126,10 +126,10 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   RONDE_ASSIGN_OR_RETURN(submission.step, step_of(request));
   auto& signature = submission.signature;
   signature.operation = operation;
-  submission.ready = {request.stream, request.ready_event};
-  if (operation == Operation::kBarrier) {
+  signature.device = request.device;
+  if (request.device >= 0) submission.readiness = {{request.stream, request.ready_event}};
+  if (row(operation).is_barrier()) {
     if (request.device >= 0) signature.operation = Operation::kDeviceBarrier;
-    signature.device = request.device;
     return submission;
   }
 
@@ -144,7 +144,6 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   signature.dtype = *dtype;
   signature.op = *op;
   signature.root = request.root;
-  signature.device = request.device;
   signature.priority = request.priority;
   signature.prescale = request.prescale;
   signature.postscale = request.postscale;
@@ -159,11 +158,11 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   if (request.shape != nullptr) {
     signature.shape.assign(request.shape, request.shape + request.dimensions);
   }
-  // In place a reduce-scatter's output is not where its input begins, so it cannot replace it.
-  const bool in_place = request.input == nullptr && operation != Operation::kReduceScatter;
+  // A block in place is not where the input begins, so it cannot replace it.
+  const bool in_place = request.input == nullptr && row(operation).out != base::Extent::kBlock;
   const void* input = in_place ? request.output : request.input;
-  submission.input = static_cast<const std::byte*>(input);
-  submission.output = static_cast<std::byte*>(request.output);
+  submission.views.front().input = static_cast<const std::byte*>(input);
+  submission.views.front().output = static_cast<std::byte*>(request.output);
   return submission;
 }
 

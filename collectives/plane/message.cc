@@ -11,44 +11,39 @@
 
 namespace ronde::collectives {
 
+using base::Operation;
+using base::Result;
 using base::Status;
 using fusion::FusedView;
 
-// `on_board` makes no difference, since messages copy every tensor.
-DataPlane::CollectivePtr MessagePlane::allreduce(const Views& tensors, const Reduction& reduction,
-                                                 bool /*on_board*/, std::uint64_t sequence) {
+Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
   const int ranks = transport_.size();
-  return allreduce_between(algorithm_, transport_, workspace_, FusedView(tensors, ranks), reduction,
-                           ranks, segment_, first_tag(sequence));
-}
-
-DataPlane::CollectivePtr MessagePlane::broadcast(const Views& tensors, std::int32_t root,
-                                                 std::uint64_t sequence) {
-  return collectives::broadcast(transport_, workspace_, FusedView(tensors, 1), root, segment_,
-                                first_tag(sequence));
-}
-
-DataPlane::CollectivePtr MessagePlane::allgather(base::DType dtype, const Views& blocks,
-                                                 std::uint64_t sequence) {
-  return ring_allgather(transport_, workspace_, FusedView::of_chunks(dtype, blocks), segment_,
-                        first_tag(sequence));
-}
-
-DataPlane::CollectivePtr MessagePlane::reduce_scatter(const Views& blocks,
-                                                      const Reduction& reduction,
-                                                      std::uint64_t sequence) {
-  return ring_reduce_scatter(transport_, workspace_, FusedView::of_chunks(reduction.dtype, blocks),
-                             reduction, transport_.size(), segment_, first_tag(sequence));
-}
-
-DataPlane::CollectivePtr MessagePlane::all_to_all(RowsToSend send, AllocateRows allocate,
-                                                  std::uint64_t sequence) {
-  return collectives::all_to_all(transport_, workspace_, std::move(send), std::move(allocate),
-                                 segment_, first_tag(sequence));
-}
-
-DataPlane::CollectivePtr MessagePlane::barrier(std::uint64_t sequence) {
-  return collectives::barrier(transport_, first_tag(sequence));
+  const int tag = first_tag(exchange.sequence);
+  switch (exchange.operation) {
+    case Operation::kAllreduce:  // on the board or not: messages copy every tensor
+      return allreduce_between(algorithm_, transport_, workspace_,
+                               FusedView(exchange.tensors, ranks), exchange.how, ranks, segment_,
+                               tag);
+    case Operation::kBroadcast:
+      return broadcast(transport_, workspace_, FusedView(exchange.tensors, 1), exchange.root,
+                       segment_, tag);
+    case Operation::kAllgather: {
+      RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, transport_.rank()));
+      return ring_allgather(transport_, workspace_, std::move(blocks), segment_, tag);
+    }
+    case Operation::kReduceScatter: {
+      RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, transport_.rank()));
+      return ring_reduce_scatter(transport_, workspace_, std::move(blocks), exchange.how, ranks,
+                                 segment_, tag);
+    }
+    case Operation::kAllToAll:
+      return all_to_all(transport_, workspace_, exchange.rows_to_send(), exchange.result, segment_,
+                        tag);
+    case Operation::kBarrier:
+    case Operation::kDeviceBarrier:
+      break;
+  }
+  return barrier(transport_, tag);
 }
 
 Status MessagePlane::tune(const base::Config& /*config*/, const std::function<Status()>& /*idle*/) {

@@ -22,14 +22,7 @@ class MessagePlane : public DataPlane {
   MessagePlane(Transport& transport, Workspace& workspace, Algorithm algorithm, base::Bytes segment)
       : transport_(transport), workspace_(workspace), algorithm_(algorithm), segment_(segment) {}
 
-  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
-                          std::uint64_t sequence) override;
-  CollectivePtr broadcast(const Views& tensors, std::int32_t root, std::uint64_t sequence) override;
-  CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override;
-  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
-                               std::uint64_t sequence) override;
-  CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate, std::uint64_t sequence) override;
-  CollectivePtr barrier(std::uint64_t sequence) override;
+  base::Result<CollectivePtr> make(const Exchange& exchange) override;
 
   base::Status tune(const base::Config& config, const std::function<base::Status()>& idle) override;
   void want_rings(bool wanted) override;

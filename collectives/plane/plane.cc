@@ -17,6 +17,8 @@ namespace ronde::collectives {
 
 namespace {
 
+using base::Operation;
+using base::Result;
 using base::Status;
 using fusion::FusedView;
 
@@ -24,31 +26,31 @@ class InHostPlane final : public DataPlane {
  public:
   InHostPlane(const Board& board, bool probe) : slots_(board, probe) {}
 
-  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
-                          std::uint64_t /*sequence*/) override {
-    if (on_board && fits_in_place(slots(), tensors.size())) {
-      return in_host_allreduce_in_place(slots(), tensors, reduction);
+  Result<CollectivePtr> make(const Exchange& exchange) override {
+    switch (exchange.operation) {
+      case Operation::kAllreduce:
+        if (exchange.on_board && fits_in_place(slots(), exchange.tensors.size())) {
+          return in_host_allreduce_in_place(slots(), exchange.tensors, exchange.how);
+        }
+        return in_host_allreduce(slots(), FusedView(exchange.tensors, 1), exchange.how, tuning());
+      case Operation::kBroadcast:
+        return in_host_broadcast(slots(), FusedView(exchange.tensors, 1), exchange.root, tuning());
+      case Operation::kAllgather: {
+        RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, slots().rank()));
+        return in_host_allgather(slots(), std::move(blocks), tuning());
+      }
+      case Operation::kReduceScatter: {
+        RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, slots().rank()));
+        return in_host_reduce_scatter(slots(), std::move(blocks), exchange.how, tuning());
+      }
+      case Operation::kAllToAll:
+        return in_host_all_to_all(slots(), exchange.rows_to_send(), exchange.result, tuning());
+      case Operation::kBarrier:
+      case Operation::kDeviceBarrier:
+        break;
     }
-    return in_host_allreduce(slots(), FusedView(tensors, 1), reduction, tuning());
+    return in_host_barrier(slots());
   }
-  CollectivePtr broadcast(const Views& tensors, std::int32_t root,
-                          std::uint64_t /*sequence*/) override {
-    return in_host_broadcast(slots(), FusedView(tensors, 1), root, tuning());
-  }
-  CollectivePtr allgather(base::DType dtype, const Views& blocks,
-                          std::uint64_t /*sequence*/) override {
-    return in_host_allgather(slots(), FusedView::of_chunks(dtype, blocks), tuning());
-  }
-  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
-                               std::uint64_t /*sequence*/) override {
-    return in_host_reduce_scatter(slots(), FusedView::of_chunks(reduction.dtype, blocks), reduction,
-                                  tuning());
-  }
-  CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate,
-                           std::uint64_t /*sequence*/) override {
-    return in_host_all_to_all(slots(), std::move(send), std::move(allocate), tuning());
-  }
-  CollectivePtr barrier(std::uint64_t /*sequence*/) override { return in_host_barrier(slots()); }
 
   void want_rings(bool wanted) override { slots().want_rings(wanted); }
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {

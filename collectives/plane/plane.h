@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane, which chooses the algorithm that moves the bytes of an operation: one class for
-// each kind of job, with a function for each operation. It is between the executor, which knows
-// tensors, and the collectives, which know memory.
+// The data plane, which chooses the algorithm that moves the bytes of an exchange: one class for
+// each kind of job. It is between the executor, which knows what moves, and the collectives, which
+// know how.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/config.h"
 #include "base/numbers.h"
 #include "base/status.h"
-#include "base/tensor.h"
 #include "collectives/board/board.h"
-#include "collectives/kernels/reduce.h"
-#include "collectives/messages/all_to_all.h"
 #include "collectives/messages/choose.h"
+#include "collectives/plane/exchange.h"
 #include "collectives/transport/collective.h"
 #include "collectives/transport/transport.h"
 #include "collectives/transport/workspace.h"
@@ -29,26 +26,11 @@ namespace ronde::collectives {
 class DataPlane {
  public:
   using CollectivePtr = std::unique_ptr<Collective>;
-  using Views = std::vector<base::TensorView>;
 
   virtual ~DataPlane() = default;
 
-  // `sequence` numbers the batches of the job, and tells collectives apart that run at the same
-  // time. `on_board` tells that on every rank all of the tensors lie in its arena, and that their
-  // inputs are their outputs.
-  virtual CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool on_board,
-                                  std::uint64_t sequence) = 0;
-  virtual CollectivePtr broadcast(const Views& tensors, std::int32_t root,
-                                  std::uint64_t sequence) = 0;
-  // blocks[r] is the block of rank r: each has an output, and this rank's has the input.
-  virtual CollectivePtr allgather(base::DType dtype, const Views& blocks,
-                                  std::uint64_t sequence) = 0;
-  // blocks[r] is the block of rank r: each has an input, and this rank's has the output.
-  virtual CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
-                                       std::uint64_t sequence) = 0;
-  virtual CollectivePtr all_to_all(RowsToSend send, AllocateRows allocate,
-                                   std::uint64_t sequence) = 0;
-  virtual CollectivePtr barrier(std::uint64_t sequence) = 0;
+  // An error where there is no memory for the result.
+  virtual base::Result<CollectivePtr> make(const Exchange& exchange) = 0;
 
   // Measures, once and on every rank before the first operation, which tuning is the fastest on
   // this machine. While it waits for other ranks it calls idle(), whose error ends it.

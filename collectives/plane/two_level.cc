@@ -25,6 +25,8 @@ namespace ronde::collectives {
 
 namespace {
 
+using base::Operation;
+using base::Result;
 using base::Status;
 using fusion::FusedView;
 
@@ -38,7 +40,6 @@ std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
   return members;
 }
 
-// An all-to-all is inherited: its blocks pass between all ranks as messages, even inside a host.
 class TwoLevelPlane final : public MessagePlane {
  public:
   TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
@@ -56,24 +57,29 @@ class TwoLevelPlane final : public MessagePlane {
     }
   }
 
-  CollectivePtr allreduce(const Views& tensors, const Reduction& reduction, bool /*on_board*/,
-                          std::uint64_t sequence) override {
-    return two_level_allreduce(context(), tensors, reduction, first_tag(sequence));
-  }
-  CollectivePtr broadcast(const Views& tensors, std::int32_t root,
-                          std::uint64_t sequence) override {
-    return two_level_broadcast(context(), transport(), FusedView(tensors, 1), root,
-                               first_tag(sequence));
-  }
-  CollectivePtr allgather(base::DType dtype, const Views& blocks, std::uint64_t sequence) override {
-    return two_level_allgather(context(), dtype, blocks, first_tag(sequence));
-  }
-  CollectivePtr reduce_scatter(const Views& blocks, const Reduction& reduction,
-                               std::uint64_t sequence) override {
-    return two_level_reduce_scatter(context(), blocks, reduction, first_tag(sequence));
-  }
-  CollectivePtr barrier(std::uint64_t sequence) override {
-    return two_level_barrier(context(), first_tag(sequence));
+  Result<CollectivePtr> make(const Exchange& exchange) override {
+    const int tag = first_tag(exchange.sequence);
+    switch (exchange.operation) {
+      case Operation::kAllreduce:
+        return two_level_allreduce(context(), exchange.tensors, exchange.how, tag);
+      case Operation::kBroadcast:
+        return two_level_broadcast(context(), transport(), FusedView(exchange.tensors, 1),
+                                   exchange.root, tag);
+      case Operation::kAllgather: {
+        RONDE_ASSIGN_OR_RETURN(const auto blocks, blocks_of(exchange, transport().rank()));
+        return two_level_allgather(context(), exchange.how.dtype, blocks, tag);
+      }
+      case Operation::kReduceScatter: {
+        RONDE_ASSIGN_OR_RETURN(const auto blocks, blocks_of(exchange, transport().rank()));
+        return two_level_reduce_scatter(context(), blocks, exchange.how, tag);
+      }
+      case Operation::kAllToAll:  // its blocks pass between all ranks, even inside a host
+        return MessagePlane::make(exchange);
+      case Operation::kBarrier:
+      case Operation::kDeviceBarrier:
+        break;
+    }
+    return two_level_barrier(context(), tag);
   }
 
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {

@@ -54,8 +54,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_node_(make_control_node()),
       workspace_(std::make_unique<collectives::Workspace>()),
       transport_(job.take_transport()),
-      executor_(make_plane(), job.rank(), job.size(),
-                job.oversubscribed() || transport_ ? 0 : kWatch) {}
+      executor_(make_plane(), job.rank(), job.oversubscribed() || transport_ ? 0 : kWatch) {}
 
 RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 
@@ -63,7 +62,7 @@ RankAgent::~RankAgent() { keep_what_mpi_may_write(); }
 // to stop, so their memory is never freed.
 void RankAgent::keep_what_mpi_may_write() {
   if (transport_ == nullptr || !transport_->writes_after_destruction()) return;
-  executor_.abandon();
+  drop_batches();
   [[maybe_unused]] auto* const kept = workspace_.release();
 }
 
@@ -101,7 +100,7 @@ int RankAgent::do_work() {
       // Only a lack of memory throws in here. This thread must go on to give back the agent's role,
       // so the job fails, which frees memory, and the next step can spread the failure.
       fail_for_memory();
-      executor_.abandon();
+      drop_batches();
       work = 1;
     }
   }
@@ -140,7 +139,7 @@ bool RankAgent::needs_polling() {
 
 bool RankAgent::awaits_descriptor() {
   return transport_fd() >= 0 && !failed() && transport_->outstanding() > 0 && executor_.busy() &&
-         executor_.batch().bytes.value() > kSoon;
+         executor_.current().bytes().value() > kSoon;
 }
 
 Instant RankAgent::next_deadline() {
@@ -207,7 +206,7 @@ bool RankAgent::check_failure() {
   if (links_) links_->send_failure(*record);
   // Then the caller's memory is released, and only then are waiters notified: they may free it, or
   // end the process.
-  executor_.abandon(why.message());
+  drop_batches(why.message());
   job_.abandon();
   if (transport_) transport_->abandon();
   {
@@ -368,7 +367,7 @@ FailedWorks RankAgent::failed_works() const {
 
 void RankAgent::close() {
   executor_.close_device();
-  executor_.abandon();
+  drop_batches();
   keep_what_mpi_may_write();
   board_.set_state(collectives::PresenceState::kClosed);
   if (!control_node_) board_.doorbell(kLeader).ring();

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -145,10 +146,14 @@ class RankAgent final : public Agent {
   }
   // Sets the device that executes batches of device tensors; before the runner starts.
   void use(std::shared_ptr<collectives::Device> device, bool direct) {
+    device_ = device;
     executor_.use(std::move(device), direct);
   }
   // Call it when no thread drives the agent any more; the device does not ring afterwards.
-  void close_device() { executor_.close_device(); }
+  void close_device() {
+    executor_.close_device();
+    device_.reset();
+  }
   // One line that names the algorithm that moves the data, and the reason for it.
   [[nodiscard]] std::string data_plane() const { return executor_.description(); }
 
@@ -167,10 +172,18 @@ class RankAgent final : public Agent {
   base::Status on_batch(const BatchDecision& decision);
   base::Result<int> execute();
   base::Result<int> arm_transport(int work);
-  base::Result<int> lost_in(const ExecutableBatch& batch, const base::Status& why);
-  base::Status failed_in(const ExecutableBatch& batch, const base::Status& why);
+  // A batch that the executor has; its tensors keep their works until it is finished.
+  struct Executing {
+    std::uint64_t sequence = 0;
+    std::vector<LocalTensorPtr> tensors;
+  };
+  [[nodiscard]] std::deque<Executing>::iterator executing(std::uint64_t sequence);
+  void drop_batches(const std::string& why = "the job has failed");
+  static void describe(const Executing& batch, std::string& text);
+  base::Result<int> lost_in(std::uint64_t sequence, const base::Status& why);
+  base::Status failed_in(std::uint64_t sequence, const base::Status& why);
   void finish_works();
-  void finish(const ExecutableBatch& batch);
+  void finish(const FinishedBatch& finished);
   void end(const LocalTensorPtr& tensor, const base::Status& status);
   void check_stalls();
   [[nodiscard]] base::Instant next_stall();
@@ -216,7 +229,9 @@ class RankAgent final : public Agent {
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<collectives::Transport> transport_;
   Executor executor_;
-  std::vector<ExecutableBatch> finished_;
+  std::shared_ptr<collectives::Device> device_;
+  std::deque<Executing> executing_;  // in their order
+  std::vector<FinishedBatch> finished_;
   std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
   std::string activity_;                            // the text of the last batch
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/engine/batch_of.h"
 #include "runtime/engine/rank_agent.h"
 
 namespace ronde::runtime {
@@ -27,16 +28,6 @@ constexpr int kStepsPerLook = 64;
 // everything else.
 constexpr int kArmings = 16;
 
-// Writes into a string that is used again, because every batch needs one.
-void describe(const ExecutableBatch& batch, std::string& text) {
-  const LocalTensor& first = *batch.tensors.front();
-  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
-  text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
-  if (batch.tensors.size() > 1) {
-    text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
-  }
-}
-
 // The device's error is about the batch; the caller knows its tensor, so the error names that.
 Status of_tensor(const LocalTensor& tensor, const Status& why) {
   return Status::error(why.code(), "'" + tensor.name + "': " + why.message());
@@ -53,18 +44,36 @@ Status RankAgent::on_batch(const BatchDecision& decision) {
   // A thread that submits a tensor of this batch again has seen the work done, and with it this
   // store.
   received_batches_.store(decision.sequence, std::memory_order_relaxed);
-  ExecutableBatch batch;
-  batch.sequence = decision.sequence;
-  for (const BatchItem& item : decision.items) {
-    RONDE_ASSIGN_OR_RETURN(auto claimed, table_.claim(item));
-    if (batch.tensors.empty()) batch.agreed = std::move(claimed.agreed);
-    batch.bytes += claimed.tensor->bytes();
-    batch.tensors.push_back(std::move(claimed.tensor));
-  }
-  describe(batch, activity_);
+  RONDE_ASSIGN_OR_RETURN(auto claimed, table_.claim(decision.items));
+  executor_.enqueue(batch_of(decision.sequence, claimed, job_.size(), device_));
+  executing_.push_back({decision.sequence, std::move(claimed.tensors)});
+  describe(executing_.back(), activity_);
   board_.set_activity(activity_);
-  executor_.enqueue(std::move(batch));
   return {};
+}
+
+std::deque<RankAgent::Executing>::iterator RankAgent::executing(std::uint64_t sequence) {
+  const auto found =
+      std::find_if(executing_.begin(), executing_.end(),
+                   [&](const Executing& batch) { return batch.sequence == sequence; });
+  base::check(found != executing_.end(), "the executor has batches of this agent only");
+  return found;
+}
+
+// Writes into a string that is used again, because every batch needs one.
+void RankAgent::describe(const Executing& batch, std::string& text) {
+  const LocalTensor& first = *batch.tensors.front();
+  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
+  text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
+  if (batch.tensors.size() > 1) {
+    text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
+  }
+}
+
+// What the executor had may be in use until it has dropped it.
+void RankAgent::drop_batches(const std::string& why) {
+  executor_.abandon(why);
+  executing_.clear();
 }
 
 Result<int> RankAgent::execute() {
@@ -87,7 +96,7 @@ Result<int> RankAgent::execute() {
     const auto progress = executor_.step(finished_);
     ended = !finished_.empty();
     finish_works();
-    if (!progress.ok()) return lost_in(executor_.batch(), progress.status());
+    if (!progress.ok()) return lost_in(executor_.current().sequence, progress.status());
     if (!*progress) return work;
     ++work;
   }
@@ -127,15 +136,15 @@ Result<int> RankAgent::arm_transport(int work) {
 
 // A transport notices at once that a connection is lost, but not why. Whoever watches the process
 // of that rank, or the link to its host, knows better, and gets the time to say it.
-Result<int> RankAgent::lost_in(const ExecutableBatch& batch, const Status& why) {
-  Status failure = failed_in(batch, why);
+Result<int> RankAgent::lost_in(std::uint64_t sequence, const Status& why) {
+  Status failure = failed_in(sequence, why);
   if (why.code() != Code::kPeerFailed) return failure;
   held_back_ = HeldBack{std::move(failure), clock_.after(kLossGrace)};
   return 0;
 }
 
-Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {
-  describe(batch, activity_);
+Status RankAgent::failed_in(std::uint64_t sequence, const Status& why) {
+  describe(*executing(sequence), activity_);
   return Status::error(why.code(), "rank " + std::to_string(job_.rank()) + " failed " + activity_,
                        why);
 }
@@ -143,8 +152,11 @@ Status RankAgent::failed_in(const ExecutableBatch& batch, const Status& why) {
 // Finishes the works of the batches that the executor has finished, and marks those as issued that
 // it has given to the device.
 void RankAgent::finish_works() {
-  for (const LocalTensorPtr& tensor : executor_.take_issued()) {
-    hooks_.complete(tensor->work->issued);
+  for (const Executor::Issued& issued : executor_.take_issued()) {
+    for (const LocalTensorPtr& tensor : executing(issued.sequence)->tensors) {
+      tensor->work->on_device = issued.work;
+      hooks_.complete(tensor->work->issued);
+    }
   }
   if (finished_.empty()) return;
   const Instant now = clock_.now();
@@ -153,19 +165,21 @@ void RankAgent::finish_works() {
   }
   batch_began_.reset();
   if (executor_.awaits_device()) batch_began_ = now;
-  for (const ExecutableBatch& batch : finished_) finish(batch);
+  for (const FinishedBatch& finished : finished_) finish(finished);
   finished_.clear();
 }
 
-void RankAgent::finish(const ExecutableBatch& batch) {
+void RankAgent::finish(const FinishedBatch& finished) {
   batches_.fetch_add(1, std::memory_order_relaxed);
-  for (const LocalTensorPtr& tensor : batch.tensors) {
+  const auto batch = executing(finished.sequence);
+  for (const LocalTensorPtr& tensor : batch->tensors) {
     // The members of a group are counted one by one; a barrier has no views and is counted as one.
     tensors_.fetch_add(std::max<std::size_t>(1, tensor->views.size()), std::memory_order_relaxed);
     payload_bytes_.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
                              std::memory_order_relaxed);
-    end(tensor, batch.status.ok() ? Status() : of_tensor(*tensor, batch.status));
+    end(tensor, finished.status.ok() ? Status() : of_tensor(*tensor, finished.status));
   }
+  executing_.erase(batch);
 }
 
 }  // namespace ronde::runtime

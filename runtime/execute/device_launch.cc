@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launch as a collective: an exchange of splits where the operation needs one, then the call of
+// The launch as a collective: an exchange of rows where the operation needs one, then the call of
 // the plug-in.
 #include "runtime/execute/device_launch.h"
 
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,63 +15,34 @@ using base::Code;
 using base::Result;
 using collectives::Collective;
 using collectives::Device;
+using collectives::Exchange;
 using collectives::StepResult;
+
+static_assert(row(base::Operation::kAllreduce).code == RONDE_PLUGIN_ALLREDUCE);
+static_assert(row(base::Operation::kBroadcast).code == RONDE_PLUGIN_BROADCAST);
+static_assert(row(base::Operation::kAllgather).code == RONDE_PLUGIN_ALLGATHER);
+static_assert(row(base::Operation::kReduceScatter).code == RONDE_PLUGIN_REDUCE_SCATTER);
+static_assert(row(base::Operation::kAllToAll).code == RONDE_PLUGIN_ALL_TO_ALL);
+static_assert(row(base::Operation::kBarrier).code == RONDE_PLUGIN_BARRIER);
+static_assert(row(base::Operation::kDeviceBarrier).code == RONDE_PLUGIN_BARRIER);
 
 namespace {
 
-ronde_plugin_operation operation_of(Operation operation) {
-  switch (operation) {
-    case Operation::kAllreduce:
-      return RONDE_PLUGIN_ALLREDUCE;
-    case Operation::kBroadcast:
-      return RONDE_PLUGIN_BROADCAST;
-    case Operation::kAllgather:
-      return RONDE_PLUGIN_ALLGATHER;
-    case Operation::kReduceScatter:
-      return RONDE_PLUGIN_REDUCE_SCATTER;
-    case Operation::kAllToAll:
-      return RONDE_PLUGIN_ALL_TO_ALL;
-    case Operation::kBarrier:
-    case Operation::kDeviceBarrier:
-      return RONDE_PLUGIN_BARRIER;
-  }
-  return RONDE_PLUGIN_BARRIER;
-}
-
-// The blocks that go to each rank, followed by those that come from each.
-std::vector<base::TensorView> exchanged_blocks(const LocalTensor& tensor) {
-  const std::int64_t row = row_elements(tensor.signature.shape).value();
-  std::vector<base::TensorView> blocks;
-  const std::byte* from = tensor.views.front().input;
-  for (const std::int64_t rows : tensor.splits) {
-    base::TensorView block{from, nullptr, base::Elements(rows * row), tensor.signature.dtype};
-    from += block.bytes().value();
-    blocks.push_back(block);
-  }
-  std::byte* to = tensor.work->output.data();
-  for (const std::int64_t rows : tensor.work->received_splits) {
-    base::TensorView block{nullptr, to, base::Elements(rows * row), tensor.signature.dtype};
-    to += block.bytes().value();
-    blocks.push_back(block);
-  }
-  return blocks;
-}
-
 class Launch final : public Collective {
  public:
-  Launch(const ExecutableBatch& batch, Device& device, collectives::DataPlane& plane,
-         std::int32_t rank, std::int32_t size, Launched& launched)
+  Launch(const Batch& batch, Device& device, collectives::DataPlane& plane, std::int32_t rank,
+         Launched& launched)
       : batch_(batch),
+        exchange_(batch.exchange),
         device_(device),
         plane_(plane),
         rank_(rank),
-        size_(size),
         launched_(launched) {}
 
   Result<StepResult> step() override {
-    if (batch_.agreed.signature.operation == Operation::kAllToAll) {
-      const auto exchanged = exchange_splits();
-      if (!exchanged.ok() || *exchanged != StepResult::kDone) return exchanged;
+    if (exchange_.what().has_own_rows()) {
+      const auto told = tell_rows();
+      if (!told.ok() || *told != StepResult::kDone) return told;
     }
     RONDE_ASSIGN_OR_RETURN(const auto tensors, parts());
     return launch(tensors);
@@ -78,71 +50,62 @@ class Launch final : public Collective {
 
  private:
   // Every rank sends to every other the number of rows that it will receive.
-  Result<StepResult> exchange_splits() {
-    const LocalTensor& tensor = *batch_.tensors.front();
-    if (exchange_ == nullptr) {
-      received_.resize(tensor.splits.size());
-      const base::Bytes row(sizeof(std::int64_t));
-      exchange_ = plane_.all_to_all(
-          {reinterpret_cast<const std::byte*>(tensor.splits.data()),
-           std::vector<std::int64_t>(tensor.splits.size(), 1), row},
-          [this](std::span<const std::int64_t>) -> Result<std::span<std::byte>> {
-            return std::as_writable_bytes(std::span(received_));
-          },
-          batch_.sequence);
+  Result<StepResult> tell_rows() {
+    if (telling_ == nullptr) {
+      received_.resize(exchange_.rows.size());
+      const auto* const sent = reinterpret_cast<const std::byte*>(exchange_.rows.data());
+      const base::Elements count(std::ssize(exchange_.rows));
+      Exchange numbers{.operation = exchange_.operation,
+                       .sequence = exchange_.sequence,
+                       .tensors = {{sent, nullptr, count, base::DType::kI64}},
+                       .how = {.dtype = base::DType::kI64},
+                       .rows = std::vector<std::int64_t>(exchange_.rows.size(), 1),
+                       .row = base::Elements(1),
+                       .result = [this](auto) -> Result<std::span<std::byte>> {
+                         return std::as_writable_bytes(std::span(received_));
+                       }};
+      RONDE_ASSIGN_OR_RETURN(telling_, plane_.make(numbers));
     }
-    auto stepped = exchange_->step();
-    if (!stepped.ok() || *stepped != StepResult::kDone) return stepped;
-    const auto memory = received_rows(tensor, received_, &device_);
-    RONDE_RETURN_IF_ERROR(memory.status());
-    return StepResult::kDone;
+    return telling_->step();
+  }
+
+  // The tensors, or their blocks: all those that go out, and then all that come in, where there are
+  // both.
+  Result<std::vector<base::TensorView>> blocks() {
+    if (!exchange_.what().has_rows()) return exchange_.tensors;
+    if (!exchange_.what().has_own_rows()) return blocks_of(exchange_, rank_);
+    RONDE_ASSIGN_OR_RETURN(const auto memory, exchange_.result(received_));
+    auto blocks = cut(exchange_, exchange_.rows, exchange_.tensors.front().input, nullptr);
+    const auto incoming = cut(exchange_, received_, nullptr, memory.data());
+    blocks.insert(blocks.end(), incoming.begin(), incoming.end());
+    return blocks;
   }
 
   Result<std::vector<ronde_plugin_tensor>> parts() {
-    const LocalTensor& first = *batch_.tensors.front();
+    RONDE_ASSIGN_OR_RETURN(const auto views, blocks());
     std::vector<ronde_plugin_tensor> tensors;
-    const auto add = [&](const std::vector<base::TensorView>& blocks) {
-      for (const auto& block : blocks) tensors.push_back(plugin_tensor(block, first.ready[0]));
-      return tensors;
-    };
-    switch (batch_.agreed.signature.operation) {
-      case Operation::kAllgather: {
-        RONDE_ASSIGN_OR_RETURN(const auto blocks, gathered_blocks(batch_, rank_, &device_));
-        return add(blocks);
-      }
-      case Operation::kReduceScatter:
-        return add(scattered_blocks(batch_, rank_, size_));
-      case Operation::kAllToAll:
-        return add(exchanged_blocks(first));
-      case Operation::kBarrier:
-      case Operation::kDeviceBarrier:
-        return add({base::TensorView{}});
-      case Operation::kAllreduce:
-      case Operation::kBroadcast:
-        break;
-    }
-    for (const LocalTensorPtr& tensor : batch_.tensors) {
-      for (std::size_t i = 0; i < tensor->views.size(); ++i) {
-        tensors.push_back(plugin_tensor(tensor->views[i], tensor->ready[i]));
-      }
+    tensors.reserve(views.size());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const bool has_own_mark = batch_.ready.size() == views.size();
+      tensors.push_back(plugin_tensor(views[i], batch_.ready[has_own_mark ? i : 0]));
     }
     return tensors;
   }
 
   Result<StepResult> launch(const std::vector<ronde_plugin_tensor>& tensors) {
-    const Signature& is = batch_.agreed.signature;
+    const collectives::Reduction& how = exchange_.how;
     ronde_plugin_batch batch{};
     batch.struct_size = sizeof batch;
-    batch.sequence = batch_.sequence;
-    batch.operation = operation_of(is.operation);
-    batch.dtype = static_cast<std::int32_t>(is.dtype);
-    batch.op = static_cast<std::int32_t>(is.op);
-    batch.root = is.root;
-    batch.compression = static_cast<std::int32_t>(is.compression);
+    batch.sequence = exchange_.sequence;
+    batch.operation = exchange_.what().code;
+    batch.dtype = static_cast<std::int32_t>(how.dtype);
+    batch.op = static_cast<std::int32_t>(how.op);
+    batch.root = exchange_.root;
+    batch.compression = static_cast<std::int32_t>(how.compression);
     batch.tensor_count = base::narrow<std::int32_t>(tensors.size());
     batch.tensors = tensors.data();
-    batch.prescale = is.prescale;
-    batch.postscale = is.postscale;
+    batch.prescale = how.prescale;
+    batch.postscale = how.postscale;
     auto work = device_.execute(batch);
     if (work.ok()) {
       launched_.work = std::move(*work);
@@ -154,15 +117,15 @@ class Launch final : public Collective {
     return StepResult::kDone;
   }
 
-  const ExecutableBatch& batch_;
+  const Batch& batch_;
+  const Exchange& exchange_;
   Device& device_;
   collectives::DataPlane& plane_;
   const std::int32_t rank_;
-  const std::int32_t size_;
   Launched& launched_;
   std::vector<std::int64_t> received_;
-  collectives::DataPlane::CollectivePtr
-      exchange_;  // writes into received_, so it is destroyed first
+  // It writes into received_, so it is destroyed first.
+  collectives::DataPlane::CollectivePtr telling_;
 };
 
 }  // namespace
@@ -173,10 +136,10 @@ ronde_plugin_tensor plugin_tensor(const base::TensorView& view,
           ready == nullptr ? nullptr : ready->get()};
 }
 
-std::unique_ptr<Collective> launch_on_device(const ExecutableBatch& batch, Device& device,
+std::unique_ptr<Collective> launch_on_device(const Batch& batch, Device& device,
                                              collectives::DataPlane& plane, std::int32_t rank,
-                                             std::int32_t size, Launched& launched) {
-  return std::make_unique<Launch>(batch, device, plane, rank, size, launched);
+                                             Launched& launched) {
+  return std::make_unique<Launch>(batch, device, plane, rank, launched);
 }
 
 }  // namespace ronde::runtime

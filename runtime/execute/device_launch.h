@@ -11,7 +11,7 @@
 #include "collectives/device/device.h"
 #include "collectives/plane/plane.h"
 #include "collectives/transport/collective.h"
-#include "runtime/execute/batch_parts.h"
+#include "runtime/execute/batch.h"
 
 namespace ronde::runtime {
 
@@ -22,13 +22,12 @@ struct Launched {
 };
 
 // Returns a collective that is done when the device has the batch; the result is in `launched`
-// then. For an all-to-all the ranks first exchange, through the plane, how many rows they send.
+// then. Where only each rank knows its rows, the ranks first tell each other through the plane.
 // Every argument given by reference must outlive the collective.
-std::unique_ptr<collectives::Collective> launch_on_device(const ExecutableBatch& batch,
+std::unique_ptr<collectives::Collective> launch_on_device(const Batch& batch,
                                                           collectives::Device& device,
                                                           collectives::DataPlane& plane,
-                                                          std::int32_t rank, std::int32_t size,
-                                                          Launched& launched);
+                                                          std::int32_t rank, Launched& launched);
 
 // Describes a tensor of the device for the plug-in.
 [[nodiscard]] ronde_plugin_tensor plugin_tensor(const base::TensorView& view,

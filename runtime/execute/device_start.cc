@@ -92,7 +92,7 @@ Verdict decode(const Bytes& bytes) {
 // Thread safety: none; one thread uses it.
 class OpeningExchange {
  public:
-  explicit OpeningExchange(Exchange exchange) : exchange_(std::move(exchange)) {}
+  explicit OpeningExchange(AllgatherParts exchange) : exchange_(std::move(exchange)) {}
 
   // The plug-in's allgather.
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -137,7 +137,7 @@ class OpeningExchange {
   }
 
  private:
-  const Exchange exchange_;
+  const AllgatherParts exchange_;
   Status ended_;   // the error of every further allgather()
   Status broken_;  // ranks cannot be reached, so no engine can start
 };

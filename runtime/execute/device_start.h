@@ -25,12 +25,12 @@ namespace ronde::runtime {
 // Every rank's bytes, by rank.
 using Parts = std::vector<std::vector<std::byte>>;
 // Job::allgather with a deadline.
-using Exchange = std::function<base::Result<Parts>(std::span<const std::byte> mine)>;
+using AllgatherParts = std::function<base::Result<Parts>(std::span<const std::byte> mine)>;
 
 struct DeviceStart {
   collectives::PluginPlace place;
   collectives::Device::Host host;  // without its allgather
-  Exchange exchange;
+  AllgatherParts exchange;
 };
 
 struct StartedDevice {

@@ -2,7 +2,6 @@
 // Making and stepping the collective of the current batch, and polling those of the device.
 #include "runtime/execute/executor.h"
 
-#include <span>
 #include <utility>
 
 #include "runtime/drive/idle.h"
@@ -13,9 +12,8 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-Executor::Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank,
-                   std::int32_t size, int watch)
-    : plane_(std::move(plane)), rank_(rank), size_(size), watch_(watch) {}
+Executor::Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, int watch)
+    : plane_(std::move(plane)), rank_(rank), watch_(watch) {}
 
 Executor::~Executor() { close_device(); }
 
@@ -24,50 +22,16 @@ void Executor::use(std::shared_ptr<collectives::Device> device, bool direct) {
   direct_ = direct;
 }
 
-Result<collectives::DataPlane::CollectivePtr> Executor::make(const ExecutableBatch& batch) {
-  const Signature& is = batch.agreed.signature;
-  if (on_device(is)) return make_on_device(batch);
-  switch (is.operation) {
-    case Operation::kAllreduce:
-      return plane_->allreduce(views_of(batch), reduction_of(is), is.on_board, batch.sequence);
-    case Operation::kBroadcast:
-      return plane_->broadcast(views_of(batch), is.root, batch.sequence);
-    case Operation::kAllgather: {
-      RONDE_ASSIGN_OR_RETURN(const auto blocks, gathered_blocks(batch, rank_, nullptr));
-      return plane_->allgather(is.dtype, blocks, batch.sequence);
-    }
-    case Operation::kBarrier:
-    case Operation::kDeviceBarrier:
-      return plane_->barrier(batch.sequence);
-    case Operation::kReduceScatter:
-      return plane_->reduce_scatter(scattered_blocks(batch, rank_, size_), reduction_of(is),
-                                    batch.sequence);
-    case Operation::kAllToAll:
-      return make_all_to_all(batch);
-  }
-  return Status::error(Code::kInternal, "a batch with an unknown operation");
-}
-
-Result<collectives::DataPlane::CollectivePtr> Executor::make_on_device(
-    const ExecutableBatch& batch) {
+Result<collectives::DataPlane::CollectivePtr> Executor::make(const Batch& batch) {
+  if (!batch.of_device) return plane_->make(batch.exchange);
   if (device_ == nullptr) {
     return Status::error(Code::kInternal, "a batch for devices where there is none");
   }
-  if (!direct_) return stage(batch, *device_, *plane_, lanes_, rank_, size_);
-  return launch_on_device(batch, *device_, *plane_, rank_, size_, launched_);
+  if (!direct_) return stage(batch, *device_, *plane_, lanes_, rank_);
+  return launch_on_device(batch, *device_, *plane_, rank_, launched_);
 }
 
-collectives::DataPlane::CollectivePtr Executor::make_all_to_all(const ExecutableBatch& batch) {
-  const LocalTensorPtr& tensor = batch.tensors.front();
-  return plane_->all_to_all(
-      {tensor->views.front().input, tensor->splits, base::Bytes(row_bytes_of(tensor->signature))},
-      [tensor](std::span<const std::int64_t> received) {
-        return received_rows(*tensor, received, nullptr);
-      },
-      batch.sequence);
-}
-
-Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
+Result<bool> Executor::step(std::vector<FinishedBatch>& finished) {
   if (waiting_.empty()) return false;
   if (current_ == nullptr) {
     RONDE_ASSIGN_OR_RETURN(current_, make(waiting_.front()));
@@ -87,38 +51,33 @@ Result<bool> Executor::step(std::vector<ExecutableBatch>& finished) {
 }
 
 // Called when the current batch is finished or has been given to the device.
-void Executor::conclude(std::vector<ExecutableBatch>& finished) {
+void Executor::conclude(std::vector<FinishedBatch>& finished) {
   current_.reset();
   Launched launched = std::exchange(launched_, {});
-  ExecutableBatch batch = std::move(waiting_.front());
+  const std::uint64_t sequence = current().sequence;
   waiting_.pop_front();
   if (launched.work == nullptr) {
-    batch.status = std::move(launched.refused);
-    finished.push_back(std::move(batch));
+    finished.push_back({sequence, std::move(launched.refused)});
     return;
   }
-  for (const LocalTensorPtr& tensor : batch.tensors) {
-    tensor->work->on_device = launched.work;
-    issued_.push_back(tensor);
-  }
-  device_batches_.push_back({std::move(batch), std::move(launched.work)});
+  issued_.push_back({sequence, launched.work});
+  on_device_.push_back({sequence, std::move(launched.work)});
 }
 
-Result<bool> Executor::poll_device(std::vector<ExecutableBatch>& finished) {
+Result<bool> Executor::poll_device(std::vector<FinishedBatch>& finished) {
   bool some = false;
-  while (!device_batches_.empty()) {
-    RONDE_ASSIGN_OR_RETURN(const auto done, device_batches_.front().work->poll());
+  while (!on_device_.empty()) {
+    RONDE_ASSIGN_OR_RETURN(const auto done, on_device_.front().work->poll());
     if (!done) break;
-    finished.push_back(std::move(device_batches_.front().batch));
-    device_batches_.pop_front();
+    finished.push_back({on_device_.front().sequence});
+    on_device_.pop_front();
     some = true;
   }
   return some;
 }
 
 bool Executor::awaits_device() const {
-  return !device_batches_.empty() ||
-         (current_ != nullptr && on_device(waiting_.front().agreed.signature));
+  return !on_device_.empty() || (current_ != nullptr && waiting_.front().of_device);
 }
 
 void Executor::abandon(const std::string& why) {
@@ -127,13 +86,13 @@ void Executor::abandon(const std::string& why) {
   current_.reset();
   launched_ = {};
   waiting_.clear();
-  device_batches_.clear();
+  on_device_.clear();
   issued_.clear();
 }
 
 void Executor::close_device() {
   if (device_ == nullptr) return;
-  if (busy() || !device_batches_.empty()) abandon("the engine was closed");
+  if (busy() || !on_device_.empty()) abandon("the engine was closed");
   lanes_.memory.clear();
   device_->close();
   device_.reset();

@@ -16,15 +16,14 @@
 #include "collectives/device/device.h"
 #include "collectives/plane/plane.h"
 #include "collectives/transport/collective.h"
-#include "runtime/execute/batch_parts.h"
+#include "runtime/execute/batch.h"
 #include "runtime/execute/device_launch.h"
 #include "runtime/execute/staging.h"
-#include "runtime/tensors/tensor_table.h"
 
 namespace ronde::runtime {
 
 // Owns the data plane and the batches; shares the device with the engine. It touches the memory of
-// a batch's tensors until the batch is in `finished` or abandon() returns. No function blocks,
+// a batch until the batch is in `finished` or abandon() returns. No function blocks,
 // except abandon(), close_device() and tune().
 //
 // Thread safety: none; only the agent uses it.
@@ -32,8 +31,7 @@ class Executor {
  public:
   // `watch`: how often a step retries before it returns that nothing can go on; 0 where ranks
   // outnumber cores.
-  Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, std::int32_t size,
-           int watch);
+  Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, int watch);
 
   ~Executor();
   Executor(const Executor&) = delete;
@@ -43,26 +41,28 @@ class Executor {
   // that batches go to them and not through host memory.
   void use(std::shared_ptr<collectives::Device> device, bool direct);
 
-  void enqueue(ExecutableBatch batch) { waiting_.push_back(std::move(batch)); }
+  void enqueue(Batch batch) { waiting_.push_back(std::move(batch)); }
 
   // Does one step; true: something went on. A batch that it finished is appended to `finished`: its
   // outputs are complete, nothing is outstanding. An error fails the job, and no step may follow.
-  base::Result<bool> step(std::vector<ExecutableBatch>& finished);
+  base::Result<bool> step(std::vector<FinishedBatch>& finished);
 
   // Polls the batches that are in progress on the device, and appends the finished ones, in their
   // order, to `finished`; true: there were some. An error fails the job; its batch is
   // first_on_device().
-  base::Result<bool> poll_device(std::vector<ExecutableBatch>& finished);
-  [[nodiscard]] const ExecutableBatch& first_on_device() const {
-    return device_batches_.front().batch;
-  }
-  // Tensors whose batch has been given to the device since the last call, so streams can wait for
-  // it.
-  [[nodiscard]] std::vector<LocalTensorPtr> take_issued() { return std::exchange(issued_, {}); }
+  base::Result<bool> poll_device(std::vector<FinishedBatch>& finished);
+  [[nodiscard]] std::uint64_t first_on_device() const { return on_device_.front().sequence; }
+  // A batch that the device has in progress, which streams can wait for.
+  struct Issued {
+    std::uint64_t sequence = 0;
+    collectives::DeviceWorkPtr work;
+  };
+  // Those that have been given to the device since the last call.
+  [[nodiscard]] std::vector<Issued> take_issued() { return std::exchange(issued_, {}); }
 
   // Whether the device has enough batches. It gets few in advance, so that tensors that become
   // ready meanwhile go into one batch.
-  [[nodiscard]] bool device_full() const { return device_batches_.size() >= kMostOnDevice; }
+  [[nodiscard]] bool device_full() const { return on_device_.size() >= kMostOnDevice; }
   // Whether the device works for this rank. It rings when it has finished, but not when it has
   // failed.
   [[nodiscard]] bool awaits_device() const;
@@ -70,7 +70,7 @@ class Executor {
   // Whether peers must ring this rank's doorbell when they let its collective go on.
   void want_rings(bool wanted) { plane_->want_rings(wanted); }
   // The batch that is being executed by stepping; only while busy().
-  [[nodiscard]] const ExecutableBatch& batch() const { return waiting_.front(); }
+  [[nodiscard]] const collectives::Exchange& current() const { return waiting_.front().exchange; }
 
   base::Status tune(const base::Config& config, const std::function<base::Status()>& idle) {
     return plane_->tune(config, idle);
@@ -85,29 +85,22 @@ class Executor {
   void close_device();
 
  private:
-  struct DeviceBatch {
-    ExecutableBatch batch;
-    collectives::DeviceWorkPtr work;
-  };
   static constexpr std::size_t kMostOnDevice = 2;
 
-  base::Result<collectives::DataPlane::CollectivePtr> make(const ExecutableBatch& batch);
-  base::Result<collectives::DataPlane::CollectivePtr> make_on_device(const ExecutableBatch& batch);
-  void conclude(std::vector<ExecutableBatch>& finished);
-  [[nodiscard]] collectives::DataPlane::CollectivePtr make_all_to_all(const ExecutableBatch& batch);
+  base::Result<collectives::DataPlane::CollectivePtr> make(const Batch& batch);
+  void conclude(std::vector<FinishedBatch>& finished);
 
   const std::unique_ptr<collectives::DataPlane> plane_;
   const std::int32_t rank_;
-  const std::int32_t size_;
   const int watch_;
   std::shared_ptr<collectives::Device> device_;
   bool direct_ = false;
   StagingLanes lanes_;
   Launched launched_;  // the result of the current launch
   std::unique_ptr<collectives::Collective> current_;
-  std::deque<ExecutableBatch> waiting_;     // the front is the current one
-  std::deque<DeviceBatch> device_batches_;  // in order
-  std::vector<LocalTensorPtr> issued_;
+  std::deque<Batch> waiting_;     // the front is the current one
+  std::deque<Issued> on_device_;  // in order
+  std::vector<Issued> issued_;
 };
 
 }  // namespace ronde::runtime

@@ -93,11 +93,9 @@ base::Result<AgreedTensor> agree_on(const std::string& name,
     // The tensor is reduced in place on every rank or on none.
     tensor.signature.on_board = tensor.signature.on_board && statement.signature.on_board;
   }
-  const Operation operation = tensor.signature.operation;
-  if (operation == Operation::kAllToAll && !tensor.signature.shape.empty()) {
-    tensor.signature.shape[0] = 0;
-  }
-  if (operation != Operation::kAllgather) return tensor;
+  const base::OperationRow& is = row(tensor.signature.operation);
+  if (is.has_own_rows() && !tensor.signature.shape.empty()) tensor.signature.shape[0] = 0;
+  if (is.has_own_rows() || !is.makes_result()) return tensor;
   if (tensor.signature.shape.empty()) {
     return Status::error(Code::kInvalidArgument,
                          "'" + name + "': a scalar cannot be gathered: give it a first dimension");

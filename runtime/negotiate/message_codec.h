@@ -145,7 +145,10 @@ class Decoder {
   Signature signature() {
     Signature value;
     value.operation = number<Operation>();
-    if (value.operation > Operation::kDeviceBarrier) fail("an unknown operation");
+    if (static_cast<std::size_t>(value.operation) >= base::kOperations.size()) {
+      fail("an unknown operation");
+      value.operation = Operation::kAllreduce;
+    }
     const auto dtype = base::dtype_from_value(number<std::uint8_t>());
     const auto op = base::reduce_op_from_value(number<std::uint8_t>());
     if (!dtype || !op) fail("an unknown dtype or reduce operation");
@@ -186,7 +189,7 @@ class Decoder {
 
   // Checks that the parts of a signature fit each other, because its users rely on that.
   void check_parts(const Signature& value) {
-    if (has_rows(value.operation) && value.shape.empty()) fail("rows without a dimension");
+    if (row(value.operation).has_rows() && value.shape.empty()) fail("rows without a dimension");
     if (!value.splits.empty()) {
       const std::int64_t rows = value.shape.empty() ? -1 : value.shape.front();
       if (sum_of(value.splits) != rows) fail("splits that do not add up to the rows");

@@ -21,7 +21,7 @@ Negotiator::ReadyQueues::Kind Negotiator::kind_of(const Signature& is) {
   ReadyQueues::Kind kind;
   kind.of_device = on_device(is);
   kind.priority = is.priority;
-  if (is.operation == Operation::kAllreduce || is.operation == Operation::kBroadcast) {
+  if (row(is.operation).fuses) {
     kind.fuses_with = FusionClass{is.operation,
                                   is.dtype,
                                   is.op,

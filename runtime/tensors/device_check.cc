@@ -26,8 +26,9 @@ std::string device_text(std::int32_t device) {
 
 // A barrier has no memory, so the text names the device alone.
 std::string declared_as(const Signature& is) {
-  return "it is declared as " + (is_barrier(is.operation) ? "of device " + std::to_string(is.device)
-                                                          : device_text(is.device));
+  return "it is declared as " + (row(is.operation).is_barrier()
+                                     ? "of device " + std::to_string(is.device)
+                                     : device_text(is.device));
 }
 
 // Checks one pointer of a tensor. Managed memory counts as lying wherever it is declared to be.

@@ -32,20 +32,12 @@ bool conflict(const Use& a, const Use& b) {
 // How many elements at the output of a view the operation writes on this rank.
 std::int64_t written_elements(const Signature& is, const base::TensorView& view, std::int32_t rank,
                               std::int32_t size) {
-  switch (is.operation) {
-    case Operation::kAllreduce:
-      return view.elements.value();
-    case Operation::kBroadcast:  // the root's own tensor stays as it is
-      return is.root == rank && view.input == view.output ? 0 : view.elements.value();
-    case Operation::kReduceScatter:
-      return rows_of_rank(is, rank, size) * row_elements(is.shape).value();
-    case Operation::kAllgather:
-    case Operation::kAllToAll:  // the result belongs to the work
-    case Operation::kBarrier:
-    case Operation::kDeviceBarrier:
-      return 0;
-  }
-  return 0;
+  const base::OperationRow& operation = row(is.operation);
+  // The root's own tensor stays as it is, and a result belongs to the work.
+  if (operation.has_root && is.root == rank && view.input == view.output) return 0;
+  if (operation.makes_result()) return 0;
+  if (operation.out == base::Extent::kTensor) return view.elements.value();
+  return rows_of_rank(is, rank, size) * row_elements(is.shape).value();
 }
 
 std::vector<Use> uses_of(const TensorMemory& tensor, std::int32_t rank, std::int32_t size) {

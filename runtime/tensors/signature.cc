@@ -25,7 +25,7 @@ std::string shape_text(const Signature& signature) {
     return tensors_text(signature.members.size()) + ", " + std::to_string(signature.shape.front()) +
            " elements";
   }
-  if (signature.operation != Operation::kAllToAll || signature.shape.empty()) {
+  if (!row(signature.operation).has_own_rows() || signature.shape.empty()) {
     return base::to_string(signature.shape);
   }
   std::string text = "[*";
@@ -37,26 +37,6 @@ std::string shape_text(const Signature& signature) {
 
 }  // namespace
 
-std::string_view name_of(Operation operation) {
-  switch (operation) {
-    case Operation::kAllreduce:
-      return "allreduce";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kAllgather:
-      return "allgather";
-    case Operation::kBarrier:
-      return "barrier";
-    case Operation::kReduceScatter:
-      return "reduce_scatter";
-    case Operation::kAllToAll:
-      return "all_to_all";
-    case Operation::kDeviceBarrier:
-      return "device barrier";
-  }
-  return "unknown operation";
-}
-
 bool operator==(const Signature& a, const Signature& b) {
   return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          (a.device < 0) == (b.device < 0) && same_bits(a.prescale, b.prescale) &&
@@ -64,59 +44,45 @@ bool operator==(const Signature& a, const Signature& b) {
          a.shape == b.shape && a.splits == b.splits && a.members == b.members;
 }
 
-bool has_rows(Operation operation) {
-  return operation == Operation::kAllgather || operation == Operation::kReduceScatter ||
-         operation == Operation::kAllToAll;
-}
-
-bool reduces(Operation operation) {
-  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
-}
-
-bool is_barrier(Operation operation) {
-  return operation == Operation::kBarrier || operation == Operation::kDeviceBarrier;
-}
-
 bool on_device(const Signature& signature) {
-  return signature.device >= 0 || signature.operation == Operation::kDeviceBarrier;
+  return signature.device >= 0 || row(signature.operation).on_streams;
 }
 
 Signature normalized(Signature signature) {
-  if (is_barrier(signature.operation)) {
+  const base::OperationRow& is = row(signature.operation);
+  if (is.is_barrier()) {
     Signature plain;
     plain.operation = signature.operation;
-    if (signature.operation == Operation::kDeviceBarrier) plain.device = signature.device;
+    if (is.on_streams) plain.device = signature.device;
     return plain;
   }
-  if (!reduces(signature.operation)) {
+  if (!is.reduces) {
     signature.op = base::ReduceOp::kAverage;
     signature.prescale = 1.0;
     signature.postscale = 1.0;
     signature.compression = base::Compression::kNone;
   }
-  if (signature.operation != Operation::kAllreduce) signature.on_board = false;
-  if (signature.operation != Operation::kReduceScatter) signature.splits.clear();
-  if (signature.operation != Operation::kBroadcast) signature.root = 0;
+  if (!is.in_place) signature.on_board = false;
+  if (is.out != base::Extent::kBlock) signature.splits.clear();
+  if (!is.has_root) signature.root = 0;
   return signature;
 }
 
 bool agree(const Signature& a, const Signature& b) {
-  if (a.operation != Operation::kAllgather && a.operation != Operation::kAllToAll) return a == b;
-  if (a.shape.empty() || b.shape.empty()) return a == b;
+  if (!row(a.operation).makes_result() || a.shape.empty() || b.shape.empty()) return a == b;
   Signature same_rows = b;
   same_rows.shape[0] = a.shape[0];
   return a == same_rows;
 }
 
 std::string describe(const Signature& signature) {
-  std::string text(name_of(signature.operation));
-  if (is_barrier(signature.operation)) return text;
+  const base::OperationRow& is = row(signature.operation);
+  std::string text(is.name);
+  if (is.is_barrier()) return text;
   if (!signature.members.empty()) text = "grouped " + text;
   text += '(';
-  if (reduces(signature.operation)) text += std::string(name_of(signature.op)) + ", ";
-  if (signature.operation == Operation::kBroadcast) {
-    text += "root " + std::to_string(signature.root) + ", ";
-  }
+  if (is.reduces) text += std::string(name_of(signature.op)) + ", ";
+  if (is.has_root) text += "root " + std::to_string(signature.root) + ", ";
   text += std::string(base::name_of(signature.dtype)) + ", " + shape_text(signature);
   if (!signature.splits.empty()) text += ", splits " + base::to_string(signature.splits);
   if (signature.prescale != 1.0) text += ", prescale " + number(signature.prescale);
@@ -131,9 +97,9 @@ std::string describe(const Signature& signature) {
 
 base::Bytes payload_of(const AgreedTensor& tensor) {
   const Signature& signature = tensor.signature;
-  if (is_barrier(signature.operation)) return base::Bytes(0);
+  if (row(signature.operation).is_barrier()) return base::Bytes(0);
   base::Shape shape = signature.shape;
-  if (signature.operation == Operation::kAllgather && !shape.empty()) {
+  if (!tensor.first_dimensions.empty() && !shape.empty()) {
     base::Elements rows;
     for (const std::int64_t dimension : tensor.first_dimensions) {
       rows += base::Elements(dimension);

@@ -7,29 +7,17 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/numbers.h"
+#include "base/operations.h"
 #include "base/tensor.h"
 
 namespace ronde::runtime {
 
-enum class Operation : std::uint8_t {
-  kAllreduce = 0,
-  kBroadcast = 1,
-  kAllgather = 2,
-  kBarrier = 3,
-  kReduceScatter = 4,
-  kAllToAll = 5,
-  // A barrier among streams of devices. It is an operation of its own because a barrier has no
-  // memory whose place could tell the two apart.
-  kDeviceBarrier = 6,
-};
-
-[[nodiscard]] std::string_view name_of(Operation operation);
+using base::Operation;
 
 // One tensor of a group.
 struct GroupMember {
@@ -64,29 +52,22 @@ struct Signature {
   friend bool operator==(const Signature& a, const Signature& b);
 };
 
-// True when the operation cuts or joins tensors along their first dimension.
-[[nodiscard]] bool has_rows(Operation operation);
-// True when the operation has a name but no memory.
-[[nodiscard]] bool is_barrier(Operation operation);
 // True when devices execute the tensor, and not the data plane of the CPUs.
 [[nodiscard]] bool on_device(const Signature& signature);
-// True when the operation computes, so that op, scale factors and compression have a meaning.
-[[nodiscard]] bool reduces(Operation operation);
 
 // The same signature with the fields its operation does not use at their defaults.
 [[nodiscard]] Signature normalized(Signature signature);
 
 // True when two ranks may submit one tensor with these signatures: they are equal, but for the
-// first dimension of an allgather or an all-to-all.
+// rows where each rank has its own number of them.
 [[nodiscard]] bool agree(const Signature& a, const Signature& b);
 
-// "allreduce(sum, f32, [128, 784])". Ranks need not agree on the rows of an all-to-all, so "*"
-// stands for them.
+// "allreduce(sum, f32, [128, 784])". "*" stands for rows that nobody else learns.
 [[nodiscard]] std::string describe(const Signature& signature);
 
-// A tensor that all ranks agreed on. `first_dimensions` has one number per rank for an allgather
-// and is empty otherwise. The rows of an all-to-all are not agreed on: the first dimension is 0
-// here, and each rank knows its own.
+// A tensor that all ranks agreed on. `first_dimensions` has the rows of each rank where these may
+// differ and all ranks learn them, and is empty otherwise. Where nobody else learns them the first
+// dimension is 0 here, and each rank knows its own.
 struct AgreedTensor {
   Signature signature;
   std::vector<std::int64_t> first_dimensions;
@@ -109,8 +90,8 @@ struct BatchItem {
   AgreedTensor tensor;
 };
 
-// The bytes that this tensor moves: for an allgather those of all ranks together, for an all-to-all
-// 0, because only each rank knows its own. Shapes were checked when they were submitted or decoded.
+// The bytes that this tensor moves: those of all ranks together where their rows may differ, 0
+// where only each rank knows its own. Shapes were checked when they were submitted or decoded.
 [[nodiscard]] base::Bytes payload_of(const AgreedTensor& tensor);
 
 // The rows of a tensor that `rank` of `size` ranks gets from a reduce-scatter: its split, or an

@@ -36,7 +36,7 @@ Result<base::Bytes> bytes_of(const base::Shape& shape, base::DType dtype) {
 
 // Checks what an operation does with the values.
 Status check_arithmetic(const std::string& name, const Signature& is) {
-  if (!reduces(is.operation)) return {};
+  if (!row(is.operation).reduces) return {};
   if (!base::is_defined(is.dtype, is.op)) {
     if (is.op == base::ReduceOp::kAverage && is.dtype != base::DType::kBool) {
       return wrong(name, "the average of " + std::string(base::name_of(is.dtype)) +
@@ -82,15 +82,16 @@ Status check_splits(const std::string& name, const std::vector<std::int64_t>& sp
                          ", but the tensor has " + std::to_string(rows) + " rows");
 }
 
-// Checks the first dimension and the splits of operations that cut or join along it. Fills in the
-// splits of an all-to-all.
+// Checks the first dimension and the splits of operations that cut or join along it. Fills in
+// splits that no other rank learns.
 Status check_rows(Submission& submission, std::int32_t size) {
   const Signature& is = submission.signature;
-  if (!has_rows(is.operation)) return {};
-  const bool gathers = is.operation == Operation::kAllgather;
+  const base::OperationRow& operation = row(is.operation);
+  if (!operation.has_rows()) return {};
+  const bool splits = operation.in == base::Extent::kBlocks;
   if (is.shape.empty()) {
     return wrong(submission.name, "a scalar cannot be " +
-                                      std::string(gathers ? "gathered" : "split") +
+                                      std::string(splits ? "split" : "gathered") +
                                       ": give it a first dimension");
   }
   base::Shape row = is.shape;
@@ -98,10 +99,8 @@ Status check_rows(Submission& submission, std::int32_t size) {
   const auto row_bytes = bytes_of(row, is.dtype);
   if (!row_bytes.ok()) return wrong(submission.name, "one row: " + row_bytes.status().message());
   const std::int64_t rows = is.shape.front();
-  if (is.operation == Operation::kReduceScatter && !is.splits.empty()) {
-    return check_splits(submission.name, is.splits, rows, size);
-  }
-  if (is.operation != Operation::kAllToAll) return {};
+  if (!is.splits.empty()) return check_splits(submission.name, is.splits, rows, size);
+  if (!operation.has_own_rows()) return {};
   if (!submission.splits.empty()) {
     return check_splits(submission.name, submission.splits, rows, size);
   }
@@ -124,21 +123,25 @@ bool disjoint(const Range& a, const Range& b) {
   return a.begin == a.end || b.begin == b.end || up_to(a.end, b.begin) || up_to(b.end, a.begin);
 }
 
-// Checks the memory of one tensor. A reduce-scatter writes its own rows only; in place means that
-// the output is where these rows lie in the input.
+// Checks the memory of one tensor, and fills in the rest of its view. Where a rank keeps a block it
+// writes its own rows only; in place means that the output is where these rows lie in the input.
 Status check_memory(const std::string& name, const Signature& is, const base::Shape& shape,
-                    const Submission::Memory& memory, std::int32_t rank, std::int32_t size) {
+                    base::TensorView& memory, std::int32_t rank, std::int32_t size) {
+  const base::OperationRow& operation = row(is.operation);
   const auto bytes = bytes_of(shape, is.dtype);
   if (!bytes.ok()) return wrong(name, bytes.status().message());
+  memory.dtype = is.dtype;
+  memory.elements = base::elements_of(shape).value();
   if (bytes->value() == 0) return {};
+  const bool keeps_block = operation.out == base::Extent::kBlock;
   std::int64_t output_bytes = bytes->value();
   std::int64_t in_place = 0;  // where in the input the output lies, if it lies there
-  if (is.operation == Operation::kReduceScatter) {
+  if (keeps_block) {
     const std::int64_t row_bytes = bytes->value() / shape.front();
     output_bytes = rows_of_rank(is, rank, size) * row_bytes;
     in_place = rows_before_rank(is, rank, size) * row_bytes;
-  } else if (is.operation == Operation::kAllgather || is.operation == Operation::kAllToAll) {
-    output_bytes = 0;  // the result belongs to the work
+  } else if (operation.makes_result()) {
+    output_bytes = 0;
   }
   if (memory.input == nullptr || (output_bytes > 0 && memory.output == nullptr)) {
     return wrong(name, "the memory is a null pointer");
@@ -148,23 +151,22 @@ Status check_memory(const std::string& name, const Signature& is, const base::Sh
                {memory.output, memory.output + output_bytes})) {
     return {};
   }
-  return wrong(name, is.operation == Operation::kReduceScatter
-                         ? "the output lies in the input, but not at this rank's rows, " +
-                               std::to_string(in_place) +
-                               " bytes from its start: put it there, or outside"
-                         : "input and output overlap partly: make them equal or disjoint");
+  return wrong(name, keeps_block ? "the output lies in the input, but not at this rank's rows, " +
+                                       std::to_string(in_place) +
+                                       " bytes from its start: put it there, or outside"
+                                 : "input and output overlap partly: make them equal or disjoint");
 }
 
 // What one member writes must not be read or written by another, because their order is undefined.
-Status check_apart(const Submission& group, const std::vector<base::TensorView>& views) {
+Status check_apart(const Submission& group) {
   struct MemberUse {
     Range range;
     std::size_t member;
     bool written;
   };
   std::vector<MemberUse> uses;
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    const base::TensorView& view = views[i];
+  for (std::size_t i = 0; i < group.views.size(); ++i) {
+    const base::TensorView& view = group.views[i];
     const std::int64_t bytes = view.bytes().value();
     if (bytes == 0) continue;
     uses.push_back({{view.output, view.output + bytes}, i, true});
@@ -194,61 +196,46 @@ Status check_apart(const Submission& group, const std::vector<base::TensorView>&
   return {};
 }
 
-base::TensorView view_of(const Signature& is, const base::Shape& shape,
-                         const Submission::Memory& memory) {
-  base::TensorView view;
-  view.input = memory.input;
-  view.output = memory.output;
-  view.dtype = is.dtype;
-  view.elements = base::elements_of(shape).value();
-  return view;
-}
-
 // Checks the members' memory, and fills in the shape of the whole.
-Result<std::vector<base::TensorView>> check_group(Submission& group, std::int32_t rank,
-                                                  std::int32_t size) {
+Status check_group(Submission& group, std::int32_t rank, std::int32_t size) {
   Signature& is = group.signature;
-  if (is.operation != Operation::kAllreduce && is.operation != Operation::kBroadcast) {
+  if (!row(is.operation).fuses) {
     return Status::error(Code::kUnsupported, "'" + group.name + "': there is no grouped " +
                                                  std::string(name_of(is.operation)) +
                                                  ": submit its tensors one by one");
   }
-  base::check(is.members.size() == group.members.size(), "every member has its memory");
-  std::vector<base::TensorView> views;
+  base::check(is.members.size() == group.views.size(), "every member has its memory");
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < is.members.size(); ++i) {
     const GroupMember& member = is.members[i];
     RONDE_RETURN_IF_ERROR(check_name(member.name));
-    RONDE_RETURN_IF_ERROR(
-        check_memory(member.name, is, member.shape, group.members[i], rank, size));
-    views.push_back(view_of(is, member.shape, group.members[i]));
-    if (__builtin_add_overflow(sum, views.back().elements.value(), &sum)) sum = -1;
+    RONDE_RETURN_IF_ERROR(check_memory(member.name, is, member.shape, group.views[i], rank, size));
+    if (__builtin_add_overflow(sum, group.views[i].elements.value(), &sum)) sum = -1;
     if (sum < 0 || !base::bytes_of(base::Elements(sum), is.dtype).ok()) {
       return wrong(group.name, "its tensors together are more than 2^63 - 1 bytes");
     }
   }
   is.shape = {sum};
-  RONDE_RETURN_IF_ERROR(check_apart(group, views));
-  return views;
+  return check_apart(group);
 }
 
-Result<std::vector<base::TensorView>> check_views(Submission& submission, std::int32_t rank,
-                                                  std::int32_t size) {
+Status check_tensor(Submission& submission, std::int32_t rank, std::int32_t size) {
   const Signature& is = submission.signature;
-  if (is_barrier(is.operation)) return std::vector<base::TensorView>{};
+  if (row(is.operation).is_barrier()) {
+    submission.views.clear();
+    return {};
+  }
   RONDE_RETURN_IF_ERROR(check_arithmetic(submission.name, is));
-  if (is.operation == Operation::kBroadcast && (is.root < 0 || is.root >= size)) {
+  if (row(is.operation).has_root && (is.root < 0 || is.root >= size)) {
     return wrong(submission.name, "root " + std::to_string(is.root) +
                                       " is no rank of this job: use 0 to " +
                                       std::to_string(size - 1));
   }
   if (!is.members.empty()) return check_group(submission, rank, size);
-  const Submission::Memory memory{submission.input, submission.output, submission.ready};
   const auto bytes = bytes_of(is.shape, is.dtype);
   if (!bytes.ok()) return wrong(submission.name, bytes.status().message());
   RONDE_RETURN_IF_ERROR(check_rows(submission, size));
-  RONDE_RETURN_IF_ERROR(check_memory(submission.name, is, is.shape, memory, rank, size));
-  return std::vector<base::TensorView>{view_of(is, is.shape, memory)};
+  return check_memory(submission.name, is, is.shape, submission.views.front(), rank, size);
 }
 
 }  // namespace
@@ -262,6 +249,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   group.step = tensors.front().step;
   group.signature = tensors.front().signature;
   group.signature.shape.clear();
+  group.views.clear();
   const Signature first = normalized(tensors.front().signature);
   for (const Submission& tensor : tensors) {
     const Signature is = normalized(tensor.signature);
@@ -274,7 +262,9 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   }
   for (Submission& tensor : tensors) {
     group.signature.members.push_back({tensor.name, std::move(tensor.signature.shape)});
-    group.members.push_back({tensor.input, tensor.output, tensor.ready});
+    group.views.push_back(tensor.views.front());
+    tensor.readiness.resize(1);
+    group.readiness.push_back(tensor.readiness.front());
   }
   return group;
 }
@@ -283,31 +273,22 @@ Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank
                                         std::int32_t size) {
   // A group's name is made from its first member's, which check_group() checks.
   if (submission.signature.members.empty()) RONDE_RETURN_IF_ERROR(check_name(submission.name));
-  if (submission.signature.operation == Operation::kReduceScatter) {
+  if (!row(submission.signature.operation).has_own_rows()) {
     submission.signature.splits = std::move(submission.splits);
     submission.splits.clear();
   }
   submission.signature = normalized(std::move(submission.signature));
-  RONDE_ASSIGN_OR_RETURN(auto views, check_views(submission, rank, size));
-  auto tensor = std::make_shared<LocalTensor>();
-  if (on_device(submission.signature)) {
-    for (const auto& member : submission.members) tensor->readiness.push_back(member.ready);
-    if (submission.members.empty()) tensor->readiness.push_back(submission.ready);
-  }
-  tensor->views = std::move(views);
-  tensor->splits = std::move(submission.splits);
-  tensor->name = std::move(submission.name);
-  tensor->place = std::move(submission.place);
-  tensor->signature = std::move(submission.signature);
-  tensor->step = submission.step;
-  return tensor;
+  RONDE_RETURN_IF_ERROR(check_tensor(submission, rank, size));
+  const bool waits = on_device(submission.signature);
+  submission.readiness.resize(waits ? std::max<std::size_t>(1, submission.views.size()) : 0);
+  return std::make_shared<LocalTensor>(std::move(submission));
 }
 
 bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
                          base::Bytes small) {
   const Signature& is = tensor.signature;
-  if (is.operation != Operation::kAllreduce || is.device >= 0 ||
-      is.compression != base::Compression::kNone || tensor.bytes() <= small) {
+  if (!row(is.operation).in_place || is.device >= 0 || is.compression != base::Compression::kNone ||
+      tensor.bytes() <= small) {
     return false;
   }
   return std::all_of(tensor.views.begin(), tensor.views.end(), [&](const base::TensorView& view) {

@@ -8,38 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "runtime/tensors/signature.h"
-#include "runtime/tensors/step_number.h"
-#include "runtime/tensors/tensor_table.h"
+#include "runtime/tensors/local_tensor.h"
 
 namespace ronde::runtime {
-
-// One tensor that is ready here, or one group, as the caller describes it.
-struct Submission {
-  std::string name;
-  std::string place;  // "file:line" of the caller; may be empty
-  // A group's holds what its members have in common, and their names and shapes; check_submission()
-  // fills in the shape of the whole.
-  Signature signature;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  Readiness ready;  // used for memory of a device only
-  // All-to-all: the rows for each rank. Empty: the same number for every rank.
-  std::vector<std::int64_t> splits;
-  // A group has one for each member, in place of input, output and ready.
-  struct Memory {
-    const std::byte* input = nullptr;
-    std::byte* output = nullptr;
-    Readiness ready;
-  };
-  std::vector<Memory> members;
-  bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
-  StepNumber step{};
-};
 
 // Makes one submission of several tensors (at least one), which are one unit from then on, named
 // "group of" and the first tensor's name. Returns an error that names the first tensor whose

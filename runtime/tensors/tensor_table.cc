@@ -34,12 +34,6 @@ std::string words_of(const LocalTensor& tensor) {
 
 }  // namespace
 
-base::Bytes LocalTensor::bytes() const {
-  base::Bytes sum;
-  for (const base::TensorView& view : views) sum += view.bytes();
-  return sum;
-}
-
 void SubmissionOrder::append(LocalTensor& tensor) noexcept {
   LocalTensor::Neighbours& mine = tensor.neighbours[notice_];
   mine = {last_, nullptr, true};
@@ -186,8 +180,15 @@ void TensorTable::evict(std::int32_t index) {
   entry.bound = false;
 }
 
-Result<TensorTable::Claimed> TensorTable::claim(const BatchItem& item) {
+Result<TensorTable::Claimed> TensorTable::claim(const std::vector<BatchItem>& items) {
   const MutexLock lock(mutex_);
+  Claimed claimed;
+  claimed.tensors.reserve(items.size());
+  for (const BatchItem& item : items) RONDE_RETURN_IF_ERROR(claim(item, claimed));
+  return claimed;
+}
+
+Status TensorTable::claim(const BatchItem& item, Claimed& claimed) {
   const std::string* name = &item.name;
   const AgreedTensor* agreed = &item.tensor;
   if (item.entry >= 0) {
@@ -206,7 +207,9 @@ Result<TensorTable::Claimed> TensorTable::claim(const BatchItem& item) {
                          "a batch holds '" + *name + "', which does not wait on this rank");
   }
   tensor->in_batch = true;
-  return Claimed{std::move(tensor), *agreed};
+  if (claimed.tensors.empty()) claimed.agreed = *agreed;
+  claimed.tensors.push_back(std::move(tensor));
+  return {};
 }
 
 LocalTensorPtr TensorTable::remove_waiting(const std::string& name) {

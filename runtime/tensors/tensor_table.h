@@ -3,7 +3,6 @@
 // one place where the submitting threads and the agent meet; it touches nothing but its own memory.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,57 +13,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/tensor.h"
-#include "collectives/device/plugin_gate.h"
+#include "runtime/tensors/local_tensor.h"
 #include "runtime/tensors/signature.h"
-#include "runtime/tensors/step_number.h"
 #include "runtime/tensors/waiting_habit.h"
-#include "runtime/tensors/work.h"
 
 namespace ronde::runtime {
-
-// What the memory of a device tensor waits for, as the caller gave it.
-struct Readiness {
-  void* stream = nullptr;
-  void* event = nullptr;
-};
-
-// A tensor in flight on this rank. Immutable once it is in the table, but for the fields that are
-// marked as the agent's. The memory of its views belongs to the caller.
-struct LocalTensor {
-  std::string name;
-  std::string place;  // "file:line" of the caller
-  Signature signature;
-  StepNumber step;
-  // One, or one for each member of a group; none for a barrier. A reduce-scatter's has the elements
-  // of its input; its output holds the rows of this rank only (rows_of_rank).
-  std::vector<base::TensorView> views;
-  // One for each view of a device tensor, one for a barrier of devices, otherwise none. What the
-  // streams and events stand for is stored in `ready` when the tensor is submitted, because later
-  // they may stand for something else, or be destroyed.
-  std::vector<Readiness> readiness;
-  std::vector<collectives::ReadyMarkPtr> ready;
-  std::vector<std::int64_t> splits;  // all-to-all: the rows for each rank; they add up to the rows
-  base::Instant submitted{};
-  // Only the agent touches these, and `ready` too once the tensor is in the table:
-  std::shared_ptr<Work> work;  // nullptr once the tensor has ended
-  bool in_batch = false;
-  bool ended = false;
-  // The neighbours in the table's two queues; its lock guards them.
-  struct Neighbours {
-    LocalTensor* previous = nullptr;
-    LocalTensor* next = nullptr;
-    bool listed = false;
-  };
-  Neighbours neighbours[2];
-
-  // The bytes that this rank submitted.
-  [[nodiscard]] base::Bytes bytes() const;
-};
-using LocalTensorPtr = std::shared_ptr<LocalTensor>;
 
 // Tensors in the order of their submission. It links them by their `neighbours[notice]`, so that
 // any of them can be taken out at once and adding one takes no memory. It owns none of them.
@@ -121,13 +76,14 @@ class TensorTable {
   // ---- for the agent ----
   base::Status bind(const BindDecision& decision);
   void evict(std::int32_t entry);
-  // Returns the tensor in flight that a batch item stands for, and marks it as being in a batch. An
-  // error if it is not in flight here: then this rank's decisions differ from the others'.
+  // Returns the tensors in flight that the items of a batch stand for, at least one, and marks them
+  // as being in a batch. An error if one is not in flight here: then this rank's decisions differ
+  // from the others'.
   struct Claimed {
-    LocalTensorPtr tensor;
-    AgreedTensor agreed;
+    AgreedTensor agreed;  // the first one's: what all of a batch must have in common is there
+    std::vector<LocalTensorPtr> tensors;
   };
-  base::Result<Claimed> claim(const BatchItem& item);
+  base::Result<Claimed> claim(const std::vector<BatchItem>& items);
   // Takes a tensor that is not in a batch out of the table; nullptr if there is none of that name.
   LocalTensorPtr remove_waiting(const std::string& name);
   // Takes a tensor out of the table, so that its name may be used again.
@@ -157,6 +113,7 @@ class TensorTable {
   [[nodiscard]] Ticket ticket_of(const LocalTensor& tensor) const RONDE_REQUIRES(mutex_);
   base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
   void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  base::Status claim(const BatchItem& item, Claimed& claimed) RONDE_REQUIRES(mutex_);
   base::Status check_apart_from_all(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
 
   const std::int32_t rank_;

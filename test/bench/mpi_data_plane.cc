@@ -67,16 +67,21 @@ class DataPlane final : public Contender {
       relax(oversubscribed_);
       return {};
     }));
-    reduction_.dtype = ronde::base::DType::kF32;
-    reduction_.op = ronde::base::ReduceOp::kSum;
+    exchange_.operation = ronde::base::Operation::kAllreduce;
+    exchange_.tensors.resize(1);
+    exchange_.how = {.dtype = ronde::base::DType::kF32, .op = ronde::base::ReduceOp::kSum};
   }
 
   [[nodiscard]] std::string description() const { return plane_->description(); }
 
   void run(float* buffer, std::int64_t elements) override {
     auto* const memory = reinterpret_cast<std::byte*>(buffer);
-    tensors_.front() = {memory, memory, ronde::base::Elements(elements), reduction_.dtype};
-    const auto collective = plane_->allreduce(tensors_, reduction_, false, sequence_++);
+    exchange_.tensors.front() = {memory, memory, ronde::base::Elements(elements),
+                                 exchange_.how.dtype};
+    ++exchange_.sequence;
+    auto made = plane_->make(exchange_);
+    require(made.status());
+    const auto collective = std::move(*made);
     // So many pauses mean that something else has the core of the rank that is waited for.
     constexpr int kPatience = 20'000;
     for (int idle = 0;;) {
@@ -96,9 +101,7 @@ class DataPlane final : public Contender {
   std::unique_ptr<ronde::collectives::Transport> transport_;
   std::unique_ptr<ronde::collectives::DataPlane> plane_;
   const bool oversubscribed_;
-  ronde::collectives::Reduction reduction_;
-  std::vector<ronde::base::TensorView> tensors_{1};
-  std::uint64_t sequence_ = 0;
+  ronde::collectives::Exchange exchange_;
 };
 
 class MpiAllreduce final : public Contender {

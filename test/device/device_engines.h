@@ -58,7 +58,7 @@ inline runtime::Submission device_barrier(const std::string& name, void* stream 
   submission.place = "test.cc:4";
   submission.signature.operation = runtime::Operation::kDeviceBarrier;
   submission.signature.device = 0;
-  submission.ready = {stream, nullptr};
+  submission.readiness = {{stream, nullptr}};
   return submission;
 }
 

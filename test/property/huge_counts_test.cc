@@ -63,13 +63,13 @@ class Huge {
     result.signature.op = base::ReduceOp::kSum;
     result.signature.root = 1;
     result.signature.shape = {elements_};
-    result.input = memory_.get();
+    result.views[0].input = memory_.get();
     result.will_wait = true;
     return result;
   }
   [[nodiscard]] Submission in_place(const std::string& name, Operation operation) {
     Submission result = submission(name, operation);
-    result.output = memory_.get();
+    result.views[0].output = memory_.get();
     return result;
   }
 
@@ -141,7 +141,7 @@ TEST_F(HugeCounts, ReduceScatter) {
       data.fill(block * kElements, kElements, period(rank == 0 ? 1 : 2, rank == 0 ? 5 : block));
     }
     Submission submission = data.submission("scatter", Operation::kReduceScatter);
-    submission.output = data.at(rank * kElements);
+    submission.views[0].output = data.at(rank * kElements);
     ASSERT_TRUE(finish(engine, std::move(submission)));
     EXPECT_TRUE(holds(data.at(rank * kElements), kElements, period(3, rank == 0 ? 5 : 6)))
         << "rank " << rank;

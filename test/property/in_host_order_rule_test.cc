@@ -152,8 +152,8 @@ class Submitter {
     result.signature.postscale = tensor.what.postscale;
     result.signature.compression = tensor.what.compression;
     result.signature.shape = {std::ssize(output) / base::size_of(tensor.what.dtype)};
-    result.input = input.data();
-    result.output = output.data();
+    result.views[0].input = input.data();
+    result.views[0].output = output.data();
     result.will_wait = random_() % 4 == 0;
     return result;
   }

@@ -23,9 +23,9 @@ inline runtime::Submission device_vector(const std::string& name, runtime::Opera
   submission.signature.op = base::ReduceOp::kSum;
   submission.signature.device = 0;
   submission.signature.shape = {elements};
-  submission.input = static_cast<const std::byte*>(input == nullptr ? output : input);
-  submission.output = static_cast<std::byte*>(output);
-  submission.ready = {stream, event};
+  submission.views[0].input = static_cast<const std::byte*>(input == nullptr ? output : input);
+  submission.views[0].output = static_cast<std::byte*>(output);
+  submission.readiness = {{stream, event}};
   return submission;
 }
 

@@ -125,8 +125,8 @@ inline runtime::Submission allreduce_of(const std::string& name, std::vector<flo
   submission.signature.dtype = base::DType::kF32;
   submission.signature.op = op;
   submission.signature.shape = {static_cast<std::int64_t>(data.size())};
-  submission.input = reinterpret_cast<const std::byte*>(data.data());
-  submission.output = reinterpret_cast<std::byte*>(data.data());
+  submission.views[0].input = reinterpret_cast<const std::byte*>(data.data());
+  submission.views[0].output = reinterpret_cast<std::byte*>(data.data());
   return submission;
 }
 
@@ -145,7 +145,7 @@ inline runtime::Submission allgather_of(const std::string& name, const std::vect
   submission.signature.operation = runtime::Operation::kAllgather;
   submission.signature.dtype = base::DType::kF32;
   submission.signature.shape = {static_cast<std::int64_t>(data.size())};
-  submission.input = reinterpret_cast<const std::byte*>(data.data());
+  submission.views[0].input = reinterpret_cast<const std::byte*>(data.data());
   return submission;
 }
 

@@ -87,16 +87,16 @@ Status SimulatedRank::on_batch(const BatchDecision& decision) {
   log_.emplace_back();
   batches_.emplace_back(decision.sequence, std::vector<LocalTensorPtr>());
   for (const BatchItem& item : decision.items) {
-    const auto claimed = table_.claim(item);
+    const auto claimed = table_.claim({item});
     RONDE_RETURN_IF_ERROR(claimed.status());
-    if (!agrees(claimed->agreed, claimed->tensor->signature, rank_)) {
-      return Status::error(Code::kInternal, claimed->tensor->name + " is executed as " +
-                                                describe(claimed->agreed.signature) +
-                                                ", which rank " + std::to_string(rank_) +
-                                                " did not say");
+    const LocalTensorPtr& tensor = claimed->tensors.front();
+    if (!agrees(claimed->agreed, tensor->signature, rank_)) {
+      return Status::error(Code::kInternal,
+                           tensor->name + " is executed as " + describe(claimed->agreed.signature) +
+                               ", which rank " + std::to_string(rank_) + " did not say");
     }
-    log_.back().push_back({claimed->tensor->name, submitted(claimed->tensor->name) - 1});
-    batches_.back().second.push_back(claimed->tensor);
+    log_.back().push_back({tensor->name, submitted(tensor->name) - 1});
+    batches_.back().second.push_back(tensor);
   }
   return {};
 }

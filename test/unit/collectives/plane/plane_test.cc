@@ -64,9 +64,9 @@ class Planes {
   [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
   [[nodiscard]] const Board& board() const { return boards_[0]; }
 
-  // Runs the collectives that make(rank) makes until all are done.
-  void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
-    run_planes(planes_.size(), make);
+  // Runs the exchanges of all ranks until all are done.
+  void run(const std::function<Exchange(std::size_t)>& exchange) {
+    run_planes(planes_.size(), [&](std::size_t rank) { return of(rank).make(exchange(rank)); });
   }
 
  private:
@@ -101,8 +101,7 @@ TEST_P(DataPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
        {std::uint64_t{0}, std::uint64_t{1023}, std::uint64_t{1024}, std::uint64_t{1} << 40}) {
     Memories outputs = inputs;
     planes.run([&](std::size_t rank) {
-      return planes.of(rank).allreduce({view(&outputs[rank], &outputs[rank])}, what, false,
-                                       sequence);
+      return allreduce({view(&outputs[rank], &outputs[rank])}, what, false, sequence);
     });
     for (const Memory& output : outputs) EXPECT_EQ(output, expected);
   }
@@ -112,35 +111,35 @@ TEST_P(DataPlaneTest, BroadcastAndBarrier) {
   Planes planes(ring());
   Memories outputs = random_memories(1000);
   const Memory expected = outputs[2];
-  planes.run([&](std::size_t rank) {
-    return planes.of(rank).broadcast({view(&outputs[rank], &outputs[rank])}, 2, 1);
-  });
+  planes.run(
+      [&](std::size_t rank) { return broadcast(view(&outputs[rank], &outputs[rank]), 2, 1); });
   for (const Memory& output : outputs) EXPECT_EQ(output, expected);
-  planes.run([&](std::size_t rank) { return planes.of(rank).barrier(2); });
+  planes.run([&](std::size_t) { return barrier(2); });
 }
 
 TEST_P(DataPlaneTest, AllgatherAndReduceScatter) {
   Planes planes(ring());
   const Memories blocks = random_memories(700);
-  std::vector<Memories> gathered(kRanks, Memories(kRanks, Memory(blocks[0].size())));
+  const std::vector<std::int64_t> rows(kRanks, 700);
+  Memories gathered(kRanks);
   planes.run([&](std::size_t rank) {
-    std::vector<TensorView> views;
-    for (std::size_t from = 0; from < kRanks; ++from) {
-      views.push_back(view(from == rank ? &blocks[rank] : nullptr, &gathered[rank][from]));
-    }
-    return planes.of(rank).allgather(DType::kF32, views, 1);
+    return of_rows(base::Operation::kAllgather, blocks[rank], rows, gathered[rank], 1);
   });
-  for (const Memories& one : gathered) EXPECT_EQ(one, blocks);
+  Memory all;
+  for (const Memory& block : blocks) all.insert(all.end(), block.begin(), block.end());
+  for (const Memory& one : gathered) EXPECT_EQ(one, all);
 
   // Every rank has the same input for all blocks: a ring sums block r in an order of its own.
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
   Memories sums(kRanks, Memory(blocks[0].size()));
-  planes.run([&](std::size_t rank) {
-    std::vector<TensorView> views;
-    for (std::size_t to = 0; to < kRanks; ++to) {
-      views.push_back(view(&blocks[rank], to == rank ? &sums[rank] : nullptr));
+  Memories inputs(kRanks);
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    for (int to = 0; to < kRanks; ++to) {
+      inputs[rank].insert(inputs[rank].end(), blocks[rank].begin(), blocks[rank].end());
     }
-    return planes.of(rank).reduce_scatter(views, what, 2);
+  }
+  planes.run([&](std::size_t rank) {
+    return of_rows(base::Operation::kReduceScatter, inputs[rank], rows, sums[rank], 2, what);
   });
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(sums[rank], ring() ? oracle::ring_block(what, blocks, static_cast<int>(rank))
@@ -158,15 +157,7 @@ TEST_P(DataPlaneTest, AllToAll) {
   }
   planes.run([&](std::size_t rank) {
     const std::vector<std::int64_t> rows(kRanks, static_cast<std::int64_t>(rank) + 1);
-    return planes.of(rank).all_to_all(
-        {inputs[rank].data(), rows, base::Bytes(4)},
-        [&outputs, rank](std::span<const std::int64_t> received) {
-          std::int64_t total = 0;
-          for (const std::int64_t one : received) total += one;
-          outputs[rank].resize(static_cast<std::size_t>(total * 4));
-          return base::Result<std::span<std::byte>>(std::span(outputs[rank]));
-        },
-        1);
+    return of_rows(base::Operation::kAllToAll, inputs[rank], rows, outputs[rank], 1);
   });
   Memory expected;
   for (std::size_t from = 0; from < kRanks; ++from) {
@@ -242,7 +233,7 @@ TEST(InHostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
       std::copy(inputs[rank].begin(), inputs[rank].end(), arena(rank).begin());
       const TensorView view{arena(rank).data(), arena(rank).data(), base::Elements(30000),
                             DType::kF32};
-      return planes.of(rank).allreduce({view}, what, on_board, 1);
+      return allreduce({view}, what, on_board, 1);
     });
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), arena(rank).begin()));
@@ -270,7 +261,7 @@ TEST(InHostPlane, TuningEndsWithTheErrorOfWhoWaits) {
 TEST(InHostPlane, WhoAskedIsRung) {
   Planes planes(false);
   planes.of(1).want_rings(true);
-  const auto collective = planes.of(0).barrier(1);
+  const auto collective = planes.of(0).make(barrier(1)).value();
   ASSERT_TRUE(collective->step().ok());
   EXPECT_EQ(planes.board().doorbell(1).rings(), 1U);
   EXPECT_EQ(planes.board().doorbell(2).rings(), 0U);
@@ -285,7 +276,7 @@ TEST(MessagePlane, RunsTheOtherAlgorithmsToo) {
     Planes planes(true, algorithm);
     Memories outputs = inputs;
     planes.run([&](std::size_t rank) {
-      return planes.of(rank).allreduce({view(&outputs[rank], &outputs[rank])}, what, false, 1);
+      return allreduce({view(&outputs[rank], &outputs[rank])}, what, false, 1);
     });
     for (const Memory& output : outputs) EXPECT_EQ(output, expected);
     EXPECT_THAT(planes.of(0).description(),

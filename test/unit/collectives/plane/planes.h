@@ -7,6 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -16,10 +19,11 @@
 namespace ronde::collectives {
 
 // Runs the collectives that make(rank) makes until all are done.
-inline void run_planes(std::size_t ranks,
-                       const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
+inline void run_planes(
+    std::size_t ranks,
+    const std::function<base::Result<DataPlane::CollectivePtr>(std::size_t)>& make) {
   std::vector<DataPlane::CollectivePtr> open;
-  for (std::size_t rank = 0; rank < ranks; ++rank) open.push_back(make(rank));
+  for (std::size_t rank = 0; rank < ranks; ++rank) open.push_back(make(rank).value());
   std::size_t left = ranks;
   for (int round = 0; left > 0; ++round) {
     ASSERT_LT(round, 100000) << "stuck";
@@ -32,6 +36,51 @@ inline void run_planes(std::size_t ranks,
       --left;
     }
   }
+}
+
+// ---- the exchanges of the tests ----
+
+inline Exchange allreduce(std::vector<base::TensorView> tensors, const Reduction& how,
+                          bool on_board, std::uint64_t sequence) {
+  Exchange exchange;
+  exchange.operation = base::Operation::kAllreduce;
+  exchange.sequence = sequence;
+  exchange.tensors = std::move(tensors);
+  exchange.how = how;
+  exchange.on_board = on_board;
+  return exchange;
+}
+
+inline Exchange broadcast(const base::TensorView& tensor, std::int32_t root,
+                          std::uint64_t sequence) {
+  Exchange exchange = allreduce({tensor}, {.dtype = tensor.dtype}, false, sequence);
+  exchange.operation = base::Operation::kBroadcast;
+  exchange.root = root;
+  return exchange;
+}
+
+inline Exchange barrier(std::uint64_t sequence) {
+  Exchange exchange;
+  exchange.sequence = sequence;
+  return exchange;
+}
+
+// Of rows of one element of 4 bytes: so many from or for each rank. Where there is a result it goes
+// to `output`, which gets the size that it needs.
+template <class Memory>
+Exchange of_rows(base::Operation operation, const Memory& input, std::vector<std::int64_t> rows,
+                 Memory& output, std::uint64_t sequence, const Reduction& how = {}) {
+  const base::Elements elements(static_cast<std::int64_t>(input.size()) / 4);
+  Exchange exchange =
+      allreduce({{input.data(), output.data(), elements, how.dtype}}, how, false, sequence);
+  exchange.operation = operation;
+  exchange.rows = std::move(rows);
+  exchange.row = base::Elements(1);
+  exchange.result = [&output](std::span<const std::int64_t> received) {
+    output.resize(std::accumulate(received.begin(), received.end(), std::size_t{0}) * 4);
+    return base::Result<std::span<std::byte>>(std::span(output));
+  };
+  return exchange;
 }
 
 // Either may be nullptr.

@@ -68,9 +68,9 @@ class Planes {
   [[nodiscard]] std::size_t size() const { return planes_.size(); }
   [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
 
-  // Runs the collectives that make(rank) makes until all are done.
-  void run(const std::function<DataPlane::CollectivePtr(std::size_t)>& make) {
-    run_planes(size(), make);
+  // Runs the exchanges of all ranks until all are done.
+  void run(const std::function<Exchange(std::size_t)>& exchange) {
+    run_planes(size(), [&](std::size_t rank) { return of(rank).make(exchange(rank)); });
   }
 
  private:
@@ -105,8 +105,7 @@ TEST_P(TwoLevelPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
       for (const std::uint64_t sequence : {std::uint64_t{1023}, std::uint64_t{1024}}) {
         Memories outputs = inputs;
         planes.run([&](std::size_t rank) {
-          return planes.of(rank).allreduce({view(&outputs[rank], &outputs[rank])}, what, true,
-                                           sequence);
+          return allreduce({view(&outputs[rank], &outputs[rank])}, what, true, sequence);
         });
         for (const Memory& output : outputs) ASSERT_TRUE(output == expected) << algorithm;
       }
@@ -124,13 +123,13 @@ TEST_P(TwoLevelPlaneTest, BroadcastAndBarrier) {
         Memories outputs = in_place ? inputs : Memories(planes.size(), Memory(inputs[0].size()));
         planes.run([&](std::size_t rank) {
           const TensorView tensor = view(in_place ? &outputs[rank] : &inputs[rank], &outputs[rank]);
-          return planes.of(rank).broadcast({tensor}, static_cast<std::int32_t>(root), sequence);
+          return broadcast(tensor, static_cast<std::int32_t>(root), sequence);
         });
         ++sequence;
         for (const Memory& output : outputs) ASSERT_TRUE(output == inputs[root]) << root;
       }
     }
-    planes.run([&](std::size_t rank) { return planes.of(rank).barrier(sequence); });
+    planes.run([&](std::size_t) { return barrier(sequence); });
     ++sequence;
   }
 }
@@ -140,7 +139,7 @@ TEST_P(TwoLevelPlaneTest, NobodyPassesABarrierBeforeAllHaveCome) {
   for (std::size_t late = 0; late < planes.size(); ++late) {
     std::vector<DataPlane::CollectivePtr> open;
     for (std::size_t rank = 0; rank < planes.size(); ++rank) {
-      open.push_back(planes.of(rank).barrier(late));
+      open.push_back(planes.of(rank).make(barrier(late)).value());
     }
     for (int round = 0; round < 100; ++round) {
       for (std::size_t rank = 0; rank < planes.size(); ++rank) {
@@ -169,20 +168,11 @@ TEST_P(TwoLevelPlaneTest, AllgatherOfDifferingBlocks) {
     for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
       blocks[rank].resize(blocks[rank].size() / 4 * (rank % 3) / 2 * 4);
     }
-    Memories gathered;
-    const std::size_t total =
-        std::accumulate(blocks.begin(), blocks.end(), std::size_t{0},
-                        [](std::size_t sum, const Memory& one) { return sum + one.size(); });
-    for (std::size_t rank = 0; rank < planes.size(); ++rank) gathered.emplace_back(total);
+    std::vector<std::int64_t> rows;
+    for (const Memory& block : blocks) rows.push_back(std::ssize(block) / 4);
+    Memories gathered(planes.size());
     planes.run([&](std::size_t rank) {
-      std::vector<TensorView> views;
-      std::byte* next = gathered[rank].data();
-      for (std::size_t from = 0; from < planes.size(); ++from) {
-        views.push_back({from == rank ? blocks[rank].data() : nullptr, next,
-                         base::Elements(std::ssize(blocks[from]) / 4), DType::kF32});
-        next += blocks[from].size();
-      }
-      return planes.of(rank).allgather(DType::kF32, views, 1);
+      return of_rows(base::Operation::kAllgather, blocks[rank], rows, gathered[rank], 1);
     });
     Memory expected;
     for (const Memory& block : blocks) {
@@ -204,13 +194,17 @@ TEST_P(TwoLevelPlaneTest, ReduceScatterOfDifferingBlocksSumsInTheOrderOfItsShape
         inputs.push_back(random_memories(ranks, longest * static_cast<std::int64_t>(block % 3)));
       }
       Memories sums;
-      for (const Memories& block : inputs) sums.emplace_back(block[0].size());
-      planes.run([&](std::size_t rank) {
-        std::vector<TensorView> views;
-        for (std::size_t to = 0; to < ranks; ++to) {
-          views.push_back(view(&inputs[to][rank], to == rank ? &sums[rank] : nullptr));
+      Memories whole(ranks);
+      std::vector<std::int64_t> rows;
+      for (const Memories& block : inputs) {
+        sums.emplace_back(block[0].size());
+        rows.push_back(std::ssize(block[0]) / 4);
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+          whole[rank].insert(whole[rank].end(), block[rank].begin(), block[rank].end());
         }
-        return planes.of(rank).reduce_scatter(views, what, 2);
+      }
+      planes.run([&](std::size_t rank) {
+        return of_rows(base::Operation::kReduceScatter, whole[rank], rows, sums[rank], 2, what);
       });
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         ASSERT_TRUE(sums[rank] == oracle::shaped_block(what, hosts_of(shape()), inputs[rank],
@@ -228,13 +222,7 @@ TEST_P(TwoLevelPlaneTest, AllToAll) {
   Memories outputs(ranks);
   const std::vector<std::int64_t> rows(ranks, 2);
   planes.run([&](std::size_t rank) {
-    return planes.of(rank).all_to_all(
-        {blocks[rank].data(), rows, base::Bytes(4)},
-        [&outputs, rank, ranks](std::span<const std::int64_t> /*received*/) {
-          outputs[rank].resize(ranks * 8);
-          return base::Result<std::span<std::byte>>(std::span(outputs[rank]));
-        },
-        3);
+    return of_rows(base::Operation::kAllToAll, blocks[rank], rows, outputs[rank], 3);
   });
   for (std::size_t to = 0; to < ranks; ++to) {
     for (std::size_t from = 0; from < ranks; ++from) {

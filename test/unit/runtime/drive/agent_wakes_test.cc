@@ -132,8 +132,8 @@ TEST(AgentWakesTest, WhatAWaiterLeavesBehindIsFinishedAllTheSame) {
         Submission last = allreduce_of("third", first);
         last.signature.dtype = base::DType::kF64;
         last.signature.shape = {3};
-        last.input = reinterpret_cast<const std::byte*>(third.data());
-        last.output = reinterpret_cast<std::byte*>(third.data());
+        last.views[0].input = reinterpret_cast<const std::byte*>(third.data());
+        last.views[0].output = reinterpret_cast<std::byte*>(third.data());
         const auto a = engine.submit(allreduce_of("first", first, base::ReduceOp::kMax));
         const auto b = engine.submit(allreduce_of("second", second, base::ReduceOp::kMin));
         const auto c = engine.submit(std::move(last));

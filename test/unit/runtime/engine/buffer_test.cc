@@ -58,8 +58,8 @@ class Tensor {
     std::vector<float> nothing;
     Submission submission = allreduce_of(name, nothing);
     submission.signature.shape = {static_cast<std::int64_t>(elements_)};
-    submission.input = reinterpret_cast<const std::byte*>(data_);
-    submission.output = reinterpret_cast<std::byte*>(data_);
+    submission.views[0].input = reinterpret_cast<const std::byte*>(data_);
+    submission.views[0].output = reinterpret_cast<std::byte*>(data_);
     return submission;
   }
   [[nodiscard]] std::int64_t bytes() const {

@@ -239,11 +239,11 @@ TEST(EngineErrorTest, WhatCanNeverWorkIsRefusedHere) {
     scaled.signature.prescale = 2.0;
     refused(scaled, "integers");
     Submission no_memory = allreduce_of("n", data);
-    no_memory.input = nullptr;
+    no_memory.views[0].input = nullptr;
     refused(no_memory, "null");
     Submission overlapping = allreduce_of("o", data);
     overlapping.signature.shape = {4};
-    overlapping.output += 4;
+    overlapping.views[0].output += 4;
     refused(overlapping, "overlap");
     Submission negative = allreduce_of("m", data);
     negative.signature.shape = {-1};

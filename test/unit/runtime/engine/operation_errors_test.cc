@@ -112,8 +112,8 @@ Submission rows_of(std::vector<float>& data, Operation operation, const Rows& sp
   Submission submission = allreduce_of("rows", data);
   submission.signature.operation = operation;
   submission.splits = splits;
-  submission.input = bytes_of(data);
-  submission.output = bytes_of(data) + 1'000'000;  // never touched: the ranks disagree
+  submission.views[0].input = bytes_of(data);
+  submission.views[0].output = bytes_of(data) + 1'000'000;  // never touched: the ranks disagree
   return submission;
 }
 

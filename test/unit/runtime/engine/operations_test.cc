@@ -37,8 +37,8 @@ Submission scatter_of(const std::string& name, std::vector<std::int32_t>& input,
   submission.signature.dtype = base::DType::kI32;
   submission.signature.op = base::ReduceOp::kSum;
   submission.signature.shape = {static_cast<std::int64_t>(input.size()) / kWidth, kWidth};
-  submission.input = bytes_of(input);
-  submission.output = output;
+  submission.views[0].input = bytes_of(input);
+  submission.views[0].output = output;
   submission.splits = splits;
   return submission;
 }
@@ -102,7 +102,7 @@ TEST_P(OperationsTest, ReduceScatterLeavesEachRankItsRows) {
       signature.splits = splits;
       const std::int64_t mine = rows_of_rank(signature, rank, ranks()) * kWidth;
       std::vector<std::int32_t> output(static_cast<std::size_t>(mine) + 1, -1);
-      submission.output = bytes_of(output);
+      submission.views[0].output = bytes_of(output);
       const Status done = submit_and_wait(engine, submission);
       ASSERT_TRUE(done.ok()) << done.message();
       expect_share(signature, rank, ranks(), output.data());
@@ -123,7 +123,7 @@ TEST_P(OperationsTest, ReduceScatterInPlaceWritesItsRowsWhereTheyAre) {
       Submission submission = scatter_of("rs", data, nullptr);
       const Signature signature = submission.signature;
       const std::int64_t first = rows_before_rank(signature, rank, ranks()) * kWidth;
-      submission.output = bytes_of(data) + first * 4;
+      submission.views[0].output = bytes_of(data) + first * 4;
       const Status done = submit_and_wait(engine, submission);
       ASSERT_TRUE(done.ok()) << done.message();
       expect_share(signature, rank, ranks(), data.data() + first);
@@ -142,7 +142,7 @@ TEST_P(OperationsTest, ReduceScatterOfFloatsScalesAndAverages) {
       submission.signature.prescale = 2.0;
       submission.signature.postscale = 0.5;
       if (compressed) submission.signature.compression = base::Compression::kBf16;
-      submission.output = bytes_of(output);
+      submission.views[0].output = bytes_of(output);
       const Status done = submit_and_wait(engine, submission);
       ASSERT_TRUE(done.ok()) << done.message();
       const float mean = static_cast<float>(ranks() + 1) / 2.0F;

@@ -46,7 +46,7 @@ inline Signature random_signature(std::mt19937_64& random) {
   signature.postscale = factors[draw(random, 0, 5)];
   signature.compression = static_cast<base::Compression>(draw(random, 0, 2));
   signature.shape = random_shape(random);
-  if (has_rows(signature.operation) && signature.shape.empty()) signature.shape = {3};
+  if (row(signature.operation).has_rows() && signature.shape.empty()) signature.shape = {3};
   if (signature.operation == Operation::kReduceScatter && draw(random, 0, 1) == 0) {
     signature.shape[0] = 0;
     for (std::int64_t i = draw(random, 1, 4); i > 0; --i) {

@@ -26,7 +26,7 @@ std::vector<Submission> three() {
     Submission tensor = of(Operation::kAllreduce, shape);
     tensor.name = name;
     tensor.place = "train.cc:" + name;
-    tensor.input = tensor.output = memory() + at;
+    tensor.views[0].input = tensor.views[0].output = memory() + at;
     at += 512;
     tensors.push_back(std::move(tensor));
   }
@@ -76,10 +76,10 @@ TEST(SubmittedGroup, OnlyShapesDifferWithinAGroup) {
 
 TEST(SubmittedGroup, AMemberThatCannotWorkIsNamed) {
   std::vector<Submission> tensors = three();
-  tensors[1].input = nullptr;
+  tensors[1].views[0].input = nullptr;
   EXPECT_EQ(refused(grouped(tensors)), "'b': the memory is a null pointer");
   tensors = three();
-  tensors[0].output += 4;
+  tensors[0].views[0].output += 4;
   EXPECT_THAT(refused(grouped(tensors)), HasSubstr("'a': input and output overlap partly"));
   tensors = three();
   tensors[2].name.clear();
@@ -98,7 +98,7 @@ TEST(SubmittedGroup, AGroupMayNotBeTooLarge) {
   tensors[1].signature.shape = {kMost / 8};
   tensors[2].signature.shape = {kMost / 8};
   tensors[1].signature.dtype = tensors[0].signature.dtype;
-  for (Submission& tensor : tensors) tensor.input = tensor.output;
+  for (Submission& tensor : tensors) tensor.views[0].input = tensor.views[0].output;
   EXPECT_EQ(refused(grouped(tensors)),
             "'group of a': its tensors together are more than 2^63 - 1 bytes");
 }
@@ -106,8 +106,8 @@ TEST(SubmittedGroup, AGroupMayNotBeTooLarge) {
 TEST(SubmittedGroup, MembersOfAGroupKeepApart) {
   const auto place = [](Submission& tensor, std::ptrdiff_t input, std::ptrdiff_t output) {
     tensor.signature.shape = {4};
-    tensor.input = memory() + input;
-    tensor.output = memory() + output;
+    tensor.views[0].input = memory() + input;
+    tensor.views[0].output = memory() + output;
   };
   std::vector<Submission> tensors = three();
   place(tensors[0], 0, 100);

@@ -29,8 +29,8 @@ TEST(Submission, BecomesATensor) {
   EXPECT_EQ(tensor->signature.root, 0);
   ASSERT_EQ(tensor->views.size(), 1U);
   EXPECT_EQ(tensor->views[0].elements, base::Elements(6));
-  EXPECT_EQ(tensor->views[0].input, submission.input);
-  EXPECT_EQ(tensor->views[0].output, submission.output);
+  EXPECT_EQ(tensor->views[0].input, submission.views[0].input);
+  EXPECT_EQ(tensor->views[0].output, submission.views[0].output);
   EXPECT_EQ(tensor->bytes(), base::Bytes(24));
 }
 
@@ -49,7 +49,7 @@ TEST(Submission, EveryOperationRefusesWhatHasNoSizeOrNoMemory) {
     EXPECT_THAT(refused(of(operation, {kMost, 4})), HasSubstr("2^63"));
     EXPECT_THAT(refused(of(operation, {kMost})), HasSubstr("2^63 - 1 bytes"));
     Submission missing = of(operation, {4});
-    missing.input = nullptr;
+    missing.views[0].input = nullptr;
     EXPECT_EQ(refused(missing), "'t': the memory is a null pointer");
     Submission unnamed = of(operation, {4});
     unnamed.name.clear();
@@ -62,8 +62,8 @@ TEST(Submission, EveryOperationRefusesWhatHasNoSizeOrNoMemory) {
 TEST(Submission, ZeroElementsNeedNoMemory) {
   for (const Operation operation : kWithMemory) {
     Submission empty = of(operation, {0, 5});
-    empty.input = nullptr;
-    empty.output = nullptr;
+    empty.views[0].input = nullptr;
+    empty.views[0].output = nullptr;
     EXPECT_EQ(accepted(empty)->bytes(), base::Bytes(0)) << name_of(operation);
   }
 }
@@ -72,13 +72,13 @@ TEST(Submission, PartlyOverlappingMemoryIsRefused) {
   for (const Operation operation : {Operation::kAllreduce, Operation::kBroadcast}) {
     Submission submission = of(operation, {4});
     for (const std::ptrdiff_t shift : {-15, -4, 4, 15}) {
-      submission.input = memory() + 100;
-      submission.output = memory() + 100 + shift;
+      submission.views[0].input = memory() + 100;
+      submission.views[0].output = memory() + 100 + shift;
       EXPECT_EQ(refused(submission),
                 "'t': input and output overlap partly: make them equal or disjoint");
     }
     for (const std::ptrdiff_t shift : {-16, 0, 16}) {
-      submission.output = memory() + 100 + shift;
+      submission.views[0].output = memory() + 100 + shift;
       (void)accepted(submission);
     }
   }
@@ -88,9 +88,9 @@ TEST(Submission, PartlyOverlappingMemoryIsRefused) {
 TEST(Submission, OutputsOfTheWorkCannotOverlap) {
   for (const Operation operation : {Operation::kAllgather, Operation::kAllToAll}) {
     Submission submission = of(operation, {4});
-    submission.output = memory() + 4;
+    submission.views[0].output = memory() + 4;
     (void)accepted(submission);
-    submission.output = nullptr;
+    submission.views[0].output = nullptr;
     (void)accepted(submission);
   }
 }
@@ -209,12 +209,12 @@ TEST(Submission, WithoutSplitsAnAllToAllDealsEvenly) {
 TEST(Submission, AReduceScatterWritesItsOwnRowsOnly) {
   Submission submission = of(Operation::kReduceScatter, {10, 2});  // 3, 3, 2 and 2 rows of 8 bytes
   EXPECT_EQ(accepted(submission)->views[0].elements, base::Elements(20));
-  submission.input = memory() + 1000;
+  submission.views[0].input = memory() + 1000;
   const std::array<std::ptrdiff_t, 4> begins{0, 24, 48, 64};
   for (std::int32_t rank = 0; rank < kSize; ++rank) {
     const auto mine = static_cast<std::size_t>(rank);
     for (const std::ptrdiff_t at : {-8, -1, 0, 8, 24, 48, 63, 64, 79}) {
-      submission.output = memory() + 1000 + at;
+      submission.views[0].output = memory() + 1000 + at;
       if (at == begins[mine]) {
         (void)accepted(submission, rank);
       } else {
@@ -228,7 +228,7 @@ TEST(Submission, AReduceScatterWritesItsOwnRowsOnly) {
     }
     const std::ptrdiff_t share = rank < 2 ? 24 : 16;
     for (const std::ptrdiff_t at : {-share, std::ptrdiff_t{80}}) {
-      submission.output = memory() + 1000 + at;
+      submission.views[0].output = memory() + 1000 + at;
       (void)accepted(submission, rank);
     }
   }
@@ -236,7 +236,7 @@ TEST(Submission, AReduceScatterWritesItsOwnRowsOnly) {
 
 TEST(Submission, ARankWithoutRowsNeedsNoOutput) {
   Submission submission = of(Operation::kReduceScatter, {2});
-  submission.output = nullptr;
+  submission.views[0].output = nullptr;
   (void)accepted(submission, 3);
   EXPECT_EQ(refused(submission, 1), "'t': the memory is a null pointer");
 }
@@ -250,10 +250,11 @@ TEST(Submission, CountsBeyondThirtyTwoBits) {
   EXPECT_EQ(exchanged->bytes().value(), kMany * 4);
   submission = of(Operation::kReduceScatter, {kMany});
   // The output begins where the input ends, and one byte before that.
-  submission.input = address(std::uintptr_t{1} << 46);
-  submission.output = address((std::uintptr_t{1} << 46) + static_cast<std::uintptr_t>(kMany) * 4);
+  submission.views[0].input = address(std::uintptr_t{1} << 46);
+  submission.views[0].output =
+      address((std::uintptr_t{1} << 46) + static_cast<std::uintptr_t>(kMany) * 4);
   EXPECT_EQ(accepted(submission)->views[0].elements.value(), kMany);
-  submission.output -= 1;
+  submission.views[0].output -= 1;
   EXPECT_THAT(refused(submission), HasSubstr("not at this rank's rows"));
 }
 

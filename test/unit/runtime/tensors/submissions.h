@@ -35,8 +35,8 @@ inline Submission of(Operation operation, base::Shape shape) {
   submission.signature.operation = operation;
   submission.signature.op = base::ReduceOp::kSum;
   submission.signature.shape = std::move(shape);
-  submission.input = memory();
-  submission.output = memory() + 2048;
+  submission.views[0].input = memory();
+  submission.views[0].output = memory() + 2048;
   return submission;
 }
 

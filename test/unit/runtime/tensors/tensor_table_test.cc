@@ -105,10 +105,10 @@ TEST(TensorTable, AMemberIsNotATensorOfItsOwn) {
   const auto both = group({"a", "b"});
   ASSERT_TRUE(table.insert(both).ok());
   EXPECT_EQ(table.remove_waiting("a"), nullptr);
-  EXPECT_FALSE(table.claim({-1, "b", {}}).ok());
-  const auto claimed = table.claim({-1, "group of a", {}});
+  EXPECT_FALSE(table.claim({{-1, "b", {}}}).ok());
+  const auto claimed = table.claim({{-1, "group of a", {}}});
   ASSERT_TRUE(claimed.ok());
-  EXPECT_EQ(claimed->tensor, both);
+  EXPECT_THAT(claimed->tensors, testing::ElementsAre(both));
   EXPECT_EQ(table.remove_waiting("group of a"), nullptr) << "it is in a batch";
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How tensors are cut into chunks: every element once, in order, within its chunk.
-#include "runtime/execute/staged_chunks.h"
+#include "runtime/execute/staging.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the executor gets of the tensors of a batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "collectives/device/device.h"
+#include "runtime/execute/batch.h"
+#include "runtime/tensors/tensor_table.h"
+
+namespace ronde::runtime {
+
+// Makes the exchange of tensors that were claimed, on `rank` of `size`. Their results go into their
+// works, in memory of `device` where they are of one.
+//
+// Thread safety: only the agent calls it.
+[[nodiscard]] Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed,
+                             std::int32_t size, const std::shared_ptr<collectives::Device>& device);
+
+// Allocates the memory of a tensor's result, so many rows from each rank, and stores in its work
+// what the caller has to know of it. The memory is the device's, if one is given.
+base::Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
+                                               std::span<const std::int64_t> rows,
+                                               collectives::Device* device);
+
+}  // namespace ronde::runtime
