@@ -2,15 +2,19 @@
 // The operations of the C ABI: each comes in a form that returns a work and one that waits.
 #include <ronde/ronde.h>
 
+#include <array>
 #include <memory>
 #include <utility>
 
+#include "base/operations.h"
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
+#include "collectives/device/plugin.h"
 #include "runtime/engine/engine.h"
 
-using ronde::base::Result;
+using ronde::base::kOperations;
+using ronde::base::Operation;
 using ronde::base::Status;
 using ronde::bindings::defaults_of;
 using ronde::bindings::guarded;
@@ -18,78 +22,67 @@ using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
 using ronde::bindings::translate;
 using ronde::bindings::translate_group;
-using ronde::runtime::Operation;
-using ronde::runtime::Submission;
 
 namespace {
 
-// Which engine runs a call, where its work goes, and whether it waits.
-struct Call {
-  ronde_engine* engine;
-  ronde_work** work;  // NULL: the caller gets none
-  bool waits;
-};
+// What a caller gets: a work, once the operation is submitted or once it is done, or nothing.
+enum class Gets { kWork, kDoneWork, kNothing };
 
-Status submit(const Call& call, Result<Submission> submission) {
-  RONDE_RETURN_IF_ERROR(submission.status());
-  submission->will_wait = submission->will_wait || call.waits;
-  auto handle = std::make_unique<ronde_work>();
-  RONDE_ASSIGN_OR_RETURN(auto submitted, call.engine->engine->submit(std::move(*submission)));
-  handle->engine = call.engine->engine;
-  handle->work = std::move(submitted);
-  if (call.waits) RONDE_RETURN_IF_ERROR(handle->engine->wait(*handle->work));
-  if (call.work != nullptr) *call.work = handle.release();
-  return {};
-}
+constexpr int32_t kSingle = -1;  // a request by itself, and not a group
 
-// Submits the submission that `make` returns.
-template <typename Make>
-ronde_status run(const Call& call, ronde_error** error, Make&& make) {
+// Every operation is this call.
+ronde_status submit(ronde_engine* engine, Operation operation, const ronde_request* requests,
+                    int32_t count, Gets gets, ronde_work** work, ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (call.engine == nullptr) return null_argument("engine");
-    return submit(call, std::forward<Make>(make)());
+    if (engine == nullptr) return null_argument("engine");
+    if (gets != Gets::kNothing && work == nullptr) return null_argument("work");
+    RONDE_ASSIGN_OR_RETURN(auto submission, count == kSingle
+                                                ? translate(operation, requests)
+                                                : translate_group(operation, requests, count));
+    const bool waits = gets != Gets::kWork;
+    submission.will_wait = submission.will_wait || waits;
+    auto handle = std::make_unique<ronde_work>();
+    RONDE_ASSIGN_OR_RETURN(handle->work, engine->engine->submit(std::move(submission)));
+    handle->engine = engine->engine;
+    if (waits) RONDE_RETURN_IF_ERROR(handle->engine->wait(*handle->work));
+    if (gets != Gets::kNothing) *work = handle.release();
+    return {};
   });
 }
 
-ronde_status start(ronde_engine* engine, Operation operation, const ronde_request* request,
-                   ronde_work** work, ronde_error** error) {
-  return run({engine, work, false}, error, [&]() -> Result<Submission> {
-    if (work == nullptr) return null_argument("work");
-    return translate(operation, request);
-  });
-}
-
-ronde_status finish(ronde_engine* engine, Operation operation, const ronde_request* request,
-                    ronde_error** error) {
-  return run({engine, nullptr, true}, error, [&] { return translate(operation, request); });
-}
-
-// Waits, and hands out the work, which holds the result.
-ronde_status fetch(ronde_engine* engine, Operation operation, const ronde_request* request,
-                   ronde_work** work, ronde_error** error) {
-  return run({engine, work, true}, error, [&]() -> Result<Submission> {
-    if (work == nullptr) return null_argument("work");
-    return translate(operation, request);
-  });
-}
-
-ronde_status start_group(ronde_engine* engine, Operation operation, const ronde_request* requests,
-                         int32_t count, ronde_work** work, ronde_error** error) {
-  return run({engine, work, false}, error, [&]() -> Result<Submission> {
-    if (work == nullptr) return null_argument("work");
-    return translate_group(operation, requests, count);
-  });
-}
-
-ronde_status finish_group(ronde_engine* engine, Operation operation, const ronde_request* requests,
-                          int32_t count, ronde_error** error) {
-  return run({engine, nullptr, true}, error,
-             [&] { return translate_group(operation, requests, count); });
-}
+constexpr auto kTable = [] {
+  // The barrier of devices is the barrier of a request that names one.
+  std::array<ronde_operation, kOperations.size() - 1> table{};
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const auto& row = kOperations[i];
+    table[i] = {row.name.data(),
+                static_cast<int32_t>(row.in),
+                static_cast<int32_t>(row.out),
+                row.reduces,
+                row.has_root,
+                row.fuses};
+  }
+  return table;
+}();
+static_assert(kOperations.back().on_streams);
+static_assert(RONDE_BLOCKS == static_cast<int>(ronde::base::Extent::kBlocks));
+// Plug-ins know the operations by these numbers.
+static_assert(row(Operation::kAllreduce).code == RONDE_PLUGIN_ALLREDUCE);
+static_assert(row(Operation::kBroadcast).code == RONDE_PLUGIN_BROADCAST);
+static_assert(row(Operation::kAllgather).code == RONDE_PLUGIN_ALLGATHER);
+static_assert(row(Operation::kReduceScatter).code == RONDE_PLUGIN_REDUCE_SCATTER);
+static_assert(row(Operation::kAllToAll).code == RONDE_PLUGIN_ALL_TO_ALL);
+static_assert(row(Operation::kBarrier).code == RONDE_PLUGIN_BARRIER);
+static_assert(row(Operation::kDeviceBarrier).code == RONDE_PLUGIN_BARRIER);
 
 }  // namespace
 
 extern "C" {
+
+const ronde_operation* ronde_operation_info(int32_t index) {
+  const bool known = index >= 0 && static_cast<std::size_t>(index) < kTable.size();
+  return known ? &kTable[static_cast<std::size_t>(index)] : nullptr;
+}
 
 void ronde_request_init_sized(ronde_request* request, size_t struct_size) {
   init_sized(request, struct_size);
@@ -97,12 +90,12 @@ void ronde_request_init_sized(ronde_request* request, size_t struct_size) {
 
 ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kAllreduce, request, work, error);
+  return submit(engine, Operation::kAllreduce, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
                              ronde_error** error) {
-  return finish(engine, Operation::kAllreduce, request, error);
+  return submit(engine, Operation::kAllreduce, request, kSingle, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* data, int64_t count,
@@ -114,77 +107,78 @@ ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* 
   request.dimensions = 1;
   request.dtype = static_cast<int32_t>(dtype);
   request.op = static_cast<int32_t>(op);
-  return finish(engine, Operation::kAllreduce, &request, error);
+  return submit(engine, Operation::kAllreduce, &request, kSingle, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kBroadcast, request, work, error);
+  return submit(engine, Operation::kBroadcast, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
                              ronde_error** error) {
-  return finish(engine, Operation::kBroadcast, request, error);
+  return submit(engine, Operation::kBroadcast, request, kSingle, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kAllgather, request, work, error);
+  return submit(engine, Operation::kAllgather, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request, ronde_work** work,
                              ronde_error** error) {
-  return fetch(engine, Operation::kAllgather, request, work, error);
+  return submit(engine, Operation::kAllgather, request, kSingle, Gets::kDoneWork, work, error);
 }
 
 ronde_status ronde_reduce_scatter_async(ronde_engine* engine, const ronde_request* request,
                                         ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kReduceScatter, request, work, error);
+  return submit(engine, Operation::kReduceScatter, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_reduce_scatter(ronde_engine* engine, const ronde_request* request,
                                   ronde_error** error) {
-  return finish(engine, Operation::kReduceScatter, request, error);
+  return submit(engine, Operation::kReduceScatter, request, kSingle, Gets::kNothing, nullptr,
+                error);
 }
 
 ronde_status ronde_all_to_all_async(ronde_engine* engine, const ronde_request* request,
                                     ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kAllToAll, request, work, error);
+  return submit(engine, Operation::kAllToAll, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_all_to_all(ronde_engine* engine, const ronde_request* request, ronde_work** work,
                               ronde_error** error) {
-  return fetch(engine, Operation::kAllToAll, request, work, error);
+  return submit(engine, Operation::kAllToAll, request, kSingle, Gets::kDoneWork, work, error);
 }
 
 ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
                                  ronde_work** work, ronde_error** error) {
-  return start(engine, Operation::kBarrier, request, work, error);
+  return submit(engine, Operation::kBarrier, request, kSingle, Gets::kWork, work, error);
 }
 
 ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                            ronde_error** error) {
-  return finish(engine, Operation::kBarrier, request, error);
+  return submit(engine, Operation::kBarrier, request, kSingle, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_grouped_allreduce_async(ronde_engine* engine, const ronde_request* requests,
                                            int32_t count, ronde_work** work, ronde_error** error) {
-  return start_group(engine, Operation::kAllreduce, requests, count, work, error);
+  return submit(engine, Operation::kAllreduce, requests, count, Gets::kWork, work, error);
 }
 
 ronde_status ronde_grouped_allreduce(ronde_engine* engine, const ronde_request* requests,
                                      int32_t count, ronde_error** error) {
-  return finish_group(engine, Operation::kAllreduce, requests, count, error);
+  return submit(engine, Operation::kAllreduce, requests, count, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_grouped_broadcast_async(ronde_engine* engine, const ronde_request* requests,
                                            int32_t count, ronde_work** work, ronde_error** error) {
-  return start_group(engine, Operation::kBroadcast, requests, count, work, error);
+  return submit(engine, Operation::kBroadcast, requests, count, Gets::kWork, work, error);
 }
 
 ronde_status ronde_grouped_broadcast(ronde_engine* engine, const ronde_request* requests,
                                      int32_t count, ronde_error** error) {
-  return finish_group(engine, Operation::kBroadcast, requests, count, error);
+  return submit(engine, Operation::kBroadcast, requests, count, Gets::kNothing, nullptr, error);
 }
 
 }  // extern "C"

@@ -305,6 +305,14 @@ Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& grou
   return layout;
 }
 
+ronde_plugin_batch meeting() {
+  ronde_plugin_batch batch{};
+  batch.struct_size = sizeof batch;
+  batch.operation = RONDE_PLUGIN_BARRIER;
+  batch.prescale = batch.postscale = 1.0;
+  return batch;
+}
+
 BatchPlan plan_of(const ronde_plugin_batch& batch, const BatchLayout& layout, const Group& group,
                   std::byte* buffer) {
   return Planner(batch, layout, group, buffer).plan();

@@ -68,6 +68,9 @@ struct BatchLayout {
 // kInvalidArgument: this back end cannot do it, or the batch makes no sense.
 base::Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group);
 
+// What makes the ranks meet, and moves nothing.
+[[nodiscard]] ronde_plugin_batch meeting();
+
 struct BatchPlan {
   std::vector<fusion::PackPiece> pack;
   std::vector<Move> moves;

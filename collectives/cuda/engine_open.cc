@@ -69,11 +69,7 @@ Result<std::vector<Identity>> Engine::introduce(const ronde_plugin_host& host,
 
 // Runs a first barrier, which makes the connections and shows that they work.
 Status Engine::try_collective() {
-  ronde_plugin_batch barrier{};
-  barrier.struct_size = sizeof barrier;
-  barrier.operation = RONDE_PLUGIN_BARRIER;
-  barrier.prescale = barrier.postscale = 1.0;
-  RONDE_ASSIGN_OR_RETURN(const auto task, execute(barrier));
+  RONDE_ASSIGN_OR_RETURN(const auto task, execute(meeting()));
   const base::SteadyClock clock;
   const base::Instant end = clock.after(core_->start_timeout / 3);
   while (true) {

@@ -20,7 +20,7 @@
 namespace ronde::collectives {
 
 struct Exchange {
-  base::Operation operation = base::Operation::kBarrier;
+  base::Operation operation{};
   // Numbers the batches of the job, and tells collectives apart that run at the same time.
   std::uint64_t sequence = 0;
   // What this rank reads and writes, as the row of the operation says: tensors that move as one, or

@@ -20,7 +20,7 @@ Key key_of(const Case& shape, const std::string& model) {
   key.count = shape.count;
   key.dtype = shape.dtype->name;
   key.op = shape.op->name;
-  key.root = shape.operation == Operation::kBroadcast ? shape.root : -1;
+  key.root = shape.row().has_root != 0 ? shape.root : -1;
   key.in_place = shape.in_place;
   return key;
 }
@@ -32,7 +32,7 @@ Task task_for(const Case& shape, const Buffers& buffers) {
   task.scratch = buffers.second();
   task.device = &buffers.device();
   task.output = shape.in_place ? buffers.first() : buffers.second();
-  if (shape.in_place && shape.operation == Operation::kReduceScatter) {
+  if (shape.in_place && shape.row().output == RONDE_BLOCK) {
     // In place, the output is the rank's own block of the input.
     task.output += static_cast<std::size_t>(shape.rank) * shape.count * shape.dtype->size;
   }
@@ -78,7 +78,7 @@ Session::Session(Engine& engine, const Options& options, Device& device, MpiPeer
 }
 
 Results Session::run() {
-  const bool reduced = reduces(options_.operation);
+  const bool reduced = row_of(options_.operation).reduces != 0;
   for (const DType* dtype : options_.dtypes) {
     for (const Op* op : options_.ops) {
       if (reduced && !valid(*dtype, *op)) continue;  // "all" names ops that this dtype lacks
@@ -131,7 +131,7 @@ void Session::run_case(const Case& shape, const Pattern& pattern, const Buffers&
     }
     const std::vector<Summary> more = measure(key_of(placed, ""), entries);
     rows.insert(rows.end(), more.begin(), more.end());
-    if (shape.operation == Operation::kBarrier) break;  // it has no place
+    if (shape.moves_nothing()) break;  // it has no place
   }
   note_absent(shape, rows);
   if (table_ != nullptr) write_table_rows(*table_, options_, rows);

@@ -82,7 +82,9 @@ struct RoleWords {
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
-// - do_work(), runnable(), busy(), due(): the agent's; due() is when do_work() must be called next
+// - agent(): an Agent, of which do_work(), runnable() and busy() are used; due(): when do_work()
+// must
+//   be called next
 // - listens(): whether rings must be asked for before a holder stops watching
 // - want_rings(bool): the agent's, and asked(): its last argument
 // - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever
@@ -204,7 +206,7 @@ class AgentRole : private RoleWords {
         do {
           while (look() > 0) env_.checkpoint(Place::kBackground, 0);
           env_.checkpoint(Place::kBackground, 1);
-        } while (watch.again(env_.busy()) || listen());
+        } while (watch.again(env_.agent().busy()) || listen());
       }
       const Time due = std::min(env_.due(), env_.rest());
       env_.words().sleep_until.store(due, std::memory_order_seq_cst);
@@ -249,7 +251,7 @@ class AgentRole : private RoleWords {
   int look() {
     const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
     env_.words().seen.store(came, std::memory_order_relaxed);
-    const int amount = env_.do_work();
+    const int amount = env_.agent().do_work();
     // Work goes on, and this thread watches it: a ring would only cost the peers time.
     if (amount > 0 && env_.asked()) env_.want_rings(false);
     return amount;
@@ -272,7 +274,7 @@ class AgentRole : private RoleWords {
 
   // The same, or whether work is left. Called by a thread that has just freed the role: if another
   // took it meanwhile the answer may be too new, and is then not needed.
-  bool fresh() { return rung() || env_.runnable(); }
+  bool fresh() { return rung() || env_.agent().runnable(); }
 
   // Called by the holder: works until `completion` is done or the deadline has passed (true), or
   // until it is time to sleep (false). Looks at least once.
@@ -285,7 +287,7 @@ class AgentRole : private RoleWords {
         const int amount = look();
         if (done(completion) || env_.expired(deadline)) return true;
         if (amount > 0) break;  // watch from the start again
-        if (!watch.again(env_.busy()) && !listen()) return false;
+        if (!watch.again(env_.agent().busy()) && !listen()) return false;
       }
     }
   }

@@ -133,9 +133,7 @@ class Environment : private RoleWords {
   void disarm() { bell_.disarm(); }
   void wake_background() { bell_.wake(); }
 
-  int do_work() { return agent_.do_work(); }
-  bool runnable() { return agent_.runnable(); }
-  bool busy() { return agent_.busy(); }
+  [[nodiscard]] Agent& agent() const { return agent_; }
   bool listens() { return agent_.busy() || agent_.has_descriptors(); }
   void want_rings(bool wanted) {
     asked_ = wanted;

@@ -161,8 +161,8 @@ base::Instant Engine::verdict_deadline() const {
   return clock_->after(config_.stall_failure + kVerdictMargin);
 }
 
-Status Engine::wait(Work& work, base::Instant deadline) {
-  auto done = wait_until(work, deadline);
+Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
+  auto done = wait_until(work, deadline ? *deadline : verdict_deadline());
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return result(work);
   // The stall checks should have ended it. The caller's memory must be free when this returns.

@@ -73,9 +73,9 @@ class Engine {
   // Whether the work is done; never blocks. In a caller-driven engine it takes a step, in the
   // thread that may drive: what asks again and again there makes progress.
   [[nodiscard]] bool poll(Work& work);
-  // Waits until the work is done, and returns its result. A work that the stall checks should have
-  // ended, and that is not done, fails the job.
-  base::Status wait(Work& work) { return wait(work, verdict_deadline()); }
+  // Waits until the work is done, and returns its result. A work that is not done at the deadline,
+  // by which (without one) the stall checks should have ended it, fails the job.
+  base::Status wait(Work& work, std::optional<base::Instant> deadline = {});
 
   // Has a stream of a device wait for a work of that device: what the caller puts into `stream`
   // after this call begins when the work is done. The call returns as soon as the device has the
@@ -119,7 +119,6 @@ class Engine {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
-  base::Status wait(Work& work, base::Instant deadline);
   // When the stall checks have ended a work that is in flight now.
   [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);

@@ -95,7 +95,7 @@ int RankAgent::do_work() {
   if (!failed()) {
     const collectives::ScopedFloatingPointMode mode;
     try {
-      work = look_and_step();
+      work = check_failure() ? 1 : stepped(step());
     } catch (const std::exception&) {
       // Only a lack of memory throws in here. This thread must go on to give back the agent's role,
       // so the job fails, which frees memory, and the next step can spread the failure.
@@ -110,9 +110,8 @@ int RankAgent::do_work() {
   return work;
 }
 
-int RankAgent::look_and_step() {
-  if (check_failure()) return 1;
-  const auto worked = step();
+// What a step did; its error fails the job.
+int RankAgent::stepped(const Result<int>& worked) {
   if (worked.ok()) return *worked;
   fail(worked.status(), worked.status().rank().value_or(-1));
   check_failure();

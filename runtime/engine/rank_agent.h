@@ -164,7 +164,7 @@ class RankAgent final : public Agent {
   std::unique_ptr<collectives::DataPlane> make_plane();
   std::unique_ptr<ControlNode> make_control_node();
   base::Result<int> step_control_node();
-  int look_and_step();
+  int stepped(const base::Result<int>& worked);
   bool check_failure();
   base::Result<int> step();
   base::Result<int> read_decisions();

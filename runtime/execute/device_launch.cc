@@ -18,14 +18,6 @@ using collectives::Device;
 using collectives::Exchange;
 using collectives::StepResult;
 
-static_assert(row(base::Operation::kAllreduce).code == RONDE_PLUGIN_ALLREDUCE);
-static_assert(row(base::Operation::kBroadcast).code == RONDE_PLUGIN_BROADCAST);
-static_assert(row(base::Operation::kAllgather).code == RONDE_PLUGIN_ALLGATHER);
-static_assert(row(base::Operation::kReduceScatter).code == RONDE_PLUGIN_REDUCE_SCATTER);
-static_assert(row(base::Operation::kAllToAll).code == RONDE_PLUGIN_ALL_TO_ALL);
-static_assert(row(base::Operation::kBarrier).code == RONDE_PLUGIN_BARRIER);
-static_assert(row(base::Operation::kDeviceBarrier).code == RONDE_PLUGIN_BARRIER);
-
 namespace {
 
 class Launch final : public Collective {

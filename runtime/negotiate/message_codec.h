@@ -147,7 +147,7 @@ class Decoder {
     value.operation = number<Operation>();
     if (static_cast<std::size_t>(value.operation) >= base::kOperations.size()) {
       fail("an unknown operation");
-      value.operation = Operation::kAllreduce;
+      value.operation = Operation{};
     }
     const auto dtype = base::dtype_from_value(number<std::uint8_t>());
     const auto op = base::reduce_op_from_value(number<std::uint8_t>());

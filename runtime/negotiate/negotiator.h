@@ -121,7 +121,7 @@ class Negotiator {
   // Tensors fuse only when one pass over memory can serve them: the same operation on the same type
   // with the same factors. The number of a device is not compared, because each rank has its own.
   struct FusionClass {
-    Operation operation = Operation::kAllreduce;
+    Operation operation{};
     base::DType dtype = base::DType::kF32;
     base::ReduceOp op = base::ReduceOp::kAverage;
     std::int32_t root = 0;

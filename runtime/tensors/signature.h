@@ -30,7 +30,7 @@ struct GroupMember {
 // Everything about a tensor but its name and its memory. Fields that an operation does not use keep
 // their defaults, so that plain equality compares what matters (see normalized).
 struct Signature {
-  Operation operation = Operation::kAllreduce;
+  Operation operation{};
   base::DType dtype = base::DType::kF32;
   base::ReduceOp op = base::ReduceOp::kAverage;
   std::int32_t root = 0;

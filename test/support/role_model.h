@@ -217,6 +217,7 @@ class ModelEnv : private runtime::RoleWords {
   void disarm();
   bool armed() { return mutant_ == Mutant::kStaysDeaf || thread_.load(world_.armed) != 0; }
   void wake_background();
+  ModelEnv& agent() { return *this; }
   int do_work();
   bool runnable();
   bool busy();

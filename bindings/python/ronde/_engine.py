@@ -228,7 +228,7 @@ class Engine:
             flight.settle(0)
         if any(flight.pointer for flight in pending):  # threads wait for them, and have their locks
             try:
-                self._submit("barrier", [f"abort on rank {self._rank}"], [None], [None]).settle(0)
+                self._meet(f"abort on rank {self._rank}").settle(0)
             except RuntimeError:
                 pass  # it has failed already
         self.abandon()
@@ -294,14 +294,17 @@ class Engine:
             self._names_since_a_wait.update(names)
         return flight
 
+    def _meet(self, name: str, **options: Any) -> _Flight:
+        """Submits a barrier: options as of _submit()."""
+        return self._submit("barrier", [name], [None], [None], **options)
+
     def _refuse(self, names: Sequence[str], error: Exception) -> list[_Flight]:
         """This rank cannot take part in operations of these names: the other ranks, which must not wait for it, meet a
         barrier under each, and hear why."""
         flights: list[_Flight] = []
         for name in names:
             try:
-                flights.append(self._submit("barrier", [name], [None], [None],
-                                            remark=f"a call that was refused ({error})"))
+                flights.append(self._meet(name, remark=f"a call that was refused ({error})"))
             except RuntimeError:
                 pass  # the name is in flight, or the job has failed or is closed, of which the others hear
         self._names_since_a_wait.difference_update(names)

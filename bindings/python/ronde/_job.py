@@ -9,12 +9,8 @@ from typing import Any, NamedTuple, Optional
 
 import numpy
 
-from ._engine import Engine, Memory, Reduction
 from ._library import InvalidArgument, Op
-from ._works import Work
-
-
-_I64 = 7  # of ronde_dtype
+from ._numpy import Engine
 
 
 class _Hosts(NamedTuple):
@@ -66,9 +62,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 def _find_hosts(engine: Engine) -> _Hosts:
     everybody = numpy.zeros((engine.size, 2), dtype=numpy.int64)
     everybody[engine.rank] = engine.local_rank, engine.local_size
-    memory = Memory(everybody.ctypes.data, everybody.shape, _I64, everybody)
-    flight = engine._submit("allreduce", ["ronde.hosts"], [None], [memory], Reduction(Op.SUM), blocking=True)
-    Work(engine, [flight], lambda flights: None).wait()
+    engine.allreduce("ronde.hosts", everybody, Op.SUM).wait()
     same = numpy.flatnonzero(everybody[:, 0] == engine.local_rank)
     return _Hosts(int(numpy.searchsorted(same, engine.rank)), len(same), len(set(everybody[:, 1])) == 1)
 

@@ -111,8 +111,13 @@ class Statistics(ctypes.Structure):
         "background_wakes", "execution_nanoseconds")]
 
 
-OPERATIONS = ("allreduce", "broadcast", "allgather", "reduce_scatter", "all_to_all", "barrier")
-GROUPED_OPERATIONS = ("grouped_allreduce", "grouped_broadcast")
+class Operation(ctypes.Structure):
+    """ronde_operation"""
+
+    _fields_ = [("name", c_char_p), ("input", c_int32), ("output", c_int32), ("reduces", c_int32),
+                ("has_root", c_int32), ("has_groups", c_int32)]
+
+
 GRACE_UNWIND = -1
 
 
@@ -134,6 +139,15 @@ def _open() -> ctypes.CDLL:
             refused.append(f"{candidate}: {error}")
     raise ImportError("libronde.so cannot be loaded: install the wheel that ./dev wheel makes, or name the library in "
                       "LIBRONDE. Tried: " + "; ".join(refused))
+
+
+def _operations(library: ctypes.CDLL) -> list[Operation]:
+    """The library's table."""
+    library.ronde_operation_info.restype = POINTER(Operation)
+    rows: list[Operation] = []
+    while row := library.ronde_operation_info(c_int32(len(rows))):
+        rows.append(row.contents)
+    return rows
 
 
 def _prototypes(library: ctypes.CDLL) -> None:
@@ -164,10 +178,11 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_work_received_splits": (status, [handle, POINTER(POINTER(c_int64)), POINTER(c_int32), out]),
         "ronde_work_release": (None, [handle]), "ronde_work_settle": (None, [handle, c_int64]),
     }
-    for name in OPERATIONS:
+    for row in _operations(library):
+        name = row.name.decode()
         signatures[f"ronde_{name}_async"] = (status, [handle, POINTER(Request), out, out])
-    for name in GROUPED_OPERATIONS:
-        signatures[f"ronde_{name}_async"] = (status, [handle, POINTER(Request), c_int32, out, out])
+        if row.has_groups:
+            signatures[f"ronde_grouped_{name}_async"] = (status, [handle, POINTER(Request), c_int32, out, out])
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype = result
@@ -186,6 +201,7 @@ def _load() -> ctypes.CDLL:
 
 
 LIBRARY = _load()
+GROUPED_OPERATIONS = frozenset(f"grouped_{row.name.decode()}" for row in _operations(LIBRARY) if row.has_groups)
 VERSION: str = LIBRARY.ronde_version().decode()
 
 

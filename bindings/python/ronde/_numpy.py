@@ -197,7 +197,7 @@ class Engine(_engine.Engine):
 
     def barrier(self, name: str = "barrier") -> Work:
         """Is done when every rank has called it with this name."""
-        return Work(self, [self._submit("barrier", [name], [None], [None])], lambda _: None)
+        return Work(self, [self._meet(name)], lambda _: None)
 
     def buffer(self, shape: Sequence[int], dtype: Any = numpy.float32) -> numpy.ndarray:
         """A new array of zeros in memory that the ranks of this host share: an allreduce in place of such an array on

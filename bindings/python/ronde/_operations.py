@@ -315,7 +315,7 @@ class Operations(Generic[Array]):
         """Returns when every rank has called it."""
         require_everybody(process_set)
         engine = current_engine()
-        flight = engine._submit("barrier", [name_of("barrier", None)], [None], [None], blocking=True)
+        flight = engine._meet(name_of("barrier", None), blocking=True)
         Work(engine, [flight], lambda _: None).wait()
 
     # ---- works ----

@@ -27,11 +27,6 @@ ronde_request request_for(const Task& task, const char* name, const std::int64_t
 
 bool is_on_device(const Task& task) { return task.device->number() != RONDE_DEVICE_CPU; }
 
-// Whether the result has memory of its own.
-bool is_owned(const Case& shape) {
-  return shape.operation == Operation::kAllgather || shape.operation == Operation::kAllToAll;
-}
-
 class RondeContender final : public Contender {
  public:
   RondeContender(Engine& engine, std::string name)
@@ -41,9 +36,8 @@ class RondeContender final : public Contender {
   [[nodiscard]] std::string name() const override { return name_; }
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    // The results of these two operations belong to the work, so nothing can be in place.
-    return is_owned(shape) && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
-                                             : "";
+    return shape.is_owned() && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
+                                              : "";
   }
 
   void prepare(const Task& task) override {
@@ -57,31 +51,19 @@ class RondeContender final : public Contender {
     request_ = request_for(task, tensor_.c_str(), &length_);
     request_.input = shape.in_place ? nullptr : task.input;
     request_.output = task.output;
-    if (is_owned(shape)) request_.output = nullptr;
-    if (shape.operation == Operation::kReduceScatter) request_.input = task.input;
+    if (shape.is_owned()) request_.output = nullptr;
+    if (shape.row().output == RONDE_BLOCK) request_.input = task.input;
   }
 
   void run() override {
     if (is_on_device(task_)) return run_on_device();
-    switch (task_.shape.operation) {
-      case Operation::kAllreduce:
-      case Operation::kModel:
-        return call(ronde_allreduce, engine_, &request_);
-      case Operation::kBroadcast:
-        return call(ronde_broadcast, engine_, &request_);
-      case Operation::kAllgather:
-        return call(ronde_allgather, engine_, &request_, &work_);
-      case Operation::kBarrier:
-        return call(ronde_barrier, engine_, &request_);
-      case Operation::kReduceScatter:
-        return call(ronde_reduce_scatter, engine_, &request_);
-      case Operation::kAllToAll:
-        return call(ronde_all_to_all, engine_, &request_, &work_);
-    }
+    const Calls& calls = calls_of(task_.shape.operation);
+    if (calls.waiting != nullptr) return call(calls.waiting, engine_, &request_);
+    call(calls.waiting_with_result, engine_, &request_, &work_);
   }
 
   [[nodiscard]] std::byte* result() override {
-    if (!is_owned(task_.shape)) return task_.output;
+    if (!task_.shape.is_owned()) return task_.output;
     const void* data = nullptr;
     const std::int64_t* shape = nullptr;
     std::int32_t dimensions = 0;
@@ -100,28 +82,8 @@ class RondeContender final : public Contender {
 
  private:
   void run_on_device() {
-    call(asynchronous(), engine_, &request_, &work_);
+    call(calls_of(task_.shape.operation).asynchronous, engine_, &request_, &work_);
     call(ronde_work_wait_stream, work_, request_.stream);
-  }
-  using Asynchronous = ronde_status(ronde_engine*, const ronde_request*, ronde_work**,
-                                    ronde_error**);
-  [[nodiscard]] Asynchronous* asynchronous() const {
-    switch (task_.shape.operation) {
-      case Operation::kAllreduce:
-      case Operation::kModel:
-        return ronde_allreduce_async;
-      case Operation::kBroadcast:
-        return ronde_broadcast_async;
-      case Operation::kAllgather:
-        return ronde_allgather_async;
-      case Operation::kBarrier:
-        return ronde_barrier_async;
-      case Operation::kReduceScatter:
-        return ronde_reduce_scatter_async;
-      case Operation::kAllToAll:
-        break;
-    }
-    return ronde_all_to_all_async;
   }
 
   ronde_engine* engine_;
@@ -158,7 +120,8 @@ class RondeOneByOne final : public Contender {
 
   void run() override {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      call(ronde_allreduce_async, engine_, std::as_const(requests_).data() + i, &works_[i]);
+      call(calls_of(task_.shape.operation).asynchronous, engine_,
+           std::as_const(requests_).data() + i, &works_[i]);
     }
     if (is_on_device(task_)) {
       for (ronde_work* work : works_) call(ronde_work_wait_stream, work, task_.device->stream());
@@ -199,8 +162,7 @@ class MemcpyContender final : public Contender {
   [[nodiscard]] std::string name() const override { return "memcpy"; }
   [[nodiscard]] std::string lacks(const Case& shape) const override {
     // A copy is comparable where a rank's input has the size of the row.
-    const bool comparable =
-        shape.operation != Operation::kBarrier && shape.operation != Operation::kAllgather;
+    const bool comparable = !shape.moves_nothing() && shape.row().input != RONDE_BLOCK;
     return comparable ? "" : std::string(name_of(shape.operation));
   }
   [[nodiscard]] bool copies() const override { return true; }

@@ -129,9 +129,8 @@ class LineContender final : public Contender {
 
   [[nodiscard]] std::string name() const override { return "line"; }
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    const bool whole =
-        shape.operation == Operation::kAllreduce || shape.operation == Operation::kModel;
-    return whole ? "" : std::string(name_of(shape.operation));
+    const bool reduces_whole = shape.is_whole() && shape.row().reduces != 0;
+    return reduces_whole ? "" : std::string(name_of(shape.operation));
   }
   [[nodiscard]] bool copies() const override { return true; }
   void prepare(const Task& task) override {

@@ -85,23 +85,21 @@ class MpiContender final : public Contender {
   [[nodiscard]] std::string name() const override { return name_; }
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    const bool reduced = reduces(shape.operation);
+    const bool reduced = shape.row().reduces != 0;
     std::string operation(name_of(shape.operation));
     if (shape.output_elements() > INT_MAX || shape.input_elements() > INT_MAX) {
       return "vectors of more than " + std::to_string(INT_MAX) + " elements";
     }
     // mpi-best has a better allreduce; the other operations of its communicator are MPI's defaults.
     if (name_ == kBest && !reduced) return operation;
-    if (shape.operation == Operation::kBarrier) return "";
+    if (shape.moves_nothing()) return "";
     if (type_of(*shape.dtype) == MPI_DATATYPE_NULL) return std::string(shape.dtype->name);
     if (reduced && op_of(*shape.op) == MPI_OP_NULL) return std::string(shape.op->name);
-    if (shape.operation == Operation::kBroadcast) {
+    if (shape.row().has_root != 0) {
       return shape.in_place ? "" : operation + " out of place";
     }
     // MPI expects a vector in place at another address than Ronde.
-    const bool whole =
-        shape.operation == Operation::kAllreduce || shape.operation == Operation::kModel;
-    return whole || !shape.in_place ? "" : operation + " in place";
+    return shape.is_whole() || !shape.in_place ? "" : operation + " in place";
   }
 
   void prepare(const Task& task) override {

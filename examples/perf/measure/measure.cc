@@ -119,7 +119,7 @@ std::uint64_t Measurement::count_wrong(const Entry& entry, std::uint64_t iterati
   const Case& shape = task.shape;
   const Pattern& pattern = *entry.pattern;
   const std::size_t size = shape.dtype->size;
-  if (shape.operation == Operation::kBarrier) return 0;
+  if (shape.moves_nothing()) return 0;
   std::vector<Run> runs = pattern.expected(shape, iteration);
   if (entry.contender->copies()) runs = {pattern.input(shape, iteration)};
   std::size_t elements = 0;

@@ -206,27 +206,15 @@ Run Pattern::input(const Case& shape, std::uint64_t iteration) const {
 std::vector<Run> Pattern::expected(const Case& shape, std::uint64_t iteration) const {
   const std::size_t shift = shift_of(iteration);
   const std::size_t own = static_cast<std::size_t>(shape.rank) * shape.count;
-  std::vector<Run> runs;
-  switch (shape.operation) {
-    case Operation::kAllreduce:
-    case Operation::kModel:
-      runs.push_back({&reduced_, shift, shape.count});
-      break;
-    case Operation::kBroadcast:
-      runs.push_back({&inputs_[static_cast<std::size_t>(shape.root)], shift, shape.count});
-      break;
-    case Operation::kAllgather:
-      for (const auto& input : inputs_) runs.push_back({&input, shift, shape.count});
-      break;
-    case Operation::kReduceScatter:
-      runs.push_back({&reduced_, shift + own, shape.count});
-      break;
-    case Operation::kAllToAll:
-      for (const auto& input : inputs_) runs.push_back({&input, shift + own, shape.count});
-      break;
-    case Operation::kBarrier:
-      break;
+  if (shape.moves_nothing()) return {};
+  // A rank that is given a block gets its own from each, or of the sum.
+  const std::size_t from = shift + (shape.row().input == RONDE_BLOCKS ? own : 0);
+  if (shape.row().reduces != 0) return {{&reduced_, from, shape.count}};
+  if (shape.row().has_root != 0) {
+    return {{&inputs_[static_cast<std::size_t>(shape.root)], from, shape.count}};
   }
+  std::vector<Run> runs;
+  for (const auto& input : inputs_) runs.push_back({&input, from, shape.count});
   return runs;
 }
 

@@ -235,8 +235,9 @@ void read_choices(const Values& values, Options& options) {
   }
   options.dtypes = dtypes_of(values.at("datatype"));
   options.ops = ops_of(values.at("op"));
-  if (options.operation == Operation::kBarrier) options.dtypes.resize(1);
-  if (reduces(options.operation) && options.dtypes.size() == 1 && options.ops.size() == 1 &&
+  const ronde_operation& row = row_of(options.operation);
+  if (row.input == RONDE_NOTHING) options.dtypes.resize(1);
+  if (row.reduces != 0 && options.dtypes.size() == 1 && options.ops.size() == 1 &&
       !valid(*options.dtypes[0], *options.ops[0])) {
     throw UsageError(
         "--op " + values.at("op") + " is not defined for --datatype " + values.at("datatype") +

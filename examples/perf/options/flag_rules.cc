@@ -43,8 +43,8 @@ void check_device(const Options& options) {
   if (options.on_board) {
     throw UsageError("--buffer 1 is host memory: leave it out with --device " + options.device);
   }
-  if (reduces(options.operation) && options.dtypes.size() == 1 && options.ops.size() == 1 &&
-      !valid_on_gpu(*options.dtypes[0], *options.ops[0])) {
+  if (row_of(options.operation).reduces != 0 && options.dtypes.size() == 1 &&
+      options.ops.size() == 1 && !valid_on_gpu(*options.dtypes[0], *options.ops[0])) {
     throw UsageError("--op " + std::string(options.ops[0]->name) + " of --datatype " +
                      std::string(options.dtypes[0]->name) +
                      " cannot be done on a GPU: use sum, prod, min, max or avg, and neither bool "
@@ -57,16 +57,15 @@ void check_device(const Options& options) {
 void check_together(const Options& options) {
   check_files(options);
   check_device(options);
-  const bool reduced = reduces(options.operation);
-  if (!options.svg.empty() && options.operation == Operation::kBarrier) {
+  const ronde_operation& row = row_of(options.operation);
+  if (!options.svg.empty() && row.input == RONDE_NOTHING) {
     throw UsageError("--svg draws sizes or models: leave it out with --operation barrier");
   }
-  if (!options.svg.empty() && (options.dtypes.size() > 1 || (reduced && options.ops.size() > 1))) {
+  if (!options.svg.empty() &&
+      (options.dtypes.size() > 1 || (row.reduces != 0 && options.ops.size() > 1))) {
     throw UsageError("--svg draws one --datatype and one --op: name one of each");
   }
-  const bool owned =
-      options.operation == Operation::kAllgather || options.operation == Operation::kAllToAll;
-  if (owned && !options.out_of_place) {
+  if (row.output == RONDE_BLOCKS && !options.out_of_place) {
     throw UsageError("--place in is not valid with --operation " +
                      std::string(name_of(options.operation)) +
                      ", whose result has memory of its own: use --place out");

@@ -6,7 +6,7 @@
 namespace ronde::perf {
 
 std::vector<std::size_t> sizes_of(const Options& options) {
-  if (options.operation == Operation::kBarrier) return {0};
+  if (row_of(options.operation).input == RONDE_NOTHING) return {0};
   std::vector<std::size_t> sizes;
   for (std::size_t size = std::max<std::size_t>(options.least_bytes, 1);
        size <= options.most_bytes && sizes.size() <= kMostSizes;) {

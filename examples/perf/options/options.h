@@ -37,7 +37,7 @@ struct Options {
   std::vector<const Op*> ops;
   bool check = true;
   int root = 0;
-  Operation operation = Operation::kAllreduce;
+  Operation operation{};
   std::string model;  // empty: none
   std::string device = "cpu";
   bool in_place = true;

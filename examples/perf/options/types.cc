@@ -3,57 +3,54 @@
 #include "examples/perf/options/types.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <utility>
 
 namespace ronde::perf {
 
 namespace {
 
-struct OperationName {
-  Operation operation;
-  std::string_view name;
+constexpr Calls kCalls[] = {
+    {ronde_allreduce_async, ronde_allreduce, nullptr},
+    {ronde_broadcast_async, ronde_broadcast, nullptr},
+    {ronde_allgather_async, nullptr, ronde_allgather},
+    {ronde_barrier_async, ronde_barrier, nullptr},
+    {ronde_reduce_scatter_async, ronde_reduce_scatter, nullptr},
+    {ronde_all_to_all_async, nullptr, ronde_all_to_all},
 };
 
-constexpr std::array<OperationName, 7> kOperations{{
-    {Operation::kAllreduce, "allreduce"},
-    {Operation::kBroadcast, "broadcast"},
-    {Operation::kAllgather, "allgather"},
-    {Operation::kReduceScatter, "reduce_scatter"},
-    {Operation::kAllToAll, "all_to_all"},
-    {Operation::kBarrier, "barrier"},
-    {Operation::kModel, "model"},
-}};
+// The gradients of a model are allreduced.
+std::int32_t index_of(Operation operation) {
+  return static_cast<std::int32_t>(operation == Operation::kModel ? Operation::kAllreduce
+                                                                  : operation);
+}
 
 }  // namespace
 
+const ronde_operation& row_of(Operation operation) {
+  return *ronde_operation_info(index_of(operation));
+}
+
+const Calls& calls_of(Operation operation) { return kCalls[index_of(operation)]; }
+
 std::string_view name_of(Operation operation) {
-  for (const OperationName& each : kOperations) {
-    if (each.operation == operation) return each.name;
-  }
-  return "?";
+  return operation == Operation::kModel ? "model" : row_of(operation).name;
 }
 
 std::optional<Operation> operation_named(std::string_view name) {
-  for (const OperationName& each : kOperations) {
-    if (each.name == name && each.operation != Operation::kModel) return each.operation;
+  for (std::size_t i = 0; i < std::size(kCalls); ++i) {
+    const auto operation = static_cast<Operation>(i);
+    if (name_of(operation) == name) return operation;
   }
   return std::nullopt;
 }
 
 std::string operation_names() {
   std::string names;
-  for (const OperationName& each : kOperations) {
-    if (each.operation == Operation::kModel) continue;
-    if (!names.empty()) names += ' ';
-    names += each.name;
+  for (std::size_t i = 0; i < std::size(kCalls); ++i) {
+    names.append(i == 0 ? "" : " ").append(name_of(static_cast<Operation>(i)));
   }
   return names;
-}
-
-bool reduces(Operation operation) {
-  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter ||
-         operation == Operation::kModel;
 }
 
 const std::vector<DType>& all_dtypes() {
@@ -117,26 +114,8 @@ bool valid_on_gpu(const DType& dtype, const Op& op) {
   return valid(dtype, op) && !bitwise && !short_integer && dtype.kind != Kind::kBool;
 }
 
-std::size_t Case::input_elements() const {
-  const auto n = static_cast<std::size_t>(ranks);
-  switch (operation) {
-    case Operation::kReduceScatter:
-    case Operation::kAllToAll:
-      return count * n;
-    default:
-      return count;
-  }
-}
-
-std::size_t Case::output_elements() const {
-  const auto n = static_cast<std::size_t>(ranks);
-  switch (operation) {
-    case Operation::kAllgather:
-    case Operation::kAllToAll:
-      return count * n;
-    default:
-      return count;
-  }
+std::size_t Case::elements_of(std::int32_t extent) const {
+  return extent == RONDE_BLOCKS ? count * static_cast<std::size_t>(ranks) : count;
 }
 
 std::size_t Case::bytes() const {
@@ -148,33 +127,24 @@ Case make_case(Operation operation, const DType& dtype, const Op& op, std::size_
   Case shape;
   shape.operation = operation;
   shape.dtype = &dtype;
-  shape.op = reduces(operation) ? &op : &no_op();
+  shape.op = row_of(operation).reduces != 0 ? &op : &no_op();
   shape.root = root;
   shape.rank = rank;
   shape.ranks = ranks;
-  if (operation == Operation::kBarrier) return shape;
-  const bool whole = operation == Operation::kAllreduce || operation == Operation::kBroadcast ||
-                     operation == Operation::kModel;
-  const std::size_t blocks = whole ? 1 : static_cast<std::size_t>(ranks);
+  if (shape.moves_nothing()) return shape;
+  const std::size_t blocks = shape.is_whole() ? 1 : static_cast<std::size_t>(ranks);
   shape.count = std::max<std::size_t>(1, bytes / (dtype.size * blocks));
   return shape;
 }
 
 double bus_factor(Operation operation, int ranks) {
+  const ronde_operation& row = row_of(operation);
   const double n = ranks;
-  switch (operation) {
-    case Operation::kAllreduce:
-    case Operation::kModel:
-      return ranks == 1 ? 1.0 : 2.0 * (n - 1.0) / n;
-    case Operation::kAllgather:
-    case Operation::kReduceScatter:
-    case Operation::kAllToAll:
-      return ranks == 1 ? 1.0 : (n - 1.0) / n;
-    case Operation::kBroadcast:
-    case Operation::kBarrier:
-      return 1.0;
-  }
-  return 1.0;
+  const double share = ranks == 1 ? 1.0 : (n - 1.0) / n;
+  if (row.input != RONDE_TENSOR) return row.input == RONDE_NOTHING ? 1.0 : share;
+  // What one rank sends to all others passes each link once.
+  if (row.reduces == 0) return 1.0;
+  return ranks == 1 ? 1.0 : 2.0 * share;
 }
 
 }  // namespace ronde::perf

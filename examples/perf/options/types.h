@@ -13,22 +13,33 @@
 
 namespace ronde::perf {
 
+// By their rows in the library's table (ronde_operation_info).
 enum class Operation {
   kAllreduce,
   kBroadcast,
   kAllgather,
+  kBarrier,
   kReduceScatter,
   kAllToAll,
-  kBarrier,
   kModel,  // a list of gradients, averaged as a trainer would
 };
+
+[[nodiscard]] const ronde_operation& row_of(Operation operation);
+
+using WorkCall = ronde_status(ronde_engine*, const ronde_request*, ronde_work**, ronde_error**);
+using PlainCall = ronde_status(ronde_engine*, const ronde_request*, ronde_error**);
+// How to call it; of the two that wait it has the one that fits its result.
+struct Calls {
+  WorkCall* asynchronous;
+  PlainCall* waiting;
+  WorkCall* waiting_with_result;
+};
+[[nodiscard]] const Calls& calls_of(Operation operation);
 
 [[nodiscard]] std::string_view name_of(Operation operation);
 // Finds any but kModel, which --model chooses.
 [[nodiscard]] std::optional<Operation> operation_named(std::string_view name);
 [[nodiscard]] std::string operation_names();
-// Whether values are combined, so that a reduction has to be chosen.
-[[nodiscard]] bool reduces(Operation operation);
 
 enum class Kind { kSigned, kUnsigned, kFloat, kBool };
 
@@ -71,10 +82,20 @@ struct Case {
   int rank = 0;
   int ranks = 1;
 
-  [[nodiscard]] std::size_t input_elements() const;   // the input of this rank
-  [[nodiscard]] std::size_t output_elements() const;  // the result of this rank
+  // The input and the result of this rank.
+  [[nodiscard]] std::size_t input_elements() const { return elements_of(row().input); }
+  [[nodiscard]] std::size_t output_elements() const { return elements_of(row().output); }
+  [[nodiscard]] const ronde_operation& row() const { return row_of(operation); }
+  [[nodiscard]] bool moves_nothing() const { return row().input == RONDE_NOTHING; }
+  // Every rank has a whole tensor, before and after.
+  [[nodiscard]] bool is_whole() const { return row().input == RONDE_TENSOR; }
+  // The result has memory of its own.
+  [[nodiscard]] bool is_owned() const { return row().output == RONDE_BLOCKS; }
   // The size that tables show: the longer of input and output.
   [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  [[nodiscard]] std::size_t elements_of(std::int32_t extent) const;
 };
 
 // Makes the case that fits `bytes` best, with at least one element for each block.

@@ -466,6 +466,31 @@ RONDE_API void ronde_buffer_release(ronde_buffer* buffer);
  *   ronde_work_release(work);
  */
 
+/* What a rank gives to an operation, or gets from it. Blocks are rows: parts along the first
+ * dimension. */
+typedef enum ronde_extent {
+  RONDE_NOTHING = 0,
+  RONDE_TENSOR = 1, /* a whole tensor of the same shape on every rank */
+  RONDE_BLOCK = 2,  /* the block of this rank */
+  RONDE_BLOCKS = 3  /* a block for each rank, or from each; as an output the work's own */
+} ronde_extent;
+
+/* One operation; for programs that treat all of them alike. */
+typedef struct ronde_operation {
+  const char* name;   /* "reduce_scatter", as in ronde_reduce_scatter */
+  int32_t input;      /* a ronde_extent */
+  int32_t output;     /* a ronde_extent */
+  int32_t reduces;    /* 1: it uses op, factors and compression */
+  int32_t has_root;   /* 1: it uses root */
+  int32_t has_groups; /* 1: there is ronde_grouped_... */
+} ronde_operation;
+
+/* Returns row `index` of the table of operations, from 0; NULL behind the last. It stays valid, and
+ * newer libraries may have more rows and longer ones. Never fails.
+ *   for (int32_t i = 0; ronde_operation_info(i) != NULL; i++) puts(ronde_operation_info(i)->name);
+ */
+RONDE_API const ronde_operation* ronde_operation_info(int32_t index);
+
 /* Sets the defaults (f32, average, factors 1, host memory, everything else 0 or NULL); as
  * ronde_engine_options_init_sized. Never fails. */
 RONDE_API void ronde_request_init_sized(ronde_request* request, size_t struct_size);

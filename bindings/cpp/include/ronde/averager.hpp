@@ -100,17 +100,12 @@ class GradientAverager {
   // Registers a gradient under a name of its own, the same on all ranks; returns its id. Throws
   // RONDE_DUPLICATE_NAME for a name that is registered, and RONDE_INVALID_ARGUMENT for memory that
   // overlaps with a registered gradient's (tied weights have one gradient: register it once).
-  template <OutputRange R>
+  // The engine reads a gradient on a device after what is in its stream at ready().
+  template <TensorSpan R>
+    requires detail::Writable<R>
   Id add(std::string name, R&& gradient,
          std::source_location where = std::source_location::current()) {
     return append({std::move(name), detail::GradientMemory(detail::span_of(gradient)), where});
-  }
-  // The same for a gradient in the memory of a device: the engine reads it after what is in
-  // `gradient.stream` at ready().
-  template <typename T>
-  Id add(std::string name, const DeviceSpan<T>& gradient,
-         std::source_location where = std::source_location::current()) {
-    return append({std::move(name), detail::GradientMemory(gradient), where});
   }
 
   // The step that begins has this number, the same on all ranks: where another rank's has another
@@ -141,17 +136,12 @@ class GradientAverager {
   // The same for a gradient that lies elsewhere in this step, as where a framework allocates it
   // anew: the average is written there. Throws RONDE_INVALID_ARGUMENT if the count or the type is
   // not that of add(). A later step that leaves this gradient out averages zeros of the averager's
-  // own, since nothing says that its memory is still there.
-  template <OutputRange R>
+  // own, since nothing says that its memory is still there. On a device it has no zeros: where only
+  // some ranks leave such a gradient out later, its average fails on all of them.
+  template <TensorSpan R>
+    requires detail::Writable<R>
   void ready(Id id, R&& gradient, std::source_location where = std::source_location::current()) {
     ready_at(id, detail::GradientMemory(detail::span_of(gradient)), where);
-  }
-  // On a device the averager has no zeros: where only some ranks leave such a gradient out later,
-  // its average fails on all of them.
-  template <typename T>
-  void ready(Id id, const DeviceSpan<T>& gradient,
-             std::source_location where = std::source_location::current()) {
-    ready_at(id, detail::GradientMemory(gradient), where);
   }
 
   // Makes ready, and starts, what is not made ready yet in this step, as it stands: this rank has
@@ -179,7 +169,7 @@ class GradientAverager {
   void wait(void* stream) {
     const Stopwatch stopwatch(*this);
     const std::exception_ptr failed = end_step([](Entry& entry, Work work) {
-      if (!entry.now.on_device) return work.wait();
+      if (!entry.now.on_device()) return work.wait();
       entry.left = std::move(work);
     });
     const std::exception_ptr unheard = let_wait(stream);
@@ -265,9 +255,9 @@ class GradientAverager {
     place(entry);
     held_.reserve(entries_.size());
     std::vector<Id> now;
-    if (entry.now.on_device) now.push_back(id);
+    if (entry.now.on_device()) now.push_back(id);
     entry.ready = true;  // nothing throws from here on
-    entry.taken = entry.now.on_device;
+    entry.taken = entry.now.on_device();
     if (entry.taken) return now;
     held_.push_back(id);
     held_bytes_ += entry.now.bytes;
@@ -330,7 +320,7 @@ class GradientAverager {
       if (!late_) late_ = late;
       if (lost) entry.taken = !detail::may_be_submitted_later(lost);
       if (!work.valid()) continue;
-      if (refused) entry.now.on_device = false;  // what stands in is the host's
+      if (refused) entry.now.device = RONDE_DEVICE_CPU;  // what stands in is the host's
       if (in_flight_.empty()) step_begin_ = Clock::now();
       in_flight_.push_back({id, std::move(work)});
     }

@@ -100,9 +100,15 @@ class Engine {
   [[nodiscard]] int local_rank() const { return ronde_local_rank(get()); }
   [[nodiscard]] int local_size() const { return ronde_local_size(get()); }
 
+  // Operations that return a Work take memory of a device, too (DeviceSpan); they throw
+  // RONDE_UNSUPPORTED where no plug-in serves it. Work::wait(stream) has a stream wait for them,
+  // and results that they own are memory of the device. Out of place the stream and the event are
+  // those of the input.
+
   // Reduces `data` of all ranks, element by element, in place.
   //   ronde::Work work = engine.allreduce("fc1/weight", gradient, ronde::average);
-  template <OutputRange R>
+  template <TensorSpan R>
+    requires detail::Writable<R>
   Work allreduce(const std::string& name, R&& data, Op op = average,
                  const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
@@ -110,14 +116,14 @@ class Engine {
                  detail::Vector(name, detail::span_of(data), where).reduced(op, options).request);
   }
   // The same out of place. The two spans have the same length and do not overlap.
-  template <TensorRange In, OutputRange Out>
+  template <TensorSpan In, OutputRange Out>
     requires detail::SameElements<In, Out>
   Work allreduce(const std::string& name, In&& input, Out&& output, Op op,
                  const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
-    detail::require_same_length(std::ranges::size(input), std::ranges::size(output));
-    detail::Vector vector(name, detail::span_of(output), where);
-    vector.request.input = std::ranges::data(input);
+    detail::require_same_length(detail::span_of(input).size(), std::ranges::size(output));
+    detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
+    vector.request.output = std::ranges::data(output);
     return start(ronde_allreduce_async, vector.reduced(op, options).request);
   }
   // In place, and waits.
@@ -131,7 +137,8 @@ class Engine {
 
   // Copies `data` of rank `root` into `data` of every rank.
   //   engine.broadcast("fc1/weight", weights, 0).wait();
-  template <OutputRange R>
+  template <TensorSpan R>
+    requires detail::Writable<R>
   Work broadcast(const std::string& name, R&& data, int root = 0,
                  std::source_location where = std::source_location::current()) {
     return start(ronde_broadcast_async,
@@ -147,7 +154,7 @@ class Engine {
   // Concatenates `data` of all ranks, in rank order; lengths may differ. The result is
   // Work::output<T>(); the blocking form returns a copy of it.
   //   std::vector<float> all = engine.allgather_blocking("losses", losses);
-  template <TensorRange R>
+  template <TensorSpan R>
   Work allgather(const std::string& name, R&& data,
                  std::source_location where = std::source_location::current()) {
     return start(ronde_allgather_async,
@@ -168,12 +175,12 @@ class Engine {
   // first ranks get one more when there is a rest. In place when `output` is this rank's share of
   // `input`, otherwise the two do not overlap.
   //   engine.reduce_scatter("grad", gradient, mine, ronde::sum).wait();
-  template <TensorRange In, OutputRange Out>
+  template <TensorSpan In, OutputRange Out>
     requires detail::SameElements<In, Out>
   Work reduce_scatter(const std::string& name, In&& input, Out&& output, Op op = average,
                       const ReduceScatterOptions& options = {},
                       std::source_location where = std::source_location::current()) {
-    require_share(std::ranges::size(input), options.splits, std::ranges::size(output));
+    require_share(detail::span_of(input).size(), options.splits, std::ranges::size(output));
     detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
     vector.request.output = std::ranges::data(output);
     return start(ronde_reduce_scatter_async,
@@ -194,7 +201,7 @@ class Engine {
   // call to call. Without splits every rank gets the same number. The result is Work::output<T>(),
   // and Work::received_splits() says how many came from each rank.
   //   const ronde::Work done = engine.all_to_all_blocking("tokens", std::span(tokens), {3, 1});
-  template <TensorRange R>
+  template <TensorSpan R>
   Work all_to_all(const std::string& name, R&& data, const std::vector<std::int64_t>& splits = {},
                   std::source_location where = std::source_location::current()) {
     return start(ronde_all_to_all_async,
@@ -251,56 +258,7 @@ class Engine {
     finish(ronde_barrier, detail::named(name, where));
   }
 
-  // ---- tensors of a device ----
-  // These do what their namesakes do, asynchronously, and throw what those throw, but
-  // RONDE_UNSUPPORTED where no plug-in serves the device. Work::wait(stream) has a stream wait for
-  // them. Out of place the stream and the event are those of the input. The results of allgather
-  // and all_to_all are memory of the device.
-  template <typename T>
-  Work allreduce(const std::string& name, const DeviceSpan<T>& data, Op op = average,
-                 const AllreduceOptions& options = {},
-                 std::source_location where = std::source_location::current()) {
-    return start(ronde_allreduce_async,
-                 detail::Vector(name, data, where).reduced(op, options).request);
-  }
-  template <typename T>
-  Work allreduce(const std::string& name, const DeviceSpan<const T>& input, std::span<T> output,
-                 Op op, const AllreduceOptions& options = {},
-                 std::source_location where = std::source_location::current()) {
-    detail::require_same_length(input.size(), output.size());
-    detail::Vector vector(name, input, where);
-    vector.request.output = output.data();
-    return start(ronde_allreduce_async, vector.reduced(op, options).request);
-  }
-  template <typename T>
-  Work broadcast(const std::string& name, const DeviceSpan<T>& data, int root = 0,
-                 std::source_location where = std::source_location::current()) {
-    return start(ronde_broadcast_async, detail::Vector(name, data, where).rooted(root).request);
-  }
-  template <typename T>
-  Work allgather(const std::string& name, const DeviceSpan<T>& data,
-                 std::source_location where = std::source_location::current()) {
-    return start(ronde_allgather_async,
-                 detail::Vector(name, detail::read_only(data), where).request);
-  }
-  template <typename T, typename U>
-    requires std::is_same_v<std::remove_const_t<T>, U>
-  Work reduce_scatter(const std::string& name, const DeviceSpan<T>& input, std::span<U> output,
-                      Op op = average, const ReduceScatterOptions& options = {},
-                      std::source_location where = std::source_location::current()) {
-    require_share(input.size(), options.splits, output.size());
-    detail::Vector vector(name, detail::read_only(input), where);
-    vector.request.output = output.data();
-    return start(ronde_reduce_scatter_async,
-                 vector.reduced(op, options).split(options.splits).request);
-  }
-  template <typename T>
-  Work all_to_all(const std::string& name, const DeviceSpan<T>& data,
-                  const std::vector<std::int64_t>& splits = {},
-                  std::source_location where = std::source_location::current()) {
-    return start(ronde_all_to_all_async,
-                 detail::Vector(name, detail::read_only(data), where).split(splits).request);
-  }
+  // ---- groups and barriers of a device ----
   template <typename T>
   Work grouped_allreduce(const std::vector<NamedDeviceSpan<T>>& tensors, Op op = average,
                          const AllreduceOptions& options = {},
@@ -318,7 +276,7 @@ class Engine {
   Work barrier(const std::string& name, const DeviceSpan<T>& where_it_begins,
                std::source_location where = std::source_location::current()) {
     ronde_request request = detail::named(name, where);
-    detail::set_device(request, where_it_begins);
+    detail::Memory(where_it_begins).set_device(request);
     return start(ronde_barrier_async, request);
   }
 
@@ -383,10 +341,7 @@ class Engine {
                                          ronde_error**);
 
   Work start(AsyncCall* call, const ronde_request& request) {
-    detail::ErrorSlot error;
-    ronde_work* work = nullptr;
-    error.throw_if(call(get(), &request, &work, &error));
-    return Work(work);
+    return detail::start(call, get(), &request);
   }
   void finish(BlockingCall* call, const ronde_request& request) {
     detail::ErrorSlot error;
@@ -396,10 +351,7 @@ class Engine {
   Work fetch(AsyncCall* call, const ronde_request& request) { return start(call, request); }
 
   Work start(GroupCall* call, const detail::Group& group) {
-    detail::ErrorSlot error;
-    ronde_work* work = nullptr;
-    error.throw_if(call(get(), group.requests.data(), group.count(), &work, &error));
-    return Work(work);
+    return detail::start(call, get(), group.requests.data(), group.count());
   }
   void finish(BlockingGroupCall* call, const detail::Group& group) {
     detail::ErrorSlot error;

@@ -24,20 +24,8 @@ namespace detail {
 
 // Where a gradient lies. The memory is the caller's, or that of a Gradient's zeros.
 // Thread safety: a value.
-struct GradientMemory {
-  template <typename T, std::size_t N>
-  explicit GradientMemory(std::span<T, N> elements)
-      : data(elements.data()),
-        count(elements.size()),
-        bytes(elements.size_bytes()),
-        dtype(dtype_of<T>()) {}
-  template <typename T>
-  explicit GradientMemory(const DeviceSpan<T>& elements) : GradientMemory(elements.data) {
-    on_device = true;
-    device = elements.device;
-    stream = elements.stream;
-    ready_event = elements.ready_event;
-  }
+struct GradientMemory : Memory {
+  using Memory::Memory;
 
   [[nodiscard]] bool overlaps(const GradientMemory& other) const {
     const std::less<const void*> below;
@@ -48,7 +36,6 @@ struct GradientMemory {
   [[nodiscard]] GradientMemory on_host(void* elements) const {
     GradientMemory other = *this;
     other.data = elements;
-    other.on_device = false;
     other.device = RONDE_DEVICE_CPU;
     other.stream = nullptr;
     other.ready_event = nullptr;
@@ -59,15 +46,6 @@ struct GradientMemory {
                                              "i64", "f16", "bf16", "f32", "f64", "bool"};
     return std::to_string(count) + (count == 1 ? " element of " : " elements of ") + kNames[dtype];
   }
-
-  void* data;
-  std::size_t count;
-  std::size_t bytes;
-  ronde_dtype dtype;
-  bool on_device = false;
-  std::int32_t device = RONDE_DEVICE_CPU;
-  void* stream = nullptr;
-  void* ready_event = nullptr;
 };
 
 inline std::string place_of(const std::source_location& where) {
@@ -139,21 +117,10 @@ struct Gradient {
 
   [[nodiscard]] Work start(ronde_engine* engine, Op op, const AllreduceOptions& options,
                            const Step& step) const {
-    const auto length = static_cast<std::int64_t>(now.count);
-    ronde_request request = named(name, where);
-    request.shape = &length;
-    request.dimensions = 1;
-    request.dtype = now.dtype;
-    request.output = now.data;
-    request.device = now.device;
-    request.stream = now.stream;
-    request.ready_event = now.ready_event;
-    set_reduction(request, op, options);
-    set_step(request, step);
-    ErrorSlot error;
-    ronde_work* work = nullptr;
-    error.throw_if(ronde_allreduce_async(engine, &request, &work, &error));
-    return Work(work);
+    Vector vector(name, now, where);
+    vector.reduced(op, options);
+    set_step(vector.request, step);
+    return detail::start(ronde_allreduce_async, engine, &vector.request);
   }
 
   // Submits what takes the place of a gradient that this rank cannot give in a step: the gradient
@@ -165,10 +132,7 @@ struct Gradient {
     ronde_request request = named(name, where);
     request.file = place.c_str();
     set_step(request, step);
-    ErrorSlot error;
-    ronde_work* work = nullptr;
-    error.throw_if(ronde_barrier_async(engine, &request, &work, &error));
-    return Work(work);
+    return detail::start(ronde_barrier_async, engine, &request);
   }
 
   // Has `stream` wait for what the host has left on its way.

@@ -2,7 +2,6 @@
 // What may be handed over as the elements of a tensor. Included by ronde.hpp.
 #pragma once
 
-#include <concepts>
 #include <ranges>
 #include <span>
 #include <type_traits>
@@ -21,9 +20,6 @@ concept OutputRange =
     TensorRange<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
 namespace detail {
-
-template <typename R, typename S>
-concept SameElements = std::same_as<std::ranges::range_value_t<R>, std::ranges::range_value_t<S>>;
 
 template <TensorRange R>
 auto span_of(R&& range) {

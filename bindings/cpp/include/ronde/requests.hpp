@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ronde/dtype.hpp>
+#include <ronde/range.hpp>
 #include <ronde/types.hpp>
 #include <source_location>
 #include <span>
@@ -70,6 +71,17 @@ struct DeviceSpan {
   [[nodiscard]] std::size_t size() const { return data.size(); }
 };
 
+namespace detail {
+template <typename R>
+inline constexpr bool is_device_span = false;
+template <typename T>
+inline constexpr bool is_device_span<DeviceSpan<T>> = true;
+}  // namespace detail
+
+// What operations that return a Work take: elements of host memory or of a device.
+template <typename R>
+concept TensorSpan = TensorRange<R> || detail::is_device_span<std::remove_cvref_t<R>>;
+
 // One tensor of a group on a device.
 // Thread safety: a value.
 template <typename T>
@@ -80,12 +92,50 @@ struct NamedDeviceSpan {
 
 namespace detail {
 
-template <typename T>
-void set_device(ronde_request& request, const DeviceSpan<T>& where) {
-  request.device = where.device;
-  request.stream = where.stream;
-  request.ready_event = where.ready_event;
-}
+// Where a one-dimensional tensor lies, whatever the type of its elements; the memory is the
+// caller's. Thread safety: a value.
+struct Memory {
+  template <typename T, std::size_t N>
+  explicit Memory(std::span<T, N> elements)
+      : data(const_cast<std::remove_const_t<T>*>(elements.data())),
+        count(elements.size()),
+        bytes(elements.size_bytes()),
+        dtype(dtype_of<std::remove_const_t<T>>()),
+        read_only(std::is_const_v<T>) {}
+  template <typename T>
+  explicit Memory(const DeviceSpan<T>& elements) : Memory(elements.data) {
+    device = elements.device;
+    stream = elements.stream;
+    ready_event = elements.ready_event;
+  }
+
+  [[nodiscard]] bool on_device() const { return device != RONDE_DEVICE_CPU; }
+  void set_device(ronde_request& request) const {
+    request.device = device;
+    request.stream = stream;
+    request.ready_event = ready_event;
+  }
+  void describe(ronde_request& request, const std::int64_t& length) const {
+    request.shape = &length;
+    request.dimensions = 1;
+    request.dtype = dtype;
+    if (read_only) {
+      request.input = data;
+    } else {
+      request.output = data;
+    }
+    set_device(request);
+  }
+
+  void* data;
+  std::size_t count;
+  std::size_t bytes;
+  ronde_dtype dtype;
+  bool read_only = false;
+  std::int32_t device = RONDE_DEVICE_CPU;
+  void* stream = nullptr;
+  void* ready_event = nullptr;
+};
 
 inline ronde_request named(const std::string& name, const std::source_location& where) {
   ronde_request request;
@@ -106,6 +156,28 @@ void set_reduction(ronde_request& request, Op op, const Options& options) {
   if (options.will_wait) request.flags |= RONDE_FLAG_WILL_WAIT;
 }
 
+template <typename T>
+const DeviceSpan<T>& span_of(const DeviceSpan<T>& data) {
+  return data;
+}
+template <typename T, std::size_t N>
+T* pointer_of(std::span<T, N> data) {
+  return data.data();
+}
+template <typename T>
+T* pointer_of(const DeviceSpan<T>& data) {
+  return data.data.data();
+}
+// The type of the elements of a TensorSpan; const where they may only be read.
+template <typename R>
+using ElementOf = std::remove_pointer_t<decltype(pointer_of(span_of(std::declval<R&>())))>;
+// Results can be written into it.
+template <typename R>
+concept Writable = !std::is_const_v<ElementOf<R>>;
+template <typename R, typename S>
+concept SameElements =
+    std::same_as<std::remove_const_t<ElementOf<R>>, std::remove_const_t<ElementOf<S>>>;
+
 template <typename T, std::size_t N>
 std::span<const T> read_only(std::span<T, N> data) {
   return data;
@@ -117,23 +189,13 @@ DeviceSpan<const T> read_only(const DeviceSpan<T>& data) {
 
 // The request for a one-dimensional tensor; not copied or moved, since it points into itself.
 struct Vector {
-  template <typename T, std::size_t N>
-  Vector(const std::string& name, std::span<T, N> data, const std::source_location& where)
-      : request(named(name, where)), length(static_cast<std::int64_t>(data.size())) {
-    request.shape = &length;
-    request.dimensions = 1;
-    request.dtype = detail::dtype_of<std::remove_const_t<T>>();
-    if constexpr (std::is_const_v<T>) {
-      request.input = data.data();
-    } else {
-      request.output = data.data();
-    }
+  Vector(const std::string& name, const Memory& memory, const std::source_location& where)
+      : request(named(name, where)), length(static_cast<std::int64_t>(memory.count)) {
+    memory.describe(request, length);
   }
-  template <typename T>
-  Vector(const std::string& name, const DeviceSpan<T>& data, const std::source_location& where)
-      : Vector(name, data.data, where) {
-    set_device(request, data);
-  }
+  template <typename Span>
+  Vector(const std::string& name, const Span& data, const std::source_location& where)
+      : Vector(name, Memory(data), where) {}
   Vector(const Vector&) = delete;
   Vector& operator=(const Vector&) = delete;
 
@@ -168,25 +230,15 @@ inline void require_same_length(std::size_t input, std::size_t output,
 
 // The requests of a group; not copied or moved, for the same reason.
 struct Group {
-  template <typename T>
-  Group(const std::vector<NamedSpan<T>>& tensors, const std::source_location& where)
+  // Of NamedSpans or NamedDeviceSpans.
+  template <typename Named>
+  Group(const std::vector<Named>& tensors, const std::source_location& where)
       : lengths(tensors.size()) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      lengths[i] = static_cast<std::int64_t>(tensors[i].data.size());
-      ronde_request request = named(tensors[i].name, where);
-      request.output = tensors[i].data.data();
-      request.shape = &lengths[i];
-      request.dimensions = 1;
-      request.dtype = detail::dtype_of<T>();
-      requests.push_back(request);
-    }
-  }
-  template <typename T>
-  Group(const std::vector<NamedDeviceSpan<T>>& tensors, const std::source_location& where)
-      : Group(spans_of(tensors), where) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      requests[i].name = tensors[i].name.c_str();
-      set_device(requests[i], tensors[i].data);
+      const Memory memory(tensors[i].data);
+      lengths[i] = static_cast<std::int64_t>(memory.count);
+      requests.push_back(named(tensors[i].name, where));
+      memory.describe(requests.back(), lengths[i]);
     }
   }
   Group(const Group&) = delete;
@@ -206,14 +258,6 @@ struct Group {
 
   std::vector<std::int64_t> lengths;
   std::vector<ronde_request> requests;
-
- private:
-  template <typename T>
-  static std::vector<NamedSpan<T>> spans_of(const std::vector<NamedDeviceSpan<T>>& tensors) {
-    std::vector<NamedSpan<T>> spans;
-    for (const auto& tensor : tensors) spans.push_back({"", tensor.data.data});
-    return spans;
-  }
 };
 
 }  // namespace detail

@@ -179,4 +179,16 @@ class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] W
   bool over_ = false;
 };
 
+namespace detail {
+
+// Calls a function of the C ABI that submits.
+template <typename Call, typename... Arguments>
+Work start(Call* call, ronde_engine* engine, const Arguments&... arguments) {
+  ErrorSlot error;
+  ronde_work* work = nullptr;
+  error.throw_if(call(engine, arguments..., &work, &error));
+  return Work(work);
+}
+
+}  // namespace detail
 }  // namespace ronde

@@ -264,7 +264,7 @@ class GroupOperations(GroupCore):
         with self._order:
             self._monitored += 1
             number = self._monitored
-        self._shared.roll_call.barrier(number, seconds, wait_all_ranks)
+        self._shared.roll_call.await_all(number, seconds, wait_all_ranks)
 
     # ---- names that newer versions of PyTorch use ----
 

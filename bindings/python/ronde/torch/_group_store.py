@@ -98,7 +98,7 @@ class RollCall:
         except Exception:
             return None
 
-    def barrier(self, number: int, timeout: float, name_all: bool) -> None:
+    def await_all(self, number: int, timeout: float, name_all: bool) -> None:
         """The group's `number`th barrier over the store, which rank 0 watches; it does not touch the engine. Raises
         Error on rank 0 with the first rank that is not here in time, or all of them, and on the others, too."""
         until = time.monotonic() + timeout

@@ -98,7 +98,7 @@ class GroupWork(_TorchWork):
         for flight in self._work._flights:
             flight.settle(0)
         try:
-            self._shared.engine._submit("barrier", [f"after {self._name}"], [None], [None])
+            self._shared.engine._meet(f"after {self._name}")
         except Error as error:  # what has failed the group
             found = re.search(r"submitted at ([^,]+:\d+)", str(error))
             place = f", called at {found[1]}," if found else ""

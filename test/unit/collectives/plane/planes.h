@@ -61,6 +61,7 @@ inline Exchange broadcast(const base::TensorView& tensor, std::int32_t root,
 
 inline Exchange barrier(std::uint64_t sequence) {
   Exchange exchange;
+  exchange.operation = base::Operation::kBarrier;
   exchange.sequence = sequence;
   return exchange;
 }

@@ -37,7 +37,7 @@ Case case_of(Operation operation, const char* dtype, const char* op, std::size_t
   Case shape;
   shape.operation = operation;
   shape.dtype = dtype_named(dtype);
-  shape.op = reduces(operation) ? op_named(op) : &no_op();
+  shape.op = row_of(operation).reduces != 0 ? op_named(op) : &no_op();
   shape.count = count;
   shape.rank = rank;
   shape.ranks = ranks;

@@ -78,6 +78,7 @@ class ScriptedPlane final : public collectives::DataPlane {
 
 Batch batch_of(std::uint64_t sequence = 1) {
   Batch batch;
+  batch.exchange.operation = base::Operation::kBarrier;
   batch.exchange.sequence = sequence;
   return batch;
 }
