@@ -7,14 +7,19 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
 namespace ronde::base {
+
+inline constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 // The number that `text` holds; nothing where it holds anything else as well, or where the number
 // does not fit its type.
@@ -50,6 +55,49 @@ template <typename Number>
   }
 }
 
+// "1 tensor", "3 tensors".
+[[nodiscard]] inline std::string tensors_text(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
+}
+
+// "0", "0-2", "0, 2-3": ranks in ascending order.
+[[nodiscard]] inline std::string rank_list(const std::vector<std::int32_t>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// "rank 1" or "ranks 0-2".
+[[nodiscard]] inline std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
+  if (ranks.empty()) return "no rank";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
+}
+
+// "1.25 s": three significant digits; "1770 s": from 100 s on, whole seconds.
+[[nodiscard]] inline std::string seconds_text(std::chrono::nanoseconds span) {
+  if (span < std::chrono::seconds(100)) {
+    return number_text(std::chrono::duration<double>(span).count(), 3) + " s";
+  }
+  return std::to_string(std::chrono::round<std::chrono::seconds>(span).count()) + " s";
+}
+
+// Two digits for each byte.
+[[nodiscard]] inline std::string hex_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kHexDigits[std::to_integer<std::size_t>(byte >> 4)];
+    text += kHexDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
+
 namespace detail {
 
 inline bool is_control(unsigned char byte) { return byte < 0x20 || byte == 0x7f; }
@@ -72,9 +120,7 @@ inline std::string escaped(char character) {
     case '\t':
       return "\\t";
     default:
-      constexpr std::string_view kDigits = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(character);
-      return {'\\', 'x', kDigits[byte / 16U], kDigits[byte % 16U]};
+      return "\\x" + hex_of(std::as_bytes(std::span(&character, 1)));
   }
 }
 

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "launcher/lines.h"
 
 namespace ronde::launcher {

@@ -20,6 +20,7 @@ namespace {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Result;
 using base::Status;

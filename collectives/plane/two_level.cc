@@ -25,6 +25,7 @@ namespace ronde::collectives {
 
 namespace {
 
+using base::JobShape;
 using base::Status;
 using fusion::FusedView;
 

@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <string>
 #include <utility>
 
-#include "base/cores.h"
+#include "base/codec.h"
 #include "base/numbers.h"
+#include "base/process/cores.h"
 #include "base/text.h"
 #include "collectives/board/board.h"
-#include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
 
@@ -21,48 +20,22 @@ using base::narrow;
 using base::Result;
 using base::Status;
 
-namespace {
-
-// A greeting's bytes are its fields in this order, each followed by a zero.
-template <class GreetingRef>
-auto fields_of(GreetingRef& greeting) {
-  return std::array{&greeting.settings,  &greeting.processors,  &greeting.leader,
-                    &greeting.host_name, &greeting.socket_name, &greeting.addresses,
-                    &greeting.secret,    &greeting.trouble,     &greeting.culprit,
-                    &greeting.pid,       &greeting.transport};
+void fields(auto& f, base::Is<Greeting> auto& g) {
+  f.ended(g.settings, g.processors, g.leader, g.host_name, g.socket_name, g.addresses, g.secret,
+          g.trouble, g.culprit, g.pid, g.transport);
 }
 
-constexpr std::string_view kHexDigits = "0123456789abcdef";
-
-}  // namespace
-
-std::vector<std::byte> encode(const Greeting& greeting) {
-  std::string text;
-  for (const std::string* field : fields_of(greeting)) text += *field + '\0';
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
-}
+std::vector<std::byte> encode(const Greeting& greeting) { return base::encoded(greeting); }
 
 Result<Greeting> decode_greeting(std::span<const std::byte> bytes, std::int32_t rank) {
-  Greeting greeting;
-  const auto fields = fields_of(greeting);
-  std::size_t field = 0;
-  for (const std::byte byte : bytes) {
-    if (field == fields.size()) break;
-    if (byte == std::byte{0}) {
-      ++field;
-    } else {
-      *fields.at(field) += static_cast<char>(byte);
-    }
-  }
-  if (field == fields.size()) return greeting;
+  auto greeting = base::decoded<Greeting>(bytes);
+  if (greeting.ok()) return greeting;
   return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
                                             " sent a greeting of another version of Ronde: use "
                                             "the same libronde.so on every rank");
 }
 
-Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
+Result<base::JobShape> shape_of(std::span<const Greeting> greetings) {
   std::vector<std::int32_t> leaders;
   for (const Greeting& greeting : greetings) {
     std::int32_t leader = -1;
@@ -70,7 +43,7 @@ Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
     std::from_chars(text.data(), text.data() + text.size(), leader);
     leaders.push_back(leader);
   }
-  auto shape = collectives::JobShape::of_leaders(leaders);
+  auto shape = base::JobShape::of_leaders(leaders);
   RONDE_RETURN_IF_ERROR(shape.status());
   std::vector<std::string> names;
   names.reserve(narrow<std::size_t>(shape->hosts()));
@@ -82,7 +55,7 @@ Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings) {
 }
 
 std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
-                                      const collectives::JobShape& shape) {
+                                      const base::JobShape& shape) {
   std::vector<LeaderAddress> leaders;
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const std::int32_t rank = shape.leader_of(host);
@@ -93,7 +66,7 @@ std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
 }
 
 RankTable ranks_of(std::span<const Greeting> greetings, std::span<const Greeting> verdicts,
-                   const collectives::JobShape& shape) {
+                   const base::JobShape& shape) {
   RankTable table;
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
@@ -112,7 +85,7 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
   return base::cores_of_masks(masks);
 }
 
-std::string table_of(std::span<const Greeting> greetings, const collectives::JobShape& shape,
+std::string table_of(std::span<const Greeting> greetings, const base::JobShape& shape,
                      std::int64_t slot_bytes, const std::string& transport) {
   std::string text = "job of " + shape.text() +
                      "; inside a host tensors move over shared memory (" +
@@ -123,18 +96,9 @@ std::string table_of(std::span<const Greeting> greetings, const collectives::Job
     const auto ranks = shape.ranks_of(host);
     const Greeting& leader = greetings[narrow<std::size_t>(ranks.front())];
     text += "\n  host " + std::to_string(host) + ": " + base::printable(leader.host_name) + ", " +
-            ranks_phrase({ranks.begin(), ranks.end()}) + ", cores " +
+            base::ranks_phrase({ranks.begin(), ranks.end()}) + ", cores " +
             std::to_string(cores_of(greetings, {ranks.data(), ranks.size()}));
     if (!leader.addresses.empty()) text += ", leader at " + base::printable(leader.addresses);
-  }
-  return text;
-}
-
-std::string hex_of(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    text += kHexDigits[std::to_integer<std::size_t>(byte >> 4)];
-    text += kHexDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
   }
   return text;
 }

@@ -3,7 +3,6 @@
 // of the job, and leaders find each other. Plain values and pure functions.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/job_shape.h"
 #include "base/status.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/meeting.h"
 
@@ -41,14 +40,13 @@ struct Greeting {
 base::Result<Greeting> decode_greeting(std::span<const std::byte> bytes, std::int32_t rank);
 
 // Where the ranks are. Here and below greetings[r] is rank r's.
-base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings);
+base::Result<base::JobShape> shape_of(std::span<const Greeting> greetings);
 // The leaders' addresses, by host.
 [[nodiscard]] std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
-                                                    const collectives::JobShape& shape);
+                                                    const base::JobShape& shape);
 // Where each rank runs; verdicts[r] is what rank r sent after the meeting.
 [[nodiscard]] RankTable ranks_of(std::span<const Greeting> greetings,
-                                 std::span<const Greeting> verdicts,
-                                 const collectives::JobShape& shape);
+                                 std::span<const Greeting> verdicts, const base::JobShape& shape);
 // How many cores these ranks of one host may use together.
 [[nodiscard]] std::int64_t cores_of(std::span<const Greeting> greetings,
                                     std::span<const int> ranks);
@@ -56,12 +54,10 @@ base::Result<collectives::JobShape> shape_of(std::span<const Greeting> greetings
 // Which rank is where, as text for people: a line for the job, and one for each host. `slot_bytes`:
 // of one slot on the board. `transport`: what carries tensors where memory is not shared, and why;
 // empty on a single host.
-[[nodiscard]] std::string table_of(std::span<const Greeting> greetings,
-                                   const collectives::JobShape& shape, std::int64_t slot_bytes,
-                                   const std::string& transport);
+[[nodiscard]] std::string table_of(std::span<const Greeting> greetings, const base::JobShape& shape,
+                                   std::int64_t slot_bytes, const std::string& transport);
 
-// Bytes as text, and back; nothing if the text is none.
-[[nodiscard]] std::string hex_of(std::span<const std::byte> bytes);
+// The bytes of a text of base::hex_of(); nothing if it is none.
 [[nodiscard]] std::optional<std::vector<std::byte>> bytes_of_hex(const std::string& text);
 base::Result<JobSecret> secret_of_hex(const std::string& text);
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/cores.h"
 #include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/process/cores.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/plugin_transport.h"
@@ -182,7 +182,7 @@ class Opening {
     }
     if (meeting_.rank() != 0) return {};
     RONDE_ASSIGN_OR_RETURN(const auto secret, make_job_secret());
-    mine.secret = hex_of(secret);
+    mine.secret = base::hex_of(secret);
     return {};
   }
   Status open_transport(Greeting& mine) {
@@ -210,7 +210,7 @@ class Opening {
     RONDE_ASSIGN_OR_RETURN(transport_,
                            collectives::PluginTransport::open(*library, std::move(options)));
     RONDE_ASSIGN_OR_RETURN(const auto address, transport_->address());
-    mine.transport = hex_of(address);
+    mine.transport = base::hex_of(address);
     return {};
   }
   Status connect_transport(const std::vector<Greeting>& greetings) {
@@ -263,9 +263,9 @@ class Opening {
   std::shared_ptr<collectives::SharedMemory> memory_;
   std::optional<collectives::HandoverListener> handover_;
   std::optional<LeaderMeeting> leaders_;
-  std::optional<collectives::JobShape> shape_;
+  std::optional<base::JobShape> shape_;
   std::optional<collectives::Board> board_;
-  std::vector<collectives::FileDescriptor> connections_;
+  std::vector<base::FileDescriptor> connections_;
   std::unique_ptr<TcpLinks> links_;
   std::string address_;
   const TransportChoice choice_;

@@ -12,9 +12,9 @@ namespace ronde::runtime {
 
 namespace {
 
+using base::FileDescriptor;
 using base::Instant;
 using base::Status;
-using collectives::FileDescriptor;
 
 // How many connections a listener accepts in one step, so that hellos are read in between.
 constexpr int kAcceptedAtOnce = 64;

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 
 namespace ronde::runtime {
 
@@ -54,7 +54,7 @@ class HelloReader {
   };
 
   // Reads what has arrived.
-  Got read(const collectives::FileDescriptor& socket);
+  Got read(const base::FileDescriptor& socket);
   [[nodiscard]] const LeaderHello& hello() const { return hello_; }
 
  private:
@@ -65,6 +65,6 @@ class HelloReader {
 
 // Sends a hello on a new connection, which always has room for one. False: the connection has
 // ended.
-[[nodiscard]] bool send_hello(const collectives::FileDescriptor& socket, const LeaderHello& hello);
+[[nodiscard]] bool send_hello(const base::FileDescriptor& socket, const LeaderHello& hello);
 
 }  // namespace ronde::runtime

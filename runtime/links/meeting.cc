@@ -3,7 +3,6 @@
 #include "runtime/links/meeting.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -130,15 +129,6 @@ Status no_children(const ChildReception& reception, std::int32_t host,
 
 }  // namespace
 
-Result<JobSecret> make_job_secret() {
-  JobSecret secret{};
-  // The kernel returns so few bytes whole or not at all.
-  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
-    return Status::system("could not get random bytes", errno);
-  }
-  return secret;
-}
-
 Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
                                             const Keepalive& keepalive) {
   RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
@@ -200,7 +190,7 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   const LeaderHello hello{kLeaderProtocolVersion, host, secret};
 
   std::vector<InterfaceAddress> mine;
-  std::vector<const collectives::FileDescriptor*> sockets;
+  std::vector<const base::FileDescriptor*> sockets;
   std::uint32_t link_local_index = 0;
   for (const Listener& listener : listeners) {
     mine.push_back(listener.on);

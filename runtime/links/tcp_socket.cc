@@ -17,10 +17,10 @@ namespace ronde::runtime {
 
 namespace {
 
+using base::FileDescriptor;
 using base::narrow;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -20,12 +20,12 @@ namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Nanoseconds;
 using base::narrow;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 namespace {
 

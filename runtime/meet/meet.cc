@@ -10,7 +10,6 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
-#include "collectives/board/host_identity.h"
 
 namespace ronde::runtime {
 
@@ -60,7 +59,7 @@ MeetingEnd::MeetingEnd(MeetingPlan plan)
   own.rank = plan_.rank;
   own.size = plan_.size;
   own.host_name = base::host_name();
-  own.host_identity = collectives::host_identity();
+  own.host_identity = base::host_identity();
   own.pid = ::getpid();
 }
 

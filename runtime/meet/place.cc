@@ -18,17 +18,17 @@
 
 #include "base/config.h"
 #include "base/host_name.h"
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 #include "collectives/board/handover_socket.h"
 
 namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 namespace {
 

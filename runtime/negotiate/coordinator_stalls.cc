@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/host_name.h"
+#include "base/text.h"
 #include "runtime/negotiate/coordinator.h"
 #include "runtime/negotiate/relay.h"
 #include "runtime/negotiate/stopped.h"
@@ -254,8 +255,8 @@ std::string Coordinator::describe(std::span<const StalledTensor> late,
   std::vector<std::string> states;
   states.reserve(ranks_by_activity.size());
   for (const auto& [activity, ranks] : ranks_by_activity) {
-    states.push_back(ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") +
-                     activity);
+    states.push_back(base::ranks_phrase(ranks) +
+                     (ranks.size() == 1 ? " was last " : " were last ") + activity);
   }
   return text + stopped + (states.empty() ? "" : "; ") + some_of(states, kMostStatesNamed);
 }
@@ -286,7 +287,7 @@ std::string Coordinator::place_of(const std::vector<std::int32_t>& ranks) const 
 // more.
 std::string Coordinator::time_left(Nanoseconds waited) const {
   const Nanoseconds left = std::max(config_.stall_failure - waited, Nanoseconds(0));
-  return "; the job fails in " + seconds_text(left) + " (RONDE_STALL_FAILURE_SECONDS)";
+  return "; the job fails in " + base::seconds_text(left) + " (RONDE_STALL_FAILURE_SECONDS)";
 }
 
 }  // namespace ronde::runtime

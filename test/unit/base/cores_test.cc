@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quotas as text, and what can be said of any machine.
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

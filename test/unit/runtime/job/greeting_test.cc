@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
+
 namespace ronde::runtime {
 namespace {
 
@@ -92,7 +94,7 @@ std::string talk_of(const std::vector<std::int32_t>& leaders, std::size_t rank,
   table.places.assign(leaders.size(), {"h", "", "7"});
   table.fan_in = fan_in;
   std::istringstream lines(
-      text_of(table, collectives::JobShape::of_leaders(leaders).value(), messages_only));
+      text_of(table, base::JobShape::of_leaders(leaders).value(), messages_only));
   std::string line;
   for (std::size_t i = 0; i < rank + 2; ++i) EXPECT_TRUE(std::getline(lines, line)) << i;
   const std::string::size_type end = line.find("  7  ");
@@ -126,15 +128,15 @@ TEST(RankTable, ALongListOfRanksIsANumber) {
 TEST(Greeting, TheSecretSurvivesItsText) {
   JobSecret secret{};
   for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i * 17);
-  EXPECT_EQ(bytes_of_hex(hex_of(std::vector<std::byte>())), std::vector<std::byte>());
+  EXPECT_EQ(bytes_of_hex(base::hex_of(std::vector<std::byte>())), std::vector<std::byte>());
   EXPECT_FALSE(bytes_of_hex("0a0").has_value());
   EXPECT_FALSE(bytes_of_hex("0g").has_value());
-  const auto again = secret_of_hex(hex_of(secret));
+  const auto again = secret_of_hex(base::hex_of(secret));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, secret);
   EXPECT_FALSE(secret_of_hex("").ok());
-  EXPECT_FALSE(secret_of_hex(hex_of(secret) + "0").ok());
-  std::string wrong = hex_of(secret);
+  EXPECT_FALSE(secret_of_hex(base::hex_of(secret) + "0").ok());
+  std::string wrong = base::hex_of(secret);
   wrong[5] = 'x';
   EXPECT_FALSE(secret_of_hex(wrong).ok());
 }

@@ -12,7 +12,7 @@
 namespace ronde::runtime {
 namespace {
 
-using collectives::FileDescriptor;
+using base::FileDescriptor;
 
 std::pair<FileDescriptor, FileDescriptor> socket_pair() {
   int fds[2] = {-1, -1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How masks and quotas are read from the kernel and from its files below /sys/fs/cgroup.
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 #include <sched.h>
 
