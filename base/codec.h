@@ -9,7 +9,6 @@
 // same names.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <concepts>
@@ -82,11 +81,6 @@ class Encoder {
     put(static_cast<std::uint8_t>(first + value.index()));
     std::visit([this](const auto& message) { put(message); }, value);
   }
-  // Texts without zeros, each followed by one.
-  template <std::same_as<std::string>... Texts>
-  void ended(const Texts&... texts) {
-    (append(texts.c_str(), texts.size() + 1), ...);
-  }
   // Always the same characters.
   void magic(std::string_view text) { append(text.data(), text.size()); }
   // The last field of a message: it needs no length.
@@ -126,9 +120,8 @@ class Encoder {
     if (value) put(*value);
   }
   void append(const void* from, std::size_t size) {
-    if (size == 0) return;
-    bytes_.resize(bytes_.size() + size);
-    std::memcpy(bytes_.data() + bytes_.size() - size, from, size);
+    const auto* const begin = static_cast<const std::byte*>(from);
+    bytes_.insert(bytes_.end(), begin, begin + size);
   }
 
   std::vector<std::byte> bytes_;
@@ -165,16 +158,6 @@ class Decoder {
     const bool known =
         ((kind == first + index++ && (get(value.template emplace<Ts>()), true)) || ...);
     if (!known) fail(unknown);
-  }
-  template <std::same_as<std::string>... Texts>
-  void ended(Texts&... texts) {
-    const auto one = [this](std::string& text) {
-      const auto rest = bytes_.subspan(at_);
-      const auto zero = std::find(rest.begin(), rest.end(), std::byte{0});
-      const auto length = static_cast<std::size_t>(zero - rest.begin());
-      if (const auto* from = take(length + 1)) text.assign(from, length);
-    };
-    (one(texts), ...);
   }
   void magic(std::string_view text) {
     const auto* from = take(text.size());

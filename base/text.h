@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace ronde::base {
@@ -53,6 +54,25 @@ template <typename Number>
     words.emplace_back(word);
     text.remove_prefix(word.size());
   }
+}
+
+// The words with `between` each two of them.
+template <typename Words>
+[[nodiscard]] std::string joined(const Words& words, std::string_view between = ", ") {
+  std::string text;
+  for (bool first = true; const std::string& word : words) {
+    if (!std::exchange(first, false)) text += between;
+    text += word;
+  }
+  return text;
+}
+
+// "first, second and 3 more": at most so many of them.
+[[nodiscard]] inline std::string some_of(std::vector<std::string> words, std::size_t most) {
+  if (words.size() <= most) return joined(words);
+  const std::string more = " and " + std::to_string(words.size() - most) + " more";
+  words.resize(most);
+  return joined(words) + more;
 }
 
 // "1 tensor", "3 tensors".

@@ -91,20 +91,4 @@ std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks) {
   return cores_of_cgroups(std::max<std::int64_t>(1, std::ssize(processors)));
 }
 
-std::string mask_text(const std::vector<int>& processors) {
-  std::string text;
-  for (const int processor : processors) {
-    text += (text.empty() ? "" : ",") + std::to_string(processor);
-  }
-  return text;
-}
-
-std::vector<int> mask_of_text(const std::string& text) {
-  std::vector<int> processors;
-  for (const std::string& word : words_of(text, ",")) {
-    if (const auto processor = parse_number<int>(word)) processors.push_back(*processor);
-  }
-  return processors;
-}
-
 }  // namespace ronde::base

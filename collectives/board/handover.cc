@@ -13,7 +13,7 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
-#include "base/process/random.h"
+#include "base/process/secrets.h"
 #include "base/text.h"
 #include "collectives/board/handover_socket.h"
 
@@ -71,7 +71,7 @@ class Gathering {
   Status gather(const Clock& clock, Instant deadline) {
     while (joined_ + 1 < ranks_.size()) {
       if (clock.now() >= deadline) return missing();
-      RONDE_RETURN_IF_ERROR(wait(poll_timeout(clock, deadline)));
+      RONDE_RETURN_IF_ERROR(wait(base::poll_milliseconds(clock, deadline)));
     }
     return {};
   }

@@ -5,8 +5,7 @@
 //
 // Forked children keep no copy of a socket: its end must show as soon as the process has ended.
 //
-// Thread safety: a socket belongs to one thread at a time; same_user() and poll_timeout() are pure
-// reads.
+// Thread safety: a socket belongs to one thread at a time; same_user() is a pure read.
 #pragma once
 
 #include <sys/socket.h>
@@ -76,8 +75,5 @@ base::Status send_message(const base::FileDescriptor& socket, const HandoverMess
 // arrived is no HandoverMessage of this version.
 base::Result<ReceivedMessage> receive_message(const base::FileDescriptor& socket,
                                               const base::Clock& clock, base::Instant deadline);
-
-// The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
-[[nodiscard]] int poll_timeout(const base::Clock& clock, base::Instant deadline);
 
 }  // namespace ronde::collectives

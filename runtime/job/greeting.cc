@@ -2,9 +2,8 @@
 // The bytes of a greeting, and what can be read off the greetings of all ranks.
 #include "runtime/job/greeting.h"
 
-#include <algorithm>
-#include <charconv>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/codec.h"
@@ -19,10 +18,22 @@ using base::Code;
 using base::narrow;
 using base::Result;
 using base::Status;
+using namespace std::string_view_literals;
+
+namespace {
+
+// Releases before this format read eleven texts, each ended by a zero, and the eighth is why its
+// sender cannot start: so they say what is wrong.
+constexpr std::string_view kBeginning =
+    "\0\0\0\0\0\0\0"
+    "it runs another version of Ronde: use the same libronde.so on every rank\0\0\0\0"sv;
+
+}  // namespace
 
 void fields(auto& f, base::Is<Greeting> auto& g) {
-  f.ended(g.settings, g.processors, g.leader, g.host_name, g.socket_name, g.addresses, g.secret,
-          g.trouble, g.culprit, g.pid, g.transport);
+  f.magic(kBeginning);
+  f(g.settings, g.processors, g.leader, g.host_name, g.socket_name, g.addresses, g.secret);
+  f(g.trouble.rank, g.trouble.culprit, g.trouble.text, g.pid, g.transport);
 }
 
 std::vector<std::byte> encode(const Greeting& greeting) { return base::encoded(greeting); }
@@ -38,10 +49,7 @@ Result<Greeting> decode_greeting(std::span<const std::byte> bytes, std::int32_t 
 Result<base::JobShape> shape_of(std::span<const Greeting> greetings) {
   std::vector<std::int32_t> leaders;
   for (const Greeting& greeting : greetings) {
-    std::int32_t leader = -1;
-    const std::string& text = greeting.leader;
-    std::from_chars(text.data(), text.data() + text.size(), leader);
-    leaders.push_back(leader);
+    leaders.push_back(greeting.leader);
   }
   auto shape = base::JobShape::of_leaders(leaders);
   RONDE_RETURN_IF_ERROR(shape.status());
@@ -60,7 +68,7 @@ std::vector<LeaderAddress> leaders_of(std::span<const Greeting> greetings,
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const std::int32_t rank = shape.leader_of(host);
     const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
-    leaders.push_back({rank, greeting.host_name, base::words_of(greeting.addresses)});
+    leaders.push_back({rank, greeting.host_name, greeting.addresses});
   }
   return leaders;
 }
@@ -71,7 +79,9 @@ RankTable ranks_of(std::span<const Greeting> greetings, std::span<const Greeting
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     const Greeting& greeting = greetings[narrow<std::size_t>(rank)];
     const auto leader = narrow<std::size_t>(shape.leader_of(shape.host_of(rank)));
-    table.places.push_back({greeting.host_name, verdicts[leader].addresses, greeting.pid});
+    const auto& own = verdicts[leader].addresses;
+    table.places.push_back(
+        {greeting.host_name, own.empty() ? "" : own.front(), std::to_string(greeting.pid)});
   }
   return table;
 }
@@ -80,7 +90,7 @@ std::int64_t cores_of(std::span<const Greeting> greetings, std::span<const int> 
   std::vector<std::vector<int>> masks;
   masks.reserve(ranks.size());
   for (const int rank : ranks) {
-    masks.push_back(base::mask_of_text(greetings[narrow<std::size_t>(rank)].processors));
+    masks.push_back(greetings[narrow<std::size_t>(rank)].processors);
   }
   return base::cores_of_masks(masks);
 }
@@ -98,34 +108,10 @@ std::string table_of(std::span<const Greeting> greetings, const base::JobShape& 
     text += "\n  host " + std::to_string(host) + ": " + base::printable(leader.host_name) + ", " +
             base::ranks_phrase({ranks.begin(), ranks.end()}) + ", cores " +
             std::to_string(cores_of(greetings, {ranks.data(), ranks.size()}));
-    if (!leader.addresses.empty()) text += ", leader at " + base::printable(leader.addresses);
+    if (!leader.addresses.empty())
+      text += ", leader at " + base::printable(base::joined(leader.addresses, " "));
   }
   return text;
-}
-
-std::optional<std::vector<std::byte>> bytes_of_hex(const std::string& text) {
-  std::vector<std::byte> bytes(text.size() / 2);
-  if (text.size() % 2 != 0) return std::nullopt;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    std::uint8_t byte = 0;
-    const char* const at = text.data() + 2 * i;
-    const auto [stop, error] = std::from_chars(at, at + 2, byte, 16);
-    if (error != std::errc() || stop != at + 2) return std::nullopt;
-    bytes[i] = std::byte{byte};
-  }
-  return bytes;
-}
-
-Result<JobSecret> secret_of_hex(const std::string& text) {
-  JobSecret secret{};
-  const auto bytes = bytes_of_hex(text);
-  if (bytes && bytes->size() == secret.size()) {
-    std::copy(bytes->begin(), bytes->end(), secret.begin());
-    return secret;
-  }
-  return Status::error(Code::kInternal,
-                       "rank 0 sent no secret: use the same libronde.so on every "
-                       "rank");
 }
 
 }  // namespace ronde::runtime

@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/job_shape.h"
 #include "base/status.h"
+#include "collectives/transport/roll.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/meeting.h"
 
@@ -19,20 +19,17 @@ namespace ronde::runtime {
 
 struct Greeting {
   std::string settings;
-  std::string processors;  // the ones that it may use
-  std::string leader;      // the first rank of its host
+  std::vector<int> processors;  // the ones that it may use
+  std::int32_t leader = -1;     // the first rank of its host
   std::string host_name;
   std::string socket_name;  // from a leader: where the ranks of its host fetch the board
-  // From a leader: where other leaders reach it, separated by blanks; in the verdict after the
-  // meeting its own address on the links.
-  std::string addresses;
-  std::string secret;   // from rank 0: the secret by which leaders recognise each other
-  std::string trouble;  // why this rank cannot go on
-  std::string culprit;  // the rank that caused the trouble, if it is known
-  std::string pid;
-  std::string transport;  // the address of its end of the transport, in hexadecimal digits
-
-  friend bool operator==(const Greeting&, const Greeting&) = default;
+  // From a leader: where other leaders reach it; in the verdict after the meeting its own address
+  // on the links.
+  std::vector<std::string> addresses;
+  JobSecret secret{};                 // from rank 0: by it leaders recognise each other
+  collectives::StartTrouble trouble;  // why this rank cannot go on
+  std::int64_t pid = 0;
+  std::vector<std::byte> transport;  // the address of its end of the transport
 };
 
 [[nodiscard]] std::vector<std::byte> encode(const Greeting& greeting);
@@ -56,9 +53,5 @@ base::Result<base::JobShape> shape_of(std::span<const Greeting> greetings);
 // empty on a single host.
 [[nodiscard]] std::string table_of(std::span<const Greeting> greetings, const base::JobShape& shape,
                                    std::int64_t slot_bytes, const std::string& transport);
-
-// The bytes of a text of base::hex_of(); nothing if it is none.
-[[nodiscard]] std::optional<std::vector<std::byte>> bytes_of_hex(const std::string& text);
-base::Result<JobSecret> secret_of_hex(const std::string& text);
 
 }  // namespace ronde::runtime

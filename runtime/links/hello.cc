@@ -41,14 +41,6 @@ bool may_become_hello(std::span<const std::byte> bytes) {
   return bytes.size() <= kHelloBytes && std::equal(magic.begin(), magic.end(), bytes.begin());
 }
 
-bool same_secret(const JobSecret& left, const JobSecret& right) {
-  unsigned differences = 0;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    differences |= std::to_integer<unsigned>(left.at(i) ^ right.at(i));
-  }
-  return differences == 0;
-}
-
 JobSecret inverted(const JobSecret& secret) {
   JobSecret result{};
   std::transform(secret.begin(), secret.end(), result.begin(),

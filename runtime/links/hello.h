@@ -36,8 +36,6 @@ using HelloBytes = std::array<std::byte, kHelloBytes>;
 // Whether bytes that have arrived so far can become a hello.
 [[nodiscard]] bool may_become_hello(std::span<const std::byte> bytes);
 
-// Compares in constant time, so that the time does not reveal how much of a guess is right.
-[[nodiscard]] bool same_secret(const JobSecret& left, const JobSecret& right);
 [[nodiscard]] JobSecret inverted(const JobSecret& secret);
 
 // Reads a hello that arrives in pieces, and not one byte more, because frames follow it. The socket

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process/file_descriptor.h"
-#include "base/process/random.h"
+#include "base/process/secrets.h"
 #include "base/status.h"
 #include "runtime/links/frame_socket.h"
 #include "runtime/links/hello.h"

@@ -60,7 +60,7 @@ Handshake::Step Handshake::take(std::span<const std::byte> bytes, std::vector<st
   if (!opened_) return open(bytes, answer);
   const Role other = role_ == Role::kRank ? Role::kRankZero : Role::kRank;
   const Digest expected = proof_of(other);
-  const bool same = same_digest(expected, bytes.first<sizeof(Digest)>());
+  const bool same = base::same_secret(expected, bytes.first<sizeof(Digest)>());
   if (role_ == Role::kRankZero) {
     const Digest proof = same ? proof_of(Role::kRankZero) : Digest{};
     answer.assign(proof.begin(), proof.end());

@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "base/process/random.h"
+#include "base/process/secrets.h"
 #include "base/status.h"
 #include "runtime/meet/secret.h"
 #include "runtime/meet/sha256.h"

@@ -42,12 +42,6 @@ Nanoseconds patience_of(Nanoseconds left) {
   return std::max(left - std::min(left / 10, kMost), Nanoseconds(0));
 }
 
-int poll_milliseconds(const base::Clock& clock, base::Instant deadline) {
-  constexpr std::int64_t kSliceMs = 20;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
-  return base::narrow<int>(std::clamp<std::int64_t>(left, 0, kSliceMs));
-}
-
 std::string text_of_rank(const MeetingHello& hello) {
   return "rank " + std::to_string(hello.rank) + " (host " + hello.host_name + ", pid " +
          std::to_string(hello.pid) + ")";

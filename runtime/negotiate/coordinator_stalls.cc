@@ -30,16 +30,6 @@ constexpr std::size_t kMostPidsNamed = 4;
 constexpr std::size_t kMostHostsNamed = 4;
 constexpr std::size_t kMostStatesNamed = 3;
 
-// "first, second and 3 more"
-std::string some_of(const std::vector<std::string>& words, std::size_t most) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(words.size(), most); ++i) {
-    text += (i == 0 ? "" : ", ") + words[i];
-  }
-  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
-  return text;
-}
-
 Nanoseconds longest_of(std::span<const StalledTensor> late) {
   Nanoseconds longest{};
   for (const StalledTensor& tensor : late) longest = std::max(longest, tensor.waited);
@@ -258,7 +248,7 @@ std::string Coordinator::describe(std::span<const StalledTensor> late,
     states.push_back(base::ranks_phrase(ranks) +
                      (ranks.size() == 1 ? " was last " : " were last ") + activity);
   }
-  return text + stopped + (states.empty() ? "" : "; ") + some_of(states, kMostStatesNamed);
+  return text + stopped + (states.empty() ? "" : "; ") + base::some_of(states, kMostStatesNamed);
 }
 
 // " (host node3, pid 42)", " (hosts node3, node5)"
@@ -270,14 +260,15 @@ std::string Coordinator::place_of(const std::vector<std::int32_t>& ranks) const 
   for (const std::int32_t host : hosts) {
     names.push_back(shape_.hosts() == 1 ? base::host_name() : shape_.host_name(host));
   }
-  std::string text = (names.size() == 1 ? " (host " : " (hosts ") + some_of(names, kMostHostsNamed);
+  std::string text =
+      (names.size() == 1 ? " (host " : " (hosts ") + base::some_of(names, kMostHostsNamed);
   if (hosts == std::set<std::int32_t>{kOwnHost} && ranks.size() <= kMostPidsNamed) {
     std::vector<std::string> pids;
     pids.reserve(ranks.size());
     for (const std::int32_t rank : ranks) {
       pids.push_back(std::to_string(desk_.board().presence(shape_.position_of(rank)).pid));
     }
-    text += (pids.size() == 1 ? ", pid " : ", pids ") + some_of(pids, kMostPidsNamed);
+    text += (pids.size() == 1 ? ", pid " : ", pids ") + base::some_of(pids, kMostPidsNamed);
   }
   return text + ")";
 }

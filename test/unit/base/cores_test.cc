@@ -37,13 +37,5 @@ TEST(CoresTest, MasksTogether) {
   EXPECT_EQ(cores_of_masks(Masks{{}, {}}), 1);                    // unknown
 }
 
-TEST(CoresTest, MasksTravelAsText) {
-  EXPECT_EQ(mask_text({0, 1, 17}), "0,1,17");
-  EXPECT_EQ(mask_text({}), "");
-  EXPECT_EQ(mask_of_text("0,1,17"), (std::vector<int>{0, 1, 17}));
-  EXPECT_TRUE(mask_of_text("").empty());
-  EXPECT_TRUE(mask_of_text("none").empty());
-}
-
 }  // namespace
 }  // namespace ronde::base

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <locale>
 #include <optional>
@@ -120,6 +121,16 @@ TEST(Words, SecondsAreShortAndNeverInPowersOfTen) {
   EXPECT_EQ(seconds_text(std::chrono::milliseconds(99'999)), "100 s");
   EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'769'600)), "1770 s");
   EXPECT_EQ(seconds_text(std::chrono::seconds(86'400)), "86400 s");
+}
+
+TEST(Words, AreJoinedAndBytesHaveTwoDigits) {
+  EXPECT_EQ(joined(std::vector<std::string>()), "");
+  EXPECT_EQ(joined(std::vector<std::string>{"", "a", "b"}), ", a, b");
+  EXPECT_EQ(joined(std::vector<std::string>{"a", "b"}, " "), "a b");
+  EXPECT_EQ(some_of({"a", "b"}, 2), "a, b");
+  EXPECT_EQ(some_of({"a", "b", "c", "d"}, 2), "a, b and 2 more");
+  EXPECT_EQ(hex_of(std::vector<std::byte>()), "");
+  EXPECT_EQ(hex_of(std::vector<std::byte>{std::byte{0}, std::byte{0xAF}}), "00af");
 }
 
 }  // namespace
