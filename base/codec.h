@@ -79,7 +79,7 @@ class Encoder {
   template <typename... Ts>
   void one_of(const std::variant<Ts...>& value, std::uint8_t first, const char* /*unknown*/) {
     put(static_cast<std::uint8_t>(first + value.index()));
-    std::visit([this](const auto& message) { put(message); }, value);
+    std::visit([this](const auto& message) { (*this)(message); }, value);
   }
   // Always the same characters.
   void magic(std::string_view text) { append(text.data(), text.size()); }

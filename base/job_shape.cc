@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/numbers.h"
 
 namespace ronde::base {

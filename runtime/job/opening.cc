@@ -31,7 +31,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
