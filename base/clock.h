@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -61,5 +62,13 @@ class ManualClock final : public Clock {
  private:
   std::atomic<std::int64_t> nanoseconds_{0};
 };
+
+// The milliseconds for poll(): until the deadline, but short enough to look at the clock again,
+// which may be a test's.
+[[nodiscard]] inline int poll_milliseconds(const Clock& clock, Instant deadline) {
+  constexpr std::int64_t kSlice = 20;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, kSlice));
+}
 
 }  // namespace ronde::base

@@ -7,14 +7,20 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace ronde::base {
+
+inline constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 // The number that `text` holds; nothing where it holds anything else as well, or where the number
 // does not fit its type.
@@ -50,6 +56,68 @@ template <typename Number>
   }
 }
 
+// The words with `between` each two of them.
+template <typename Words>
+[[nodiscard]] std::string joined(const Words& words, std::string_view between = ", ") {
+  std::string text;
+  for (bool first = true; const std::string& word : words) {
+    if (!std::exchange(first, false)) text += between;
+    text += word;
+  }
+  return text;
+}
+
+// "first, second and 3 more": at most so many of them.
+[[nodiscard]] inline std::string some_of(std::vector<std::string> words, std::size_t most) {
+  if (words.size() <= most) return joined(words);
+  const std::string more = " and " + std::to_string(words.size() - most) + " more";
+  words.resize(most);
+  return joined(words) + more;
+}
+
+// "1 tensor", "3 tensors".
+[[nodiscard]] inline std::string tensors_text(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
+}
+
+// "0", "0-2", "0, 2-3": ranks in ascending order.
+[[nodiscard]] inline std::string rank_list(const std::vector<std::int32_t>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// "rank 1" or "ranks 0-2".
+[[nodiscard]] inline std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
+  if (ranks.empty()) return "no rank";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
+}
+
+// "1.25 s": three significant digits; "1770 s": from 100 s on, whole seconds.
+[[nodiscard]] inline std::string seconds_text(std::chrono::nanoseconds span) {
+  if (span < std::chrono::seconds(100)) {
+    return number_text(std::chrono::duration<double>(span).count(), 3) + " s";
+  }
+  return std::to_string(std::chrono::round<std::chrono::seconds>(span).count()) + " s";
+}
+
+// Two digits for each byte.
+[[nodiscard]] inline std::string hex_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kHexDigits[std::to_integer<std::size_t>(byte >> 4)];
+    text += kHexDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
+
 namespace detail {
 
 inline bool is_control(unsigned char byte) { return byte < 0x20 || byte == 0x7f; }
@@ -72,9 +140,7 @@ inline std::string escaped(char character) {
     case '\t':
       return "\\t";
     default:
-      constexpr std::string_view kDigits = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(character);
-      return {'\\', 'x', kDigits[byte / 16U], kDigits[byte % 16U]};
+      return "\\x" + hex_of(std::as_bytes(std::span(&character, 1)));
   }
 }
 

@@ -6,21 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <ios>
 #include <iterator>
-#include <random>
 #include <set>
 #include <system_error>
 #include <vector>
 
 #include "base/config.h"
-#include "base/cores.h"
+#include "base/process/cores.h"
+#include "base/process/secrets.h"
+#include "base/text.h"
 #include "launcher/lines.h"
 
 namespace ronde::launcher {
@@ -46,14 +44,6 @@ std::int64_t whole_cores(const std::vector<int>& processors) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(siblings.size()));
 }
 
-std::string random_hex() {
-  std::random_device source;  // the kernel's
-  const std::uint64_t number = std::uint64_t{source()} << 32U | std::uint64_t{source()};
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
-  return text.data();
-}
-
 // The library beside this program, in a build and in an installed tree, or else where the loader
 // looks. A blank or a colon would end its name in LD_PRELOAD.
 std::string accelerator() {
@@ -70,7 +60,7 @@ std::string accelerator() {
 
 }  // namespace
 
-std::string new_secret() { return random_hex() + random_hex() + random_hex() + random_hex(); }
+std::string new_secret() { return base::hex_of(base::random_bytes<32>().value()); }
 
 Facts facts_of_this_machine() {
   const std::vector<int> processors = base::allowed_processors();
@@ -79,7 +69,7 @@ Facts facts_of_this_machine() {
   facts.cores = base::cores_of_cgroups(std::max<std::int64_t>(1, allowed));
   facts.slots = whole_cores(processors);
   facts.is_root = geteuid() == 0;
-  facts.job = random_hex();
+  facts.job = base::hex_of(base::random_bytes<8>().value());
   facts.accelerator = accelerator();
   facts.environment = base::Config::process_environment();
   return facts;

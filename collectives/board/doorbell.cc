@@ -12,6 +12,8 @@
 
 namespace ronde::collectives {
 
+using base::FileDescriptor;
+
 base::Result<FileDescriptor> make_event_fd() {
   FileDescriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!fd.valid()) return base::Status::system("could not create an eventfd", errno);

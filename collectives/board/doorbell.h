@@ -17,8 +17,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 
 namespace ronde::collectives {
 
@@ -33,10 +33,10 @@ struct DoorbellWords {
 
 // The eventfds of all ranks of a board, by rank. Engines in one process share the ownership of one
 // list.
-using EventFds = std::shared_ptr<const std::vector<FileDescriptor>>;
+using EventFds = std::shared_ptr<const std::vector<base::FileDescriptor>>;
 
 // Makes a non-blocking, close-on-exec eventfd.
-base::Result<FileDescriptor> make_event_fd();
+base::Result<base::FileDescriptor> make_event_fd();
 // Makes one for each rank, for engines that live in one process.
 base::Result<EventFds> make_event_fds(int ranks);
 

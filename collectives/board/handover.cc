@@ -4,10 +4,8 @@
 #include "collectives/board/handover.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -15,6 +13,8 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/process/secrets.h"
+#include "base/text.h"
 #include "collectives/board/handover_socket.h"
 
 namespace ronde::collectives {
@@ -24,6 +24,7 @@ namespace {
 using base::Bytes;
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::narrow;
 using base::Result;
@@ -70,7 +71,7 @@ class Gathering {
   Status gather(const Clock& clock, Instant deadline) {
     while (joined_ + 1 < ranks_.size()) {
       if (clock.now() >= deadline) return missing();
-      RONDE_RETURN_IF_ERROR(wait(poll_timeout(clock, deadline)));
+      RONDE_RETURN_IF_ERROR(wait(base::poll_milliseconds(clock, deadline)));
     }
     return {};
   }
@@ -223,21 +224,6 @@ class Gathering {
   std::size_t joined_ = 0;  // members without the leader
 };
 
-Result<std::string> random_name() {
-  std::array<unsigned char, 16> bytes{};
-  // The kernel returns so few bytes whole or not at all.
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return Status::system("could not get random bytes", errno);
-  }
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string name;
-  for (const unsigned char byte : bytes) {
-    name += kDigits[byte >> 4U];
-    name += kDigits[byte & 15U];
-  }
-  return name;
-}
-
 HandoverMessage make_message(HandoverKind kind, std::size_t ranks, std::uint64_t value) {
   HandoverMessage message;
   message.kind = kind;
@@ -284,7 +270,8 @@ Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::siz
 }  // namespace
 
 Result<HandoverListener> HandoverListener::open() {
-  RONDE_ASSIGN_OR_RETURN(auto name, random_name());
+  RONDE_ASSIGN_OR_RETURN(const auto random, base::random_bytes<16>());
+  std::string name = base::hex_of(random);
   RONDE_ASSIGN_OR_RETURN(auto socket, listen_abstract(name));
   return HandoverListener(std::move(socket), std::move(name));
 }

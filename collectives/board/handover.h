@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "collectives/board/doorbell.h"
-#include "collectives/board/file_descriptor.h"
 #include "collectives/board/shared_memory.h"
 
 namespace ronde::collectives {
@@ -37,7 +37,7 @@ struct BoardHandover {
   // By position: the leader's to each other rank, another rank's to the leader; the rest are empty.
   // They carry nothing more. The end of one tells that the process at its other end has ended or
   // closed it: children that it forks keep no copy.
-  std::vector<FileDescriptor> connections;
+  std::vector<base::FileDescriptor> connections;
 };
 
 // The leader's side. Thread safety: used by one thread.
@@ -57,10 +57,10 @@ class HandoverListener {
                                         const base::Clock& clock, base::Instant deadline);
 
  private:
-  HandoverListener(FileDescriptor socket, std::string name)
+  HandoverListener(base::FileDescriptor socket, std::string name)
       : socket_(std::move(socket)), name_(std::move(name)) {}
 
-  FileDescriptor socket_;
+  base::FileDescriptor socket_;
   std::string name_;
 };
 

@@ -7,7 +7,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -20,13 +19,12 @@ namespace {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Result;
 using base::Status;
 
 constexpr int kBacklog = 512;
-// A wait looks at the clock at least this often, since the clock may be a test's.
-constexpr std::int64_t kPollSliceMs = 20;
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kFdsPerMessage);
 
 struct Address {
@@ -62,7 +60,7 @@ Status wait_ready(const FileDescriptor& socket, short events, const Clock& clock
                   Instant deadline) {
   if (clock.now() >= deadline) return past_deadline();
   pollfd entry{socket.get(), events, 0};
-  if (::poll(&entry, 1, poll_timeout(clock, deadline)) < 0 && errno != EINTR) {
+  if (::poll(&entry, 1, base::poll_milliseconds(clock, deadline)) < 0 && errno != EINTR) {
     return Status::system("could not wait for a Unix socket", errno);
   }
   return {};
@@ -89,11 +87,6 @@ std::vector<FileDescriptor> take_fds(msghdr& header) {
 }
 
 }  // namespace
-
-int poll_timeout(const Clock& clock, Instant deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, kPollSliceMs));
-}
 
 Result<FileDescriptor> listen_abstract(const std::string& name, int type) {
   auto socket = make_socket(type);

@@ -5,8 +5,7 @@
 //
 // Forked children keep no copy of a socket: its end must show as soon as the process has ended.
 //
-// Thread safety: a socket belongs to one thread at a time; same_user() and poll_timeout() are pure
-// reads.
+// Thread safety: a socket belongs to one thread at a time; same_user() is a pure read.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,8 +16,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 
 namespace ronde::collectives {
 
@@ -48,33 +47,33 @@ struct HandoverMessage {
 
 struct ReceivedMessage {
   HandoverMessage message;
-  std::vector<FileDescriptor> fds;
+  std::vector<base::FileDescriptor> fds;
 };
 
 // Listens under the name in the abstract namespace (no file; the name goes with its last owner).
 // `type`: SOCK_SEQPACKET for messages, SOCK_STREAM for a stream.
-base::Result<FileDescriptor> listen_abstract(const std::string& name, int type = SOCK_SEQPACKET);
+base::Result<base::FileDescriptor> listen_abstract(const std::string& name,
+                                                   int type = SOCK_SEQPACKET);
 // Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
-base::Result<FileDescriptor> connect_abstract(const std::string& name, const base::Clock& clock,
-                                              base::Instant deadline, int type = SOCK_SEQPACKET);
+base::Result<base::FileDescriptor> connect_abstract(const std::string& name,
+                                                    const base::Clock& clock,
+                                                    base::Instant deadline,
+                                                    int type = SOCK_SEQPACKET);
 
 // Takes a connection that waits at the listener; not valid, with errno, if there is none.
-[[nodiscard]] FileDescriptor accept_member(const FileDescriptor& listener);
+[[nodiscard]] base::FileDescriptor accept_member(const base::FileDescriptor& listener);
 
 // Tells whether the process at the other end belongs to the user of this one.
-[[nodiscard]] bool same_user(const FileDescriptor& socket);
+[[nodiscard]] bool same_user(const base::FileDescriptor& socket);
 
 // The caller keeps its descriptors: the kernel makes duplicates for the receiver. Fails with
 // kDeadline, or with kPeerFailed when the other end is closed.
-base::Status send_message(const FileDescriptor& socket, const HandoverMessage& message,
+base::Status send_message(const base::FileDescriptor& socket, const HandoverMessage& message,
                           const std::vector<int>& fds, const base::Clock& clock,
                           base::Instant deadline);
 // Fails with kDeadline, with kPeerFailed when the other end is closed, and with kMismatch when what
 // arrived is no HandoverMessage of this version.
-base::Result<ReceivedMessage> receive_message(const FileDescriptor& socket,
+base::Result<ReceivedMessage> receive_message(const base::FileDescriptor& socket,
                                               const base::Clock& clock, base::Instant deadline);
-
-// The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
-[[nodiscard]] int poll_timeout(const base::Clock& clock, base::Instant deadline);
 
 }  // namespace ronde::collectives

@@ -20,6 +20,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::Code;
+using base::FileDescriptor;
 using base::Result;
 using base::Status;
 

@@ -18,6 +18,7 @@ namespace {
 
 using base::Bytes;
 using base::Code;
+using base::FileDescriptor;
 using base::Result;
 using base::Status;
 

@@ -10,8 +10,8 @@
 #include <span>
 
 #include "base/numbers.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 
 namespace ronde::collectives {
 
@@ -27,7 +27,8 @@ class SharedMemory {
   static base::Result<std::shared_ptr<SharedMemory>> create_heap(base::Bytes bytes);
   // Maps a memfd that another process created. Fails unless it has this size and the size is
   // sealed.
-  static base::Result<std::shared_ptr<SharedMemory>> map_fd(FileDescriptor fd, base::Bytes bytes);
+  static base::Result<std::shared_ptr<SharedMemory>> map_fd(base::FileDescriptor fd,
+                                                            base::Bytes bytes);
 
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -44,10 +45,12 @@ class SharedMemory {
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
-  SharedMemory(FileDescriptor fd, std::span<std::byte> bytes) : fd_(std::move(fd)), bytes_(bytes) {}
-  static base::Result<std::shared_ptr<SharedMemory>> map(FileDescriptor fd, base::Bytes bytes);
+  SharedMemory(base::FileDescriptor fd, std::span<std::byte> bytes)
+      : fd_(std::move(fd)), bytes_(bytes) {}
+  static base::Result<std::shared_ptr<SharedMemory>> map(base::FileDescriptor fd,
+                                                         base::Bytes bytes);
 
-  FileDescriptor fd_;
+  base::FileDescriptor fd_;
   std::span<std::byte> bytes_;
 };
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 
 namespace ronde::collectives::cuda {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/fork_mark.h"
 #include "base/mutex.h"
+#include "base/process/fork_mark.h"
 #include "collectives/device/plugin.h"
 
 namespace ronde::collectives {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/config.h"
+#include "base/job_shape.h"
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
@@ -17,7 +18,6 @@
 #include "collectives/transport/collective.h"
 #include "collectives/transport/transport.h"
 #include "collectives/transport/workspace.h"
-#include "collectives/two_level/job_shape.h"
 
 namespace ronde::collectives {
 
@@ -59,7 +59,7 @@ std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& w
 // Makes the plane of a job of several hosts: the board is that of this host, and the transport that
 // of all ranks. The workspace must outlive the transport, and both the plane.
 std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
-                                                const JobShape& shape, Transport& transport,
+                                                const base::JobShape& shape, Transport& transport,
                                                 Workspace& workspace, const base::Config& config);
 
 }  // namespace ronde::collectives

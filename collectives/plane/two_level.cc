@@ -25,6 +25,7 @@ namespace ronde::collectives {
 
 namespace {
 
+using base::JobShape;
 using base::Operation;
 using base::Result;
 using base::Status;

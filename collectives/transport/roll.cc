@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/text.h"
 
 namespace ronde::collectives {
 
@@ -83,18 +84,16 @@ std::string Roll::host_of(std::int32_t rank) const {
 }
 
 Status Roll::absent(const std::vector<std::int32_t>& ranks) const {
-  std::string names;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
-    names += (i == 0 ? "rank " : ", rank ") + std::to_string(ranks[i]) + " (host " +
-             host_of(ranks[i]) + ")";
-  }
-  if (ranks.size() > kMostNamed) {
-    names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
+  std::vector<std::string> names;
+  names.reserve(ranks.size());
+  for (const std::int32_t rank : ranks) {
+    names.push_back("rank " + std::to_string(rank) + " (host " + host_of(rank) + ")");
   }
   const std::string last =
       previous_.empty() ? "nothing was received from it before" : "its last step was " + previous_;
   return Status::error(Code::kDeadline,
-                       names + " took no part in " + activity_ + " in time; " + last +
+                       base::some_of(std::move(names), kMostNamed) + " took no part in " +
+                           activity_ + " in time; " + last +
                            ": it opens no engine, has ended, is stopped, or its host is cut off; "
                            "look at its output (RONDE_START_TIMEOUT_SECONDS raises the limit)")
       .with_rank(ranks.empty() ? -1 : ranks.front());

@@ -9,6 +9,7 @@
 namespace ronde::collectives {
 
 using base::Bytes;
+using base::JobShape;
 using fusion::FusedView;
 using fusion::ViewPart;
 

@@ -14,6 +14,9 @@
 #include "collectives/two_level/phases.h"
 
 namespace ronde::collectives {
+
+using base::JobShape;
+
 namespace {
 
 using fusion::FusedView;

@@ -10,6 +10,9 @@
 #include "fusion/fused_view.h"
 
 namespace ronde::collectives {
+
+using base::JobShape;
+
 namespace {
 
 using fusion::FusedView;

@@ -21,8 +21,8 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/numbers.h"
-#include "base/own_thread.h"
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
+#include "base/process/own_thread.h"
 #include "runtime/drive/agent_role.h"
 #include "runtime/drive/idle.h"
 
@@ -263,7 +263,7 @@ struct AgentRunner::State {
   const bool caller_driven;
   Environment environment;
   AgentRole<Environment> role{environment};
-  collectives::FileDescriptor epoll;
+  base::FileDescriptor epoll;
   const int epoll_error;  // why there is none
   std::atomic<bool> stopping{false};
   std::atomic<std::uint64_t> wakeups{0};

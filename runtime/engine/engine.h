@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/fork_mark.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/process/fork_mark.h"
 #include "base/status.h"
 #include "runtime/drive/agent.h"
 #include "runtime/drive/agent_runner.h"

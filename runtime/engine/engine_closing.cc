@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_patience.h"
 
@@ -57,7 +58,7 @@ std::string Engine::not_settled(const Work& work, base::Nanoseconds patience,
                                 bool unwinding) const {
   return table_.describe(work.name) + " was " +
          (unwinding ? "left behind by an exception" : "given up") + " on rank " +
-         std::to_string(rank_) + " and did not end within " + seconds_text(patience) +
+         std::to_string(rank_) + " and did not end within " + base::seconds_text(patience) +
          (unwinding
               ? " (RONDE_UNWIND_GRACE_SECONDS): look at the output of rank " + std::to_string(rank_)
               : "");

@@ -181,7 +181,7 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
     if (missing.empty()) return {};
     if (clock_->now() >= deadline) {
       return Status::error(Code::kDeadline,
-                           ranks_phrase(missing) + " (host " + base::host_name() +
+                           base::ranks_phrase(missing) + " (host " + base::host_name() +
                                ") did not open an engine in time: look at their output, or raise "
                                "RONDE_START_TIMEOUT_SECONDS")
           .with_rank(missing.front());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "runtime/engine/rank_agent.h"
 #include "runtime/negotiate/relay.h"
 #include "runtime/negotiate/stall_notice.h"
@@ -232,8 +233,8 @@ std::string RankAgent::text_of_host() const {
     stopped += stopped_text(rank, presence);
   }
   for (const auto& [activity, ranks] : ranks_by_activity) {
-    text +=
-        "; " + ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") + activity;
+    text += "; " + base::ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") +
+            activity;
   }
   return text + stopped;
 }

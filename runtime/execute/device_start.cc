@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/tensors/signature.h"
+#include "base/text.h"
 
 namespace ronde::runtime {
 
@@ -56,7 +56,7 @@ std::string grouped(const std::vector<std::string>& texts) {
   if (ranks.size() == 1) return texts.front();
   std::string all;
   for (const auto& [text, who] : ranks) {
-    all += (all.empty() ? "" : ", ") + text + " on " + ranks_phrase(who);
+    all += (all.empty() ? "" : ", ") + text + " on " + base::ranks_phrase(who);
   }
   return all;
 }
@@ -214,8 +214,8 @@ StartedDevice agree_on(const std::shared_ptr<Device>& device, const std::string&
   started.direct = apart.empty();
   started.line = "the plug-in '" + name + "' serves tensors of devices: " + grouped(texts);
   if (!started.direct) {
-    started.line += "; they pass through host memory, since the devices of " + ranks_phrase(apart) +
-                    " cannot be reached by the others";
+    started.line += "; they pass through host memory, since the devices of " +
+                    base::ranks_phrase(apart) + " cannot be reached by the others";
   }
   return started;
 }

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/text.h"
-#include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
 
@@ -34,7 +33,7 @@ Status check_shared_settings(const std::vector<std::string>& texts) {
     std::string text = "the ranks were started with different settings: ";
     bool following = false;
     for (const auto& [value, ranks] : ranks_by_value) {
-      text += (following ? ", " : "") + value + " on " + ranks_phrase(ranks);
+      text += (following ? ", " : "") + value + " on " + base::ranks_phrase(ranks);
       following = true;
     }
     return Status::error(Code::kInvalidArgument,

@@ -14,12 +14,12 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/job_shape.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
-#include "collectives/board/file_descriptor.h"
 #include "collectives/transport/program.h"
 #include "collectives/transport/transport.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
 #include "runtime/meet/store.h"
@@ -30,7 +30,7 @@ namespace ronde::runtime {
 // readable when its process ends.
 struct PeerWatch {
   std::int32_t rank = 0;
-  collectives::FileDescriptor descriptor;
+  base::FileDescriptor descriptor;
 };
 
 // The engine owns it; links and transports that it returns belong to the agent.
@@ -41,7 +41,7 @@ class Job {
   virtual ~Job() = default;
 
   [[nodiscard]] virtual std::int32_t rank() const = 0;
-  [[nodiscard]] virtual const collectives::JobShape& shape() const = 0;
+  [[nodiscard]] virtual const base::JobShape& shape() const = 0;
   [[nodiscard]] std::int32_t size() const { return shape().ranks(); }
   [[nodiscard]] std::int32_t host() const { return shape().host_of(rank()); }
   // This rank's position on its host, and how many ranks the host has.

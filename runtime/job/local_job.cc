@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/cores.h"
 #include "base/host_name.h"
 #include "base/log.h"
-#include "runtime/tensors/signature.h"
+#include "base/process/cores.h"
+#include "base/text.h"
 
 namespace ronde::runtime {
 
@@ -35,7 +35,7 @@ constexpr std::int64_t kMostLocalArena = std::int64_t{64} << 20;
 // The doorbells of all hosts: a message's arrival rings the receiver, on whichever host it is.
 class Doorbells {
  public:
-  explicit Doorbells(const collectives::JobShape& shape) : shape_(shape) {}
+  explicit Doorbells(const base::JobShape& shape) : shape_(shape) {}
   void add(collectives::Board board) { boards_.push_back(std::move(board)); }
   void ring(std::int32_t rank) const {
     const auto host = base::narrow<std::size_t>(shape_.host_of(rank));
@@ -43,13 +43,13 @@ class Doorbells {
   }
 
  private:
-  collectives::JobShape shape_;
+  base::JobShape shape_;
   std::vector<collectives::Board> boards_;  // by host
 };
 
 class LocalMember final : public Job {
  public:
-  LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const collectives::JobShape& shape,
+  LocalMember(std::shared_ptr<LocalJob> job, std::int32_t rank, const base::JobShape& shape,
               std::unique_ptr<collectives::Transport> transport, collectives::Board board,
               std::unique_ptr<TcpLinks> links)
       : job_(std::move(job)),
@@ -61,7 +61,7 @@ class LocalMember final : public Job {
         cores_(base::cores_of_masks({base::allowed_processors()})) {}
 
   [[nodiscard]] std::int32_t rank() const override { return rank_; }
-  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] const base::JobShape& shape() const override { return shape_; }
   [[nodiscard]] RankTable rank_table() const override { return job_->rank_table(); }
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return board_; }
@@ -84,7 +84,7 @@ class LocalMember final : public Job {
   const std::shared_ptr<LocalJob> job_;
   const std::int32_t rank_;
   std::uint64_t rounds_ = 0;
-  const collectives::JobShape shape_;
+  const base::JobShape shape_;
   std::unique_ptr<collectives::Transport> transport_;
   collectives::Board board_;
   std::unique_ptr<TcpLinks> links_;
@@ -103,11 +103,10 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(std::int32_t size) {
                                                      " ranks: use 1 to " +
                                                      std::to_string(kMostLocalRanks));
   }
-  return create(collectives::JobShape::one_host(size));
+  return create(base::JobShape::one_host(size));
 }
 
-Result<std::shared_ptr<LocalJob>> LocalJob::create(const collectives::JobShape& shape,
-                                                   std::int32_t fan_in,
+Result<std::shared_ptr<LocalJob>> LocalJob::create(const base::JobShape& shape, std::int32_t fan_in,
                                                    std::shared_ptr<collectives::LocalHub> hub,
                                                    Transports transports) {
   base::check(hub == nullptr || hub->size() == shape.ranks(), "LocalJob: a hub of all its ranks");
@@ -136,9 +135,9 @@ Status LocalJob::make_hosts() {
       return Status::system("socketpair", errno);
     }
     hosts_[base::narrow<std::size_t>(parent)].links.children.push_back(
-        {child, name_of_host(child), collectives::FileDescriptor(ends[0])});
+        {child, name_of_host(child), base::FileDescriptor(ends[0])});
     hosts_[base::narrow<std::size_t>(child)].links.parent =
-        LinkEnd{parent, name_of_host(parent), collectives::FileDescriptor(ends[1])};
+        LinkEnd{parent, name_of_host(parent), base::FileDescriptor(ends[1])};
   }
   return {};
 }
@@ -186,7 +185,7 @@ Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
     if (missing.empty()) break;
     joined_.notify_all();
     return failure_ =
-               Status::error(Code::kDeadline, ranks_phrase(missing) +
+               Status::error(Code::kDeadline, base::ranks_phrase(missing) +
                                                   " did not open an engine in time: open one in a "
                                                   "thread of its own for each rank");
   }
@@ -237,8 +236,8 @@ Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t ran
   };
   while (!look()) {
     if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout || look()) continue;
-    return Status::error(Code::kDeadline,
-                         ranks_phrase(missing) + " did not go on with opening an engine in time");
+    return Status::error(Code::kDeadline, base::ranks_phrase(missing) +
+                                              " did not go on with opening an engine in time");
   }
   std::vector<std::vector<std::byte>> parts;
   parts.reserve(round.parts.size());

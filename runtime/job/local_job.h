@@ -17,10 +17,10 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/job_shape.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "collectives/transport/local.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/job/job.h"
 #include "runtime/links/frame_socket.h"
 #include "runtime/links/tree.h"
@@ -41,10 +41,10 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   // makes the transport of each rank, when the rank opens its engine.
   using Transports = std::function<std::unique_ptr<collectives::Transport>(std::int32_t rank)>;
   static base::Result<std::shared_ptr<LocalJob>> create(
-      const collectives::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
+      const base::JobShape& shape, std::int32_t fan_in = HostTree::kFanIn,
       std::shared_ptr<collectives::LocalHub> hub = nullptr, Transports transports = {});
 
-  [[nodiscard]] const collectives::JobShape& shape() const { return shape_; }
+  [[nodiscard]] const base::JobShape& shape() const { return shape_; }
   [[nodiscard]] RankTable rank_table() const;
 
   // Waits until every rank has joined with the same shared settings.
@@ -70,7 +70,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
     LinkEnds links;  // until the leader takes them
   };
 
-  LocalJob(const collectives::JobShape& shape, std::int32_t fan_in, Transports transports)
+  LocalJob(const base::JobShape& shape, std::int32_t fan_in, Transports transports)
       : shape_(shape), fan_in_(fan_in), transports_(std::move(transports)) {}
   base::Status make_hosts() RONDE_REQUIRES(mutex_);
   base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
@@ -78,7 +78,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   [[nodiscard]] bool all_joined() const RONDE_REQUIRES(mutex_);
   base::Status wait_for_all(base::Nanoseconds timeout) RONDE_REQUIRES(mutex_);
 
-  const collectives::JobShape shape_;
+  const base::JobShape shape_;
   const std::int32_t fan_in_;
   const Transports transports_;
   base::Mutex mutex_;

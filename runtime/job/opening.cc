@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <set>
 #include <span>
@@ -14,9 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/cores.h"
 #include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/process/cores.h"
+#include "base/text.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/plugin_transport.h"
@@ -31,7 +31,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
@@ -40,32 +39,22 @@ namespace {
 // How long the ends of a transport say good-bye to each other, as the leaders' links do.
 constexpr base::Nanoseconds kGoodBye = std::chrono::seconds(5);
 
-collectives::StartTrouble trouble_of(const Greeting& greeting, std::int32_t rank) {
-  collectives::StartTrouble trouble{rank, rank, greeting.trouble};
-  const std::string& culprit = greeting.culprit;
-  std::from_chars(culprit.data(), culprit.data() + culprit.size(), trouble.culprit);
-  return trouble;
-}
-
-void set_trouble(Greeting& greeting, const Status& status) {
-  if (status.ok()) return;
-  greeting.trouble = status.message();
-  if (const auto culprit = status.rank()) greeting.culprit = std::to_string(*culprit);
+void set_trouble(Greeting& greeting, const Status& status, std::int32_t rank) {
+  if (!status.ok()) greeting.trouble = {rank, status.rank().value_or(rank), status.message()};
 }
 
 Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std::string& activity,
                                        const Greeting& mine, const base::Clock& clock,
                                        base::Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(
-      auto all,
-      meeting.allgather(encode(mine), activity, trouble_of(mine, meeting.rank()), clock, deadline));
+  RONDE_ASSIGN_OR_RETURN(auto all,
+                         meeting.allgather(encode(mine), activity, mine.trouble, clock, deadline));
   std::vector<Greeting> greetings;
   std::vector<std::string> settings;
   std::vector<collectives::StartTrouble> troubles;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     RONDE_ASSIGN_OR_RETURN(auto greeting,
                            decode_greeting(all[rank], base::narrow<std::int32_t>(rank)));
-    troubles.push_back(trouble_of(greeting, base::narrow<std::int32_t>(rank)));
+    troubles.push_back(greeting.trouble);
     settings.push_back(greeting.settings);
     greetings.push_back(std::move(greeting));
   }
@@ -83,9 +72,7 @@ Result<std::string> chosen_interfaces(const base::Config& config, const std::str
   RONDE_ASSIGN_OR_RETURN(const auto chosen, choose_addresses(all, wanted, host_name));
   std::set<std::string> names;
   for (const InterfaceAddress& one : chosen) names.insert(one.name);
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
+  return base::joined(names, ",");
 }
 
 // How much of the start's time is kept for the exchange of verdicts after the meeting, but at most
@@ -122,15 +109,15 @@ class Opening {
   Greeting greet() {
     Greeting mine;
     mine.settings = config_.shared_text();
-    mine.processors = base::mask_text(base::allowed_processors());
-    mine.leader = std::to_string(here_.front());
+    mine.processors = base::allowed_processors();
+    mine.leader = here_.front();
     mine.host_name = base::host_name();
-    mine.pid = std::to_string(::getpid());
+    mine.pid = ::getpid();
     Status trouble;
     if (is_leader()) trouble = make_board(mine);
     if (trouble.ok() && is_leader() && several_hosts()) trouble = listen(mine);
     if (trouble.ok() && needs_transport(config_, several_hosts())) trouble = open_transport(mine);
-    set_trouble(mine, trouble);
+    set_trouble(mine, trouble, meeting_.rank());
     return mine;
   }
   // Connects the transport, shares the board with the ranks of this host, and connects to the
@@ -177,12 +164,9 @@ class Opening {
   Status listen(Greeting& mine) {
     RONDE_ASSIGN_OR_RETURN(leaders_, LeaderMeeting::listen(config_.interfaces, mine.host_name,
                                                            Keepalive::of(config_.link_timeout)));
-    for (const std::string& address : leaders_->addresses()) {
-      mine.addresses += (mine.addresses.empty() ? "" : " ") + address;
-    }
+    mine.addresses = leaders_->addresses();
     if (meeting_.rank() != 0) return {};
-    RONDE_ASSIGN_OR_RETURN(const auto secret, make_job_secret());
-    mine.secret = hex_of(secret);
+    RONDE_ASSIGN_OR_RETURN(mine.secret, make_job_secret());
     return {};
   }
   Status open_transport(Greeting& mine) {
@@ -209,21 +193,13 @@ class Opening {
                       base::LogLevel level, std::string_view text) { log.log(level, text); };
     RONDE_ASSIGN_OR_RETURN(transport_,
                            collectives::PluginTransport::open(*library, std::move(options)));
-    RONDE_ASSIGN_OR_RETURN(const auto address, transport_->address());
-    mine.transport = hex_of(address);
+    RONDE_ASSIGN_OR_RETURN(mine.transport, transport_->address());
     return {};
   }
   Status connect_transport(const std::vector<Greeting>& greetings) {
     std::vector<std::vector<std::byte>> addresses;
-    for (std::size_t rank = 0; rank < greetings.size(); ++rank) {
-      auto address = bytes_of_hex(greetings[rank].transport);
-      if (!address) {
-        return Status::error(Code::kInternal, "rank " + std::to_string(rank) +
-                                                  " sent no address of its transport: use the "
-                                                  "same libronde.so on every rank");
-      }
-      addresses.push_back(std::move(*address));
-    }
+    addresses.reserve(greetings.size());
+    for (const Greeting& greeting : greetings) addresses.push_back(greeting.transport);
     return transport_->connect(addresses);
   }
   Status share_board(const std::vector<Greeting>& greetings) {
@@ -241,11 +217,10 @@ class Opening {
     return {};
   }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
-    RONDE_ASSIGN_OR_RETURN(const auto secret, secret_of_hex(greetings.front().secret));
     RONDE_ASSIGN_OR_RETURN(
         auto met, leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
-                                 leaders_of(greetings, *shape_), secret, clock_, meet_by_,
-                                 base::Log(config_.log_level, meeting_.rank())));
+                                 leaders_of(greetings, *shape_), greetings.front().secret, clock_,
+                                 meet_by_, base::Log(config_.log_level, meeting_.rank())));
     const LinkEnd& first = met.parent ? *met.parent : met.children.front();
     if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
     RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(met)));
@@ -263,9 +238,9 @@ class Opening {
   std::shared_ptr<collectives::SharedMemory> memory_;
   std::optional<collectives::HandoverListener> handover_;
   std::optional<LeaderMeeting> leaders_;
-  std::optional<collectives::JobShape> shape_;
+  std::optional<base::JobShape> shape_;
   std::optional<collectives::Board> board_;
-  std::vector<collectives::FileDescriptor> connections_;
+  std::vector<base::FileDescriptor> connections_;
   std::unique_ptr<TcpLinks> links_;
   std::string address_;
   const TransportChoice choice_;
@@ -291,8 +266,8 @@ Result<std::unique_ptr<Job>> open_job(Met met, std::unique_ptr<OpeningEngine> en
     // Only the rank that could not reach another one knows of it, so all exchange their verdicts,
     // and every rank returns the same error.
     Greeting verdict;
-    verdict.addresses = opening.address();
-    set_trouble(verdict, reached);
+    verdict.addresses = {opening.address()};
+    set_trouble(verdict, reached, meeting.rank());
     verdicts = exchange(meeting, "meeting the other ranks", verdict, clock, deadline);
     RONDE_RETURN_IF_ERROR(verdicts.status());
   }

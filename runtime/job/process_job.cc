@@ -43,7 +43,7 @@ class ProcessJob final : public Job {
   ~ProcessJob() override { forget_at_end(this); }
 
   [[nodiscard]] std::int32_t rank() const override { return meeting_->rank(); }
-  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] const base::JobShape& shape() const override { return shape_; }
   [[nodiscard]] std::string table() const override { return table_; }
   [[nodiscard]] std::string transport_note() const override { return note_; }
   [[nodiscard]] RankTable rank_table() const override { return ranks_; }
@@ -90,13 +90,13 @@ class ProcessJob final : public Job {
  private:
   // Without pidfds the leader watches every rank of the host and the others watch the leader, which
   // is enough: whoever notices a death fails the job on the board for all.
-  std::vector<PeerWatch> watch_sockets(const Result<collectives::FileDescriptor>& refused) {
+  std::vector<PeerWatch> watch_sockets(const Result<base::FileDescriptor>& refused) {
     watch_note_ = refused.status().message() +
                   "; Ronde watches sockets instead: a rank that dies is noticed as soon, unless a "
                   "process that it made with clone() lives on";
     std::vector<PeerWatch> watches;
     for (std::int32_t position = 0; position < board_.ranks(); ++position) {
-      collectives::FileDescriptor& socket = connections_[base::narrow<std::size_t>(position)];
+      base::FileDescriptor& socket = connections_[base::narrow<std::size_t>(position)];
       if (socket.valid()) watches.push_back({rank_at(position), std::move(socket)});
     }
     return watches;
@@ -104,12 +104,11 @@ class ProcessJob final : public Job {
 
   // Fails with kUnsupported where the kernel, or what the process runs in, knows no pidfds: Linux
   // before 5.3 and gVisor answer ENOSYS, filters of containers EPERM.
-  Result<collectives::FileDescriptor> open_pidfd(std::int32_t position) {
+  Result<base::FileDescriptor> open_pidfd(std::int32_t position) {
     const std::int32_t peer = rank_at(position);
     const collectives::Presence presence = board_.presence(position);
     // The glibc of Debian 12 has no wrapper for this call.
-    collectives::FileDescriptor pidfd(
-        base::narrow<int>(::syscall(SYS_pidfd_open, presence.pid, 0)));
+    base::FileDescriptor pidfd(base::narrow<int>(::syscall(SYS_pidfd_open, presence.pid, 0)));
     if (!pidfd.valid()) {
       const int error = errno;
       if (error == ESRCH) return dead(peer, presence);
@@ -138,11 +137,11 @@ class ProcessJob final : public Job {
 
   std::unique_ptr<collectives::Meeting> meeting_;
   std::unique_ptr<OpeningEngine> engine_;  // until the start is over
-  const collectives::JobShape shape_;
+  const base::JobShape shape_;
   collectives::Board board_;
   // The sockets of the handover, which stay open even where this rank watches pidfds, since another
   // rank may have none and would take the end of its connection for a death.
-  std::vector<collectives::FileDescriptor> connections_;
+  std::vector<base::FileDescriptor> connections_;
   std::string watch_note_;
   std::unique_ptr<TcpLinks> links_;                    // until the agent takes them
   std::unique_ptr<collectives::Transport> transport_;  // likewise

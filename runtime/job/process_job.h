@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/job_shape.h"
+#include "base/process/file_descriptor.h"
 #include "collectives/board/board.h"
-#include "collectives/board/file_descriptor.h"
 #include "collectives/transport/meeting.h"
 #include "collectives/transport/transport.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/job/job.h"
 #include "runtime/job/opening_engine.h"
 #include "runtime/job/rank_table.h"
@@ -21,10 +21,10 @@ namespace ronde::runtime {
 
 // What a rank has opened. Thread safety: a value.
 struct ProcessJobParts {
-  collectives::JobShape shape;
+  base::JobShape shape;
   collectives::Board board;
   // The sockets of the handover, by position on the host.
-  std::vector<collectives::FileDescriptor> connections;
+  std::vector<base::FileDescriptor> connections;
   std::unique_ptr<TcpLinks> links;                    // of a leader, in a job of several hosts
   std::unique_ptr<collectives::Transport> transport;  // where one is needed
   std::string transport_note;

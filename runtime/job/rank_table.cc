@@ -10,12 +10,11 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
-#include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
 
+using base::JobShape;
 using base::narrow;
-using collectives::JobShape;
 
 namespace {
 
@@ -26,7 +25,7 @@ using Row = std::array<std::string, 5>;
 constexpr std::size_t kLongestList = 40;
 
 std::string phrase(const Ranks& ranks) {
-  std::string text = ranks_phrase(ranks);
+  std::string text = base::ranks_phrase(ranks);
   return text.size() <= kLongestList ? text : std::to_string(ranks.size()) + " ranks";
 }
 

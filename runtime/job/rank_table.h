@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/two_level/job_shape.h"
+#include "base/job_shape.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -29,7 +29,7 @@ struct RankTable {
 
 // Returns a line of headings and one line for each rank, without a newline at the end.
 // `messages_only`: tensors move over the transport even on a single host.
-[[nodiscard]] std::string text_of(const RankTable& table, const collectives::JobShape& shape,
+[[nodiscard]] std::string text_of(const RankTable& table, const base::JobShape& shape,
                                   bool messages_only);
 
 }  // namespace ronde::runtime

@@ -7,14 +7,15 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/process/secrets.h"
 
 namespace ronde::runtime {
 
 namespace {
 
+using base::FileDescriptor;
 using base::Instant;
 using base::Status;
-using collectives::FileDescriptor;
 
 // How many connections a listener accepts in one step, so that hellos are read in between.
 constexpr int kAcceptedAtOnce = 64;
@@ -103,7 +104,7 @@ void ChildReception::read_hello(Stranger& stranger) {
 
 void ChildReception::check_hello(Stranger& stranger, const LeaderHello& hello) {
   if (hello.version != hello_.version) return reject(stranger, Trouble::kVersion);
-  if (!same_secret(hello.secret, hello_.secret)) return reject(stranger, Trouble::kSecret);
+  if (!base::same_secret(hello.secret, hello_.secret)) return reject(stranger, Trouble::kSecret);
   const auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& one) {
     return one.expected.host == hello.host;
   });

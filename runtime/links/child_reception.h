@@ -41,7 +41,7 @@ class ChildReception {
 
   // `listeners`: descriptors that stay the caller's. `hello`: what this leader expects of a child,
   // with its own host.
-  ChildReception(std::vector<const collectives::FileDescriptor*> listeners,
+  ChildReception(std::vector<const base::FileDescriptor*> listeners,
                  std::vector<ExpectedChild> children, const LeaderHello& hello,
                  const Keepalive& keepalive);
 
@@ -72,7 +72,7 @@ class ChildReception {
   static constexpr std::size_t kTroubles = 9;
 
   struct Stranger {
-    collectives::FileDescriptor socket;
+    base::FileDescriptor socket;
     HelloReader reader;
     base::Instant since{};
     std::string from;
@@ -80,14 +80,14 @@ class ChildReception {
   struct Child {
     ExpectedChild expected;
     std::string from;
-    collectives::FileDescriptor socket;  // invalid: not connected yet
+    base::FileDescriptor socket;  // invalid: not connected yet
   };
   struct Count {
     std::uint64_t times = 0;
     std::string last_from;
   };
 
-  base::Status accept_some(const collectives::FileDescriptor& listener, base::Instant now);
+  base::Status accept_some(const base::FileDescriptor& listener, base::Instant now);
   // Reads what a stranger has sent. Afterwards its socket is invalid if it was rejected, or if it
   // is a child, which then has the socket.
   void read_hello(Stranger& stranger);
@@ -98,7 +98,7 @@ class ChildReception {
   void drop_child(Child& child);
   static const char* reason_of(Trouble trouble);
 
-  std::vector<const collectives::FileDescriptor*> listeners_;
+  std::vector<const base::FileDescriptor*> listeners_;
   std::vector<Child> children_;
   std::vector<std::size_t> watched_children_;  // in the order in which watch() appended them
   LeaderHello hello_;

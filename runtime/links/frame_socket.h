@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 
 namespace ronde::runtime {
 
 // A connection as the meeting of the leaders hands it over.
 struct LinkEnd {
-  std::int32_t host = -1;              // the host at the other end
-  std::string peer;                    // "host 2 (node7, 10.0.0.3:4711)", for error texts
-  collectives::FileDescriptor socket;  // connected, non-blocking
+  std::int32_t host = -1;       // the host at the other end
+  std::string peer;             // "host 2 (node7, 10.0.0.3:4711)", for error texts
+  base::FileDescriptor socket;  // connected, non-blocking
 };
 
 // The connections of one leader to its neighbours in the tree of hosts, as they are handed over.

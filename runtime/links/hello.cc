@@ -6,66 +6,39 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
-#include "base/numbers.h"
+#include "base/codec.h"
 
 namespace ronde::runtime {
 
 namespace {
 
-constexpr char kMagic[] = "RondeLdr";
-constexpr std::size_t kMagicBytes = sizeof kMagic - 1;
-constexpr std::size_t kVersionAt = kMagicBytes;
-constexpr std::size_t kHostAt = kVersionAt + 4;
-constexpr std::size_t kSecretAt = kHostAt + 4;
-static_assert(kSecretAt + sizeof(JobSecret) == kHelloBytes);
-
-void put(HelloBytes& bytes, std::size_t at, std::uint32_t number) {
-  for (std::size_t i = 0; i < sizeof number; ++i) {
-    bytes.at(at + i) = static_cast<std::byte>(number >> (8 * i));
-  }
-}
-
-std::uint32_t get(std::span<const std::byte> bytes, std::size_t at) {
-  std::uint32_t number = 0;
-  for (std::size_t i = 0; i < sizeof number; ++i) {
-    number |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
-  }
-  return number;
-}
+constexpr std::string_view kMagic = "RondeLdr";
 
 }  // namespace
 
+// Every version must be able to read these.
+void fields(auto& f, base::Is<LeaderHello> auto& hello) {
+  f.magic(kMagic);
+  f(hello.version, hello.host, hello.secret);
+}
+
 HelloBytes encode_hello(const LeaderHello& hello) {
   HelloBytes bytes{};
-  std::transform(kMagic, kMagic + kMagicBytes, bytes.begin(),
-                 [](char letter) { return static_cast<std::byte>(letter); });
-  put(bytes, kVersionAt, hello.version);
-  put(bytes, kHostAt, static_cast<std::uint32_t>(hello.host));
-  std::copy(hello.secret.begin(), hello.secret.end(), bytes.begin() + kSecretAt);
+  const auto encoded = base::encoded(hello);
+  std::copy(encoded.begin(), encoded.end(), bytes.begin());
   return bytes;
 }
 
 std::optional<LeaderHello> decode_hello(std::span<const std::byte> bytes) {
-  if (bytes.size() != kHelloBytes || !may_become_hello(bytes)) return std::nullopt;
-  LeaderHello hello;
-  hello.version = get(bytes, kVersionAt);
-  hello.host = static_cast<std::int32_t>(get(bytes, kHostAt));
-  std::copy(bytes.begin() + kSecretAt, bytes.end(), hello.secret.begin());
-  return hello;
+  const auto hello = base::decoded<LeaderHello>(bytes);
+  return hello.ok() ? std::optional(*hello) : std::nullopt;
 }
 
 bool may_become_hello(std::span<const std::byte> bytes) {
-  const auto magic = std::as_bytes(std::span(kMagic, std::min(bytes.size(), kMagicBytes)));
+  const auto magic = std::as_bytes(std::span(kMagic.substr(0, bytes.size())));
   return bytes.size() <= kHelloBytes && std::equal(magic.begin(), magic.end(), bytes.begin());
-}
-
-bool same_secret(const JobSecret& left, const JobSecret& right) {
-  unsigned differences = 0;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    differences |= std::to_integer<unsigned>(left.at(i) ^ right.at(i));
-  }
-  return differences == 0;
 }
 
 JobSecret inverted(const JobSecret& secret) {
@@ -75,7 +48,7 @@ JobSecret inverted(const JobSecret& secret) {
   return result;
 }
 
-HelloReader::Got HelloReader::read(const collectives::FileDescriptor& socket) {
+HelloReader::Got HelloReader::read(const base::FileDescriptor& socket) {
   while (size_ < kHelloBytes) {
     const ssize_t got =
         ::recv(socket.get(), bytes_.data() + size_, kHelloBytes - size_, MSG_DONTWAIT);
@@ -91,7 +64,7 @@ HelloReader::Got HelloReader::read(const collectives::FileDescriptor& socket) {
   return Got::kHello;
 }
 
-bool send_hello(const collectives::FileDescriptor& socket, const LeaderHello& hello) {
+bool send_hello(const base::FileDescriptor& socket, const LeaderHello& hello) {
   const HelloBytes bytes = encode_hello(hello);
   for (;;) {
     const ssize_t sent =

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 
 namespace ronde::runtime {
 
@@ -36,8 +36,6 @@ using HelloBytes = std::array<std::byte, kHelloBytes>;
 // Whether bytes that have arrived so far can become a hello.
 [[nodiscard]] bool may_become_hello(std::span<const std::byte> bytes);
 
-// Compares in constant time, so that the time does not reveal how much of a guess is right.
-[[nodiscard]] bool same_secret(const JobSecret& left, const JobSecret& right);
 [[nodiscard]] JobSecret inverted(const JobSecret& secret);
 
 // Reads a hello that arrives in pieces, and not one byte more, because frames follow it. The socket
@@ -54,7 +52,7 @@ class HelloReader {
   };
 
   // Reads what has arrived.
-  Got read(const collectives::FileDescriptor& socket);
+  Got read(const base::FileDescriptor& socket);
   [[nodiscard]] const LeaderHello& hello() const { return hello_; }
 
  private:
@@ -65,6 +63,6 @@ class HelloReader {
 
 // Sends a hello on a new connection, which always has room for one. False: the connection has
 // ended.
-[[nodiscard]] bool send_hello(const collectives::FileDescriptor& socket, const LeaderHello& hello);
+[[nodiscard]] bool send_hello(const base::FileDescriptor& socket, const LeaderHello& hello);
 
 }  // namespace ronde::runtime

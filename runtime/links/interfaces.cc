@@ -214,25 +214,25 @@ std::vector<Endpoint> order_by_nearness(std::vector<Endpoint> theirs,
   return theirs;
 }
 
-namespace {
-
-// Returns the bytes of an address or a mask; nothing if it belongs to neither family.
-std::optional<IpAddress> address_of(const sockaddr* from) {
-  if (from == nullptr) return std::nullopt;
-  IpAddress address;
-  if (from->sa_family == AF_INET) {
+std::optional<Endpoint> endpoint_of(const sockaddr* address) {
+  Endpoint endpoint;
+  if (address != nullptr && address->sa_family == AF_INET) {
     sockaddr_in v4{};
-    std::memcpy(&v4, from, sizeof v4);
-    std::memcpy(address.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
-    return address;
+    std::memcpy(&v4, address, sizeof v4);
+    std::memcpy(endpoint.address.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
+    endpoint.port = ntohs(v4.sin_port);
+    return endpoint;
   }
-  if (from->sa_family != AF_INET6) return std::nullopt;
+  if (address == nullptr || address->sa_family != AF_INET6) return std::nullopt;
   sockaddr_in6 v6{};
-  std::memcpy(&v6, from, sizeof v6);
-  address.family = IpFamily::kV6;
-  std::memcpy(address.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  return address;
+  std::memcpy(&v6, address, sizeof v6);
+  endpoint.address.family = IpFamily::kV6;
+  std::memcpy(endpoint.address.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+  endpoint.port = ntohs(v6.sin6_port);
+  return endpoint;
 }
+
+namespace {
 
 int ones_in(const IpAddress& mask) {
   int ones = 0;
@@ -250,13 +250,13 @@ Result<std::vector<InterfaceAddress>> list_interfaces() {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, ::freeifaddrs);
   std::vector<InterfaceAddress> all;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-    const auto address = address_of(one->ifa_addr);
-    if (!address) continue;
-    const auto mask = address_of(one->ifa_netmask);
+    const auto own = endpoint_of(one->ifa_addr);
+    if (!own) continue;
+    const auto mask = endpoint_of(one->ifa_netmask);
     InterfaceAddress entry;
     entry.name = one->ifa_name;
-    entry.address = *address;
-    entry.prefix_length = mask ? ones_in(*mask) : bits_of(address->family);
+    entry.address = own->address;
+    entry.prefix_length = mask ? ones_in(mask->address) : bits_of(own->address.family);
     entry.up = (one->ifa_flags & IFF_UP) != 0;
     entry.loopback = (one->ifa_flags & IFF_LOOPBACK) != 0;
     entry.index = ::if_nametoindex(one->ifa_name);

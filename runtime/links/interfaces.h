@@ -3,6 +3,8 @@
 // Pure, but for list_interfaces(). Thread safety: values, and functions that any thread may call.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -52,6 +54,9 @@ struct WantedInterfaces {
 // "10.0.0.1:4711", "[fd00::1]:4711".
 [[nodiscard]] std::optional<Endpoint> parse_endpoint(std::string_view text);
 [[nodiscard]] std::string text_of(const Endpoint& endpoint);
+// From the kernel's form; nothing if it belongs to neither family, or is nullptr. The port of a
+// mask has no meaning.
+[[nodiscard]] std::optional<Endpoint> endpoint_of(const sockaddr* address);
 
 // Whether `other` is in the network of `network`, whose prefix has so many bits.
 [[nodiscard]] bool same_network(const IpAddress& network, int prefix_length,

@@ -3,14 +3,13 @@
 #include "runtime/links/meeting.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "base/config.h"
 #include "base/numbers.h"
+#include "base/text.h"
 #include "runtime/links/child_reception.h"
 #include "runtime/links/parent_search.h"
 
@@ -24,8 +23,6 @@ using base::Instant;
 using base::Result;
 using base::Status;
 
-// A wait reads the clock at least this often, because a test may move its clock.
-constexpr std::int64_t kPollSliceMs = 20;
 // How many ports are tried: one that is free on one address may be in use on another.
 constexpr int kPortTries = 16;
 constexpr std::size_t kMostNamed = 4;
@@ -33,25 +30,14 @@ constexpr std::size_t kMostNamed = 4;
 constexpr const char* kAdvice =
     ": check the firewall between them, or choose the network with RONDE_INTERFACE";
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // "host 2 (node7, 10.0.0.3:4711)".
 std::string leader_text(std::int32_t host, const LeaderAddress& leader) {
   return "host " + std::to_string(host) + " (" + leader.host_name + ", " +
-         joined(leader.addresses) + ")";
+         base::joined(leader.addresses) + ")";
 }
 
 const LeaderAddress& leader_of(std::span<const LeaderAddress> leaders, std::int32_t host) {
   return leaders[base::narrow<std::size_t>(host)];
-}
-
-int poll_milliseconds(const Clock& clock, Instant deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
-  return base::narrow<int>(std::clamp<std::int64_t>(left, 0, kPollSliceMs));
 }
 
 Result<std::vector<Endpoint>> endpoints_of(std::int32_t host, const LeaderAddress& leader) {
@@ -88,7 +74,7 @@ Status run(const Sides& sides, const Clock& clock, Instant deadline) {
     if (sides.search != nullptr) sides.search->watch(entries);
     const std::size_t searched = entries.size();
     sides.reception->watch(entries);
-    const int timeout = begun ? poll_milliseconds(clock, deadline) : 0;
+    const int timeout = begun ? base::poll_milliseconds(clock, deadline) : 0;
     begun = true;
     if (::poll(entries.data(), entries.size(), timeout) < 0) {
       if (errno == EINTR) continue;
@@ -115,29 +101,18 @@ Status no_parent(const ParentSearch& search, std::int32_t host, std::int32_t par
 Status no_children(const ChildReception& reception, std::int32_t host,
                    std::span<const LeaderAddress> leaders) {
   const std::vector<std::int32_t> missing = reception.missing();
-  std::string names;
-  for (std::size_t i = 0; i < std::min(missing.size(), kMostNamed); ++i) {
-    names += (i == 0 ? "" : ", ") + leader_text(missing[i], leader_of(leaders, missing[i]));
+  std::vector<std::string> names;
+  names.reserve(missing.size());
+  for (const std::int32_t child : missing) {
+    names.push_back(leader_text(child, leader_of(leaders, child)));
   }
-  if (missing.size() > kMostNamed) {
-    names += " and " + std::to_string(missing.size() - kMostNamed) + " more";
-  }
-  return Status::error(Code::kDeadline, names + " did not connect to " +
+  return Status::error(Code::kDeadline, base::some_of(names, kMostNamed) + " did not connect to " +
                                             leader_text(host, leader_of(leaders, host)) +
                                             " in time" + kAdvice)
       .with_rank(leader_of(leaders, missing.front()).rank);
 }
 
 }  // namespace
-
-Result<JobSecret> make_job_secret() {
-  JobSecret secret{};
-  // The kernel returns so few bytes whole or not at all.
-  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
-    return Status::system("could not get random bytes", errno);
-  }
-  return secret;
-}
 
 Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
                                             const Keepalive& keepalive) {
@@ -200,7 +175,7 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   const LeaderHello hello{kLeaderProtocolVersion, host, secret};
 
   std::vector<InterfaceAddress> mine;
-  std::vector<const collectives::FileDescriptor*> sockets;
+  std::vector<const base::FileDescriptor*> sockets;
   std::uint32_t link_local_index = 0;
   for (const Listener& listener : listeners) {
     mine.push_back(listener.on);

@@ -14,8 +14,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process/file_descriptor.h"
+#include "base/process/secrets.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 #include "runtime/links/frame_socket.h"
 #include "runtime/links/hello.h"
 #include "runtime/links/interfaces.h"
@@ -25,7 +26,7 @@
 namespace ronde::runtime {
 
 // Makes a secret from the kernel's random numbers.
-base::Result<JobSecret> make_job_secret();
+inline base::Result<JobSecret> make_job_secret() { return base::random_bytes<sizeof(JobSecret)>(); }
 
 // How a leader is reached; in a list, item h is host h's.
 struct LeaderAddress {
@@ -59,7 +60,7 @@ class LeaderMeeting {
   struct Listener {
     InterfaceAddress on;
     Endpoint endpoint;
-    collectives::FileDescriptor socket;
+    base::FileDescriptor socket;
   };
 
   LeaderMeeting() = default;

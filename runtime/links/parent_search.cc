@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/process/secrets.h"
+
 namespace ronde::runtime {
 
 namespace {
@@ -85,7 +87,7 @@ void ParentSearch::on_answer(Attempt& attempt) {
   if (answer.version != plan_.hello.version) {
     return fail(attempt, "another version of Ronde answers there");
   }
-  if (!same_secret(answer.secret, inverted(plan_.hello.secret))) {
+  if (!base::same_secret(answer.secret, inverted(plan_.hello.secret))) {
     return fail(attempt, "another job answers there");
   }
   if (answer.host != plan_.parent) {

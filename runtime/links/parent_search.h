@@ -55,7 +55,7 @@ class ParentSearch {
     Endpoint to;
     State state = State::kIdle;
     base::Instant since{};  // when the state began
-    collectives::FileDescriptor socket;
+    base::FileDescriptor socket;
     HelloReader answer;
     bool tried = false;
     std::string outcome = "not tried";

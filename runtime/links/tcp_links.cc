@@ -26,7 +26,7 @@ constexpr int kLastMessageMilliseconds = 200;
 
 Result<std::unique_ptr<TcpLinks>> TcpLinks::open(LinkEnds ends) {
   std::unique_ptr<TcpLinks> links(new TcpLinks);
-  links->epoll_ = collectives::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  links->epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (links->epoll_.get() < 0) return Status::system("epoll_create1", errno);
   links->has_parent_ = ends.parent.has_value();
   if (ends.parent) RONDE_RETURN_IF_ERROR(links->add(std::move(*ends.parent)));

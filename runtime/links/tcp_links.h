@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
-#include "collectives/board/file_descriptor.h"
 #include "runtime/links/frame_socket.h"
-#include "runtime/negotiate/link_messages.h"
-#include "runtime/negotiate/links.h"
+#include "runtime/links/link_messages.h"
+#include "runtime/links/links.h"
 
 namespace ronde::runtime {
 
@@ -63,7 +63,7 @@ class TcpLinks final : public Links {
   base::Status watch(Neighbour& neighbour, bool add);
   [[nodiscard]] From side_of(const Neighbour& neighbour) const;
 
-  collectives::FileDescriptor epoll_;
+  base::FileDescriptor epoll_;
   bool has_parent_ = false;
   std::vector<Neighbour> neighbours_;  // the parent first
 };

@@ -17,10 +17,10 @@ namespace ronde::runtime {
 
 namespace {
 
+using base::FileDescriptor;
 using base::narrow;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -50,22 +50,11 @@ SocketAddress address_of(const Endpoint& endpoint, std::uint32_t index) {
   return result;
 }
 
-std::optional<Endpoint> endpoint_of(const sockaddr_storage& storage) {
-  Endpoint endpoint;
-  if (storage.ss_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, &storage, sizeof v4);
-    std::memcpy(endpoint.address.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
-    endpoint.port = ntohs(v4.sin_port);
-    return endpoint;
-  }
-  if (storage.ss_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, &storage, sizeof v6);
-  endpoint.address.family = IpFamily::kV6;
-  std::memcpy(endpoint.address.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  endpoint.port = ntohs(v6.sin6_port);
-  return endpoint;
+std::optional<Endpoint> end_of(const FileDescriptor& socket, decltype(::getsockname)& ask) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  return ask(socket.get(), address, &size) == 0 ? endpoint_of(address) : std::nullopt;
 }
 
 Result<FileDescriptor> make_socket(IpFamily family) {
@@ -149,21 +138,11 @@ FileDescriptor accept_next(const FileDescriptor& listener, const Keepalive& keep
 }
 
 std::optional<Endpoint> own_end(const FileDescriptor& socket) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
-    return std::nullopt;
-  }
-  return endpoint_of(storage);
+  return end_of(socket, ::getsockname);
 }
 
 std::optional<Endpoint> other_end(const FileDescriptor& socket) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
-    return std::nullopt;
-  }
-  return endpoint_of(storage);
+  return end_of(socket, ::getpeername);
 }
 
 std::string error_text(int error_number) { return std::generic_category().message(error_number); }

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 #include "runtime/links/interfaces.h"
 
 namespace ronde::runtime {
@@ -32,23 +32,22 @@ struct Keepalive {
 // Listens on an address; port 0 lets the kernel choose. `index`: the kernel's number of its
 // interface. All functions here return at once; any thread may call them, and the caller owns the
 // sockets that they return.
-base::Result<collectives::FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index);
+base::Result<base::FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index);
 
 // Begins to connect. The attempt is finished when the socket can be written; pending_error() then
 // returns whether it failed.
-base::Result<collectives::FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
-                                                        const Keepalive& keepalive);
+base::Result<base::FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
+                                                 const Keepalive& keepalive);
 // The errno of what failed on a socket since the last call, or 0.
-[[nodiscard]] int pending_error(const collectives::FileDescriptor& socket);
+[[nodiscard]] int pending_error(const base::FileDescriptor& socket);
 
 // Returns the next connection of a listener; an invalid descriptor, with errno set, when there is
 // none.
-collectives::FileDescriptor accept_next(const collectives::FileDescriptor& listener,
-                                        const Keepalive& keepalive);
+base::FileDescriptor accept_next(const base::FileDescriptor& listener, const Keepalive& keepalive);
 
 // The two ends of a socket. Nothing for a socket without such an end.
-[[nodiscard]] std::optional<Endpoint> own_end(const collectives::FileDescriptor& socket);
-[[nodiscard]] std::optional<Endpoint> other_end(const collectives::FileDescriptor& socket);
+[[nodiscard]] std::optional<Endpoint> own_end(const base::FileDescriptor& socket);
+[[nodiscard]] std::optional<Endpoint> other_end(const base::FileDescriptor& socket);
 
 // "Connection refused".
 [[nodiscard]] std::string error_text(int error_number);

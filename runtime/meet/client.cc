@@ -20,12 +20,12 @@ namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Nanoseconds;
 using base::narrow;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 namespace {
 
@@ -40,7 +40,7 @@ constexpr Nanoseconds kLongestRetryPause = std::chrono::milliseconds(250);
 bool wait_for(const FileDescriptor& socket, short events, const Clock& clock, Instant deadline) {
   while (clock.now() < deadline) {
     pollfd entry{socket.get(), events, 0};
-    if (::poll(&entry, 1, poll_milliseconds(clock, deadline)) > 0) return true;
+    if (::poll(&entry, 1, base::poll_milliseconds(clock, deadline)) > 0) return true;
   }
   return false;
 }
@@ -186,7 +186,7 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
           .with_rank(0);
     }
     const Instant until = clock.now() + pause;
-    while (clock.now() < until) ::poll(nullptr, 0, poll_milliseconds(clock, until));
+    while (clock.now() < until) ::poll(nullptr, 0, base::poll_milliseconds(clock, until));
     pause = std::min(2 * pause, kLongestRetryPause);
   }
   RONDE_ASSIGN_OR_RETURN(const auto parts, answer(clock, deadline));
@@ -202,7 +202,7 @@ Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant d
       if (clock.now() >= deadline) return roll_.absent({0});
       pollfd entry{socket_->fd(), narrow<short>(socket_->backlogged() ? POLLIN | POLLOUT : POLLIN),
                    0};
-      if (::poll(&entry, 1, poll_milliseconds(clock, deadline)) > 0 &&
+      if (::poll(&entry, 1, base::poll_milliseconds(clock, deadline)) > 0 &&
           (entry.revents & POLLOUT) != 0) {
         RONDE_RETURN_IF_ERROR(socket_->flush().status());
       }

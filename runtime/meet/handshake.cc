@@ -2,18 +2,12 @@
 // The bytes of a handshake, and when either end believes the other.
 #include "runtime/meet/handshake.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <string_view>
 
 #include "base/check.h"
 
 namespace ronde::runtime {
-
-using base::Result;
-using base::Status;
 
 namespace {
 
@@ -26,15 +20,6 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 }  // namespace
-
-Result<Nonce> make_nonce() {
-  Nonce nonce{};
-  // The kernel returns so few bytes whole or not at all.
-  if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
-    return Status::system("could not get random bytes", errno);
-  }
-  return nonce;
-}
 
 Digest Handshake::proof_of(Role role) const {
   const bool rank = role == Role::kRank;
@@ -75,7 +60,7 @@ Handshake::Step Handshake::take(std::span<const std::byte> bytes, std::vector<st
   if (!opened_) return open(bytes, answer);
   const Role other = role_ == Role::kRank ? Role::kRankZero : Role::kRank;
   const Digest expected = proof_of(other);
-  const bool same = same_digest(expected, bytes.first<sizeof(Digest)>());
+  const bool same = base::same_secret(expected, bytes.first<sizeof(Digest)>());
   if (role_ == Role::kRankZero) {
     const Digest proof = same ? proof_of(Role::kRankZero) : Digest{};
     answer.assign(proof.begin(), proof.end());

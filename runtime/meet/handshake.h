@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "base/process/secrets.h"
 #include "base/status.h"
 #include "runtime/meet/secret.h"
 #include "runtime/meet/sha256.h"
@@ -30,7 +31,7 @@ namespace ronde::runtime {
 using Nonce = std::array<std::byte, 32>;
 
 // From the kernel's random numbers.
-base::Result<Nonce> make_nonce();
+inline base::Result<Nonce> make_nonce() { return base::random_bytes<sizeof(Nonce)>(); }
 
 inline constexpr std::size_t kHandshakeMagicBytes = 8;
 inline constexpr std::size_t kOpeningBytes = kHandshakeMagicBytes + sizeof(Nonce);

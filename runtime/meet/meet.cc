@@ -10,7 +10,6 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
-#include "collectives/board/host_identity.h"
 
 namespace ronde::runtime {
 
@@ -43,12 +42,6 @@ Nanoseconds patience_of(Nanoseconds left) {
   return std::max(left - std::min(left / 10, kMost), Nanoseconds(0));
 }
 
-int poll_milliseconds(const base::Clock& clock, base::Instant deadline) {
-  constexpr std::int64_t kSliceMs = 20;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now()).count();
-  return base::narrow<int>(std::clamp<std::int64_t>(left, 0, kSliceMs));
-}
-
 std::string text_of_rank(const MeetingHello& hello) {
   return "rank " + std::to_string(hello.rank) + " (host " + hello.host_name + ", pid " +
          std::to_string(hello.pid) + ")";
@@ -60,7 +53,7 @@ MeetingEnd::MeetingEnd(MeetingPlan plan)
   own.rank = plan_.rank;
   own.size = plan_.size;
   own.host_name = base::host_name();
-  own.host_identity = collectives::host_identity();
+  own.host_identity = base::host_identity();
   own.pid = ::getpid();
 }
 

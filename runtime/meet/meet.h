@@ -50,8 +50,6 @@ base::Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan
 // How long a rank that has so much time left waits before it is told what is missing: short enough
 // that the answer arrives in time.
 [[nodiscard]] base::Nanoseconds patience_of(base::Nanoseconds left);
-// The milliseconds for poll(): until the deadline, but short enough to look at the clock again.
-[[nodiscard]] int poll_milliseconds(const base::Clock& clock, base::Instant deadline);
 
 // A rank's end of a meeting: who takes part, and the round that they are in. Thread safety: that of
 // collectives::Meeting.

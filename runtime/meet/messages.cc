@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout in bytes of a meeting's messages, kind by kind.
+// The fields of a meeting's messages.
 #include "runtime/meet/messages.h"
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
-#include "base/numbers.h"
-#include "runtime/negotiate/message_codec.h"
+#include "base/codec.h"
 
 namespace ronde::runtime {
 
@@ -15,107 +13,37 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-namespace {
-
-enum class Kind : std::uint8_t { kNone = 0, kHello = 1, kPart = 2, kAll = 3, kVerdict = 4 };
-
-void put_bytes(Encoder& out, std::span<const std::byte> bytes) {
-  out.number(base::narrow<std::uint32_t>(bytes.size()));
-  out.rest(bytes);
-}
-
-struct EncodeMeeting {
-  std::vector<std::byte> operator()(const MeetingHello& value) const {
-    Encoder out(Kind::kHello);
-    out.number(value.version);
-    out.number(value.rank);
-    out.number(value.size);
-    out.number(value.patience.count());
-    out.text(value.host_name);
-    out.text(value.host_identity);
-    out.number(value.pid);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const MeetingPart& value) const {
-    Encoder out(Kind::kPart);
-    out.number(value.round);
-    out.number(value.patience.count());
-    out.number(value.trouble.rank);
-    out.number(value.trouble.culprit);
-    out.text(value.trouble.text);
-    out.rest(value.bytes);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const MeetingAll& value) const {
-    Encoder out(Kind::kAll);
-    out.number(value.round);
-    out.number(base::narrow<std::uint32_t>(value.parts.size()));
-    for (const auto& part : value.parts) put_bytes(out, part);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const MeetingVerdict& value) const {
-    Encoder out(Kind::kVerdict);
-    out.number(value.code);
-    out.number(value.culprit);
-    out.text(value.text);
-    return out.take();
-  }
-};
-
 // Not longer than what can be added to any time.
-base::Nanoseconds patience(Decoder& in) {
-  constexpr base::Nanoseconds kMost = std::chrono::hours(24 * 365);
-  const auto value = in.number<std::int64_t>();
-  if (value < 0) in.fail("a negative patience");
-  return std::min(base::Nanoseconds(value), kMost);
+template <typename Fields>
+void patience(Fields& f, base::Is<base::Nanoseconds> auto& value) {
+  auto count = value.count();
+  f(count);
+  if constexpr (Fields::kReads) {
+    constexpr base::Nanoseconds kMost = std::chrono::hours(24 * 365);
+    if (count < 0) f.fail("a negative patience");
+    value = std::min(base::Nanoseconds(count), kMost);
+  }
 }
 
-std::vector<std::byte> bytes_of(Decoder& in) {
-  const std::string text = in.text();
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+void fields(auto& f, base::Is<MeetingHello> auto& hello) {
+  f(hello.version, hello.rank, hello.size);
+  patience(f, hello.patience);
+  f(hello.host_name, hello.host_identity, hello.pid);
 }
-
-MeetingHello hello_of(Decoder& in) {
-  MeetingHello value;
-  value.version = in.number<std::uint32_t>();
-  value.rank = in.number<std::int32_t>();
-  value.size = in.number<std::int32_t>();
-  value.patience = patience(in);
-  value.host_name = in.text();
-  value.host_identity = in.text();
-  value.pid = in.number<std::int64_t>();
-  return value;
+void fields(auto& f, base::Is<MeetingPart> auto& part) {
+  f(part.round);
+  patience(f, part.patience);
+  f(part.trouble.rank, part.trouble.culprit, part.trouble.text);
+  f.rest(part.bytes);
 }
-
-MeetingPart part_of(Decoder& in) {
-  MeetingPart value;
-  value.round = in.number<std::uint32_t>();
-  value.patience = patience(in);
-  value.trouble.rank = in.number<std::int32_t>();
-  value.trouble.culprit = in.number<std::int32_t>();
-  value.trouble.text = in.text();
-  value.bytes = in.rest();
-  return value;
+void fields(auto& f, base::Is<MeetingAll> auto& all) { f(all.round, all.parts); }
+void fields(auto& f, base::Is<MeetingVerdict> auto& verdict) {
+  f(verdict.code, verdict.culprit, verdict.text);
 }
-
-MeetingAll all_of(Decoder& in) {
-  MeetingAll value;
-  value.round = in.number<std::uint32_t>();
-  const auto count = in.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && !in.failed(); ++i) value.parts.push_back(bytes_of(in));
-  return value;
+void fields(auto& f, base::Is<MeetingAnswer> auto& answer) { f(answer.all, answer.verdict); }
+void fields(auto& f, base::Is<MeetingMessage> auto& message) {
+  f.one_of(message, 1, "an unknown kind");
 }
-
-MeetingVerdict verdict_of(Decoder& in) {
-  MeetingVerdict value;
-  value.code = in.code();
-  value.culprit = in.number<std::int32_t>();
-  value.text = in.text();
-  return value;
-}
-
-}  // namespace
 
 MeetingVerdict MeetingVerdict::of(const Status& status) {
   return {status.code(), status.rank().value_or(-1), status.message()};
@@ -126,39 +54,15 @@ Status MeetingVerdict::status() const {
   return culprit >= 0 ? status.with_rank(culprit) : status;
 }
 
-std::vector<std::byte> encode(const MeetingMessage& message) {
-  return std::visit(EncodeMeeting(), message);
-}
+std::vector<std::byte> encode(const MeetingMessage& message) { return base::encoded(message); }
 
 Result<MeetingMessage> decode_meeting_message(std::span<const std::byte> bytes) {
-  Decoder in(bytes);
-  MeetingMessage message;
-  switch (in.number<Kind>()) {
-    case Kind::kHello:
-      message = hello_of(in);
-      break;
-    case Kind::kPart:
-      message = part_of(in);
-      break;
-    case Kind::kAll:
-      message = all_of(in);
-      break;
-    case Kind::kVerdict:
-      message = verdict_of(in);
-      break;
-    case Kind::kNone:
-    default:
-      in.fail("an unknown kind");
-      break;
-  }
-  const Status whole = in.finish();
-  if (!whole.ok()) {
-    return Status::error(Code::kInternal,
-                         "the ranks run different versions of Ronde: use the same "
-                         "libronde.so on every rank",
-                         whole);
-  }
-  return message;
+  auto message = base::decoded<MeetingMessage>(bytes);
+  if (message.ok()) return message;
+  return Status::error(Code::kInternal,
+                       "the ranks run different versions of Ronde: use the same "
+                       "libronde.so on every rank",
+                       message.status());
 }
 
 }  // namespace ronde::runtime

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -59,7 +60,16 @@ struct MeetingVerdict {
   [[nodiscard]] base::Status status() const;
 };
 
-using MeetingMessage = std::variant<MeetingHello, MeetingPart, MeetingAll, MeetingVerdict>;
+// What rank 0 puts into a store for the others, where it cannot talk to each. The bytes of the
+// ranks go with a verdict, too: by its own a rank sees that the answer is one to it, and not an
+// older engine's.
+struct MeetingAnswer {
+  MeetingAll all;
+  std::optional<MeetingVerdict> verdict;
+};
+
+using MeetingMessage =
+    std::variant<MeetingHello, MeetingPart, MeetingAll, MeetingVerdict, MeetingAnswer>;
 
 [[nodiscard]] std::vector<std::byte> encode(const MeetingMessage& message);
 // An error (kInternal) where the bytes are no message of this version.

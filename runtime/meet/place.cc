@@ -3,14 +3,11 @@
 #include "runtime/meet/place.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -18,17 +15,17 @@
 
 #include "base/config.h"
 #include "base/host_name.h"
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 #include "collectives/board/handover_socket.h"
 
 namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
+using base::FileDescriptor;
 using base::Instant;
 using base::Result;
 using base::Status;
-using collectives::FileDescriptor;
 
 namespace {
 
@@ -82,24 +79,6 @@ struct Lookup {
   std::vector<Endpoint> endpoints;
 };
 
-void add(const addrinfo& found, std::uint16_t port, std::vector<Endpoint>& endpoints) {
-  Endpoint endpoint;
-  endpoint.port = port;
-  if (found.ai_family == AF_INET && found.ai_addrlen >= sizeof(sockaddr_in)) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, found.ai_addr, sizeof v4);
-    std::memcpy(endpoint.address.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
-  } else if (found.ai_family == AF_INET6 && found.ai_addrlen >= sizeof(sockaddr_in6)) {
-    sockaddr_in6 v6{};
-    std::memcpy(&v6, found.ai_addr, sizeof v6);
-    endpoint.address.family = IpFamily::kV6;
-    std::memcpy(endpoint.address.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  } else {
-    return;
-  }
-  endpoints.push_back(endpoint);
-}
-
 void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -111,7 +90,10 @@ void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
   std::vector<Endpoint> endpoints;
   try {
     for (const addrinfo* one = owned.get(); one != nullptr; one = one->ai_next) {
-      add(*one, port, endpoints);
+      auto endpoint = endpoint_of(one->ai_addr);
+      if (!endpoint) continue;
+      endpoint->port = port;
+      endpoints.push_back(*endpoint);
     }
   } catch (const std::bad_alloc&) {
     error = EAI_MEMORY;

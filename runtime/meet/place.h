@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "collectives/board/file_descriptor.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/meet/point.h"
@@ -20,8 +20,8 @@ namespace ronde::runtime {
 
 // A connection that rank 0 has accepted.
 struct Accepted {
-  collectives::FileDescriptor socket;  // invalid, with errno set: there is none
-  std::string from;                    // "10.0.0.3:40112", "process 4711 of user 0"
+  base::FileDescriptor socket;  // invalid, with errno set: there is none
+  std::string from;             // "10.0.0.3:40112", "process 4711 of user 0"
   bool of_another_user = false;
 };
 
@@ -37,23 +37,23 @@ class MeetingListener {
                                             const std::string& interfaces,
                                             const Keepalive& keepalive);
 
-  [[nodiscard]] const std::vector<collectives::FileDescriptor>& sockets() const { return sockets_; }
+  [[nodiscard]] const std::vector<base::FileDescriptor>& sockets() const { return sockets_; }
   // The next connection of one of the sockets.
-  [[nodiscard]] Accepted accept(const collectives::FileDescriptor& socket) const;
+  [[nodiscard]] Accepted accept(const base::FileDescriptor& socket) const;
 
  private:
   MeetingListener() = default;
 
-  std::vector<collectives::FileDescriptor> sockets_;
+  std::vector<base::FileDescriptor> sockets_;
   bool unix_ = false;
   Keepalive keepalive_;
 };
 
 // Connects to rank 0's Unix socket and checks that it is this user's. Blocks only while the queue
 // of that socket is full, until the deadline at most.
-base::Result<collectives::FileDescriptor> connect_on_host(const MeetingPoint& point,
-                                                          const base::Clock& clock,
-                                                          base::Instant deadline);
+base::Result<base::FileDescriptor> connect_on_host(const MeetingPoint& point,
+                                                   const base::Clock& clock,
+                                                   base::Instant deadline);
 
 // The addresses of a meeting point over hosts. Looks names up, which blocks, until the deadline at
 // most.

@@ -12,9 +12,9 @@
 
 namespace ronde::runtime {
 
+using base::FileDescriptor;
 using base::Instant;
 using base::Status;
-using collectives::FileDescriptor;
 
 namespace {
 

@@ -60,7 +60,7 @@ class Reception {
   static constexpr std::size_t kFewestStrangers = 256;
 
   struct Stranger {
-    collectives::FileDescriptor socket;  // invalid once it was turned away or let in
+    base::FileDescriptor socket;  // invalid once it was turned away or let in
     std::string from;
     base::Instant since{};
     Handshake handshake;
@@ -76,7 +76,7 @@ class Reception {
     std::string last_from;
   };
 
-  base::Status accept_some(const collectives::FileDescriptor& listener, base::Instant now,
+  base::Status accept_some(const base::FileDescriptor& listener, base::Instant now,
                            std::vector<Arrival>& arrivals);
   void read(Stranger& stranger, std::vector<Arrival>& arrivals);
   // Whether the handshake is over.

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/numbers.h"
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 #include "runtime/meet/variables.h"
 
 namespace ronde::runtime {
@@ -68,7 +68,7 @@ Status check_file(int file, const std::string& where) {
 
 Result<MeetingSecret> secret_of_file(const std::string& path) {
   const std::string where = std::string(kFile) + "=" + path;
-  const collectives::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid())
     return refused_secret(Status::system(where + " could not be opened", errno).message());
   RONDE_RETURN_IF_ERROR(check_file(file.get(), where));

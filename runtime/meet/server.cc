@@ -100,7 +100,8 @@ Status MeetingServer::flush(const Clock& clock, Instant deadline) {
                                     activity_),
                   clock, Awaits::kNobody);
     }
-    if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, deadline)) < 0) continue;
+    if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, deadline)) < 0)
+      continue;
     for (FrameSocket* const socket : sockets) {
       const auto flushed = socket->flush();
       if (!flushed.ok()) return fail(flushed.status(), clock, Awaits::kNobody);
@@ -120,7 +121,7 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
     entries.push_back({socket.fd(), narrow<short>(events), 0});
     ranks.push_back(rank);
   }
-  if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, until)) < 0) {
+  if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, until)) < 0) {
     return errno == EINTR ? Status()
                           : Status::system("rank 0 could not wait for the other ranks", errno);
   }
@@ -234,7 +235,7 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   }
   const std::size_t heard = entries.size();
   if (reception_) reception_->watch(entries);
-  if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, until)) < 0) return 0;
+  if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, until)) < 0) return 0;
   const auto over = [](FrameSocket& socket) {
     if (!socket.flush().ok()) return true;
     for (;;) {

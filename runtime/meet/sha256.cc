@@ -130,12 +130,4 @@ Digest hmac_sha256(std::span<const std::byte> key,
   return outside.finish();
 }
 
-bool same_digest(std::span<const std::byte, 32> left, std::span<const std::byte, 32> right) {
-  unsigned differences = 0;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    differences |= std::to_integer<unsigned>(left[i] ^ right[i]);
-  }
-  return differences == 0;
-}
-
 }  // namespace ronde::runtime

@@ -5,8 +5,7 @@
 // It is written out here for two reasons. libronde.so needs the C++ library alone, so OpenSSL's
 // libcrypto may not be linked. And the kernel's own hash (AF_ALG) is missing in many kernels and
 // barred in most containers. It hashes some hundred bytes a start: speed does not matter, and the
-// standards' test vectors cover it. Only data that an attacker may know depends on time here, but
-// for the comparison, which takes the same time for all values.
+// standards' test vectors cover it. Only data that an attacker may know depends on time here.
 #pragma once
 
 #include <array>
@@ -43,9 +42,5 @@ class Sha256 {
 // The keyed hash of all parts, one after another. The key may have any length, 0 too. Any thread.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::initializer_list<std::span<const std::byte>> parts);
-
-// Compares in constant time, so that the time does not reveal how much of a guess is right.
-[[nodiscard]] bool same_digest(std::span<const std::byte, 32> left,
-                               std::span<const std::byte, 32> right);
 
 }  // namespace ronde::runtime

@@ -2,13 +2,12 @@
 // The meeting over a store: what is under which key, and how rank 0 finds out who is missing.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/text.h"
 #include "collectives/transport/roll.h"
 #include "runtime/meet/handshake.h"
 #include "runtime/meet/meet.h"
@@ -69,50 +68,13 @@ class StoreMeeting final : public MeetingEnd {
   std::string job_;
 };
 
-// What rank 0 puts there for the others. The bytes of the ranks go with a verdict, too: by its own
-// a rank sees that the answer is one to it, and not an older engine's.
-struct Answer {
-  MeetingAll all;
-  Status verdict;
-};
-
-void append(Bytes& to, const void* from, std::size_t size) {
-  to.resize(to.size() + size);
-  std::memcpy(to.data() + to.size() - size, from, size);
-}
-
-Bytes encode_answer(const MeetingAll& all, const Status& verdict) {
-  const Bytes first = encode(all);
-  const auto size = narrow<std::uint64_t>(first.size());
-  Bytes bytes;
-  append(bytes, &size, sizeof size);
-  append(bytes, first.data(), first.size());
-  if (verdict.ok()) return bytes;
-  const Bytes second = encode(MeetingVerdict::of(verdict));
-  append(bytes, second.data(), second.size());
-  return bytes;
-}
-
-Result<Answer> decode_answer(std::span<const std::byte> bytes) {
-  const Status damaged =
-      Status::error(Code::kInternal,
-                    "what rank 0 has put into the store of the program cannot be read: use the "
-                    "same libronde.so on every rank, and a store that changes nothing");
-  std::uint64_t size = 0;
-  if (bytes.size() < sizeof size) return damaged;
-  std::memcpy(&size, bytes.data(), sizeof size);
-  bytes = bytes.subspan(sizeof size);
-  if (size > bytes.size()) return damaged;
-  auto first = decode_meeting_message(bytes.first(size));
-  auto* const all = first.ok() ? std::get_if<MeetingAll>(&*first) : nullptr;
-  if (all == nullptr) return damaged;
-  Answer answer{std::move(*all), {}};
-  if (bytes.size() == size) return answer;
-  const auto second = decode_meeting_message(bytes.subspan(size));
-  const auto* const verdict = second.ok() ? std::get_if<MeetingVerdict>(&*second) : nullptr;
-  if (verdict == nullptr) return damaged;
-  answer.verdict = verdict->status();
-  return answer;
+Result<MeetingAnswer> decode_answer(std::span<const std::byte> bytes) {
+  auto message = decode_meeting_message(bytes);
+  auto* const answer = message.ok() ? std::get_if<MeetingAnswer>(&*message) : nullptr;
+  if (answer != nullptr) return std::move(*answer);
+  return Status::error(Code::kInternal,
+                       "what rank 0 has put into the store of the program cannot be read: use the "
+                       "same libronde.so on every rank, and a store that changes nothing");
 }
 
 Status failed_store(const Status& why) {
@@ -185,13 +147,15 @@ Result<StoreMeeting::Parts> StoreMeeting::collect(MeetingPart mine, const Clock&
     // A store that does not wait would be asked without a pause.
     if (missing > 0 && clock.now() - began < kGlance) std::this_thread::sleep_for(kGlance);
   }
-  MeetingAll all{round_, {}};
-  all.parts.reserve(parts.size());
-  for (auto& part : parts) all.parts.push_back(part ? std::move(part->bytes) : Bytes());
-  const Status set = store_->set(key("all"), encode_answer(all, trouble));
+  MeetingAnswer answer{{round_, {}}, {}};
+  auto& all = answer.all.parts;
+  all.reserve(parts.size());
+  for (auto& part : parts) all.push_back(part ? std::move(part->bytes) : Bytes());
+  if (!trouble.ok()) answer.verdict = MeetingVerdict::of(trouble);
+  const Status set = store_->set(key("all"), encode(answer));
   RONDE_RETURN_IF_ERROR(trouble);
   if (!set.ok()) return failed_store(set);
-  return std::move(all.parts);
+  return std::move(all);
 }
 
 Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mine,
@@ -208,6 +172,7 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
   if (!bytes.ok()) return failed_store(bytes.status());
   RONDE_ASSIGN_OR_RETURN(auto answer, decode_answer(*bytes));
   MeetingAll& all = answer.all;
+  const Status verdict = answer.verdict ? answer.verdict->status() : Status();
   const std::string apart =
       ": give all ranks the same size, and each engine a store, or a prefix, of its own";
   if (std::ssize(all.parts) != plan_.size) {
@@ -220,8 +185,7 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
   }
   const Bytes& heard = all.parts[narrow<std::size_t>(plan_.rank)];
   // Rank 0 has given up before it saw what this rank has put there, or an older engine's has.
-  if (all.round == round_ && heard.empty() && !answer.verdict.ok()) {
-    const Status& verdict = answer.verdict;
+  if (all.round == round_ && heard.empty() && !verdict.ok()) {
     return Status::remote(verdict.code(),
                           "rank 0 has given up: " + verdict.message() +
                               "; if an older engine has left that in the store" + apart,
@@ -231,7 +195,7 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
     return Status::error(Code::kInvalidArgument,
                          "the store holds what another engine has left there" + apart);
   }
-  RONDE_RETURN_IF_ERROR(answer.verdict);
+  RONDE_RETURN_IF_ERROR(verdict);
   record(0, clock.now());
   return std::move(all.parts);
 }
@@ -255,18 +219,12 @@ Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
   RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
   // A hello and random bytes behind it.
   Bytes mine = encode(own_hello());
-  const std::size_t size_of_nonce = nonce.size();
-  append(mine, nonce.data(), size_of_nonce);
+  mine.insert(mine.end(), nonce.begin(), nonce.end());
   RONDE_ASSIGN_OR_RETURN(auto all, allgather(mine, kActivity, {}, clock, deadline));
   const Bytes first = all.front();
-  for (Bytes& bytes : all) bytes.resize(bytes.size() - std::min(bytes.size(), size_of_nonce));
+  for (Bytes& bytes : all) bytes.resize(bytes.size() - std::min(bytes.size(), nonce.size()));
   RONDE_RETURN_IF_ERROR(take_hellos(all));
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const std::byte byte : std::span(first).last(size_of_nonce)) {
-    job_ += kDigits[std::to_integer<std::size_t>(byte >> 4)];
-    job_ += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
-  }
-  job_ += '/';
+  job_ = base::hex_of(std::span(first).last(nonce.size())) + '/';
   return {};
 }
 

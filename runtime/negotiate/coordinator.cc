@@ -50,8 +50,8 @@ StepNumber Coordinator::BoardArrivals::step_of(std::int32_t rank, std::int32_t e
   return StepNumber::of_word(board_.step_of(shape_.position_of(rank), entry));
 }
 
-Coordinator::Coordinator(const collectives::Board& board, const collectives::JobShape& shape,
-                         Links* links, const base::Config& config, const base::Clock& clock)
+Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& shape, Links* links,
+                         const base::Config& config, const base::Clock& clock)
     : shape_(shape),
       links_(links),
       config_(config),

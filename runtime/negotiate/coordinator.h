@@ -12,12 +12,12 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/job_shape.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
-#include "collectives/two_level/job_shape.h"
+#include "runtime/links/links.h"
 #include "runtime/negotiate/board_desk.h"
 #include "runtime/negotiate/control_node.h"
-#include "runtime/negotiate/links.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
 #include "runtime/negotiate/stall_notice.h"
@@ -31,7 +31,7 @@ class Coordinator final : public ControlNode {
  public:
   // `links`: to other hosts; nullptr on a single host. Every argument given by reference or pointer
   // must outlive the coordinator.
-  Coordinator(const collectives::Board& board, const collectives::JobShape& shape, Links* links,
+  Coordinator(const collectives::Board& board, const base::JobShape& shape, Links* links,
               const base::Config& config, const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
@@ -47,7 +47,7 @@ class Coordinator final : public ControlNode {
   // The plan's arrival words on the board of this host, where a position is not a rank's number.
   class BoardArrivals final : public ArrivalWords {
    public:
-    BoardArrivals(collectives::Board board, const collectives::JobShape& shape)
+    BoardArrivals(collectives::Board board, const base::JobShape& shape)
         : board_(std::move(board)), shape_(shape) {}
     std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) override;
     void reset(std::int32_t entry) override;
@@ -58,7 +58,7 @@ class Coordinator final : public ControlNode {
 
    private:
     collectives::Board board_;
-    const collectives::JobShape& shape_;
+    const base::JobShape& shape_;
   };
   // Late tensors that ranks have reported, until the notice or the verdict about them.
   struct Stall {
@@ -102,7 +102,7 @@ class Coordinator final : public ControlNode {
   [[nodiscard]] std::string place_of(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] bool lingers();
 
-  const collectives::JobShape& shape_;
+  const base::JobShape& shape_;
   Links* const links_;
   const base::Config& config_;
   const base::Clock& clock_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/host_name.h"
+#include "base/text.h"
 #include "runtime/negotiate/coordinator.h"
 #include "runtime/negotiate/relay.h"
 #include "runtime/negotiate/stopped.h"
@@ -28,16 +29,6 @@ constexpr std::int32_t kOwnHost = 0;  // the coordinator's own host
 constexpr std::size_t kMostPidsNamed = 4;
 constexpr std::size_t kMostHostsNamed = 4;
 constexpr std::size_t kMostStatesNamed = 3;
-
-// "first, second and 3 more"
-std::string some_of(const std::vector<std::string>& words, std::size_t most) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(words.size(), most); ++i) {
-    text += (i == 0 ? "" : ", ") + words[i];
-  }
-  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
-  return text;
-}
 
 Nanoseconds longest_of(std::span<const StalledTensor> late) {
   Nanoseconds longest{};
@@ -254,10 +245,10 @@ std::string Coordinator::describe(std::span<const StalledTensor> late,
   std::vector<std::string> states;
   states.reserve(ranks_by_activity.size());
   for (const auto& [activity, ranks] : ranks_by_activity) {
-    states.push_back(ranks_phrase(ranks) + (ranks.size() == 1 ? " was last " : " were last ") +
-                     activity);
+    states.push_back(base::ranks_phrase(ranks) +
+                     (ranks.size() == 1 ? " was last " : " were last ") + activity);
   }
-  return text + stopped + (states.empty() ? "" : "; ") + some_of(states, kMostStatesNamed);
+  return text + stopped + (states.empty() ? "" : "; ") + base::some_of(states, kMostStatesNamed);
 }
 
 // " (host node3, pid 42)", " (hosts node3, node5)"
@@ -269,14 +260,15 @@ std::string Coordinator::place_of(const std::vector<std::int32_t>& ranks) const 
   for (const std::int32_t host : hosts) {
     names.push_back(shape_.hosts() == 1 ? base::host_name() : shape_.host_name(host));
   }
-  std::string text = (names.size() == 1 ? " (host " : " (hosts ") + some_of(names, kMostHostsNamed);
+  std::string text =
+      (names.size() == 1 ? " (host " : " (hosts ") + base::some_of(names, kMostHostsNamed);
   if (hosts == std::set<std::int32_t>{kOwnHost} && ranks.size() <= kMostPidsNamed) {
     std::vector<std::string> pids;
     pids.reserve(ranks.size());
     for (const std::int32_t rank : ranks) {
       pids.push_back(std::to_string(desk_.board().presence(shape_.position_of(rank)).pid));
     }
-    text += (pids.size() == 1 ? ", pid " : ", pids ") + some_of(pids, kMostPidsNamed);
+    text += (pids.size() == 1 ? ", pid " : ", pids ") + base::some_of(pids, kMostPidsNamed);
   }
   return text + ")";
 }
@@ -286,7 +278,7 @@ std::string Coordinator::place_of(const std::vector<std::int32_t>& ranks) const 
 // more.
 std::string Coordinator::time_left(Nanoseconds waited) const {
   const Nanoseconds left = std::max(config_.stall_failure - waited, Nanoseconds(0));
-  return "; the job fails in " + seconds_text(left) + " (RONDE_STALL_FAILURE_SECONDS)";
+  return "; the job fails in " + base::seconds_text(left) + " (RONDE_STALL_FAILURE_SECONDS)";
 }
 
 }  // namespace ronde::runtime

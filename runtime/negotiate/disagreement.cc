@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 
+#include "base/text.h"
+
 namespace ronde::runtime {
 
 namespace {
@@ -37,7 +39,7 @@ std::string who_submitted_what(const Statements& statements,
   std::string text;
   for (const Group& group : groups) {
     if (!text.empty()) text += ", ";
-    text += ranks_phrase(group.ranks) + " submitted " + group.submitted;
+    text += base::ranks_phrase(group.ranks) + " submitted " + group.submitted;
     if (!group.place.empty()) text += " at " + group.place;
   }
   return text;
@@ -70,7 +72,8 @@ Status disagreement(const std::string& name, const Statements& statements) {
   if (const auto index = differing_member(statements)) {
     const auto words = [&](const Signature& signature) {
       const auto& members = signature.members;
-      if (*index >= members.size()) return "nothing: its group has " + tensors_text(members.size());
+      if (*index >= members.size())
+        return "nothing: its group has " + base::tensors_text(members.size());
       return "'" + members[*index].name + "' " + base::to_string(members[*index].shape);
     };
     return Status::error(Code::kMismatch,

@@ -1,228 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout in bytes of announcements and decisions, kind by kind; message_codec.h has the fields.
+// The fields of announcements and decisions, and which of their values cannot be.
 #include "runtime/negotiate/messages.h"
 
-#include "base/numbers.h"
-#include "runtime/negotiate/message_codec.h"
+#include <optional>
+
+#include "base/codec.h"
 
 namespace ronde::runtime {
 
 namespace {
 
-enum class Kind : std::uint8_t {
-  kRequest = 1,
-  kClosing = 2,
-  kStalled = 3,
-  kBind = 16,
-  kEvict = 17,
-  kError = 18,
-  kNotice = 19,
-  kBatch = 20,
-  kDeparted = 21,
-  kClose = 22,
-};
-
-struct Encode {
-  std::vector<std::byte> operator()(const RequestAnnouncement& value) const {
-    Encoder out(Kind::kRequest);
-    out.text(value.name);
-    out.text(value.place);
-    out.signature(value.signature);
-    out.number(value.step.word());
-    return out.take();
+// Nothing when a number is negative or the sum does not fit.
+std::optional<std::int64_t> sum_of(const std::vector<std::int64_t>& values) {
+  std::int64_t sum = 0;
+  for (const std::int64_t value : values) {
+    if (value < 0 || __builtin_add_overflow(sum, value, &sum)) return std::nullopt;
   }
-  std::vector<std::byte> operator()(const ClosingAnnouncement& value) const {
-    Encoder out(Kind::kClosing);
-    out.number(static_cast<std::uint8_t>(value.forced));
-    out.number(value.step.word());
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const StalledAnnouncement& value) const {
-    Encoder out(Kind::kStalled);
-    out.number(base::narrow<std::uint32_t>(value.tensors.size()));
-    for (const LateTensor& tensor : value.tensors) {
-      out.text(tensor.name);
-      out.number(tensor.waited_ns);
-    }
-    out.number(static_cast<std::uint8_t>(value.in_batch));
-    out.number(static_cast<std::uint8_t>(value.failed));
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const BindDecision& value) const {
-    Encoder out(Kind::kBind);
-    out.number(value.entry);
-    out.number(value.generation);
-    out.text(value.name);
-    out.tensor(value.tensor);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const EvictDecision& value) const {
-    Encoder out(Kind::kEvict);
-    out.number(value.entry);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const CloseDecision& value) const {
-    Encoder out(Kind::kClose);
-    out.number(value.entry);
-    out.number(value.generation);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const ErrorDecision& value) const {
-    Encoder out(Kind::kError);
-    out.text(value.name);
-    out.number(value.code);
-    out.text(value.text);
-    out.text(value.place);
-    out.number(value.rank);
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const NoticeDecision& value) const {
-    Encoder out(Kind::kNotice);
-    out.text(value.text);
-    out.number(static_cast<std::uint8_t>(value.in_batch));
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const BatchDecision& value) const {
-    Encoder out(Kind::kBatch);
-    out.number(value.sequence);
-    out.number(base::narrow<std::uint32_t>(value.items.size()));
-    for (const BatchItem& item : value.items) {
-      out.number(item.entry);
-      if (item.entry >= 0) continue;
-      out.text(item.name);
-      out.tensor(item.tensor);
-    }
-    return out.take();
-  }
-  std::vector<std::byte> operator()(const DepartedDecision& value) const {
-    Encoder out(Kind::kDeparted);
-    out.number(value.rank);
-    out.number(value.step.word());
-    return out.take();
-  }
-};
-
-StalledAnnouncement decode_stalled(Decoder& in) {
-  StalledAnnouncement value;
-  const auto count = in.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && !in.failed(); ++i) {
-    std::string name = in.text();
-    value.tensors.push_back({std::move(name), in.number<std::int64_t>()});
-  }
-  value.in_batch = in.boolean();
-  value.failed = in.boolean();
-  return value;
+  return sum;
 }
 
-BatchDecision decode_batch(Decoder& in) {
-  BatchDecision value;
-  value.sequence = in.number<std::uint64_t>();
-  const auto count = in.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && !in.failed(); ++i) {
-    BatchItem item;
-    item.entry = in.number<std::int32_t>();
-    if (item.entry < 0) {
-      item.name = in.text();
-      item.tensor = in.tensor();
-    }
-    value.items.push_back(std::move(item));
+// The elements of a shape whose bytes can be counted.
+std::optional<std::int64_t> elements_of(const base::Shape& shape, base::DType dtype) {
+  const auto elements = base::elements_of(shape);
+  if (!elements.ok() || !base::bytes_of(*elements, dtype).ok()) return std::nullopt;
+  return elements->value();
+}
+
+// Users of a signature rely on its parts fitting each other.
+const char* trouble_of(const Signature& value) {
+  constexpr const char* kNoSize = "a shape without a size";
+  if (!elements_of(value.shape, value.dtype)) return kNoSize;
+  std::vector<std::int64_t> elements;
+  elements.reserve(value.members.size());
+  for (const GroupMember& member : value.members) {
+    const auto of_member = elements_of(member.shape, value.dtype);
+    if (!of_member) return kNoSize;
+    elements.push_back(*of_member);
   }
-  return value;
+  if (row(value.operation).has_rows() && value.shape.empty()) return "rows without a dimension";
+  if (!value.splits.empty() &&
+      (value.shape.empty() || sum_of(value.splits) != value.shape.front())) {
+    return "splits that do not add up to the rows";
+  }
+  if (!value.members.empty() &&
+      (value.shape.size() != 1 || sum_of(elements) != value.shape.front())) {
+    return "a group of another size than its members";
+  }
+  return nullptr;
+}
+
+const char* trouble_of(const AgreedTensor& value) {
+  base::Shape whole = value.signature.shape;
+  const auto rows = sum_of(value.first_dimensions);
+  if (rows && !whole.empty() && !value.first_dimensions.empty()) whole[0] = *rows;
+  return rows && elements_of(whole, value.signature.dtype) ? nullptr : "rows without a size";
 }
 
 }  // namespace
 
-std::vector<std::byte> encode(const Announcement& announcement) {
-  return std::visit(Encode{}, announcement);
+// ---- parts ----
+
+void fields(auto& f, base::Is<GroupMember> auto& member) { f(member.name, member.shape); }
+void fields(auto& f, base::Is<Signature> auto& s) {
+  f.among(s.operation, base::kOperations.front().operation, base::kOperations.back().operation,
+          "an unknown operation");
+  f(s.dtype, s.op, s.root, s.device, s.priority, s.prescale, s.postscale, s.compression);
+  f(s.on_board, s.shape, s.splits, s.members);
+  f.check([&] { return trouble_of(s); });
+}
+void fields(auto& f, base::Is<AgreedTensor> auto& tensor) {
+  f(tensor.signature, tensor.first_dimensions);
+  f.check([&] { return trouble_of(tensor); });
+}
+void fields(auto& f, base::Is<LateTensor> auto& late) { f(late.name, late.waited_ns); }
+void fields(auto& f, base::Is<BatchItem> auto& item) {
+  f(item.entry);
+  if (item.entry < 0) f(item.name, item.tensor);
 }
 
-std::vector<std::byte> encode(const Decision& decision) { return std::visit(Encode{}, decision); }
+// ---- announcements ----
+
+void fields(auto& f, base::Is<RequestAnnouncement> auto& request) {
+  f(request.name, request.place, request.signature, request.step);
+}
+void fields(auto& f, base::Is<ClosingAnnouncement> auto& closing) {
+  f(closing.forced, closing.step);
+}
+void fields(auto& f, base::Is<StalledAnnouncement> auto& stalled) {
+  f(stalled.tensors, stalled.in_batch, stalled.failed);
+}
+void fields(auto& f, base::Is<Announcement> auto& announcement) {
+  f.one_of(announcement, 1, "an unknown kind of announcement");
+}
+
+// ---- decisions ----
+
+void fields(auto& f, base::Is<BindDecision> auto& bind) {
+  f(bind.entry, bind.generation, bind.name, bind.tensor);
+}
+void fields(auto& f, base::Is<EvictDecision> auto& evict) { f(evict.entry); }
+void fields(auto& f, base::Is<ErrorDecision> auto& error) {
+  f(error.name, error.code, error.text, error.place, error.rank);
+}
+void fields(auto& f, base::Is<NoticeDecision> auto& notice) { f(notice.text, notice.in_batch); }
+void fields(auto& f, base::Is<BatchDecision> auto& batch) { f(batch.sequence, batch.items); }
+void fields(auto& f, base::Is<DepartedDecision> auto& departed) { f(departed.rank, departed.step); }
+void fields(auto& f, base::Is<CloseDecision> auto& close) { f(close.entry, close.generation); }
+void fields(auto& f, base::Is<Decision> auto& decision) {
+  f.one_of(decision, 16, "an unknown kind of decision");
+}
+
+std::vector<std::byte> encode(const Announcement& announcement) {
+  return base::encoded(announcement);
+}
+
+std::vector<std::byte> encode(const Decision& decision) { return base::encoded(decision); }
 
 base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes) {
-  Decoder in(bytes);
-  Announcement result;
-  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
-    case Kind::kRequest: {
-      RequestAnnouncement value;
-      value.name = in.text();
-      value.place = in.text();
-      value.signature = in.signature();
-      value.step = StepNumber::of_word(in.number<std::uint64_t>());
-      result = std::move(value);
-      break;
-    }
-    case Kind::kClosing: {
-      ClosingAnnouncement value;
-      value.forced = in.boolean();
-      value.step = StepNumber::of_word(in.number<std::uint64_t>());
-      result = value;
-      break;
-    }
-    case Kind::kStalled:
-      result = decode_stalled(in);
-      break;
-    default:
-      in.fail("an unknown kind of announcement");
-  }
-  RONDE_RETURN_IF_ERROR(in.finish());
-  return result;
+  return base::decoded<Announcement>(bytes);
 }
 
 base::Result<Decision> decode_decision(std::span<const std::byte> bytes) {
-  Decoder in(bytes);
-  Decision result;
-  switch (static_cast<Kind>(in.number<std::uint8_t>())) {
-    case Kind::kBind: {
-      BindDecision value;
-      value.entry = in.number<std::int32_t>();
-      value.generation = in.number<std::uint32_t>();
-      value.name = in.text();
-      value.tensor = in.tensor();
-      result = std::move(value);
-      break;
-    }
-    case Kind::kEvict:
-      result = EvictDecision{in.number<std::int32_t>()};
-      break;
-    case Kind::kClose: {
-      CloseDecision value;
-      value.entry = in.number<std::int32_t>();
-      value.generation = in.number<std::uint32_t>();
-      result = value;
-      break;
-    }
-    case Kind::kError: {
-      ErrorDecision value;
-      value.name = in.text();
-      value.code = in.code();
-      value.text = in.text();
-      value.place = in.text();
-      value.rank = in.number<std::int32_t>();
-      result = std::move(value);
-      break;
-    }
-    case Kind::kNotice: {
-      NoticeDecision value;
-      value.text = in.text();
-      value.in_batch = in.boolean();
-      result = std::move(value);
-      break;
-    }
-    case Kind::kBatch:
-      result = decode_batch(in);
-      break;
-    case Kind::kDeparted: {
-      DepartedDecision value;
-      value.rank = in.number<std::int32_t>();
-      value.step = StepNumber::of_word(in.number<std::uint64_t>());
-      result = value;
-      break;
-    }
-    default:
-      in.fail("an unknown kind of decision");
-  }
-  RONDE_RETURN_IF_ERROR(in.finish());
-  return result;
+  return base::decoded<Decision>(bytes);
 }
 
 }  // namespace ronde::runtime

@@ -94,8 +94,9 @@ struct DepartedDecision {
   StepNumber step{};  // as in its ClosingAnnouncement
 };
 
-using Decision = std::variant<BindDecision, EvictDecision, CloseDecision, ErrorDecision,
-                              NoticeDecision, BatchDecision, DepartedDecision>;
+// In the order of their kinds on the wire, as everywhere where messages are alternatives.
+using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
+                              BatchDecision, DepartedDecision, CloseDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

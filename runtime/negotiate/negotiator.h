@@ -31,8 +31,8 @@
 #include "base/dtype.h"
 #include "base/numbers.h"
 #include "fusion/batching.h"
+#include "runtime/links/link_messages.h"
 #include "runtime/negotiate/disagreement.h"
-#include "runtime/negotiate/link_messages.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/signature.h"
 

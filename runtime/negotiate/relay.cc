@@ -17,7 +17,7 @@ bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_id
   return !somebody_left || (!lost.good_bye && !data_plane_idle);
 }
 
-Status lost_neighbour(const collectives::JobShape& shape, const Links::Lost& lost) {
+Status lost_neighbour(const base::JobShape& shape, const Links::Lost& lost) {
   const std::int32_t leader = shape.leader_of(lost.host);
   const std::string how = lost.reason.empty() ? "without a good-bye" : "with: " + lost.reason;
   return Status::error(Code::kPeerFailed, lost.peer +
@@ -26,7 +26,7 @@ Status lost_neighbour(const collectives::JobShape& shape, const Links::Lost& los
       .with_rank(leader);
 }
 
-Status silent_neighbour(const collectives::JobShape& shape, const Links::Lost& silent,
+Status silent_neighbour(const base::JobShape& shape, const Links::Lost& silent,
                         const std::string& late) {
   const std::int32_t leader = shape.leader_of(silent.host);
   return Status::error(Code::kDeadline,
@@ -36,8 +36,7 @@ Status silent_neighbour(const collectives::JobShape& shape, const Links::Lost& s
       .with_rank(leader);
 }
 
-Relay::Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
-             Links& links)
+Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links)
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
 Result<int> Relay::step(bool data_plane_idle) {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/job_shape.h"
 #include "collectives/board/board.h"
-#include "collectives/two_level/job_shape.h"
+#include "runtime/links/links.h"
 #include "runtime/negotiate/board_desk.h"
 #include "runtime/negotiate/control_node.h"
-#include "runtime/negotiate/links.h"
 #include "runtime/negotiate/messages.h"
 
 namespace ronde::runtime {
@@ -24,8 +24,7 @@ namespace ronde::runtime {
 class Relay final : public ControlNode {
  public:
   // `links` must have a parent; `links` and `shape` must outlive the relay.
-  Relay(collectives::Board board, const collectives::JobShape& shape, std::int32_t host,
-        Links& links);
+  Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links);
 
   base::Result<int> step(bool data_plane_idle) override;
   [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
@@ -57,7 +56,7 @@ class Relay final : public ControlNode {
   base::Status on_lost(const Links::Lost& lost, bool data_plane_idle);
   [[nodiscard]] base::Status check_entry(std::int64_t entry) const;
 
-  const collectives::JobShape& shape_;
+  const base::JobShape& shape_;
   const std::int32_t host_;
   BoardDesk desk_;
   Links& links_;
@@ -73,10 +72,9 @@ class Relay final : public ControlNode {
 // connection that ends in the middle of a batch without a GoodBye is.
 [[nodiscard]] bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle);
 // The error with which a lost connection ends the job.
-[[nodiscard]] base::Status lost_neighbour(const collectives::JobShape& shape,
-                                          const Links::Lost& lost);
+[[nodiscard]] base::Status lost_neighbour(const base::JobShape& shape, const Links::Lost& lost);
 // The error for a neighbour that has not answered a roll call while `late` waits for it.
-[[nodiscard]] base::Status silent_neighbour(const collectives::JobShape& shape,
-                                            const Links::Lost& silent, const std::string& late);
+[[nodiscard]] base::Status silent_neighbour(const base::JobShape& shape, const Links::Lost& silent,
+                                            const std::string& late);
 
 }  // namespace ronde::runtime

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -194,8 +195,8 @@ std::string group_phrase(std::span<const StalledTensor> late, const std::vector<
     return text + ": a rank may have stopped in the middle of submitting " +
            (group.size() == 1 ? "it" : "them");
   }
-  return text + " for " + ranks_phrase(first.missing) + place_of(first.missing) +
-         ", submitted on " + ranks_phrase(first.ready);
+  return text + " for " + base::ranks_phrase(first.missing) + place_of(first.missing) +
+         ", submitted on " + base::ranks_phrase(first.ready);
 }
 
 }  // namespace
@@ -245,7 +246,7 @@ std::string late_phrase(const std::string& first, std::size_t count, base::Nanos
   const bool same = longest - shortest <= longest / 8;
   return "'" + first + "'" +
          (count == 1 ? " has" : " and " + std::to_string(count - 1) + " more have") + " waited " +
-         (same ? "" : "up to ") + seconds_text(longest);
+         (same ? "" : "up to ") + base::seconds_text(longest);
 }
 
 std::string stall_notice(std::span<const StalledTensor> late, const StallVerdict& verdict,
@@ -260,8 +261,8 @@ std::string stall_notice(std::span<const StalledTensor> late, const StallVerdict
     text += "; and " + std::to_string(late.size() - named) + " more wait for other ranks";
   }
   for (const auto& [first, second] : verdict.alike) {
-    text += "; '" + late[first].name + "' on " + ranks_phrase(late[first].ready) + " and '" +
-            late[second].name + "' on " + ranks_phrase(late[second].ready) +
+    text += "; '" + late[first].name + "' on " + base::ranks_phrase(late[first].ready) + " and '" +
+            late[second].name + "' on " + base::ranks_phrase(late[second].ready) +
             " are nearly equal: is one misspelt?";
   }
   if (verdict.crossed) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <string>
 
 #include "base/text.h"
@@ -22,8 +21,8 @@ std::string number(double value) { return base::number_text(value, 17); }
 
 std::string shape_text(const Signature& signature) {
   if (!signature.members.empty()) {
-    return tensors_text(signature.members.size()) + ", " + std::to_string(signature.shape.front()) +
-           " elements";
+    return base::tensors_text(signature.members.size()) + ", " +
+           std::to_string(signature.shape.front()) + " elements";
   }
   if (!row(signature.operation).has_own_rows() || signature.shape.empty()) {
     return base::to_string(signature.shape);
@@ -129,35 +128,6 @@ base::Elements row_elements(const base::Shape& shape) {
   base::Shape row = shape;
   row.front() = 1;
   return base::elements_of(row).value();
-}
-
-std::string tensors_text(std::size_t count) {
-  return std::to_string(count) + (count == 1 ? " tensor" : " tensors");
-}
-
-std::string rank_list(const std::vector<std::int32_t>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-std::string ranks_phrase(const std::vector<std::int32_t>& ranks) {
-  if (ranks.empty()) return "no rank";
-  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
-}
-
-std::string seconds_text(base::Nanoseconds span) {
-  if (span < std::chrono::seconds(100)) {
-    return base::number_text(std::chrono::duration<double>(span).count(), 3) + " s";
-  }
-  return std::to_string(std::chrono::round<std::chrono::seconds>(span).count()) + " s";
 }
 
 }  // namespace ronde::runtime

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/numbers.h"
 #include "base/operations.h"
@@ -104,14 +103,5 @@ struct BatchItem {
 // The elements of one row, that is, of the shape without its first dimension. The shape was checked
 // when it was submitted.
 [[nodiscard]] base::Elements row_elements(const base::Shape& shape);
-
-// "1 tensor", "3 tensors".
-[[nodiscard]] std::string tensors_text(std::size_t count);
-// "0", "0-2", "0, 2-3": ranks in ascending order.
-[[nodiscard]] std::string rank_list(const std::vector<std::int32_t>& ranks);
-// "rank 1" or "ranks 0-2".
-[[nodiscard]] std::string ranks_phrase(const std::vector<std::int32_t>& ranks);
-// "1.25 s": three significant digits; "1770 s": from 100 s on, whole seconds.
-[[nodiscard]] std::string seconds_text(base::Nanoseconds span);
 
 }  // namespace ronde::runtime

@@ -19,13 +19,13 @@ void must(const base::Status& status) { base::check(status.ok(), status.message(
 
 }  // namespace
 
-collectives::JobShape ScalingJob::shape_of(const ScalingSize& size) {
+base::JobShape ScalingJob::shape_of(const ScalingSize& size) {
   std::vector<std::int32_t> leaders;
   leaders.reserve(base::narrow<std::size_t>(size.ranks));
   for (std::int32_t rank = 0; rank < size.ranks; ++rank) {
     leaders.push_back(rank / size.ranks_per_host * size.ranks_per_host);
   }
-  return collectives::JobShape::of_leaders(leaders).value();
+  return base::JobShape::of_leaders(leaders).value();
 }
 
 ScalingJob::ScalingJob(const ScalingSize& size)

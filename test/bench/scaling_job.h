@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/job_shape.h"
 #include "collectives/board/board.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/links/tree.h"
 #include "runtime/negotiate/control_node.h"
 #include "runtime/negotiate/messages.h"
@@ -84,7 +84,7 @@ class ScalingJob {
   };
   using Event = std::pair<std::int64_t, std::int32_t>;  // when, host
 
-  static collectives::JobShape shape_of(const ScalingSize& size);
+  static base::JobShape shape_of(const ScalingSize& size);
   void make_host(std::int32_t host);
   void begin(std::int64_t link_ns);
   ScalingStep end(std::int64_t from);
@@ -101,7 +101,7 @@ class ScalingJob {
   [[nodiscard]] std::string name_of(std::int32_t tensor) const;
 
   ScalingSize size_;
-  collectives::JobShape shape_;
+  base::JobShape shape_;
   runtime::HostTree tree_;
   base::Config config_;
   base::ManualClock clock_;

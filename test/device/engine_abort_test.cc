@@ -58,7 +58,7 @@ TEST_F(DeviceAbort, TheOthersHearOfAFailureBeforeTheDeviceIsAborted) {
   ::setenv("RONDE_TOY", "broken, slow abort", 1);
   testing::EngineOptions options = options_of_device();
   const std::vector<std::int32_t> leaders{0, 1};
-  options.shape = collectives::JobShape::of_leaders(leaders).value();
+  options.shape = base::JobShape::of_leaders(leaders).value();
   ::testing::internal::CaptureStderr();
   const auto engines = open_engines(2, options);
   on_ranks(2, [&](int rank) {

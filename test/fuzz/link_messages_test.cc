@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged messages between the leaders of hosts, as messages_test.cc does it for those of ranks.
-#include "runtime/negotiate/link_messages.h"
+#include "runtime/links/link_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/cores.h"
 #include "base/host_name.h"
+#include "base/process/cores.h"
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/local.h"
 #include "runtime/job/job.h"
@@ -51,7 +51,7 @@ class ForkedJob final : public runtime::Job {
   }
 
   [[nodiscard]] std::int32_t rank() const override { return rank_; }
-  [[nodiscard]] const collectives::JobShape& shape() const override { return shape_; }
+  [[nodiscard]] const base::JobShape& shape() const override { return shape_; }
   [[nodiscard]] runtime::RankTable rank_table() const override {
     runtime::RankTable table;
     for (std::int32_t peer = 0; peer < board_.ranks(); ++peer) {
@@ -76,7 +76,7 @@ class ForkedJob final : public runtime::Job {
       if (peer == rank_) continue;
       const long pidfd = ::syscall(SYS_pidfd_open, board_.presence(peer).pid, 0);
       if (pidfd < 0) return base::Status::system("watching another rank", errno);
-      watches.push_back({peer, collectives::FileDescriptor(static_cast<int>(pidfd))});
+      watches.push_back({peer, base::FileDescriptor(static_cast<int>(pidfd))});
     }
     return watches;
   }
@@ -110,12 +110,12 @@ class ForkedJob final : public runtime::Job {
   ForkedJob(collectives::Board board, int rank, int size, Meeting& meeting)
       : board_(std::move(board)),
         rank_(rank),
-        shape_(collectives::JobShape::one_host(size)),
+        shape_(base::JobShape::one_host(size)),
         meeting_(meeting) {}
 
   collectives::Board board_;
   const std::int32_t rank_;
-  const collectives::JobShape shape_;
+  const base::JobShape shape_;
   Meeting& meeting_;
 };
 

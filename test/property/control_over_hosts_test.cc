@@ -28,7 +28,7 @@ struct HostsMix {
 };
 
 // Returns 1 to 6 hosts of 1 to 3 ranks, which need not follow each other.
-collectives::JobShape random_shape(Random& random, std::int64_t least_hosts) {
+base::JobShape random_shape(Random& random, std::int64_t least_hosts) {
   const std::int64_t hosts = draw(random, least_hosts, 6);
   std::vector<std::int64_t> hosts_of_ranks;
   for (std::int64_t host = 0; host < hosts; ++host) {
@@ -40,7 +40,7 @@ collectives::JobShape random_shape(Random& random, std::int64_t least_hosts) {
     const auto first = std::find(hosts_of_ranks.begin(), hosts_of_ranks.end(), host);
     leaders.push_back(base::narrow<std::int32_t>(first - hosts_of_ranks.begin()));
   }
-  return collectives::JobShape::of_leaders(leaders).value();
+  return base::JobShape::of_leaders(leaders).value();
 }
 
 void add_tensor(Random& random, HostsWorkload& workload, std::int64_t times, const HostsMix& mix) {

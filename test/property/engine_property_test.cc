@@ -194,7 +194,7 @@ TEST(EngineFaultTest, ABrokenLinkFailsEveryRankWithTheSameText) {
   testing::EngineOptions options;
   options.faults.cuts = {{0, 1, 3}};
   // On several hosts two ranks that notice a failure at once may each be the first on their host.
-  options.shape = collectives::JobShape::one_host(3);
+  options.shape = base::JobShape::one_host(3);
   options.environment = {"RONDE_ALGORITHM=ring"};
   const auto engines = testing::open_engines(3, options);
   std::vector<std::string> texts(3);

@@ -23,6 +23,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::DType;
+using base::JobShape;
 using base::ReduceOp;
 using Memory = std::vector<std::byte>;
 using Memories = std::vector<Memory>;

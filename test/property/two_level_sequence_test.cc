@@ -11,6 +11,9 @@
 #include "test/unit/collectives/two_level/sequence.h"
 
 namespace ronde::collectives {
+
+using base::JobShape;
+
 namespace {
 
 class TwoLevelSequenceTest : public ::testing::TestWithParam<std::vector<std::int32_t>> {};

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/job_shape.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "collectives/transport/transport.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/job/job.h"
 #include "runtime/job/rank_table.h"
 #include "runtime/links/tcp_links.h"
@@ -28,7 +28,7 @@ class BoundJob final : public runtime::Job {
   explicit BoundJob(std::unique_ptr<runtime::Job> job) : job_(std::move(job)) {}
   [[nodiscard]] std::string transport_bound_to_thread() const override { return "this is a test"; }
   [[nodiscard]] std::int32_t rank() const override { return job_->rank(); }
-  [[nodiscard]] const collectives::JobShape& shape() const override { return job_->shape(); }
+  [[nodiscard]] const base::JobShape& shape() const override { return job_->shape(); }
   [[nodiscard]] runtime::RankTable rank_table() const override { return job_->rank_table(); }
   [[nodiscard]] std::int64_t cores() const override { return job_->cores(); }
   [[nodiscard]] collectives::Board& board() override { return job_->board(); }

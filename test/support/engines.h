@@ -27,7 +27,7 @@ struct EngineOptions {
   std::vector<std::string> environment;
   collectives::FaultPlan faults;
   // The ranks that share a host; without it the environment decides.
-  std::optional<collectives::JobShape> shape;
+  std::optional<base::JobShape> shape;
   std::shared_ptr<const base::Clock> clock = std::make_shared<base::SteadyClock>();
 };
 
@@ -42,7 +42,7 @@ inline void on_ranks(int ranks, const std::function<void(int)>& body) {
 // shape. "pairs" has two ranks on each host, "single" one. "chain" has one, and a tree in which
 // every host has one child. With "lonely" the last rank is alone on its host, and with "by_node"
 // two hosts take turns. Without a name all ranks share a host.
-inline collectives::JobShape shape_of_environment(int ranks) {
+inline base::JobShape shape_of_environment(int ranks) {
   const char* wanted = std::getenv("RONDE_TEST_HOSTS");
   const std::string layout = wanted == nullptr ? "" : wanted;
   EXPECT_TRUE(layout.empty() || layout == "pairs" || layout == "single" || layout == "chain" ||
@@ -57,7 +57,7 @@ inline collectives::JobShape shape_of_environment(int ranks) {
     if (layout == "by_node") leader = rank % 2;
     leaders.push_back(leader);
   }
-  return collectives::JobShape::of_leaders(leaders).value();
+  return base::JobShape::of_leaders(leaders).value();
 }
 
 inline std::int32_t fan_in_of_environment() {
@@ -81,7 +81,7 @@ inline runtime::LocalJob::Transports transports_of_environment(
 
 // Opens all engines of a job.
 inline std::vector<EnginePtr> open_engines(int ranks, const EngineOptions& options = {}) {
-  const collectives::JobShape shape = options.shape ? *options.shape : shape_of_environment(ranks);
+  const base::JobShape shape = options.shape ? *options.shape : shape_of_environment(ranks);
   const auto job = runtime::LocalJob::create(
       shape, fan_in_of_environment(),
       std::make_shared<collectives::LocalHub>(shape.ranks(), options.faults),

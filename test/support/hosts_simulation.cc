@@ -183,7 +183,7 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
       network_(
           HostTree(workload.shape.hosts(), workload.fan_in), now_,
           [this](std::int32_t, std::int32_t) { return now_ + draw(0, workload_.longest_delay); }) {
-  const collectives::JobShape& shape = workload_.shape;
+  const base::JobShape& shape = workload_.shape;
   ranks_.resize(base::narrow<std::size_t>(shape.ranks()));
   for (std::int32_t h = 0; h < shape.hosts(); ++h) {
     const auto ranks = shape.ranks_of(h);

@@ -17,8 +17,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/job_shape.h"
 #include "collectives/board/board.h"
-#include "collectives/two_level/job_shape.h"
 #include "runtime/negotiate/coordinator.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/relay.h"
@@ -31,7 +31,7 @@ namespace ronde::runtime {
 // The submissions of the ranks. signatures[n][k][r] is what rank r submits the k-th time as tensor
 // n.
 struct HostsWorkload {
-  collectives::JobShape shape = collectives::JobShape::one_host(1);
+  base::JobShape shape = base::JobShape::one_host(1);
   std::int32_t fan_in = 1;
   std::int64_t capacity = 1;
   base::Bytes limit{1 << 20};
@@ -57,7 +57,7 @@ class SimulatedRank {
     std::string text;
   };
 
-  SimulatedRank(collectives::Board board, const collectives::JobShape& shape, std::int32_t rank)
+  SimulatedRank(collectives::Board board, const base::JobShape& shape, std::int32_t rank)
       : board_(std::move(board)),
         shape_(shape),
         rank_(rank),
@@ -111,7 +111,7 @@ class SimulatedRank {
   void end(const LocalTensorPtr& tensor, const Answer& answer);
 
   collectives::Board board_;
-  const collectives::JobShape& shape_;
+  const base::JobShape& shape_;
   std::int32_t rank_;
   TensorTable table_;
   collectives::StreamWriter announcements_;

@@ -20,7 +20,7 @@ inline std::vector<collectives::Board> make_memory_boards(
       collectives::SharedMemory::create_heap(collectives::Board::size_of(geometry)).value();
   const base::Status formatted = collectives::Board::format(*memory, geometry);
   base::check(formatted.ok(), "a board for a simulation");
-  const auto nobody_sleeps = std::make_shared<const std::vector<collectives::FileDescriptor>>(
+  const auto nobody_sleeps = std::make_shared<const std::vector<base::FileDescriptor>>(
       base::narrow<std::size_t>(geometry.ranks));
   std::vector<collectives::Board> boards;
   for (std::int32_t position = 0; position < geometry.ranks; ++position) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "runtime/links/links.h"
 #include "runtime/links/tree.h"
-#include "runtime/negotiate/links.h"
 
 namespace ronde::testing {
 

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <string>
 
-#include "base/fork_mark.h"
 #include "base/mutex.h"
+#include "base/process/fork_mark.h"
 #include "base/status.h"
 #include "collectives/transport/program.h"
 

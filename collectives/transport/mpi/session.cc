@@ -15,10 +15,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/process/watchdog.h"
 #include "base/text.h"
-#include "base/watchdog.h"
-#include "collectives/board/host_identity.h"
 #include "collectives/transport/mpi/handle.h"
 #include "collectives/transport/mpi/roll_call.h"
 #include "collectives/transport/mpi/session_state.h"
@@ -232,7 +232,7 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
 
 Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
   const std::int32_t calls_sent = roll_call_.move_to(handle_->communicator);
-  const std::string mine = std::to_string(calls_sent) + " " + host_identity();
+  const std::string mine = std::to_string(calls_sent) + " " + base::host_identity();
   RONDE_ASSIGN_OR_RETURN(
       const auto all, allgather_bytes(std::as_bytes(std::span(mine)), "telling where the ranks run",
                                       {}, clock, deadline));

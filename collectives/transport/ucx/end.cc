@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 #include "collectives/transport/ucx/devices.h"
 
 namespace ronde::collectives::ucx {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/fork_mark.h"
 #include "base/numbers.h"
+#include "base/process/fork_mark.h"
 #include "collectives/transport/plugin.h"
 #include "collectives/transport/plugin_status.h"
 #include "collectives/transport/ucx/end.h"

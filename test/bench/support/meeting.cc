@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "runtime/drive/idle.h"
 
 namespace ronde::bench {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quotas as text, and what can be said of any machine.
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,14 +35,6 @@ TEST(CoresTest, MasksTogether) {
   EXPECT_EQ(cores_of_masks(Masks{{0, 1, 2}, {0, 1, 2}}), three);  // not bound
   EXPECT_EQ(cores_of_masks(Masks{{7}, {7}}), 1);                  // all on one
   EXPECT_EQ(cores_of_masks(Masks{{}, {}}), 1);                    // unknown
-}
-
-TEST(CoresTest, MasksTravelAsText) {
-  EXPECT_EQ(mask_text({0, 1, 17}), "0,1,17");
-  EXPECT_EQ(mask_text({}), "");
-  EXPECT_EQ(mask_of_text("0,1,17"), (std::vector<int>{0, 1, 17}));
-  EXPECT_TRUE(mask_of_text("").empty());
-  EXPECT_TRUE(mask_of_text("none").empty());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A forked child sees that it is one; the parent stays what it was.
-#include "base/fork_mark.h"
+#include "base/process/fork_mark.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

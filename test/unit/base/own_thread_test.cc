@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that Ronde starts take no signal of the program's, and a host without a thread to spare
 // is an error.
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <locale>
 #include <optional>
@@ -100,6 +102,35 @@ TEST(Printable, IsWhatErrorsAndTheLogSay) {
   std::string line;
   Log(LogLevel::kInfo, 3, [&](std::string_view said) { line = said; }).info(evil);
   EXPECT_EQ(line, "ronde[rank 3] info: " + std::string(kHarmless) + "\n");
+}
+
+TEST(Words, RankLists) {
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(rank_list({0}), "0");
+  EXPECT_EQ(rank_list({0, 1, 2}), "0-2");
+  EXPECT_EQ(rank_list({0, 2, 3}), "0, 2-3");
+  EXPECT_EQ(rank_list({1, 3, 5, 6, 7, 9}), "1, 3, 5-7, 9");
+  EXPECT_EQ(ranks_phrase({}), "no rank");
+  EXPECT_EQ(ranks_phrase({4}), "rank 4");
+  EXPECT_EQ(ranks_phrase({4, 5}), "ranks 4-5");
+}
+
+TEST(Words, SecondsAreShortAndNeverInPowersOfTen) {
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(30'049)), "30 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'250)), "1.25 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(99'999)), "100 s");
+  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'769'600)), "1770 s");
+  EXPECT_EQ(seconds_text(std::chrono::seconds(86'400)), "86400 s");
+}
+
+TEST(Words, AreJoinedAndBytesHaveTwoDigits) {
+  EXPECT_EQ(joined(std::vector<std::string>()), "");
+  EXPECT_EQ(joined(std::vector<std::string>{"", "a", "b"}), ", a, b");
+  EXPECT_EQ(joined(std::vector<std::string>{"a", "b"}, " "), "a b");
+  EXPECT_EQ(some_of({"a", "b"}, 2), "a, b");
+  EXPECT_EQ(some_of({"a", "b", "c", "d"}, 2), "a, b and 2 more");
+  EXPECT_EQ(hex_of(std::vector<std::byte>()), "");
+  EXPECT_EQ(hex_of(std::vector<std::byte>{std::byte{0}, std::byte{0xAF}}), "00af");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A watchdog ends the process at its deadline, and only then.
-#include "base/watchdog.h"
+#include "base/process/watchdog.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

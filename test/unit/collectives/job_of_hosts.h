@@ -12,19 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/job_shape.h"
 #include "collectives/in_host/slots.h"
 #include "collectives/transport/collective.h"
 #include "collectives/transport/group.h"
 #include "collectives/two_level/context.h"
-#include "collectives/two_level/job_shape.h"
 #include "test/unit/collectives/boards.h"
 #include "test/unit/collectives/job_of_ranks.h"
 #include "test/unit/collectives/shape_oracle.h"
 
 namespace ronde::collectives {
 
-[[nodiscard]] inline JobShape shape_of(const std::vector<std::int32_t>& leaders) {
-  return JobShape::of_leaders(leaders).value();
+[[nodiscard]] inline base::JobShape shape_of(const std::vector<std::int32_t>& leaders) {
+  return base::JobShape::of_leaders(leaders).value();
 }
 
 // Returns a text like "0022", for the name of a test.
@@ -34,7 +34,7 @@ namespace ronde::collectives {
   return name;
 }
 
-[[nodiscard]] inline oracle::Hosts hosts_of(const JobShape& shape) {
+[[nodiscard]] inline oracle::Hosts hosts_of(const base::JobShape& shape) {
   oracle::Hosts hosts;
   for (std::int32_t host = 0; host < shape.hosts(); ++host) {
     const auto ranks = shape.ranks_of(host);
@@ -46,7 +46,7 @@ namespace ronde::collectives {
 // Thread safety: one thread at a time.
 class JobOfHosts {
  public:
-  JobOfHosts(JobShape shape, std::int64_t slot_lines, FaultPlan plan = {})
+  JobOfHosts(base::JobShape shape, std::int64_t slot_lines, FaultPlan plan = {})
       : shape_(std::move(shape)), ranks_(shape_.ranks(), std::move(plan)) {
     slots_.resize(size());
     across_.resize(size());
@@ -63,7 +63,7 @@ class JobOfHosts {
     for (std::int32_t position = 0; position < shape_.slices(); ++position) group(position);
   }
 
-  [[nodiscard]] const JobShape& shape() const { return shape_; }
+  [[nodiscard]] const base::JobShape& shape() const { return shape_; }
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(shape_.ranks()); }
   [[nodiscard]] JobOfRanks& ranks() { return ranks_; }
   [[nodiscard]] Slots& slots(std::size_t rank) { return *slots_[rank]; }
@@ -91,7 +91,7 @@ class JobOfHosts {
     }
   }
 
-  const JobShape shape_;
+  const base::JobShape shape_;
   JobOfRanks ranks_;
   std::vector<std::unique_ptr<Slots>> slots_;            // by rank
   std::vector<std::unique_ptr<GroupTransport>> across_;  // by rank

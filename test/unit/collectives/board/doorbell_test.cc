@@ -15,6 +15,9 @@
 #include "test/unit/collectives/board/sleeper.h"
 
 namespace ronde::collectives {
+
+using base::FileDescriptor;
+
 namespace {
 
 struct Bell {

@@ -17,6 +17,9 @@
 #include "test/unit/collectives/boards.h"
 
 namespace ronde::collectives {
+
+using base::FileDescriptor;
+
 namespace {
 
 constexpr auto kHandoverLimit = std::chrono::seconds(20);

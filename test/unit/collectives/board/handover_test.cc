@@ -24,6 +24,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::Code;
+using base::FileDescriptor;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

@@ -17,6 +17,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::Bytes;
+using base::FileDescriptor;
 
 void expect_fresh(const SharedMemory& memory, std::size_t bytes) {
   ASSERT_EQ(memory.bytes().size(), bytes);

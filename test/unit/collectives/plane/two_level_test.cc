@@ -22,6 +22,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::DType;
+using base::JobShape;
 using base::ReduceOp;
 using base::Status;
 using base::TensorView;

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/job_shape.h"
 #include "collectives/two_level/context.h"
-#include "collectives/two_level/job_shape.h"
 
 namespace ronde::collectives {
+
+using base::JobShape;
+
 namespace {
 
 fusion::FusedView view_of(std::int64_t bytes, int chunks) {

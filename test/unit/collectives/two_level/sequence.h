@@ -37,7 +37,8 @@ struct TwoLevelOperation {
 
 class TwoLevelSequenceMaker {
  public:
-  TwoLevelSequenceMaker(const JobShape& shape, std::uint64_t seed) : shape_(shape), random_(seed) {}
+  TwoLevelSequenceMaker(const base::JobShape& shape, std::uint64_t seed)
+      : shape_(shape), random_(seed) {}
 
   [[nodiscard]] std::vector<TwoLevelOperation> make(int count) {
     std::vector<TwoLevelOperation> operations;
@@ -169,7 +170,7 @@ class TwoLevelSequenceMaker {
     return oracle::random_elements(base::DType::kF32, elements, random_);
   }
 
-  const JobShape& shape_;
+  const base::JobShape& shape_;
   std::mt19937_64 random_;
 };
 

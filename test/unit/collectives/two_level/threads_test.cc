@@ -12,6 +12,9 @@
 #include "test/unit/collectives/two_level/sequence.h"
 
 namespace ronde::collectives {
+
+using base::JobShape;
+
 namespace {
 
 // Runs the rank until it has finished; returns the problem, or an empty text.

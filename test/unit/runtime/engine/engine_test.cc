@@ -373,7 +373,7 @@ TEST(EngineCloseTest, EnginesCanBeOpenedAgain) {
 
 TEST(EngineDescribeTest, TheTableIsTheSameOnEveryRankOfTwoHosts) {
   testing::EngineOptions options;
-  options.shape = collectives::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 2}).value();
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 2}).value();
   const std::string host = base::host_name();
   const std::string pid = std::to_string(::getpid());
   run_job(3, options, [&](int, Engine& engine) {

@@ -58,7 +58,7 @@ struct Ending {
 // rank's work ended, and after how long.
 std::vector<Ending> endings(const LocalJob::Transports& transports) {
   const std::vector<std::int32_t> leaders{0, 1};
-  const auto shape = collectives::JobShape::of_leaders(leaders);
+  const auto shape = base::JobShape::of_leaders(leaders);
   const auto job = LocalJob::create(*shape, HostTree::kFanIn, nullptr, transports);
   EXPECT_TRUE(job.ok());
   std::vector<Ending> result(2);

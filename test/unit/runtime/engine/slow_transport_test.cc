@@ -57,7 +57,7 @@ TEST(SlowTransport, RanksBelowOneThatClosesDoNotWaitForItsTransport) {
   Events events;
   const std::vector<std::int32_t> leaders{0, 1, 2};
   const auto job = LocalJob::create(
-      *collectives::JobShape::of_leaders(leaders), 1, nullptr,
+      *base::JobShape::of_leaders(leaders), 1, nullptr,
       [&](std::int32_t rank) { return std::make_unique<SlowToClose>(rank, events); });
   ASSERT_TRUE(job.ok()) << job.status().message();
   on_ranks(3, [&](int rank) {

@@ -63,7 +63,7 @@ testing::EngineOptions options_on(const std::vector<std::int32_t>& leaders,
                                   const std::string& warning = "0.8") {
   testing::EngineOptions options;
   options.environment = {"RONDE_STALL_WARNING_SECONDS=" + warning};
-  options.shape = collectives::JobShape::of_leaders(leaders).value();
+  options.shape = base::JobShape::of_leaders(leaders).value();
   return options;
 }
 
@@ -245,7 +245,7 @@ TEST(Stalls, ABatchThatDoesNotMoveIsOneLinePerIntervalToo) {
 }
 
 TEST(Stalls, WithoutANoticeOfTheCoordinatorTheLeaderOfAHostPrintsItsOwn) {
-  const auto local = LocalJob::create(collectives::JobShape::of_leaders(std::vector{0, 1}).value());
+  const auto local = LocalJob::create(base::JobShape::of_leaders(std::vector{0, 1}).value());
   ASSERT_TRUE(local.ok());
   ::testing::internal::CaptureStderr();
   on_ranks(2, [&](int rank) {

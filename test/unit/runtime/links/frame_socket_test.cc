@@ -19,7 +19,7 @@ namespace ronde::runtime {
 namespace {
 
 using base::Code;
-using collectives::FileDescriptor;
+using base::FileDescriptor;
 using testing::HasSubstr;
 
 std::span<const std::byte> frame_bytes(std::string_view text) {

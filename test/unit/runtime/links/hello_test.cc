@@ -9,10 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "base/process/secrets.h"
+
 namespace ronde::runtime {
 namespace {
 
-using collectives::FileDescriptor;
+using base::FileDescriptor;
 
 std::pair<FileDescriptor, FileDescriptor> socket_pair() {
   int fds[2] = {-1, -1};
@@ -41,12 +43,12 @@ TEST(LeaderHello, TheBytesAreFixed) {
 
 TEST(LeaderHello, SecretsDifferInAnyBit) {
   const JobSecret secret = sample().secret;
-  EXPECT_TRUE(same_secret(secret, secret));
-  EXPECT_TRUE(same_secret(inverted(inverted(secret)), secret));
+  EXPECT_TRUE(base::same_secret(secret, secret));
+  EXPECT_TRUE(base::same_secret(inverted(inverted(secret)), secret));
   for (std::size_t bit = 0; bit < 8 * secret.size(); ++bit) {
     JobSecret other = secret;
     other.at(bit / 8) ^= static_cast<std::byte>(1U << (bit % 8));
-    EXPECT_FALSE(same_secret(secret, other)) << bit;
+    EXPECT_FALSE(base::same_secret(secret, other)) << bit;
   }
 }
 

@@ -135,9 +135,8 @@ inline void expect_all_meet(
 }
 
 // A stranger's connection. It blocks, so that all its bytes are sent.
-inline collectives::FileDescriptor stranger(const Endpoint& to,
-                                            std::span<const std::byte> says = {}) {
-  collectives::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+inline base::FileDescriptor stranger(const Endpoint& to, std::span<const std::byte> says = {}) {
+  base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(to.port);
@@ -147,13 +146,13 @@ inline collectives::FileDescriptor stranger(const Endpoint& to,
   return socket;
 }
 
-inline collectives::FileDescriptor stranger(const Endpoint& to, const LeaderHello& hello) {
+inline base::FileDescriptor stranger(const Endpoint& to, const LeaderHello& hello) {
   const HelloBytes bytes = encode_hello(hello);
   return stranger(to, bytes);
 }
 
 // Whether the other end closes a connection within some seconds.
-inline bool gets_closed(const collectives::FileDescriptor& socket) {
+inline bool gets_closed(const base::FileDescriptor& socket) {
   const timeval limit{10, 0};
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char byte = 0;

@@ -18,7 +18,7 @@
 namespace ronde::runtime {
 namespace {
 
-using collectives::FileDescriptor;
+using base::FileDescriptor;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;

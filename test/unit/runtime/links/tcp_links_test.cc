@@ -20,8 +20,8 @@ using LinksPtr = std::unique_ptr<TcpLinks>;
 std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  return {LinkEnd{right, "host " + std::to_string(right), collectives::FileDescriptor(ends[0])},
-          LinkEnd{left, "host " + std::to_string(left), collectives::FileDescriptor(ends[1])}};
+  return {LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
+          LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
 LinksPtr open(LinkEnds ends) {

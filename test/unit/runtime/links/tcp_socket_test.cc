@@ -21,7 +21,7 @@
 namespace ronde::runtime {
 namespace {
 
-using collectives::FileDescriptor;
+using base::FileDescriptor;
 
 constexpr int kSoonMilliseconds = 5000;  // far below any deadline of a link
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 #include "runtime/meet/handshake.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/place.h"
@@ -28,8 +28,8 @@ namespace ronde::runtime {
 namespace {
 
 using base::Code;
+using base::FileDescriptor;
 using base::Status;
-using collectives::FileDescriptor;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;

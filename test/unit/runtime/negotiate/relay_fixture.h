@@ -27,16 +27,16 @@ inline constexpr std::int32_t kHost = 1;
 inline constexpr std::int32_t kFirst = 2;
 inline constexpr std::uint32_t kAll = 2;
 
-inline collectives::JobShape shape_of_test() {
+inline base::JobShape shape_of_test() {
   const std::array<std::int32_t, 8> leaders{0, 0, 2, 2, 4, 4, 6, 6};
-  return collectives::JobShape::of_leaders(leaders).value();
+  return base::JobShape::of_leaders(leaders).value();
 }
 
 inline std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  return {LinkEnd{right, "host " + std::to_string(right), collectives::FileDescriptor(ends[0])},
-          LinkEnd{left, "host " + std::to_string(left), collectives::FileDescriptor(ends[1])}};
+  return {LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
+          LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
 inline LinksPtr open(LinkEnds ends) {
@@ -169,7 +169,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
     for (int i = 0; i < children(); ++i) from_child(i, ReadyReport{entry, generation});
   }
 
-  collectives::JobShape shape_;
+  base::JobShape shape_;
   std::vector<collectives::Board> boards_;
   LinksPtr parent_, links_;
   std::vector<LinksPtr> children_;

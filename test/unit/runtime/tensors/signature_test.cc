@@ -214,24 +214,5 @@ TEST(Signature, PayloadIsWhatMoves) {
   EXPECT_EQ(payload_of({signature_of(Operation::kReduceScatter, {6, 2}), {}}), base::Bytes(48));
 }
 
-TEST(Signature, RankLists) {
-  EXPECT_EQ(rank_list({}), "");
-  EXPECT_EQ(rank_list({0}), "0");
-  EXPECT_EQ(rank_list({0, 1, 2}), "0-2");
-  EXPECT_EQ(rank_list({0, 2, 3}), "0, 2-3");
-  EXPECT_EQ(rank_list({1, 3, 5, 6, 7, 9}), "1, 3, 5-7, 9");
-  EXPECT_EQ(ranks_phrase({}), "no rank");
-  EXPECT_EQ(ranks_phrase({4}), "rank 4");
-  EXPECT_EQ(ranks_phrase({4, 5}), "ranks 4-5");
-}
-
-TEST(Words, SecondsAreShortAndNeverInPowersOfTen) {
-  EXPECT_EQ(seconds_text(std::chrono::milliseconds(30'049)), "30 s");
-  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'250)), "1.25 s");
-  EXPECT_EQ(seconds_text(std::chrono::milliseconds(99'999)), "100 s");
-  EXPECT_EQ(seconds_text(std::chrono::milliseconds(1'769'600)), "1770 s");
-  EXPECT_EQ(seconds_text(std::chrono::seconds(86'400)), "86400 s");
-}
-
 }  // namespace
 }  // namespace ronde::runtime

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace ronde::collectives {
+namespace ronde::base {
 
 // Hosts are numbered by their lowest rank, which is the host's leader; so host 0 has rank 0. The
 // position of a rank is its place among the ranks of its host, from 0 in rank order. Ranks of a
@@ -22,7 +22,7 @@ class JobShape {
  public:
   // leaders[r] is the lowest rank on the host of rank r. The error names a rank whose leader does
   // not fit those of the others.
-  static base::Result<JobShape> of_leaders(std::span<const std::int32_t> leaders);
+  static Result<JobShape> of_leaders(std::span<const std::int32_t> leaders);
   static JobShape one_host(std::int32_t ranks);
 
   [[nodiscard]] std::int32_t ranks() const;
@@ -55,4 +55,4 @@ class JobShape {
   std::vector<std::string> names_;                   // by host, or none
 };
 
-}  // namespace ronde::collectives
+}  // namespace ronde::base

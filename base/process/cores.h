@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,9 +22,5 @@ namespace ronde::base {
 // The cores that processes may use together, at least 1: all the processors that one of their
 // affinity masks holds, as far as the quota of this process's cgroup reaches.
 [[nodiscard]] std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks);
-
-// A mask as text and back: "0,1,8". Bad text gives no processor.
-[[nodiscard]] std::string mask_text(const std::vector<int>& processors);
-[[nodiscard]] std::vector<int> mask_of_text(const std::string& text);
 
 }  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page that the kernel clears in a child (MADV_WIPEONFORK), and the fallback to getpid().
-#include "base/fork_mark.h"
+#include "base/process/fork_mark.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/negotiate/link_messages.h"
+#include "runtime/links/link_messages.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes bytes_of(std::initializer_list<int> values) {
+Bytes message_bytes(std::initializer_list<int> values) {
   Bytes bytes;
   for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
   return bytes;
@@ -25,9 +25,9 @@ Message decoded_again(const Message& message) {
 }
 
 TEST(LinkMessages, WhatIsSentArrives) {
-  const auto announcement = decoded_again(RelayedAnnouncement{7, bytes_of({1, 2, 3})});
+  const auto announcement = decoded_again(RelayedAnnouncement{7, message_bytes({1, 2, 3})});
   EXPECT_EQ(announcement.rank, 7);
-  EXPECT_EQ(announcement.announcement, bytes_of({1, 2, 3}));
+  EXPECT_EQ(announcement.announcement, message_bytes({1, 2, 3}));
   const auto ready = decoded_again(ReadyReport{41, 6});
   EXPECT_EQ(ready.entry, 41);
   EXPECT_EQ(ready.generation, 6U);
@@ -36,7 +36,7 @@ TEST(LinkMessages, WhatIsSentArrives) {
   EXPECT_EQ(closed.generation, 9U);
   EXPECT_EQ(closed.arrived, 2U);
   EXPECT_EQ(closed.ranks, (std::vector<std::int64_t>{4, 6}));
-  EXPECT_EQ(decoded_again(RelayedDecision{bytes_of({9})}).decision, bytes_of({9}));
+  EXPECT_EQ(decoded_again(RelayedDecision{message_bytes({9})}).decision, message_bytes({9}));
   decoded_again(GoodBye{});
   EXPECT_TRUE(decoded_again(RollCall{true}).answer);
   EXPECT_FALSE(decoded_again(RollCall{false}).answer);
@@ -62,7 +62,7 @@ TEST(LinkMessages, WhatIsCutOrTooLongIsRefused) {
   Bytes longer = whole;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(decode_link_message(longer).ok());
-  EXPECT_FALSE(decode_link_message(bytes_of({200, 1, 2, 3, 4})).ok());
+  EXPECT_FALSE(decode_link_message(message_bytes({200, 1, 2, 3, 4})).ok());
 }
 
 TEST(LinkMessages, AListThatClaimsMoreThanThereIsCostsNoMemory) {

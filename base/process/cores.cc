@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How masks and quotas are read from the kernel and from its files below /sys/fs/cgroup.
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 #include <sched.h>
 
@@ -89,22 +89,6 @@ std::int64_t cores_of_masks(const std::vector<std::vector<int>>& masks) {
   std::set<int> processors;
   for (const std::vector<int>& mask : masks) processors.insert(mask.begin(), mask.end());
   return cores_of_cgroups(std::max<std::int64_t>(1, std::ssize(processors)));
-}
-
-std::string mask_text(const std::vector<int>& processors) {
-  std::string text;
-  for (const int processor : processors) {
-    text += (text.empty() ? "" : ",") + std::to_string(processor);
-  }
-  return text;
-}
-
-std::vector<int> mask_of_text(const std::string& text) {
-  std::vector<int> processors;
-  for (const std::string& word : words_of(text, ",")) {
-    if (const auto processor = parse_number<int>(word)) processors.push_back(*processor);
-  }
-  return processors;
 }
 
 }  // namespace ronde::base

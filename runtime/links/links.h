@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "runtime/negotiate/link_messages.h"
+#include "runtime/links/link_messages.h"
 
 namespace ronde::runtime {
 

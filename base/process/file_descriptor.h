@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-namespace ronde::collectives {
+namespace ronde::base {
 
 // Thread safety: a value; owned by one thread at a time. get() may be shared.
 class FileDescriptor {
@@ -53,4 +53,4 @@ class FileDescriptor {
   std::optional<std::list<int>::iterator> listed_;
 };
 
-}  // namespace ronde::collectives
+}  // namespace ronde::base

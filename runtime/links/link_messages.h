@@ -59,7 +59,7 @@ struct RollCall {
 struct GoodBye {};
 
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
-                                 RollCall, GoodBye, collectives::FailureRecord>;
+                                 collectives::FailureRecord, RollCall, GoodBye>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptors that forked children do not keep: they are closed by a handler of pthread_atfork.
-#include "collectives/board/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 
 #include <pthread.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 
-namespace ronde::collectives {
+namespace ronde::base {
 
 namespace {
 
@@ -33,7 +33,7 @@ class ClosedInChildren {
     // Nothing is allocated under the lock: a handler of another library may hold the allocator's
     // lock while fork() waits for this one.
     std::list<int> one(1, -1);
-    const base::MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     one.front() = open();
     if (one.front() < 0) return std::nullopt;
     open_.splice(open_.begin(), one);
@@ -42,7 +42,7 @@ class ClosedInChildren {
 
   void close(Place place) {
     std::list<int> one;
-    const base::MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     // In a child it was closed, and the number may be another file's by now.
     if (*place >= 0) ::close(*place);
     one.splice(one.begin(), open_, place);
@@ -67,7 +67,7 @@ class ClosedInChildren {
     unlock();
   }
 
-  base::Mutex mutex_;
+  Mutex mutex_;
   std::list<int> open_ RONDE_GUARDED_BY(mutex_);
   const int error_;
 };
@@ -96,4 +96,4 @@ void FileDescriptor::close_listed() {
   ClosedInChildren::of_process().close(*std::exchange(listed_, std::nullopt));
 }
 
-}  // namespace ronde::collectives
+}  // namespace ronde::base

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/two_level/job_shape.h"
+#include "base/job_shape.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace ronde::collectives {
+namespace ronde::base {
 namespace {
 
 JobShape shape_of(const std::vector<std::int32_t>& leaders) {
@@ -57,4 +57,4 @@ TEST(JobShape, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace ronde::collectives
+}  // namespace ronde::base

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/two_level/job_shape.h"
+#include "base/job_shape.h"
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/numbers.h"
 
-namespace ronde::collectives {
+namespace ronde::base {
 
-using base::narrow;
-
-base::Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leaders) {
+Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leaders) {
   JobShape shape;
   for (std::size_t index = 0; index < leaders.size(); ++index) {
     const auto rank = narrow<std::int32_t>(index);
@@ -19,10 +16,10 @@ base::Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leader
     const bool known =
         leader >= 0 && leader <= rank && leaders[narrow<std::size_t>(leader)] == leader;
     if (!known) {
-      return base::Status::error(base::Code::kInternal,
-                                 "rank " + std::to_string(rank) + " reports that rank " +
-                                     std::to_string(leader) +
-                                     " is the first of its host, which that rank does not");
+      return Status::error(Code::kInternal,
+                           "rank " + std::to_string(rank) + " reports that rank " +
+                               std::to_string(leader) +
+                               " is the first of its host, which that rank does not");
     }
     if (leader == rank) shape.ranks_of_.emplace_back();
     const std::int32_t host = leader == rank ? narrow<std::int32_t>(shape.ranks_of_.size()) - 1
@@ -33,7 +30,7 @@ base::Result<JobShape> JobShape::of_leaders(std::span<const std::int32_t> leader
     here.push_back(rank);
   }
   if (leaders.empty()) {
-    return base::Status::error(base::Code::kInternal, "a job without ranks has no shape");
+    return Status::error(Code::kInternal, "a job without ranks has no shape");
   }
   return shape;
 }
@@ -85,4 +82,4 @@ std::string JobShape::text() const {
   return text + " ranks";
 }
 
-}  // namespace ronde::collectives
+}  // namespace ronde::base

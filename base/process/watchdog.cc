@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that sleeps until the deadline, and what it does then.
-#include "base/watchdog.h"
+#include "base/process/watchdog.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/own_thread.h"
+#include "base/process/own_thread.h"
 
 namespace ronde::base {
 

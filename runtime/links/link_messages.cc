@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of the messages between leaders.
+#include "runtime/links/link_messages.h"
+
+#include "base/codec.h"
+
+namespace ronde::collectives {
+
+void fields(auto& f, base::Is<FailureRecord> auto& record) {
+  f(record.culprit, record.reporter, record.code, record.text, record.place);
+}
+
+}  // namespace ronde::collectives
+
+namespace ronde::runtime {
+
+void fields(auto& f, base::Is<StepSpan::End> auto& end) { f(end.step, end.rank); }
+void fields(auto& f, base::Is<RelayedAnnouncement> auto& relayed) {
+  f(relayed.rank);
+  f.rest(relayed.announcement);
+}
+void fields(auto& f, base::Is<ReadyReport> auto& ready) {
+  f(ready.entry, ready.generation, ready.steps.low, ready.steps.high);
+}
+void fields(auto& f, base::Is<ClosedReport> auto& closed) {
+  f(closed.entry, closed.generation, closed.arrived, closed.ranks, closed.steps);
+}
+void fields(auto& f, base::Is<RelayedDecision> auto& relayed) { f.rest(relayed.decision); }
+void fields(auto& f, base::Is<RollCall> auto& call) { f(call.answer); }
+void fields(auto& /*f*/, base::Is<GoodBye> auto& /*good_bye*/) {}
+void fields(auto& f, base::Is<LinkMessage> auto& message) {
+  f.one_of(message, 64, "an unknown kind of message between hosts");
+}
+
+std::vector<std::byte> encode(const LinkMessage& message) { return base::encoded(message); }
+
+base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) {
+  return base::decoded<LinkMessage>(bytes);
+}
+
+}  // namespace ronde::runtime
