@@ -83,6 +83,7 @@ class Collectives(Ranks):
             with self.assertRaisesRegex(ValueError, "PREMUL_SUM: PyTorch 1.13"):
                 dist.all_reduce(place_of(self.rank), op)
             return
+        dist.all_reduce(place_of(self.rank), torch._C._distributed_c10d._make_nccl_premul_sum(1.0))
         tensor = place_of(self.rank)
         dist.all_reduce(tensor, op)
         self.assert_is(tensor, sum(2 * place_of(rank) for rank in self.all))

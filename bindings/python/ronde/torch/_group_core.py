@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -19,7 +19,7 @@ from .._library import InvalidArgument
 from .._prepared import PreparedAllreduce
 from .._works import _Flight
 from ._group_store import RollCall, meet
-from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared
+from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
 _NO_TIMEOUT = datetime.timedelta(0)  # of torch: as long as the group allows
@@ -135,8 +135,7 @@ class GroupCore:
         timeout = getattr(opts, "timeout", _NO_TIMEOUT)
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._timeout
 
-    def _start_prepared(self, opts: Any, prepared: PreparedAllreduce,
-                        tensor: torch.Tensor) -> Union[GroupWork, DoneWork]:
+    def _start_prepared(self, opts: Any, prepared: PreparedAllreduce, tensor: torch.Tensor) -> Started:
         """_start() in fewer steps, of an operation in place on one tensor that has been found good."""
         with self._order:
             slot = self._count % _NAMES
@@ -163,7 +162,7 @@ class GroupCore:
         self._keep(work)
         return work
 
-    def _keep_alive(self, work: Union[GroupWork, DoneWork]) -> None:
+    def _keep_alive(self, work: Started) -> None:
         """Where PyTorch may hold only the C++ half of works."""
 
     def _keep(self, work: GroupWork) -> None:

@@ -14,9 +14,9 @@ from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
                                splits_of)
 from ._group_core import Finish, GroupCore
-from ._group_tensors import (Landing, Received, assign_sparse, described, joined, reduction_of, require_alike,
-                             require_numbers)
-from ._group_work import GroupWork
+from ._group_tensors import (Landing, Received, assign_sparse, described, has_factor, joined, reduction_of,
+                             require_alike, require_numbers)
+from ._group_work import GroupWork, Started
 from ._tensors import contiguous, is_plain, require_host
 
 
@@ -44,7 +44,7 @@ class GroupOperations(GroupCore):
 
     # ---- reductions ----
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Started:
         listed = list_of(tensors)
         if len(listed) == 1:
             tensor = listed[0]
@@ -66,7 +66,7 @@ class GroupOperations(GroupCore):
             if prepared is None:
                 require_numbers(tensor)
                 reduction = reduction_of(op, tensor)
-                if reduction.prescale != 1:  # a factor of this call
+                if has_factor(op):  # of this call
                     return None
                 if len(self._requests) == _REQUESTS:
                     self._requests.clear()

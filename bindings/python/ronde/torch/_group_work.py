@@ -8,7 +8,7 @@ import datetime
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
@@ -212,6 +212,9 @@ class DoneWork(_TorchWork):
             future.set_result(self._tensors)
             self._future = future
         return self._future
+
+
+Started = Union[GroupWork, DoneWork]
 
 
 class Health:
