@@ -20,8 +20,9 @@ def sums(start, step=1):
     return ronde.rank(), float(ronde.allreduce(numpy.full(1, start + step * ronde.rank()), name="x", op=ronde.Sum)[0])
 
 
-class Run(unittest.TestCase):
+class Run(unittest.TestCase):  # over other hosts: test/hosts/function.py
     def test_results_are_those_of_each_rank(self):
+        """O13: it is a launcher, as Horovod's."""
         self.assertEqual(ronde.run(sums, args=(10.0,), kwargs={"step": 2}, np=2), [(0, 22.0), (1, 22.0)])
         self.assertEqual(ronde.run(lambda: os.getpid() != parent, np=1), [True])
 

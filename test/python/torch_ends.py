@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import gc
 import os
+import pathlib
 import random
 import socket
 import sys
@@ -56,7 +57,13 @@ def use(group=None):
     dist.barrier(group)
 
 
-def rounds(backend, rank, port, count):
+def wait_for(path):
+    until = time.monotonic() + TIMEOUT.total_seconds()
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def rounds(backend, rank, folder, port, count):
     gc.disable()
     warnings.simplefilter("ignore")  # of barriers without devices
     seen = []
@@ -67,6 +74,11 @@ def rounds(backend, rank, port, count):
         use(dist.new_group(timeout=TIMEOUT))
         dist.destroy_process_group()
         seen.append(settled(seen[0] if seen else (0, 1)))
+        # Else rank 1 may come to the store that rank 0 is about to end, with every back end.
+        gone = f"{folder}/round {number}"
+        if rank == 0:
+            pathlib.Path(gone).touch()
+        wait_for(gone)
     return seen
 
 
@@ -83,9 +95,9 @@ def free_ports(count):
     raise OSError("no port is free")
 
 
-def run(backend, rank, port, count):
+def run(backend, rank, folder, port, count):
     before = held()
-    seen = rounds(backend, rank, port, count)
+    seen = rounds(backend, rank, folder, port, count)
     print(f"rank {rank}: {before} before, (descriptors, threads) after each round: {seen}", flush=True)
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     grown = [now for now in seen[1:] if now[0] > seen[0][0] + len(seen) // 2 or now[1] > seen[0][1]]
@@ -101,7 +113,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     port = free_ports(options.rounds)
-    return fork_ranks(2, lambda rank, _: run(options.backend, rank, port, options.rounds))
+    return fork_ranks(2, lambda rank, folder: run(options.backend, rank, folder, port, options.rounds))
 
 
 if __name__ == "__main__":

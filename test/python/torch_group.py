@@ -3,6 +3,7 @@
 """The back end "ronde" of torch.distributed. Ranks are processes that this starts itself (--ranks N), or torchrun's or
 mpirun's. It runs the tests of other files, too, since loading PyTorch takes longer than they do."""
 import datetime
+import re
 import sys
 import threading
 import time
@@ -48,12 +49,41 @@ class Collectives(Ranks):
         dist.all_reduce(average, ops.AVG)
         self.assertAlmostEqual(average.item(), (self.size - 1) / 2, places=6)
 
+    def test_a_call_like_one_before_is_a_call_of_its_own(self):
+        ops = dist.ReduceOp
+        for _ in range(3):
+            for op, fold in ((ops.SUM, sum), (ops.MAX, max), (ops.AVG, lambda values: sum(values) / self.size)):
+                for shape in ((4,), (2, 2), ()):
+                    for dtype in (torch.float32, torch.int32):
+                        tensor = torch.full(shape, 2 * self.rank, dtype=dtype)
+                        work = dist.all_reduce(tensor, op, async_op=True)
+                        work.wait()
+                        expected = torch.full(shape, int(fold([2 * rank for rank in self.all])), dtype=dtype)
+                        self.assert_is(tensor, expected)
+                        self.assertEqual(work.get_future().wait()[0].data_ptr(), tensor.data_ptr())
+        for count in range(300):  # more shapes than are kept
+            tensor = torch.ones(count % 290)
+            dist.all_reduce(tensor)
+            self.assert_is(tensor, torch.full((count % 290,), float(self.size)))
+        if self.size == 1:
+            return
+
+        def disagree(all_reduce):
+            with self.assertRaisesRegex(ronde.Error, "disagree") as caught:
+                all_reduce(torch.ones(2 + self.rank))
+            return re.search(r"torch_group.py:\d+", str(caught.exception))[0]
+
+        dist.all_reduce(torch.ones(2))
+        self.assertNotEqual(disagree(lambda tensor: dist.all_reduce(tensor)),  # pylint: disable=unnecessary-lambda
+                            disagree(lambda tensor: dist.all_reduce(tensor)))  # pylint: disable=unnecessary-lambda
+
     def test_a_sum_of_multiples(self):
         op = torch._C._distributed_c10d._make_nccl_premul_sum(2.0)
         if not NEW_TORCH:  # which keeps the factor to itself
             with self.assertRaisesRegex(ValueError, "PREMUL_SUM: PyTorch 1.13"):
                 dist.all_reduce(place_of(self.rank), op)
             return
+        dist.all_reduce(place_of(self.rank), torch._C._distributed_c10d._make_nccl_premul_sum(1.0))
         tensor = place_of(self.rank)
         dist.all_reduce(tensor, op)
         self.assert_is(tensor, sum(2 * place_of(rank) for rank in self.all))

@@ -29,7 +29,7 @@ def run(*command, **variables):
 
 
 def try_wheel(python, folder):
-    """Installs the package beside it, without the network, and takes it away again."""
+    """O10: installs the package beside it, without the network, has it found by its name, and takes it away again."""
     maker = HERE.parents[1] / "bindings" / "python" / "make_wheel.py"
     shutil.rmtree(folder / "wheel", ignore_errors=True)
     run(python, "-B", maker, pathlib.Path(os.environ["LIBRONDE"]).parent, folder / "wheel")

@@ -66,6 +66,21 @@ class _Flight:
             if until is not None and left <= _SLICE_SECONDS:
                 return False
 
+    def drive(self, seconds: float) -> bool:
+        """Moves it on in this thread, so long at most. True when it is done, and well: then it is released. Else wait()
+        says what became of it."""
+        done = ctypes.c_int32()
+        with self.lock:
+            pointer = self.pointer
+            if not pointer or LIBRARY.ronde_work_wait_for(pointer, int(seconds * 1e9), ctypes.byref(done), None) != 0:
+                return False
+            if not done.value:
+                return False
+            self.pointer = None
+            LIBRARY.ronde_work_release(pointer)
+        self.keep = []
+        return True
+
     def hear(self, until: Optional[float]) -> bool:
         """Waits for it until then, whatever becomes of it: its own work says so, if it has one. True when it is done."""
         try:

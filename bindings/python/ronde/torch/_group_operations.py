@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
 from .._engine import Memory
 from .._library import InvalidArgument
+from .._prepared import PreparedAllreduce
 from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
                                splits_of)
 from ._group_core import Finish, GroupCore
-from ._group_tensors import (Landing, Received, assign_sparse, described, joined, reduction_of, require_alike,
-                             require_numbers)
-from ._group_work import GroupWork
-from ._tensors import contiguous, require_host
+from ._group_tensors import (Landing, Received, assign_sparse, described, has_factor, joined, reduction_of,
+                             require_alike, require_numbers)
+from ._group_work import GroupWork, Started
+from ._tensors import contiguous, is_plain, require_host
+
+
+_REQUESTS = 256  # that a group keeps
 
 
 class GroupOperations(GroupCore):
     """Every operation that torch.distributed knows, by the names that PyTorch calls."""
+
+    def _open(self, *arguments: Any) -> None:
+        super()._open(*arguments)
+        self._requests: dict[Any, PreparedAllreduce] = {}
 
     def _start_each(self, opts: Any, outputs: Sequence[Any], inputs: Sequence[torch.Tensor],
                     part: Callable[..., Finish]) -> GroupWork:
@@ -36,11 +44,36 @@ class GroupOperations(GroupCore):
 
     # ---- reductions ----
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Started:
         listed = list_of(tensors)
-        if len(listed) == 1 and listed[0].layout is torch.sparse_coo:
-            return self._allreduce_sparse(listed[0], opts)
+        if len(listed) == 1:
+            tensor = listed[0]
+            if tensor.layout is torch.sparse_coo:
+                return self._allreduce_sparse(tensor, opts)
+            prepared = self._prepared(tensor, op_of(opts))
+            if prepared is not None:
+                return self._start_prepared(opts, prepared, tensor)
         return self.allreduce_coalesced(listed, opts)
+
+    def _prepared(self, tensor: torch.Tensor, op: Any) -> Optional[PreparedAllreduce]:
+        """For plain tensors on the CPU, as most are. None for others, and for what will be refused, of which all ranks
+        are to hear."""
+        if not (tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)):
+            return None
+        try:
+            key = (tensor.shape, tensor.dtype, int(getattr(op, "op", op)))
+            prepared = self._requests.get(key)
+            if prepared is None:
+                require_numbers(tensor)
+                reduction = reduction_of(op, tensor)
+                if has_factor(op):  # of this call
+                    return None
+                if len(self._requests) == _REQUESTS:
+                    self._requests.clear()
+                prepared = self._requests[key] = PreparedAllreduce(described(tensor), reduction)
+            return prepared
+        except (TypeError, ValueError):
+            return None
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         listed = list_of(tensors)

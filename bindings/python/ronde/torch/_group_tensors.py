@@ -32,13 +32,17 @@ def _name_of(kind: int) -> str:
     return ReduceOp.RedOpType(kind).name
 
 
+def has_factor(op: Any) -> bool:
+    return _name_of(int(getattr(op, "op", op))) == "PREMUL_SUM"
+
+
 def reduction_of(op: Any, tensor: torch.Tensor) -> Reduction:
     """How the runtime does a ReduceOp for tensors like this one."""
     name = _name_of(int(getattr(op, "op", op)))
     if name not in _OPS:
         raise InvalidArgument(f"{op}: the back end ronde has {', '.join(_OPS)}")
     how = _OPS[name]
-    factor = _factor(op) if name == "PREMUL_SUM" else 1.0
+    factor = _factor(op) if has_factor(op) else 1.0
     if tensor.dtype is torch.bool:
         how = _OF_BOOLS.get(how, how)
     require_sum(tensor, how)

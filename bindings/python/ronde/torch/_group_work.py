@@ -8,7 +8,7 @@ import datetime
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._group_store import RollCall
 
 _NO_TIMEOUT = datetime.timedelta(0)  # of torch: as long as the group allows
-_DRIVE_SECONDS = 0.0004  # what it costs to leave an operation to other threads: the runtime's, and that of a future
+DRIVE_SECONDS = 0.0004  # what it costs to leave an operation to other threads: the runtime's, and that of a future
 _IDLE_SECONDS = 10.0  # then a thread that has nothing to wait for ends
 _SOON_SECONDS = 0.25  # then the other ranks are told that this one waits
 
@@ -53,7 +53,7 @@ class GroupWork(_TorchWork):
     def drive(self) -> None:
         """Moves the operation on in this thread, no longer than a change of threads takes: most are done by then."""
         try:
-            self._work.wait(_DRIVE_SECONDS)
+            self._work.wait(DRIVE_SECONDS)
         except Exception:  # that of the time, or the operation's own, of which wait() tells
             pass
 
@@ -175,6 +175,46 @@ class GroupWork(_TorchWork):
         """Completes the future of a work that is done, which runs its callbacks."""
         future, self._future = self._future, None
         future.set_result(None)
+
+
+class DoneWork(_TorchWork):
+    """An operation that was done when its call returned, as most are that are waited for at once."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._future: Optional[torch.futures.Future] = None
+
+    def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return self._tensors
+
+    def synchronize(self) -> None:
+        pass
+
+    def block_current_stream(self) -> None:
+        pass
+
+    def get_future(self) -> torch.futures.Future:
+        if self._future is None:
+            future = torch.futures.Future()
+            future.set_result(self._tensors)
+            self._future = future
+        return self._future
+
+
+Started = Union[GroupWork, DoneWork]
 
 
 class Health:

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from ._group_operations import GroupOperations
-from ._group_work import GroupWork
+from ._group_work import Started
 
 _KEPT = 16  # works of which PyTorch 1.13 may hold only the C++ half
 
@@ -19,11 +19,10 @@ class RondeProcessGroup(GroupOperations, dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "") -> None:
         dist.ProcessGroup.__init__(self, rank, size)
-        self._kept: "collections.deque[GroupWork]" = collections.deque(maxlen=_KEPT)
+        self._kept: "collections.deque[Started]" = collections.deque(maxlen=_KEPT)
         self._open(store, rank, size, timeout, name)
 
-    def _keep(self, work: GroupWork) -> None:
-        super()._keep(work)
+    def _keep_alive(self, work: Started) -> None:
         self._kept.append(work)
 
     def _let_go(self) -> None:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allreduces in place that are submitted again and again: the request is kept, and only what differs is written."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from . import _engine
+from ._engine import Engine, Memory, Reduction
+from ._library import LIBRARY, Request, call
+from ._works import _Flight
+
+_submit = LIBRARY.ronde_allreduce_async
+
+
+class PreparedAllreduce:
+    """An allreduce in place of one tensor, for all tensors of a shape and type. Its callers take turns."""
+
+    def __init__(self, memory: Memory, reduction: Reduction) -> None:
+        """The memory is that of one such tensor."""
+        self._request = request = Request.from_buffer_copy(_engine._BLANK)
+        if memory.shape:
+            request.shape = _engine._shape(memory.shape)
+        request.dimensions = len(memory.shape)
+        request.dtype = memory.dtype
+        request.op, request.prescale, request.postscale, request.compression = reduction
+
+    def submit(self, engine: Engine, name: str, address: int, owner: Any) -> _Flight:
+        """As Engine._submit() does, for a caller who knows that the name is not in flight, and who will wait."""
+        request, step = self._request, _engine.STEP.get()
+        request.name = name.encode()
+        request.output = address
+        request.file, request.line = _engine._place()
+        request.flags = _engine._WILL_WAIT | (_engine._STEP_AGREES if step.agrees else 0)
+        request.step = step.number
+        if engine._dropped:
+            engine._release_dropped()
+        work = ctypes.c_void_p()
+        with engine._lock:
+            call(_submit, engine._handle(), ctypes.byref(request), ctypes.byref(work), tensor=name)
+            flight = _Flight(engine, work, name, [owner])
+            engine._in_flight.add(flight)
+        return flight
