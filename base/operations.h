@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations, as one table: a row says what everybody but an operation's algorithms has to know
 // of it. Whoever checks, compares, describes, fuses, stages or executes a tensor asks the row, and
-// names no operation. The values travel between ranks; those of the C ABI begin with them.
+// names no operation. The values travel between ranks, so a new operation comes last.
 #pragma once
 
 #include <array>

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/operations.h"
@@ -28,17 +29,16 @@ namespace {
 // What a caller gets: a work, once the operation is submitted or once it is done, or nothing.
 enum class Gets { kWork, kDoneWork, kNothing };
 
-constexpr int32_t kSingle = -1;  // a request by itself, and not a group
-
-// Every operation is this call.
+// Every operation is this call. count: of the requests of a group; without it there is one by
+// itself.
 ronde_status submit(ronde_engine* engine, Operation operation, const ronde_request* requests,
-                    int32_t count, Gets gets, ronde_work** work, ronde_error** error) {
+                    std::optional<int32_t> count, Gets gets, ronde_work** work,
+                    ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (gets != Gets::kNothing && work == nullptr) return null_argument("work");
-    RONDE_ASSIGN_OR_RETURN(auto submission, count == kSingle
-                                                ? translate(operation, requests)
-                                                : translate_group(operation, requests, count));
+    RONDE_ASSIGN_OR_RETURN(auto submission, count ? translate_group(operation, requests, *count)
+                                                  : translate(operation, requests));
     const bool waits = gets != Gets::kWork;
     submission.will_wait = submission.will_wait || waits;
     auto handle = std::make_unique<ronde_work>();
@@ -50,21 +50,22 @@ ronde_status submit(ronde_engine* engine, Operation operation, const ronde_reque
   });
 }
 
+// A barrier of devices is the barrier of a request that names one, and no row of its own. New
+// operations come behind it, since the numbers travel between ranks.
 constexpr auto kTable = [] {
-  // The barrier of devices is the barrier of a request that names one.
   std::array<ronde_operation, kOperations.size() - 1> table{};
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    const auto& row = kOperations[i];
-    table[i] = {row.name.data(),
-                static_cast<int32_t>(row.in),
-                static_cast<int32_t>(row.out),
-                row.reduces,
-                row.has_root,
-                row.fuses};
+  std::size_t next = 0;
+  for (const auto& row : kOperations) {
+    if (row.on_streams) continue;
+    table[next++] = {row.name.data(),
+                     static_cast<int32_t>(row.in),
+                     static_cast<int32_t>(row.out),
+                     row.reduces,
+                     row.has_root,
+                     row.fuses};
   }
   return table;
 }();
-static_assert(kOperations.back().on_streams);
 static_assert(RONDE_BLOCKS == static_cast<int>(ronde::base::Extent::kBlocks));
 // Plug-ins know the operations by these numbers.
 static_assert(row(Operation::kAllreduce).code == RONDE_PLUGIN_ALLREDUCE);
@@ -90,12 +91,13 @@ void ronde_request_init_sized(ronde_request* request, size_t struct_size) {
 
 ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kAllreduce, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kAllreduce, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
                              ronde_error** error) {
-  return submit(engine, Operation::kAllreduce, request, kSingle, Gets::kNothing, nullptr, error);
+  return submit(engine, Operation::kAllreduce, request, std::nullopt, Gets::kNothing, nullptr,
+                error);
 }
 
 ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* data, int64_t count,
@@ -107,58 +109,60 @@ ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* 
   request.dimensions = 1;
   request.dtype = static_cast<int32_t>(dtype);
   request.op = static_cast<int32_t>(op);
-  return submit(engine, Operation::kAllreduce, &request, kSingle, Gets::kNothing, nullptr, error);
+  return submit(engine, Operation::kAllreduce, &request, std::nullopt, Gets::kNothing, nullptr,
+                error);
 }
 
 ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kBroadcast, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kBroadcast, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
                              ronde_error** error) {
-  return submit(engine, Operation::kBroadcast, request, kSingle, Gets::kNothing, nullptr, error);
+  return submit(engine, Operation::kBroadcast, request, std::nullopt, Gets::kNothing, nullptr,
+                error);
 }
 
 ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
                                    ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kAllgather, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kAllgather, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_allgather(ronde_engine* engine, const ronde_request* request, ronde_work** work,
                              ronde_error** error) {
-  return submit(engine, Operation::kAllgather, request, kSingle, Gets::kDoneWork, work, error);
+  return submit(engine, Operation::kAllgather, request, std::nullopt, Gets::kDoneWork, work, error);
 }
 
 ronde_status ronde_reduce_scatter_async(ronde_engine* engine, const ronde_request* request,
                                         ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kReduceScatter, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kReduceScatter, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_reduce_scatter(ronde_engine* engine, const ronde_request* request,
                                   ronde_error** error) {
-  return submit(engine, Operation::kReduceScatter, request, kSingle, Gets::kNothing, nullptr,
+  return submit(engine, Operation::kReduceScatter, request, std::nullopt, Gets::kNothing, nullptr,
                 error);
 }
 
 ronde_status ronde_all_to_all_async(ronde_engine* engine, const ronde_request* request,
                                     ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kAllToAll, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kAllToAll, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_all_to_all(ronde_engine* engine, const ronde_request* request, ronde_work** work,
                               ronde_error** error) {
-  return submit(engine, Operation::kAllToAll, request, kSingle, Gets::kDoneWork, work, error);
+  return submit(engine, Operation::kAllToAll, request, std::nullopt, Gets::kDoneWork, work, error);
 }
 
 ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_request* request,
                                  ronde_work** work, ronde_error** error) {
-  return submit(engine, Operation::kBarrier, request, kSingle, Gets::kWork, work, error);
+  return submit(engine, Operation::kBarrier, request, std::nullopt, Gets::kWork, work, error);
 }
 
 ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                            ronde_error** error) {
-  return submit(engine, Operation::kBarrier, request, kSingle, Gets::kNothing, nullptr, error);
+  return submit(engine, Operation::kBarrier, request, std::nullopt, Gets::kNothing, nullptr, error);
 }
 
 ronde_status ronde_grouped_allreduce_async(ronde_engine* engine, const ronde_request* requests,

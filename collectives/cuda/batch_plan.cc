@@ -305,7 +305,7 @@ Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& grou
   return layout;
 }
 
-ronde_plugin_batch meeting() {
+ronde_plugin_batch barrier_batch() {
   ronde_plugin_batch batch{};
   batch.struct_size = sizeof batch;
   batch.operation = RONDE_PLUGIN_BARRIER;

@@ -69,7 +69,7 @@ struct BatchLayout {
 base::Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group);
 
 // What makes the ranks meet, and moves nothing.
-[[nodiscard]] ronde_plugin_batch meeting();
+[[nodiscard]] ronde_plugin_batch barrier_batch();
 
 struct BatchPlan {
   std::vector<fusion::PackPiece> pack;

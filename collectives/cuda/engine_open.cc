@@ -69,7 +69,7 @@ Result<std::vector<Identity>> Engine::introduce(const ronde_plugin_host& host,
 
 // Runs a first barrier, which makes the connections and shows that they work.
 Status Engine::try_collective() {
-  RONDE_ASSIGN_OR_RETURN(const auto task, execute(meeting()));
+  RONDE_ASSIGN_OR_RETURN(const auto task, execute(barrier_batch()));
   const base::SteadyClock clock;
   const base::Instant end = clock.after(core_->start_timeout / 3);
   while (true) {

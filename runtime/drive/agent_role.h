@@ -82,9 +82,8 @@ struct RoleWords {
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
-// - agent(): an Agent, of which do_work(), runnable() and busy() are used; due(): when do_work()
-// must
-//   be called next
+// - agent(): an Agent, of which do_work(), runnable() and busy() are used
+// - due(): when do_work() must be called next
 // - listens(): whether rings must be asked for before a holder stops watching
 // - want_rings(bool): the agent's, and asked(): its last argument
 // - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever

@@ -2,6 +2,7 @@
 // From tensors to an exchange, and the memory of its result.
 #include "runtime/engine/batch_of.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>

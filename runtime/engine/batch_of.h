@@ -11,8 +11,8 @@
 
 namespace ronde::runtime {
 
-// Makes the exchange of tensors that were claimed, on `rank` of `size`. Their results go into their
-// works, in memory of `device` where they are of one.
+// Makes the exchange of tensors that were claimed, in a job of `size` ranks. Their results go into
+// their works, in memory of `device` where they are of one.
 //
 // Thread safety: only the agent calls it.
 [[nodiscard]] Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed,

@@ -365,7 +365,7 @@ FailedWorks RankAgent::failed_works() const {
 }
 
 void RankAgent::close() {
-  executor_.close_device();
+  close_device();
   drop_batches();
   keep_what_mpi_may_write();
   board_.set_state(collectives::PresenceState::kClosed);

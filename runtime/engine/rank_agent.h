@@ -228,9 +228,9 @@ class RankAgent final : public Agent {
   std::unique_ptr<ControlNode> control_node_;          // on the leader of the host
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
   std::unique_ptr<collectives::Transport> transport_;
-  Executor executor_;
   std::shared_ptr<collectives::Device> device_;
-  std::deque<Executing> executing_;  // in their order
+  std::deque<Executing> executing_;  // in their order; outlive what the executor has of them
+  Executor executor_;
   std::vector<FinishedBatch> finished_;
   std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
   std::string activity_;                            // the text of the last batch

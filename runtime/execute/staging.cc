@@ -59,7 +59,7 @@ class Staged final : public Collective {
 
   // Makes the host memory that it needs from the beginning.
   Status allocate() {
-    if (!in_chunks_) {
+    if (!in_chunks_ && !exchange_.what().is_barrier()) {
       const std::size_t bytes = exchange_.tensors.front().bytes().size();
       RONDE_ASSIGN_OR_RETURN(whole_, device_.allocate_staging(bytes));
     }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/codec.h"
 
 namespace ronde::runtime {
@@ -27,6 +28,7 @@ void fields(auto& f, base::Is<LeaderHello> auto& hello) {
 HelloBytes encode_hello(const LeaderHello& hello) {
   HelloBytes bytes{};
   const auto encoded = base::encoded(hello);
+  base::check_eq(encoded.size(), bytes.size(), "encode_hello: all fields, and nothing else");
   std::copy(encoded.begin(), encoded.end(), bytes.begin());
   return bytes;
 }

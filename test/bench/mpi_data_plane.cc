@@ -200,7 +200,8 @@ int run(const Options& options, int rank, int ranks) {
   }
   std::vector<Sample> all;
   for (const std::int64_t bytes : options.sizes) {
-    const auto samples = measure(meeting, contenders, bytes, options.repetitions, options.quick);
+    const auto samples = (options.cold ? measure_cold : measure)(
+        meeting, contenders, bytes, options.repetitions, options.quick);
     all.insert(all.end(), samples.begin(), samples.end());
   }
   if (rank == 0) print(all, ranks, options.json);

@@ -272,6 +272,12 @@ class Bench:
             yield faster(f"{hosts}, 1 MiB, to MPI", medium, MIB, "mpi", 1.0)
             yield beside(f"{hosts}, 1 MiB, to MPI's best", medium, MIB, "mpi-best")
 
+    def rows_cold(self):
+        """What a program sees that computes between two calls."""
+        times = self.programs.data_plane(2, "64K,1M", "--cold")
+        for size in (64 * KIB, MIB):
+            yield beside(f"cold caches, {size_text(size)}, to MPI", times, size, "mpi")
+
     def rows_hosts_data_plane(self):
         for hosts in HOSTS:
             times = self.programs.data_plane(hosts, HOSTS_SIZES)
@@ -309,6 +315,7 @@ GROUPS = {
     "cnn-hosts": Bench.rows_cnn_hosts,
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
+    "cold": Bench.rows_cold,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,
     "overlap": Bench.rows_overlap,

@@ -20,7 +20,7 @@ PLACES = {
              r"Operation::k{camel}\b|\bk{camel}\b *=|RONDE_PLUGIN_{upper}\b|ronde_(grouped_)?{snake}(_async|_flat)?\b"
              r"|\b(Work|void) {snake}\("),
     "python": (6, ["bindings/python"],
-               r"""["'](grouped_)?{snake}["']|\bdef (grouped_)?{snake}(_async)?_?\(|^{snake} = """),
+               r"""["'](grouped_)?{snake}["']|ronde_(grouped_)?{snake}|\bdef (grouped_)?{snake}(_async)?_?\(|^{snake} = """),
     "perf": (3, ["examples/perf"], r"\bk{camel}\b|ronde_{snake}(_async)?\b"),
 }
 SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".py"}

@@ -178,6 +178,10 @@ class Collectives(Ranks):
         output = torch.empty(self.size, dtype=torch.int64)
         dist.all_to_all_single(output, torch.arange(self.size) + 10 * self.rank)
         self.assert_is(output, 10 * torch.arange(self.size) + self.rank)
+        turned = torch.zeros(2 * self.size, self.size).t()
+        for pair in ((turned, torch.ones(self.size, 2 * self.size)), (torch.ones(self.size, 2 * self.size), turned)):
+            with self.assertRaisesRegex((ValueError, RuntimeError), "Tensors must be contiguous"):
+                dist.all_to_all_single(*pair)
 
     def test_objects(self):
         objects = [None] * self.size

@@ -196,7 +196,10 @@ def _load() -> ctypes.CDLL:
     if version.rsplit(".", 1)[0] != ABI:
         raise ImportError(f"{library._name} is Ronde {version}, and this package is written for {ABI}: "
                           "install both from one source")
-    _prototypes(library)
+    try:
+        _prototypes(library)
+    except AttributeError as error:
+        raise ImportError(f"{library._name} is older than this package: {error}") from error
     return library
 
 

@@ -26,7 +26,7 @@ constexpr std::size_t kLargest = std::size_t{1} << 40U;
 struct Flag {
   const char* names;  // "minbytes,b", as Boost wants them
   const char* default_value;
-  const char* help;
+  const char* help;  // nullptr: the names of the operations
 };
 
 constexpr std::array<Flag, 26> kFlags{{
@@ -45,7 +45,7 @@ constexpr std::array<Flag, 26> kFlags{{
     {"op,o", "sum", "sum prod min max avg band bor bxor, or all"},
     {"root,r", "0", "root of a broadcast"},
     {"check,c", "1", "1: verify every result; 0: do not"},
-    {"operation", "allreduce", "allreduce broadcast allgather reduce_scatter all_to_all barrier"},
+    {"operation", "allreduce", nullptr},
     {"model", "",
      "instead of sizes, the gradients of resnet50, resnet101, vgg16, bert-base, "
      "bert-large or gpt2 in backward order: one submit per tensor, and as one flat "
@@ -100,14 +100,15 @@ std::string shown(const std::string& value) { return value.empty() ? "\"\"" : va
 
 po::options_description description() {
   po::options_description all("Flags");
+  const std::string operations = operation_names();
   for (const Flag& flag : kFlags) {
+    const char* const help = flag.help == nullptr ? operations.c_str() : flag.help;
     if (flag.default_value == nullptr) {
-      all.add_options()(flag.names, flag.help);
+      all.add_options()(flag.names, help);
     } else {
       all.add_options()(
           flag.names,
-          po::value<std::string>()->default_value(flag.default_value)->value_name("VALUE"),
-          flag.help);
+          po::value<std::string>()->default_value(flag.default_value)->value_name("VALUE"), help);
     }
   }
   return all;

@@ -68,6 +68,8 @@ Options read_options(int argc, char** argv, const std::string& summary, bool sta
         "the same memory traffic with no runtime around it, and memcpy, too");
     add("best", po::bool_switch(&options.best),
         "OpenMPI's segmented ring with segments of 256 KiB too");
+    add("cold", po::bool_switch(&options.cold),
+        "each call alone, after a memcpy of 1 MiB and a call of the next contender");
   }
   try {
     po::variables_map values;

@@ -14,6 +14,7 @@ struct Options {
   int repetitions = 5;
   bool floor = false;  // `data_plane`: the floor and memcpy too
   bool best = false;   // `data_plane`: OpenMPI's best forced algorithm too
+  bool cold = false;   // `data_plane`: something else has used the caches before every call
   bool quick = false;
   bool json = false;
 };

@@ -69,12 +69,15 @@ class Buffers {
   UserMemory memory_;
 };
 
+// Before every iteration it calls before(), which is not timed.
+template <typename Before>
 Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std::int64_t bytes,
-            const Schedule& schedule) {
+            const Schedule& schedule, const Before& before) {
   std::vector<double> times;
   std::uint64_t wrong = 0;
   for (int i = -schedule.warm_ups; i < schedule.iterations; ++i) {
     buffers.rewrite(meeting.rank(), i + schedule.warm_ups);
+    before();
     meeting.line_up();
     const auto begin = Clock::now();
     for (std::int64_t call = 0; call < schedule.calls; ++call) {
@@ -92,6 +95,21 @@ Sample take(Meeting& meeting, Contender& contender, const Buffers& buffers, std:
   sample.min_us = times.front();
   sample.wrong = meeting.sum(wrong);
   return sample;
+}
+
+// `take` gets the contender whose turn it is and the one after it.
+template <typename Take>
+std::vector<Sample> in_turns(const Contenders& contenders, int repetitions, const Take& take) {
+  std::vector<Sample> samples;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
+      // Somebody else begins each time: whoever comes after a certain other may profit from it.
+      const std::size_t index = (turn + static_cast<std::size_t>(repetition)) % contenders.size();
+      samples.push_back(take(*contenders[index], *contenders[(index + 1) % contenders.size()]));
+      samples.back().repetition = repetition;
+    }
+  }
+  return samples;
 }
 
 }  // namespace
@@ -116,16 +134,25 @@ std::vector<Sample> measure(Meeting& meeting, const Contenders& contenders, std:
                             int repetitions, bool quick) {
   const Schedule schedule = schedule_for(bytes, quick);
   const Buffers buffers(bytes, schedule.calls);
-  std::vector<Sample> samples;
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
-    for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
-      // Somebody else begins each time: whoever comes after a certain other may profit from it.
-      const std::size_t index = (turn + static_cast<std::size_t>(repetition)) % contenders.size();
-      samples.push_back(take(meeting, *contenders[index], buffers, bytes, schedule));
-      samples.back().repetition = repetition;
-    }
-  }
-  return samples;
+  return in_turns(contenders, repetitions, [&](Contender& contender, Contender& /*next*/) {
+    return take(meeting, contender, buffers, bytes, schedule, [] {});
+  });
+}
+
+std::vector<Sample> measure_cold(Meeting& meeting, const Contenders& contenders, std::int64_t bytes,
+                                 int repetitions, bool quick) {
+  constexpr std::size_t kCopied = 1 << 20;
+  const Schedule schedule{.calls = 1, .iterations = quick ? 3 : 60, .warm_ups = quick ? 1 : 5};
+  const Buffers buffers(bytes, 1);
+  const UserMemory from(kCopied);
+  const UserMemory to(kCopied);
+  const UserMemory others(static_cast<std::size_t>(bytes));
+  return in_turns(contenders, repetitions, [&](Contender& contender, Contender& next) {
+    return take(meeting, contender, buffers, bytes, schedule, [&] {
+      std::memcpy(to.data(), from.data(), kCopied);
+      next.run(reinterpret_cast<float*>(others.data()), bytes / kFloat);
+    });
+  });
 }
 
 }  // namespace ronde::bench

@@ -35,5 +35,9 @@ struct Schedule {
 // calls. Buffers are rewritten before every iteration, and results checked after the last.
 [[nodiscard]] std::vector<Sample> measure(Meeting& meeting, const Contenders& contenders,
                                           std::int64_t bytes, int repetitions, bool quick);
+// The same where something else has used the caches before every call, as in a program that also
+// computes: a memcpy of 1 MiB and a call of the next contender.
+[[nodiscard]] std::vector<Sample> measure_cold(Meeting& meeting, const Contenders& contenders,
+                                               std::int64_t bytes, int repetitions, bool quick);
 
 }  // namespace ronde::bench

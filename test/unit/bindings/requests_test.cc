@@ -146,6 +146,25 @@ TEST(GroupRequests, OfOlderAndNewerProgramsLieOneAfterAnother) {
   });
 }
 
+TEST(OperationInfo, HasAllThatCanBeCalled) {
+  std::vector<std::string> names;
+  for (std::int32_t i = 0; ronde_operation_info(i) != nullptr; ++i) {
+    names.emplace_back(ronde_operation_info(i)->name);
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre("allreduce", "broadcast", "allgather", "barrier",
+                                            "reduce_scatter", "all_to_all"));
+  EXPECT_EQ(ronde_operation_info(-1), nullptr);
+  EXPECT_EQ(ronde_operation_info(INT32_MAX), nullptr);
+  const ronde_operation& scatter = *ronde_operation_info(4);
+  EXPECT_EQ(scatter.input, RONDE_BLOCKS);
+  EXPECT_EQ(scatter.output, RONDE_BLOCK);
+  EXPECT_EQ(scatter.reduces, 1);
+  EXPECT_EQ(scatter.has_root, 0);
+  EXPECT_EQ(scatter.has_groups, 0);
+  EXPECT_EQ(ronde_operation_info(1)->has_root, 1);
+  EXPECT_EQ(ronde_operation_info(1)->has_groups, 1);
+}
+
 TEST_F(RequestTest, GroupsAreChecked) {
   const auto grouped = [&](const ronde_request* requests, std::int32_t count) {
     return outcome_of([&](ronde_error** error) {

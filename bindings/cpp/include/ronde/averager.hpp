@@ -101,8 +101,7 @@ class GradientAverager {
   // RONDE_DUPLICATE_NAME for a name that is registered, and RONDE_INVALID_ARGUMENT for memory that
   // overlaps with a registered gradient's (tied weights have one gradient: register it once).
   // The engine reads a gradient on a device after what is in its stream at ready().
-  template <TensorSpan R>
-    requires detail::Writable<R>
+  template <OutputSpan R>
   Id add(std::string name, R&& gradient,
          std::source_location where = std::source_location::current()) {
     return append({std::move(name), detail::GradientMemory(detail::span_of(gradient)), where});
@@ -138,8 +137,7 @@ class GradientAverager {
   // not that of add(). A later step that leaves this gradient out averages zeros of the averager's
   // own, since nothing says that its memory is still there. On a device it has no zeros: where only
   // some ranks leave such a gradient out later, its average fails on all of them.
-  template <TensorSpan R>
-    requires detail::Writable<R>
+  template <OutputSpan R>
   void ready(Id id, R&& gradient, std::source_location where = std::source_location::current()) {
     ready_at(id, detail::GradientMemory(detail::span_of(gradient)), where);
   }

@@ -107,8 +107,7 @@ class Engine {
 
   // Reduces `data` of all ranks, element by element, in place.
   //   ronde::Work work = engine.allreduce("fc1/weight", gradient, ronde::average);
-  template <TensorSpan R>
-    requires detail::Writable<R>
+  template <OutputSpan R>
   Work allreduce(const std::string& name, R&& data, Op op = average,
                  const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
@@ -117,7 +116,7 @@ class Engine {
   }
   // The same out of place. The two spans have the same length and do not overlap.
   template <TensorSpan In, OutputRange Out>
-    requires detail::SameElements<In, Out>
+    requires detail::Fit<In, Out>
   Work allreduce(const std::string& name, In&& input, Out&& output, Op op,
                  const AllreduceOptions& options = {},
                  std::source_location where = std::source_location::current()) {
@@ -137,8 +136,7 @@ class Engine {
 
   // Copies `data` of rank `root` into `data` of every rank.
   //   engine.broadcast("fc1/weight", weights, 0).wait();
-  template <TensorSpan R>
-    requires detail::Writable<R>
+  template <OutputSpan R>
   Work broadcast(const std::string& name, R&& data, int root = 0,
                  std::source_location where = std::source_location::current()) {
     return start(ronde_broadcast_async,
@@ -176,7 +174,7 @@ class Engine {
   // `input`, otherwise the two do not overlap.
   //   engine.reduce_scatter("grad", gradient, mine, ronde::sum).wait();
   template <TensorSpan In, OutputRange Out>
-    requires detail::SameElements<In, Out>
+    requires detail::Fit<In, Out>
   Work reduce_scatter(const std::string& name, In&& input, Out&& output, Op op = average,
                       const ReduceScatterOptions& options = {},
                       std::source_location where = std::source_location::current()) {
@@ -187,7 +185,7 @@ class Engine {
                  vector.reduced(op, options).split(options.splits).request);
   }
   template <TensorRange In, OutputRange Out>
-    requires detail::SameElements<In, Out>
+    requires detail::Fit<In, Out>
   void reduce_scatter_blocking(const std::string& name, In&& input, Out&& output, Op op = average,
                                const ReduceScatterOptions& options = {},
                                std::source_location where = std::source_location::current()) {

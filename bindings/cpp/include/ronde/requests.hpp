@@ -4,8 +4,10 @@
 
 #include <ronde/ronde.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <ronde/dtype.hpp>
 #include <ronde/range.hpp>
 #include <ronde/types.hpp>
@@ -72,15 +74,22 @@ struct DeviceSpan {
 };
 
 namespace detail {
-template <typename R>
-inline constexpr bool is_device_span = false;
-template <typename T>
-inline constexpr bool is_device_span<DeviceSpan<T>> = true;
+template <typename R, typename Plain = std::remove_cvref_t<R>>
+struct RangeOf {
+  using type = R;
+};
+template <typename R, typename T>
+struct RangeOf<R, DeviceSpan<T>> {
+  using type = std::span<T>;
+};
 }  // namespace detail
 
 // What operations that return a Work take: elements of host memory or of a device.
 template <typename R>
-concept TensorSpan = TensorRange<R> || detail::is_device_span<std::remove_cvref_t<R>>;
+concept TensorSpan = TensorRange<typename detail::RangeOf<R>::type>;
+// The same, into which results are written.
+template <typename R>
+concept OutputSpan = OutputRange<typename detail::RangeOf<R>::type>;
 
 // One tensor of a group on a device.
 // Thread safety: a value.
@@ -160,23 +169,11 @@ template <typename T>
 const DeviceSpan<T>& span_of(const DeviceSpan<T>& data) {
   return data;
 }
-template <typename T, std::size_t N>
-T* pointer_of(std::span<T, N> data) {
-  return data.data();
-}
-template <typename T>
-T* pointer_of(const DeviceSpan<T>& data) {
-  return data.data.data();
-}
-// The type of the elements of a TensorSpan; const where they may only be read.
-template <typename R>
-using ElementOf = std::remove_pointer_t<decltype(pointer_of(span_of(std::declval<R&>())))>;
-// Results can be written into it.
-template <typename R>
-concept Writable = !std::is_const_v<ElementOf<R>>;
-template <typename R, typename S>
-concept SameElements =
-    std::same_as<std::remove_const_t<ElementOf<R>>, std::remove_const_t<ElementOf<S>>>;
+// Elements of one type, and no container of the host as the output of what lies on a device.
+template <typename In, typename Out>
+concept Fit = std::same_as<std::ranges::range_value_t<typename RangeOf<In>::type>,
+                           std::ranges::range_value_t<typename RangeOf<Out>::type>> &&
+              (TensorRange<In> || std::ranges::view<std::remove_cvref_t<Out>>);
 
 template <typename T, std::size_t N>
 std::span<const T> read_only(std::span<T, N> data) {
@@ -230,12 +227,13 @@ inline void require_same_length(std::size_t input, std::size_t output,
 
 // The requests of a group; not copied or moved, for the same reason.
 struct Group {
-  // Of NamedSpans or NamedDeviceSpans.
+  // Of NamedSpans or NamedDeviceSpans, into whose elements results are written.
   template <typename Named>
   Group(const std::vector<Named>& tensors, const std::source_location& where)
       : lengths(tensors.size()) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Memory memory(tensors[i].data);
+      static_assert(OutputSpan<decltype(tensors[i].data)>, "the tensors of a group are written");
       lengths[i] = static_cast<std::int64_t>(memory.count);
       requests.push_back(named(tensors[i].name, where));
       memory.describe(requests.back(), lengths[i]);

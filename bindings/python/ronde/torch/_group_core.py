@@ -16,7 +16,7 @@ from torch._C import _distributed_c10d as c10d
 
 from .._engine import Memory
 from .._library import InvalidArgument
-from .._prepared import PreparedAllreduce
+from .._kept_request import KeptRequest
 from .._works import _Flight
 from ._group_store import RollCall, meet
 from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
@@ -135,7 +135,7 @@ class GroupCore:
         timeout = getattr(opts, "timeout", _NO_TIMEOUT)
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._timeout
 
-    def _start_prepared(self, opts: Any, prepared: PreparedAllreduce, tensor: torch.Tensor) -> Started:
+    def _start_prepared(self, opts: Any, prepared: KeptRequest, tensor: torch.Tensor) -> Started:
         """_start() in fewer steps, of an operation in place on one tensor that has been found good."""
         with self._order:
             slot = self._count % _NAMES

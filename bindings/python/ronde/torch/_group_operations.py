@@ -9,7 +9,7 @@ import torch
 
 from .._engine import Memory
 from .._library import InvalidArgument
-from .._prepared import PreparedAllreduce
+from .._kept_request import KeptRequest
 from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
                                splits_of)
@@ -28,7 +28,7 @@ class GroupOperations(GroupCore):
 
     def _open(self, *arguments: Any) -> None:
         super()._open(*arguments)
-        self._requests: dict[Any, PreparedAllreduce] = {}
+        self._requests: dict[Any, KeptRequest] = {}
 
     def _start_each(self, opts: Any, outputs: Sequence[Any], inputs: Sequence[torch.Tensor],
                     part: Callable[..., Finish]) -> GroupWork:
@@ -55,7 +55,7 @@ class GroupOperations(GroupCore):
                 return self._start_prepared(opts, prepared, tensor)
         return self.allreduce_coalesced(listed, opts)
 
-    def _prepared(self, tensor: torch.Tensor, op: Any) -> Optional[PreparedAllreduce]:
+    def _prepared(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
         """For plain tensors on the CPU, as most are. None for others, and for what will be refused, of which all ranks
         are to hear."""
         if not (tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)):
@@ -68,9 +68,9 @@ class GroupOperations(GroupCore):
                 reduction = reduction_of(op, tensor)
                 if has_factor(op):  # of this call
                     return None
-                if len(self._requests) == _REQUESTS:
+                if len(self._requests) >= _REQUESTS:
                     self._requests.clear()
-                prepared = self._requests[key] = PreparedAllreduce(described(tensor), reduction)
+                prepared = self._requests[key] = KeptRequest("allreduce", described(tensor), reduction)
             return prepared
         except (TypeError, ValueError):
             return None
@@ -228,6 +228,8 @@ class GroupOperations(GroupCore):
                       input_splits: Sequence[int], opts: Any = None) -> GroupWork:
         def submit(flights: list[_Flight], name: str) -> Finish:
             require_alike([input], output)
+            if not (input.is_contiguous() and output.is_contiguous()):  # as PyTorch's own back ends
+                raise InvalidArgument("Tensors must be contiguous: pass .contiguous(), or use all_to_all()")
             sent, expected = splits_of(input, input_splits, self._size), splits_of(output, output_splits, self._size)
             rows = described(contiguous(input), (input.shape[0], math.prod(input.shape[1:])))
             return self._exchange(flights, name, rows, sent, [output], expected)

@@ -163,6 +163,16 @@ TEST(Options, AGpuReducesEveryOtherType) {
   EXPECT_EQ(pairs, 10U * 5U - 2U);
 }
 
+// They are rows of the library's table.
+TEST(Options, OperationsHaveTheirNames) {
+  EXPECT_EQ(operation_names(), "allreduce broadcast allgather barrier reduce_scatter all_to_all");
+  EXPECT_EQ(name_of(Operation::kBarrier), "barrier");
+  EXPECT_EQ(name_of(Operation::kReduceScatter), "reduce_scatter");
+  EXPECT_EQ(name_of(Operation::kAllToAll), "all_to_all");
+  EXPECT_EQ(name_of(Operation::kModel), "model");
+  EXPECT_THAT(help_text(), HasSubstr(operation_names()));
+}
+
 TEST(Options, HelpExplainsTheColumns) {
   EXPECT_TRUE(parse({"--help"}).help);
   for (const char* part : {"--minbytes", "--against", "busbw", "slowest rank", "ratio_to_ronde"}) {

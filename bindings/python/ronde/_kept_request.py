@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduces in place that are submitted again and again: the request is kept, and only what differs is written."""
+"""Operations in place that are submitted again and again: the request is kept, and only what differs is written."""
 from __future__ import annotations
 
 import ctypes
@@ -7,17 +7,16 @@ from typing import Any
 
 from . import _engine
 from ._engine import Engine, Memory, Reduction
-from ._library import LIBRARY, Request, call
+from ._library import Request, call
 from ._works import _Flight
 
-_submit = LIBRARY.ronde_allreduce_async
 
+class KeptRequest:
+    """An operation in place on one tensor, for all tensors of a shape and type. Its callers take turns."""
 
-class PreparedAllreduce:
-    """An allreduce in place of one tensor, for all tensors of a shape and type. Its callers take turns."""
-
-    def __init__(self, memory: Memory, reduction: Reduction) -> None:
+    def __init__(self, operation: str, memory: Memory, reduction: Reduction) -> None:
         """The memory is that of one such tensor."""
+        self._submit = _engine._function(operation)
         self._request = request = Request.from_buffer_copy(_engine._BLANK)
         if memory.shape:
             request.shape = _engine._shape(memory.shape)
@@ -37,7 +36,7 @@ class PreparedAllreduce:
             engine._release_dropped()
         work = ctypes.c_void_p()
         with engine._lock:
-            call(_submit, engine._handle(), ctypes.byref(request), ctypes.byref(work), tensor=name)
+            call(self._submit, engine._handle(), ctypes.byref(request), ctypes.byref(work), tensor=name)
             flight = _Flight(engine, work, name, [owner])
             engine._in_flight.add(flight)
         return flight
