@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -36,12 +37,12 @@ struct OperationRow {
   std::string_view name;
   Extent in;
   Extent out;
-  bool reduces;       // it takes an op, factors and a compression
-  bool has_root;      // whose input alone is used
-  bool fuses;         // several tensors may move as one: in a batch, and as a group
-  bool in_place;      // tensors that lie on the board of a host can stay there
-  bool on_streams;    // a device's, even where no memory tells so
-  std::int32_t code;  // what plug-ins of devices call it (ronde_plugin_operation)
+  bool reduces = false;     // it takes an op, factors and a compression
+  bool has_root = false;    // whose input alone is used
+  bool fuses = false;       // several tensors may move as one: in a batch, and as a group
+  bool in_place = false;    // tensors that lie on the board of a host can stay there
+  bool on_streams = false;  // a device's, even where no memory tells so
+  std::int32_t code = -1;   // what plug-ins of devices call it (ronde_plugin_operation)
 
   // It has a name, but no memory.
   [[nodiscard]] constexpr bool is_barrier() const { return in == Extent::kNothing; }
@@ -57,21 +58,48 @@ struct OperationRow {
 };
 
 inline constexpr std::array<OperationRow, 7> kOperations{{
-    // operation, name, in, out, reduces, has_root, fuses, in_place, on_streams, code
-    {Operation::kAllreduce, "allreduce", Extent::kTensor, Extent::kTensor, true, false, true, true,
-     false, 0},
-    {Operation::kBroadcast, "broadcast", Extent::kTensor, Extent::kTensor, false, true, true, false,
-     false, 1},
-    {Operation::kAllgather, "allgather", Extent::kBlock, Extent::kBlocks, false, false, false,
-     false, false, 2},
-    {Operation::kBarrier, "barrier", Extent::kNothing, Extent::kNothing, false, false, false, false,
-     false, 5},
-    {Operation::kReduceScatter, "reduce_scatter", Extent::kBlocks, Extent::kBlock, true, false,
-     false, false, false, 3},
-    {Operation::kAllToAll, "all_to_all", Extent::kBlocks, Extent::kBlocks, false, false, false,
-     false, false, 4},
-    {Operation::kDeviceBarrier, "device barrier", Extent::kNothing, Extent::kNothing, false, false,
-     false, false, true, 5},
+    {.operation = Operation::kAllreduce,
+     .name = "allreduce",
+     .in = Extent::kTensor,
+     .out = Extent::kTensor,
+     .reduces = true,
+     .fuses = true,
+     .in_place = true,
+     .code = 0},
+    {.operation = Operation::kBroadcast,
+     .name = "broadcast",
+     .in = Extent::kTensor,
+     .out = Extent::kTensor,
+     .has_root = true,
+     .fuses = true,
+     .code = 1},
+    {.operation = Operation::kAllgather,
+     .name = "allgather",
+     .in = Extent::kBlock,
+     .out = Extent::kBlocks,
+     .code = 2},
+    {.operation = Operation::kBarrier,
+     .name = "barrier",
+     .in = Extent::kNothing,
+     .out = Extent::kNothing,
+     .code = 5},
+    {.operation = Operation::kReduceScatter,
+     .name = "reduce_scatter",
+     .in = Extent::kBlocks,
+     .out = Extent::kBlock,
+     .reduces = true,
+     .code = 3},
+    {.operation = Operation::kAllToAll,
+     .name = "all_to_all",
+     .in = Extent::kBlocks,
+     .out = Extent::kBlocks,
+     .code = 4},
+    {.operation = Operation::kDeviceBarrier,
+     .name = "device barrier",
+     .in = Extent::kNothing,
+     .out = Extent::kNothing,
+     .on_streams = true,
+     .code = 5},
 }};
 
 [[nodiscard]] constexpr const OperationRow& row(Operation operation) {

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-ROWS = re.compile(r'\{Operation::k(\w+), "([a-z_ ]+)"')
+ROWS = re.compile(r'\.operation = Operation::k(\w+), \.name = "([a-z_ ]+)"')
 
 # Where it may be named, by how many files, and the words: {camel} AllToAll, {snake} all_to_all, {upper} ALL_TO_ALL.
 PLACES = {

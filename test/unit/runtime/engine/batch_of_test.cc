@@ -39,7 +39,8 @@ struct TensorOfFloats {
                            base::DType::kF32});
   }
   [[nodiscard]] Batch batch(std::vector<std::int64_t> first_dimensions = {}) const {
-    return batch_of(7, {{made->signature, std::move(first_dimensions)}, {made}}, kBatchRanks, nullptr);
+    return batch_of(7, {{made->signature, std::move(first_dimensions)}, {made}}, kBatchRanks,
+                    nullptr);
   }
   [[nodiscard]] const base::TensorView& view() const { return made->views.front(); }
 
