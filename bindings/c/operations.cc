@@ -57,6 +57,7 @@ constexpr auto kTable = [] {
   std::size_t next = 0;
   for (const auto& row : kOperations) {
     if (row.on_streams) continue;
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): the names are literals.
     table[next++] = {row.name.data(),
                      static_cast<int32_t>(row.in),
                      static_cast<int32_t>(row.out),

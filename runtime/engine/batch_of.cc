@@ -41,6 +41,7 @@ std::vector<std::int64_t> rows_of(const AgreedTensor& agreed, const LocalTensor&
   if (what.has_own_rows()) return tensor.splits;
   if (what.makes_result()) return agreed.first_dimensions;
   std::vector<std::int64_t> rows;
+  rows.reserve(base::narrow<std::size_t>(size));
   for (std::int32_t r = 0; r < size; ++r) rows.push_back(rows_of_rank(agreed.signature, r, size));
   return rows;
 }

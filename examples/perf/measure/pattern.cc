@@ -214,6 +214,7 @@ std::vector<Run> Pattern::expected(const Case& shape, std::uint64_t iteration) c
     return {{&inputs_[static_cast<std::size_t>(shape.root)], from, shape.count}};
   }
   std::vector<Run> runs;
+  runs.reserve(inputs_.size());
   for (const auto& input : inputs_) runs.push_back({&input, from, shape.count});
   return runs;
 }

@@ -76,20 +76,20 @@ struct DeviceSpan {
 namespace detail {
 template <typename R, typename Plain = std::remove_cvref_t<R>>
 struct RangeOf {
-  using type = R;
+  using Range = R;
 };
 template <typename R, typename T>
 struct RangeOf<R, DeviceSpan<T>> {
-  using type = std::span<T>;
+  using Range = std::span<T>;
 };
 }  // namespace detail
 
 // What operations that return a Work take: elements of host memory or of a device.
 template <typename R>
-concept TensorSpan = TensorRange<typename detail::RangeOf<R>::type>;
+concept TensorSpan = TensorRange<typename detail::RangeOf<R>::Range>;
 // The same, into which results are written.
 template <typename R>
-concept OutputSpan = OutputRange<typename detail::RangeOf<R>::type>;
+concept OutputSpan = OutputRange<typename detail::RangeOf<R>::Range>;
 
 // One tensor of a group on a device.
 // Thread safety: a value.
@@ -166,13 +166,13 @@ void set_reduction(ronde_request& request, Op op, const Options& options) {
 }
 
 template <typename T>
-const DeviceSpan<T>& span_of(const DeviceSpan<T>& data) {
+DeviceSpan<T> span_of(const DeviceSpan<T>& data) {
   return data;
 }
 // Elements of one type, and no container of the host as the output of what lies on a device.
 template <typename In, typename Out>
-concept Fit = std::same_as<std::ranges::range_value_t<typename RangeOf<In>::type>,
-                           std::ranges::range_value_t<typename RangeOf<Out>::type>> &&
+concept Fit = std::same_as<std::ranges::range_value_t<typename RangeOf<In>::Range>,
+                           std::ranges::range_value_t<typename RangeOf<Out>::Range>> &&
               (TensorRange<In> || std::ranges::view<std::remove_cvref_t<Out>>);
 
 template <typename T, std::size_t N>
