@@ -39,7 +39,7 @@ struct Exchange {
   AllocateRows result;
 
   [[nodiscard]] const base::OperationRow& what() const { return base::row(operation); }
-  // Of all tensors, as this rank has them.
+  // The sum over all tensors, as this rank has them.
   [[nodiscard]] base::Bytes bytes() const {
     base::Bytes sum;
     for (const base::TensorView& tensor : tensors) sum += tensor.bytes();

@@ -46,38 +46,8 @@ std::vector<std::int64_t> rows_of(const AgreedTensor& agreed, const LocalTensor&
   return rows;
 }
 
-}  // namespace
-
-Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std::int32_t size,
-               const std::shared_ptr<collectives::Device>& device) {
-  const Signature& is = claimed.agreed.signature;
-  Batch batch;
-  batch.of_device = on_device(is);
-  collectives::Exchange& exchange = batch.exchange;
-  exchange.operation = is.operation;
-  exchange.sequence = sequence;
-  exchange.how = {is.dtype, is.op, is.prescale, is.postscale, is.compression};
-  exchange.root = is.root;
-  exchange.on_board = is.on_board;
-  exchange.tensors.reserve(claimed.tensors.size());
-  for (const LocalTensorPtr& tensor : claimed.tensors) {
-    exchange.tensors.insert(exchange.tensors.end(), tensor->views.begin(), tensor->views.end());
-    batch.ready.insert(batch.ready.end(), tensor->ready.begin(), tensor->ready.end());
-  }
-  // What a barrier of devices waits for belongs to a tensor without elements.
-  exchange.tensors.resize(std::max(exchange.tensors.size(), batch.ready.size()));
-  const LocalTensorPtr& first = claimed.tensors.front();
-  exchange.rows = rows_of(claimed.agreed, *first, size);
-  if (exchange.what().has_rows()) exchange.row = row_elements(is.shape);
-  if (exchange.what().makes_result()) {
-    exchange.result = [first, on = batch.of_device ? device
-                                                   : nullptr](std::span<const std::int64_t> rows) {
-      return make_result(*first, rows, on.get());
-    };
-  }
-  return batch;
-}
-
+// Allocates the memory of a tensor's result, so many rows from each rank, and stores in its work
+// what the caller has to know of it. The memory is the device's, if one is given.
 Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
                                          std::span<const std::int64_t> rows,
                                          collectives::Device* device) {
@@ -111,6 +81,38 @@ Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
           (own ? size + " that the other ranks send, and they are waiting: send less"
                : "gathered " + size + ", and the others are waiting: check the first dimensions")));
   return std::span<std::byte>(work.output.data(), work.output.size());
+}
+
+}  // namespace
+
+Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std::int32_t size,
+               const std::shared_ptr<collectives::Device>& device) {
+  const Signature& is = claimed.agreed.signature;
+  Batch batch;
+  batch.of_device = on_device(is);
+  collectives::Exchange& exchange = batch.exchange;
+  exchange.operation = is.operation;
+  exchange.sequence = sequence;
+  exchange.how = {is.dtype, is.op, is.prescale, is.postscale, is.compression};
+  exchange.root = is.root;
+  exchange.on_board = is.on_board;
+  exchange.tensors.reserve(claimed.tensors.size());
+  for (const LocalTensorPtr& tensor : claimed.tensors) {
+    exchange.tensors.insert(exchange.tensors.end(), tensor->views.begin(), tensor->views.end());
+    batch.ready.insert(batch.ready.end(), tensor->ready.begin(), tensor->ready.end());
+  }
+  // What a barrier of devices waits for belongs to a tensor without elements.
+  exchange.tensors.resize(std::max(exchange.tensors.size(), batch.ready.size()));
+  const LocalTensorPtr& first = claimed.tensors.front();
+  exchange.rows = rows_of(claimed.agreed, *first, size);
+  if (exchange.what().has_rows()) exchange.row = row_elements(is.shape);
+  if (exchange.what().makes_result()) {
+    exchange.result = [first, on = batch.of_device ? device
+                                                   : nullptr](std::span<const std::int64_t> rows) {
+      return make_result(*first, rows, on.get());
+    };
+  }
+  return batch;
 }
 
 }  // namespace ronde::runtime

@@ -18,10 +18,4 @@ namespace ronde::runtime {
 [[nodiscard]] Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed,
                              std::int32_t size, const std::shared_ptr<collectives::Device>& device);
 
-// Allocates the memory of a tensor's result, so many rows from each rank, and stores in its work
-// what the caller has to know of it. The memory is the device's, if one is given.
-base::Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
-                                               std::span<const std::int64_t> rows,
-                                               collectives::Device* device);
-
 }  // namespace ronde::runtime

@@ -217,8 +217,8 @@ class Staged final : public Collective {
   std::size_t out_ = 0;
   std::size_t moving_ = 0;
   std::size_t in_ = 0;
-  // Of a tensor that is copied whole: its input, its result if that has a memory of its own, and
-  // what must be copied in.
+  // A tensor that is copied whole has its input here, its result where that has memory of its own,
+  // and what must be copied in at the end.
   collectives::Staging whole_;
   collectives::Staging result_;
   base::TensorView output_;

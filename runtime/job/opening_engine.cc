@@ -124,8 +124,8 @@ std::string difference(const std::vector<std::string>& words) {
   return "";
 }
 
-// Of all words, by rank: the number of an engine without a name, where some rank knows it; or the
-// error that all of them get.
+// Reads the words of all ranks, in their order. Returns the number of an engine without a name,
+// where some rank knows it, or the error that all ranks get.
 Result<std::optional<std::int64_t>> agreed_number(const std::vector<std::string>& words) {
   std::optional<std::size_t> first;
   for (std::size_t rank = 0; rank < words.size(); ++rank) {

@@ -215,9 +215,8 @@ class Bench:
         yield Row("idle engine, bytes of messages", "", f"{sent.median:.0f}", sent, "<=", 0.0)
 
     def rows_data_plane(self):
-        for size in sorted({size for size, _ in self.data_plane}):
-            yield faster(f"data plane, {size_text(size)}, to MPI", self.data_plane, size, "mpi", 1 / 1.1,
-                         self.data_plane)
+        for n in sorted({n for n, _ in self.data_plane}):
+            yield faster(f"data plane, {size_text(n)}, to MPI", self.data_plane, n, "mpi", 1 / 1.1, self.data_plane)
 
     def rows_latency(self):
         for ranks in (2, 4):
@@ -273,10 +272,8 @@ class Bench:
             yield beside(f"{hosts}, 1 MiB, to MPI's best", medium, MIB, "mpi-best")
 
     def rows_cold(self):
-        """What a program sees that computes between two calls."""
         times = self.programs.data_plane(2, "64K,1M", "--cold")
-        for size in (64 * KIB, MIB):
-            yield beside(f"cold caches, {size_text(size)}, to MPI", times, size, "mpi")
+        yield from (beside(f"cold caches, {size_text(size)}, to MPI", times, size, "mpi") for size in (64 * KIB, MIB))
 
     def rows_hosts_data_plane(self):
         for hosts in HOSTS:

@@ -227,7 +227,7 @@ inline void require_same_length(std::size_t input, std::size_t output,
 
 // The requests of a group; not copied or moved, for the same reason.
 struct Group {
-  // Of NamedSpans or NamedDeviceSpans, into whose elements results are written.
+  // `tensors` are NamedSpans or NamedDeviceSpans; results are written into their elements.
   template <typename Named>
   Group(const std::vector<Named>& tensors, const std::source_location& where)
       : lengths(tensors.size()) {

@@ -135,7 +135,7 @@ class GroupCore:
         timeout = getattr(opts, "timeout", _NO_TIMEOUT)
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._timeout
 
-    def _start_prepared(self, opts: Any, prepared: KeptRequest, tensor: torch.Tensor) -> Started:
+    def _start_kept(self, opts: Any, kept: KeptRequest, tensor: torch.Tensor) -> Started:
         """_start() in fewer steps, of an operation in place on one tensor that has been found good."""
         with self._order:
             slot = self._count % _NAMES
@@ -146,7 +146,7 @@ class GroupCore:
                     break
             name = self._names[slot]
             try:
-                flight = prepared.submit(self._engine, name, tensor.data_ptr(), tensor)
+                flight = kept.submit(self._engine, name, tensor.data_ptr(), tensor)
             except Exception as error:
                 self._slots[slot] = self._engine._refuse([name], error)
                 self._shared.health.note(error)

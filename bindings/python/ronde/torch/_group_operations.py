@@ -50,28 +50,28 @@ class GroupOperations(GroupCore):
             tensor = listed[0]
             if tensor.layout is torch.sparse_coo:
                 return self._allreduce_sparse(tensor, opts)
-            prepared = self._prepared(tensor, op_of(opts))
-            if prepared is not None:
-                return self._start_prepared(opts, prepared, tensor)
+            kept = self._kept(tensor, op_of(opts))
+            if kept is not None:
+                return self._start_kept(opts, kept, tensor)
         return self.allreduce_coalesced(listed, opts)
 
-    def _prepared(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
+    def _kept(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
         """For plain tensors on the CPU, as most are. None for others, and for what will be refused, of which all ranks
         are to hear."""
         if not (tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)):
             return None
         try:
             key = (tensor.shape, tensor.dtype, int(getattr(op, "op", op)))
-            prepared = self._requests.get(key)
-            if prepared is None:
+            kept = self._requests.get(key)
+            if kept is None:
                 require_numbers(tensor)
                 reduction = reduction_of(op, tensor)
                 if has_factor(op):  # of this call
                     return None
                 if len(self._requests) >= _REQUESTS:
                     self._requests.clear()
-                prepared = self._requests[key] = KeptRequest("allreduce", described(tensor), reduction)
-            return prepared
+                kept = self._requests[key] = KeptRequest("allreduce", described(tensor), reduction)
+            return kept
         except (TypeError, ValueError):
             return None
 

@@ -66,8 +66,9 @@ inline Exchange barrier(std::uint64_t sequence) {
   return exchange;
 }
 
-// Of rows of one element of 4 bytes: so many from or for each rank. Where there is a result it goes
-// to `output`, which gets the size that it needs.
+// An exchange whose rows have one element of 4 bytes; `rows` says how many come from, or go to,
+// each rank. Where the operation makes a result it goes to `output`, which gets the size that it
+// needs.
 template <class Memory>
 Exchange of_rows(base::Operation operation, const Memory& input, std::vector<std::int64_t> rows,
                  Memory& output, std::uint64_t sequence, const Reduction& how = {}) {
