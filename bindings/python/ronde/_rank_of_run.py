@@ -26,6 +26,10 @@ def main(place: str) -> int:
         except Exception:
             well, answer = False, dumps((False, traceback.format_exc()))
         connection.send_bytes(answer)
+        try:
+            connection.recv_bytes()  # it is noted: only then may this rank end, which is an error of the others
+        except (EOFError, OSError):
+            pass  # who asked has gone
     return 0 if well else 1
 
 

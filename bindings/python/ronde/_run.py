@@ -101,6 +101,13 @@ def _knock(place: Any) -> None:
         visitor.connect(place)
 
 
+def _read(answer: bytes) -> tuple[bool, Any]:
+    try:
+        return pickle.loads(answer)
+    except Exception:
+        return False, traceback.format_exc()
+
+
 class _Ranks:
     """What the ranks were sent, and have answered. Threads answer them, one for each."""
 
@@ -126,13 +133,10 @@ class _Ranks:
             try:
                 rank = int(connection.recv_bytes())
                 connection.send_bytes(self._work)
-                answer = connection.recv_bytes()
+                self._answers[rank] = _read(connection.recv_bytes())
+                connection.send_bytes(b"noted")
             except (EOFError, OSError):
                 return  # it has ended
-            try:
-                self._answers[rank] = pickle.loads(answer)
-            except Exception:
-                self._answers[rank] = (False, traceback.format_exc())
 
     def wait(self) -> None:
         """For what ranks that have ended have sent."""

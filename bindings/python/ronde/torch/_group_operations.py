@@ -2,6 +2,7 @@
 """The operations of a group of torch.distributed, over those of the runtime."""
 from __future__ import annotations
 
+import datetime
 import math
 from typing import Any, Callable, Optional, Sequence
 
@@ -50,12 +51,12 @@ class GroupOperations(GroupCore):
             tensor = listed[0]
             if tensor.layout is torch.sparse_coo:
                 return self._allreduce_sparse(tensor, opts)
-            kept = self._kept(tensor, op_of(opts))
+            kept = self._request_for(tensor, op_of(opts))
             if kept is not None:
                 return self._start_kept(opts, kept, tensor)
         return self.allreduce_coalesced(listed, opts)
 
-    def _kept(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
+    def _request_for(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
         """For plain tensors on the CPU, as most are. None for others, and for what will be refused, of which all ranks
         are to hear."""
         if not (tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)):
@@ -295,7 +296,10 @@ class GroupOperations(GroupCore):
         """A barrier over the store, whose rank 0 names the first rank that does not come in time, or all of them. The
         group goes on where it has failed."""
         timeout = getattr(opts, "timeout", opts)
-        seconds = self._timeout if timeout is None else timeout.total_seconds()
+        if timeout is None:
+            seconds = self._timeout
+        else:  # of PyTorch's own back ends it may be a number, of seconds
+            seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
         with self._order:
             self._monitored += 1
             number = self._monitored
