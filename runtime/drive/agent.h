@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "runtime/drive/sleep_state.h"
 
 namespace ronde::runtime {
 
@@ -14,7 +15,7 @@ namespace ronde::runtime {
 // inside AgentRunner::wait), called the holder, calls the functions below, so there is never more
 // than one such thread at a time, and each sees all that the one before it did.
 //
-// Thread safety: as each function states; only runnable() and on_event() may run beside the others.
+// Thread safety: as each function states; only on_event() may run beside the others.
 class Agent {
  public:
   virtual ~Agent() = default;
@@ -22,12 +23,10 @@ class Agent {
   // Looks at everything that may have arrived (submissions, the board, the network, timers), does
   // one step of each piece of work that can go on, and returns how many steps it did; 0 means that
   // all work waits. Never blocks and never runs user code. The runner reads the doorbell before
-  // every call, so the call sees everything that was written before a ring.
-  [[nodiscard]] virtual int do_work() = 0;
-
-  // True when work is left that no ring will announce: the last do_work() stopped early. Called by
-  // the holder, and by a thread that has just freed the role, so it may only read atomics.
-  [[nodiscard]] virtual bool runnable() = 0;
+  // every call, so the call sees everything that was written before a ring. It says in `sleep`
+  // which descriptors it has taken all of, and at the end whether work is left that nothing will
+  // announce.
+  [[nodiscard]] virtual int do_work(SleepState& sleep) = 0;
 
   // True while work is in flight here that is about to go on, for which watching longer before
   // sleeping pays. Called by the holder.
@@ -58,9 +57,9 @@ class Agent {
   // When the next timer is due (stall checks); base::kNever without one. Called by the holder.
   [[nodiscard]] virtual base::Instant next_deadline() = 0;
 
-  // The watched descriptor `fd` became readable (AgentRunner::watch). Called by the background
-  // thread while another thread may hold the role, so it may only touch atomics and its own locks.
-  // A do_work() follows without a ring.
+  // The watched descriptor `fd` became readable (AgentRunner::watch), which is none of the sleep
+  // state's. Called by the background thread while another thread may hold the role, so it may only
+  // touch atomics and its own locks. A do_work() follows without a ring.
   virtual void on_event(int fd) = 0;
 };
 

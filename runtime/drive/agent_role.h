@@ -17,8 +17,9 @@
 //   parked node is in the list; its state changes only under the mutex, so that "was it still there
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
 // - completion: pending, awaited (a thread may be asleep for it), done.
-// - asked: whether peers that move work in flight along must ring, and descriptors are watched.
-//   Only the holder uses it; the word that the peers read belongs to the agent (Agent::want_rings).
+// - those of sleep_state.h: whether peers that move work in flight along must ring, and descriptors
+//   are watched; whether work is left. The word that the peers read belongs to the agent
+//   (Agent::want_rings).
 // - owed: 1: a thread has disarmed the bell because it will probably call wait(), without promising
 //   it: a ring is owed. Set by that thread, and cleared by the one that takes the role or pays.
 //
@@ -82,10 +83,10 @@ struct RoleWords {
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
-// - agent(): an Agent, of which do_work(), runnable() and busy() are used
+// - agent(): an Agent, of which do_work(), busy() and want_rings() are used; sleep_state(): its
+//   SleepStateOn
 // - due(): when do_work() must be called next
 // - listens(): whether rings must be asked for before a holder stops watching
-// - want_rings(bool): the agent's, and asked(): its last argument
 // - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever
 //   unless threads defer often. Only that thread calls it, and any answer is right
 // - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
@@ -250,18 +251,28 @@ class AgentRole : private RoleWords {
   int look() {
     const auto came = env_.rings() + env_.words().posts.load(std::memory_order_seq_cst);
     env_.words().seen.store(came, std::memory_order_relaxed);
-    const int amount = env_.agent().do_work();
+    const int amount = env_.agent().do_work(env_.sleep_state());
     // Work goes on, and this thread watches it: a ring would only cost the peers time.
-    if (amount > 0 && env_.asked()) env_.want_rings(false);
+    if (amount > 0) watch_alone();
     return amount;
+  }
+
+  // Called by a holder that watches: nobody else need.
+  void watch_alone() {
+    if (env_.sleep_state().asked()) ask(false);
+  }
+
+  void ask(bool wanted) {
+    env_.agent().want_rings(wanted);
+    env_.sleep_state().ask(wanted);
   }
 
   // Called by a holder that is about to stop watching: asks the peers for rings. True if work is in
   // flight that could have gone on without a ring until now, or messages may have come, so that the
   // holder must look once more.
   bool listen() {
-    if (env_.asked() || !env_.listens()) return false;
-    env_.want_rings(true);
+    if (env_.sleep_state().asked() || !env_.listens()) return false;
+    ask(true);
     return true;
   }
 
@@ -273,12 +284,12 @@ class AgentRole : private RoleWords {
 
   // The same, or whether work is left. Called by a thread that has just freed the role: if another
   // took it meanwhile the answer may be too new, and is then not needed.
-  bool fresh() { return rung() || env_.agent().runnable(); }
+  bool fresh() { return rung() || env_.sleep_state().left(); }
 
   // Called by the holder: works until `completion` is done or the deadline has passed (true), or
   // until it is time to sleep (false). Looks at least once.
   bool drive(Completion& completion, Time deadline) {
-    if (env_.asked()) env_.want_rings(false);  // this thread watches
+    watch_alone();
     for (;;) {
       Watch watch(env_, Watcher::kDriver);
       for (;;) {

@@ -120,8 +120,12 @@ class Environment : private RoleWords {
   };
 
   Environment(Agent& agent, collectives::Doorbell bell, const base::Clock& clock,
-              AgentRunner::Options options)
-      : agent_(agent), bell_(bell), clock_(clock), options_(std::move(options)) {}
+              AgentRunner::Options options, SleepWords::Epoll epoll)
+      : agent_(agent),
+        bell_(bell),
+        clock_(clock),
+        options_(std::move(options)),
+        sleep_state_(std::move(epoll)) {}
 
   Words& words() { return words_; }
   std::atomic<std::uint32_t>& state(Node& node) { return node.state; }
@@ -134,12 +138,8 @@ class Environment : private RoleWords {
   void wake_background() { bell_.wake(); }
 
   [[nodiscard]] Agent& agent() const { return agent_; }
+  SleepState& sleep_state() { return sleep_state_; }
   bool listens() { return agent_.busy() || agent_.has_descriptors(); }
-  void want_rings(bool wanted) {
-    asked_ = wanted;
-    agent_.want_rings(wanted);
-  }
-  [[nodiscard]] bool asked() const { return asked_; }
   Time due() {
     const base::Instant timer = agent_.next_deadline();
     return agent_.needs_polling() ? std::min(timer, clock_.after(kPollInterval)) : timer;
@@ -228,7 +228,7 @@ class Environment : private RoleWords {
   const AgentRunner::Options options_;
   Words words_;
   std::atomic<int> bystanders_{0};
-  bool asked_ = false;  // only the holder of the role uses it
+  SleepState sleep_state_;
   // Only the background thread uses these: the rings that were deferred when it last counted them.
   std::uint64_t counted_ = 0;
   base::Instant counted_at_{};
@@ -247,7 +247,10 @@ struct AgentRunner::State {
         clock(its_clock),
         thread_name(options.thread_name),
         caller_driven(options.caller_driven),
-        environment(its_agent, its_bell, its_clock, options),
+        environment(its_agent, its_bell, its_clock, options,
+                    [this](int fd, bool watched) {
+                      return add_to_epoll(fd, watched ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT);
+                    }),
         epoll(::epoll_create1(EPOLL_CLOEXEC)),
         epoll_error(epoll.get() < 0 ? errno : 0) {}
 
@@ -286,7 +289,7 @@ void AgentRunner::State::sleep(base::Instant until) {
       bell.drain();
       continue;
     }
-    agent.on_event(fd);
+    if (!environment.sleep_state().on_event(fd)) agent.on_event(fd);
     // The thread that holds the role must look again, because this one may not get it.
     role.post();
   }
@@ -338,8 +341,6 @@ void AgentRunner::stop() {
 }
 
 base::Status AgentRunner::watch(int fd) { return state_->add_to_epoll(fd, EPOLLIN | EPOLLONESHOT); }
-
-base::Status AgentRunner::unwatch(int fd) { return state_->add_to_epoll(fd, EPOLLONESHOT); }
 
 void AgentRunner::will_wait() { state_->role.disarm(); }
 

@@ -67,9 +67,6 @@ class AgentRunner {
   // Only one, because a pidfd stays readable for ever; calling watch() again, on any thread, asks
   // for one more.
   base::Status watch(int fd);
-  // Takes the question of watch() back; an event that has come may still be told. For descriptors
-  // that never report an error.
-  base::Status unwatch(int fd);
 
   // The caller promises to call wait() right after it has announced new work, so that rings
   // meanwhile need not wake the background thread. If it breaks the promise, rings wake no thread

@@ -31,7 +31,7 @@ Engine::~Engine() {
   if (process_.is_mine()) {
     if (open_) close().ignore();
     // The device rings the runner, which is destroyed before the agent, so the device closes now.
-    agent_.close_device();
+    agent_.execution().close_device();
   } else if (device_ != nullptr) {
     device_->forget();
   }
@@ -64,13 +64,13 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
                          check_submission(std::move(submission), rank_, size_));
   // After a failure the device may have been released, so it is not asked any more.
-  if (device_ != nullptr && agent_.failed()) return agent_.failure();
+  if (device_ != nullptr && agent_.failure().failed()) return agent_.failure().why();
   Status placed = check_places(*tensor, device_.get(), no_device_);
   if (placed.ok() && on_device(tensor->signature)) placed = mark_ready(*tensor, *device_);
   // The device has failed, and that fails the job.
-  if (placed.code() == Code::kTransport) agent_.fail(placed, rank_);
+  if (placed.code() == Code::kTransport) agent_.failure().fail(placed, rank_);
   // Where the job had failed before, its error is the cause, not what the device returned then.
-  if (!placed.ok()) return agent_.failed() ? agent_.failure() : placed;
+  if (!placed.ok()) return agent_.failure().failed() ? agent_.failure().why() : placed;
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();
@@ -82,12 +82,13 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   tensor->work = work;
   const Inside inside(submitting_threads_);
   std::vector<std::byte> request;
-  const auto ticket = table_.insert(tensor, [&] { request = agent_.make_request(*tensor); });
-  if (!ticket.ok()) return agent_.with_steps(ticket.status(), *tensor);
+  const auto ticket =
+      table_.insert(tensor, [&] { request = agent_.member().make_request(*tensor); });
+  if (!ticket.ok()) return agent_.member().with_steps(ticket.status(), *tensor);
   const auto announce = [&](bool wake) {
-    const Status announced = agent_.announce(*tensor, *ticket, std::move(request), wake);
+    const Status announced = agent_.member().announce(*tensor, *ticket, std::move(request), wake);
     // Without the announcement the other ranks would wait for this tensor until they stall.
-    if (!announced.ok()) agent_.fail(announced, rank_);
+    if (!announced.ok()) agent_.failure().fail(announced, rank_);
   };
   if (will_wait) {
     runner_.will_wait();
@@ -133,7 +134,7 @@ void Engine::learn(Work& work, bool waits) {
 
 Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
   RONDE_RETURN_IF_ERROR(usable());
-  RONDE_RETURN_IF_ERROR(agent_.failure());
+  RONDE_RETURN_IF_ERROR(agent_.failure().why());
   return BoardBuffer::allocate(memory_, bytes);
 }
 
@@ -168,7 +169,7 @@ Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
   // The stall checks should have ended it. The caller's memory must be free when this returns.
   Status late = Status::error(Code::kDeadline,
                               "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
-  agent_.fail(late, -1);
+  agent_.failure().fail(late, -1);
   runner_.notify(true);
   done = wait_until(work, clock_->after(kFarewell));
   RONDE_RETURN_IF_ERROR(done.status());
@@ -194,7 +195,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
   Status can_wait = check_waiting(work, stream);
   if (!can_wait.ok()) {
     // The device has failed, and that fails the job.
-    if (can_wait.code() == Code::kTransport) agent_.fail(can_wait, rank_);
+    if (can_wait.code() == Code::kTransport) agent_.failure().fail(can_wait, rank_);
     // The work's submit may have promised that this thread drives next.
     static_cast<void>(runner_.wait(work.completion, clock_->now()));
     return can_wait;
@@ -221,7 +222,7 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
                              "'" + work.name + "': " + waits.status().message());
       }
       // The device has failed, and that fails the job.
-      agent_.fail(waits.status(), rank_);
+      agent_.failure().fail(waits.status(), rank_);
       return wait(work, deadline);
     }
     // The device waits for other ranks, or for the agent, which this thread drives meanwhile.
@@ -230,10 +231,16 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
   }
 }
 
-Statistics Engine::statistics() const {
-  Statistics result = agent_.statistics();
-  result.background_wakes = runner_.counters().background_wakeups;
-  return result;
+Statistics Engine::statistics() {
+  const Execution::Counts done = agent_.execution().counts();
+  return {.batches = done.batches,
+          .tensors = done.tensors,
+          .payload_bytes = done.payload_bytes,
+          .control_bytes = agent_.streams().bytes(),
+          .full_requests = agent_.member().full_requests(),
+          .planned_requests = agent_.member().planned_requests(),
+          .background_wakes = runner_.counters().background_wakeups,
+          .execution = done.time};
 }
 
 Result<const char*> Engine::describe() {

@@ -28,6 +28,18 @@
 
 namespace ronde::runtime {
 
+// What an engine has done since it was opened.
+struct Statistics {
+  std::uint64_t batches = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t control_bytes = 0;
+  std::uint64_t full_requests = 0;
+  std::uint64_t planned_requests = 0;
+  std::uint64_t background_wakes = 0;
+  base::Nanoseconds execution{0};  // the time in which a batch was in progress
+};
+
 // Where operations need MPI and the program has started it below MPI_THREAD_SERIALIZED, the engine
 // is caller-driven: it has no background thread, and makes progress only inside wait(), poll() and
 // close(); then only the thread that opened it may wait and close.
@@ -100,7 +112,7 @@ class Engine {
   // The result of a work that is done, for a caller who asks for it.
   static base::Status result(Work& work);
 
-  [[nodiscard]] Statistics statistics() const;
+  [[nodiscard]] Statistics statistics();
 
   // The table of ranks (rank_table.h) and, where there is one, the device; owned by the engine. It
   // asks no other rank.

@@ -38,7 +38,7 @@ void Engine::settle(Work& work, std::optional<base::Nanoseconds> grace) {
   const base::Nanoseconds longest = config_.stall_failure + kVerdictMargin;
   const base::Nanoseconds patience = std::min(grace.value_or(config_.unwind_grace), longest);
   if (outlast(work, clock_->after(patience))) return;
-  agent_.fail(Status::error(Code::kDeadline, not_settled(work, patience, !grace)), rank_);
+  agent_.failure().fail(Status::error(Code::kDeadline, not_settled(work, patience, !grace)), rank_);
   runner_.notify(true);
   static_cast<void>(outlast(work, clock_->after(kFarewell)));
 }
@@ -77,10 +77,11 @@ Status Engine::close() {
   // Without a thread that may make the MPI calls of an orderly end, the other ranks would wait for
   // one that never answers. After a failure none are made, so that this thread may drive.
   if (!may.ok()) {
-    agent_.fail(Status::error(Code::kClosed,
-                              "rank " + std::to_string(rank_) +
-                                  " closed its engine in a thread that may not: " + may.message()),
-                rank_);
+    agent_.failure().fail(
+        Status::error(Code::kClosed,
+                      "rank " + std::to_string(rank_) +
+                          " closed its engine in a thread that may not: " + may.message()),
+        rank_);
     runner_.notify(true);
   }
   // Every tensor in the table must be announced before the ClosingAnnouncement, because the
@@ -93,7 +94,7 @@ Status Engine::close() {
   agent_.close();
   peers_.clear();
   if (!may.ok()) return may;
-  if (agent_.failed()) return left;  // the transport was abandoned when the job failed
+  if (agent_.failure().failed()) return left;  // the transport was abandoned when the job failed
   Status closed = job_->close();
   return left.ok() ? closed : left;
 }
@@ -104,15 +105,16 @@ void Engine::close_at_exit() {
   closed_at_exit_.store(true);
   const std::string oldest = table_.describe_oldest();
   if (!oldest.empty()) {
-    agent_.fail(Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +
-                                                     " ended its process, by exit() or a return "
-                                                     "from main(), while " +
-                                                     oldest + " was in flight"),
-                rank_);
+    agent_.failure().fail(
+        Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +
+                                             " ended its process, by exit() or a return "
+                                             "from main(), while " +
+                                             oldest + " was in flight"),
+        rank_);
     runner_.notify(true);
   }
   const Status closed = close();
-  if (!closed.ok() && !agent_.failed()) log_.error(closed.message());
+  if (!closed.ok() && !agent_.failure().failed()) log_.error(closed.message());
 }
 
 // Waits until this many threads are 0, or for kFarewell.
@@ -126,23 +128,24 @@ void Engine::await_none(const std::atomic<std::int32_t>& threads) const {
 // Announces to the coordinator that this rank submits nothing more, and, once nothing is in flight
 // here or the deadline has passed, that it waits for nothing either.
 Status Engine::leave() {
-  agent_.want_drained();
-  agent_.announce(ClosingAnnouncement{false, agent_.last_step()}, true).ignore();
+  agent_.works().want_drained();
+  agent_.member().announce(ClosingAnnouncement{false, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
-  const bool drained = runner_.wait(agent_.drained(), clock_->after(config_.shutdown_timeout));
-  agent_.announce(ClosingAnnouncement{true, agent_.last_step()}, true).ignore();
+  const bool drained =
+      runner_.wait(agent_.works().drained(), clock_->after(config_.shutdown_timeout));
+  agent_.member().announce(ClosingAnnouncement{true, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  while (!agent_.control_drained() && clock_->now() < deadline && !agent_.failed()) {
+  while (!agent_.control().drained() && clock_->now() < deadline && !agent_.failure().failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }
   RONDE_RETURN_IF_ERROR(fail_what_is_left(departed));
-  Status failure = agent_.failure();
+  Status failure = agent_.failure().why();
   if (!failure.ok()) return failure;
-  const FailedWorks failed = agent_.failed_works();
+  const FailedWorks failed = agent_.works().failed();
   const std::string why = drained ? "" : " (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)";
   std::string text;
   if (failed.unheard > 0) {
@@ -159,7 +162,7 @@ Status Engine::leave() {
 // This rank has failed the job. It announces nothing more: the coordinator might read that before
 // the failure, and other ranks would get another reason.
 Status Engine::await_failure() {
-  if (runner_.wait(agent_.departed(), clock_->after(kFarewell))) return agent_.failure();
+  if (runner_.wait(agent_.departed(), clock_->after(kFarewell))) return agent_.failure().why();
   return Status::error(Code::kDeadline, "the engine did not stop in time");
 }
 
@@ -167,19 +170,20 @@ Status Engine::await_failure() {
 // caller may free their memory after close(). So the job fails, and with it the peers in that
 // batch.
 Status Engine::fail_what_is_left(bool departed) {
-  if ((departed && table_.empty()) || agent_.failed()) return {};
+  if ((departed && table_.empty()) || agent_.failure().failed()) return {};
   const std::string subject = "rank " + std::to_string(rank_) + " closes its engine, but ";
   if (departed) {
-    agent_.fail(
+    agent_.failure().fail(
         Status::error(Code::kDeadline,
                       subject + "a batch did not end (RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)"),
         rank_);
   } else {
-    agent_.fail(
+    agent_.failure().fail(
         Status::error(Code::kDeadline, subject + "rank 0, the coordinator, does not answer"), 0);
   }
   runner_.notify(true);
-  if (runner_.wait(departed ? agent_.drained() : agent_.departed(), clock_->after(kFarewell))) {
+  if (runner_.wait(departed ? agent_.works().drained() : agent_.departed(),
+                   clock_->after(kFarewell))) {
     return {};
   }
   return Status::error(Code::kDeadline, "the engine did not stop in time");

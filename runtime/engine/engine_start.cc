@@ -70,10 +70,9 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   const Status entered = engine->enter(deadline);
   if (!entered.ok()) {
     // The other ranks must not wait for one that could not open.
-    engine->agent_.fail(entered, entered.rank().value_or(engine->rank_));
+    engine->agent_.failure().fail(entered, entered.rank().value_or(engine->rank_));
     // The runner does not run yet, so this step sends the failure to the other hosts.
-    if (!engine->open_) [[maybe_unused]]
-      const int told = engine->agent_.do_work();
+    if (!engine->open_) static_cast<void>(engine->agent_.failure().check());
     engine->job_->board().set_state(collectives::PresenceState::kDead);
     engine->job_->abandon();
     return entered;
@@ -91,7 +90,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   }
   engine->log_.info("rank " + std::to_string(engine->rank_) + " of " +
                     std::to_string(engine->size_) + ": data moves over " +
-                    engine->agent_.data_plane() + "; " + cores_text(*engine->job_));
+                    engine->agent_.execution().description() + "; " + cores_text(*engine->job_));
   return engine;
 }
 
@@ -112,9 +111,7 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       table_(rank_, size_, config_.check_memory),
       agent_(*job_, table_, config_, *clock_, log_,
              {[this](Completion& completion) { runner_.complete(completion); },
-              [this](bool wake) { runner_.notify(wake); },
-              [this](int fd) { return runner_.watch(fd); },
-              [this](int fd) { return runner_.unwatch(fd); }}),
+              [this](bool wake) { runner_.notify(wake); }}),
       runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
               runner_options(config_, *job_)) {}
 
@@ -136,7 +133,7 @@ Status Engine::start_device(base::Instant deadline) {
   device_ = std::move(started.device);
   no_device_ = std::move(started.none);
   device_line_ = started.line;
-  agent_.use(device_, started.direct);
+  agent_.execution().use(device_, started.direct);
   if (rank_ == 0 && !started.line.empty()) log_.log(started.level, started.line);
   return {};
 }
@@ -195,7 +192,7 @@ Status Engine::wait_for_ranks(base::Instant deadline) {
 Status Engine::tune(base::Instant deadline) {
   constexpr int kWaitsPerLook = 256;
   int waits = 0;
-  return agent_.tune([&]() -> Status {
+  return agent_.execution().tune([&]() -> Status {
     std::this_thread::yield();
     if (++waits % kWaitsPerLook != 0) return {};
     if (const auto trouble = trouble_at_start()) return *trouble;
@@ -242,9 +239,6 @@ Status Engine::watch_peers() {
   }
   const std::string note = job_->watch_note();
   if (local_rank_ == 0 && !note.empty()) log_.warning(note);
-  for (const int fd : {agent_.links_fd(), agent_.transport_fd()}) {
-    if (fd >= 0) RONDE_RETURN_IF_ERROR(runner_.watch(fd));
-  }
   return {};
 }
 

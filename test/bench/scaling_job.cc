@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/negotiate/coordinator.h"
-#include "runtime/negotiate/relay.h"
+#include "runtime/negotiate/make_control_node.h"
 #include "test/support/memory_host.h"
 
 namespace ronde::bench {
@@ -52,28 +51,27 @@ void ScalingJob::make_host(std::int32_t h) {
                                                    .decision_bytes = 4096,
                                                    .entries = size_.tensors,
                                                    .slot_bytes = std::int64_t{64} * ranks});
-  for (const collectives::Board& board : boards) {
-    host.ranks.push_back({board, board.announce_writer(), board.decision_reader(),
-                          std::vector<Planned>(base::narrow<std::size_t>(size_.tensors))});
+  const auto numbers = shape_.ranks_of(h);
+  for (std::size_t position = 0; position < boards.size(); ++position) {
+    host.ranks.push_back(std::make_unique<ScalingRank>(
+        runtime::RankContext{boards[position], shape_, numbers[position], config_, clock_, log_}));
   }
-  runtime::Links* links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
-  if (h == runtime::HostTree::kRoot) {
-    host.control_node =
-        std::make_unique<runtime::Coordinator>(boards[0], shape_, links, config_, clock_);
-  } else {
-    host.control_node = std::make_unique<runtime::Relay>(boards[0], shape_, h, *links);
-  }
+  runtime::Links* const links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
+  host.control_node =
+      runtime::make_control_node(boards[0], shape_, numbers.front(), links, config_, clock_);
 }
 
 // ---- a step ----
 
 void ScalingJob::begin(std::int64_t link_ns) {
   link_ns_ = link_ns;
-  batches_ = 0;
   now_ += kPause;
   for (std::int32_t h = 0; h < hosts(); ++h) {
     network_.links(h).forget_traffic();
-    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) rank.heard = 0;
+    for (const auto& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
+      rank->heard = 0;
+      rank->batches = 0;
+    }
   }
 }
 
@@ -84,8 +82,8 @@ ScalingStep ScalingJob::end(std::int64_t from) {
   ScalingStep step;
   step.root = network_.links(runtime::HostTree::kRoot).traffic();
   for (std::int32_t h = 0; h < hosts(); ++h) {
-    for (const Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
-      base::check(rank.heard == size_.tensors, "every rank hears of every tensor once a step");
+    for (const auto& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
+      base::check(rank->heard == size_.tensors, "every rank hears of every tensor once a step");
     }
     if (h == runtime::HostTree::kRoot) continue;
     testing::Traffic& busiest = tree_.children_of(h).empty() ? step.leaf : step.inner;
@@ -93,7 +91,7 @@ ScalingStep ScalingJob::end(std::int64_t from) {
     if (messages(traffic) > messages(busiest)) busiest = traffic;
   }
   step.latency_ns = last_heard_ - from;
-  step.batches = batches_;
+  step.batches = hosts_.front().ranks.front()->batches;
   return step;
 }
 
@@ -101,7 +99,7 @@ ScalingStep ScalingJob::first_step(std::int64_t link_ns) {
   begin(link_ns);
   const std::int64_t from = now_;
   for (std::int32_t h = 0; h < hosts(); ++h) {
-    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) request_all(rank);
+    for (const auto& rank : hosts_[base::narrow<std::size_t>(h)].ranks) submit_all(*rank);
     wake(h, now_);
   }
   run();
@@ -110,17 +108,17 @@ ScalingStep ScalingJob::first_step(std::int64_t link_ns) {
 
 ScalingStep ScalingJob::steady_step(std::int64_t link_ns) {
   begin(link_ns);
-  Rank& last = hosts_.back().ranks.back();
+  ScalingRank& last = *hosts_.back().ranks.back();
   for (std::int32_t h = 0; h < hosts(); ++h) {
-    for (Rank& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
-      if (&rank != &last) arrive_all(rank);
+    for (const auto& rank : hosts_[base::narrow<std::size_t>(h)].ranks) {
+      if (rank.get() != &last) submit_all(*rank);
     }
     wake(h, now_);
   }
   run();
   now_ += kPause;
   const std::int64_t from = now_;
-  arrive_all(last);
+  submit_all(last);
   wake(hosts() - 1, now_);
   run();
   return end(from);
@@ -132,48 +130,46 @@ std::string ScalingJob::name_of(std::int32_t tensor) const {
   return "layers/" + std::to_string(1000 + tensor) + "/weight";
 }
 
-void ScalingJob::request_all(Rank& rank) {
-  runtime::Signature signature;
-  signature.shape = {1024};
-  for (std::int32_t tensor = 0; tensor < size_.tensors; ++tensor) {
-    const runtime::RequestAnnouncement request{name_of(tensor), "train.cc:100", signature};
-    must(rank.announcements.post(encode(runtime::Announcement(request))));
-  }
+void ScalingJob::submit_all(ScalingRank& rank) {
+  for (std::int32_t tensor = 0; tensor < size_.tensors; ++tensor) rank.submit(name_of(tensor));
 }
 
-void ScalingJob::arrive_all(Rank& rank) {
-  const auto all = static_cast<std::uint32_t>(rank.board.ranks());
-  for (const Planned& planned : rank.plan) {
-    const auto arrival = rank.board.arrive(planned.entry, planned.generation, all);
-    base::check(arrival != collectives::Arrival::kStale, "a steady step is planned");
-    if (arrival == collectives::Arrival::kLast) rank.board.push_ready(planned.entry);
-  }
+ScalingRank::ScalingRank(const runtime::RankContext& context)
+    : context_(context),
+      table_(context.rank),
+      failure_(context_, {}),
+      streams_(context_, [](bool) {}),
+      member_(context_, streams_, failure_, table_, *this) {}
+
+void ScalingRank::submit(const std::string& name) {
+  auto tensor = std::make_shared<runtime::LocalTensor>();
+  tensor->name = name;
+  tensor->place = "train.cc:100";
+  tensor->signature.shape = {1024};
+  const auto ticket = table_.insert(tensor);
+  must(ticket.status());
+  must(member_.announce(*tensor, *ticket, {}, true));
 }
 
-bool ScalingJob::hear(Rank& rank) {
-  bool any = false;
+bool ScalingRank::hear() {
+  bool any = streams_.has_backlog();
+  must(streams_.flush());
   while (true) {
-    const auto bytes = rank.decisions.poll().value();
-    if (!bytes.has_value()) break;
-    on_decision(rank, runtime::decode_decision(*bytes).value());
+    const auto decision = streams_.next().value();
+    if (!decision.has_value()) return any;
+    must(member_.on_decision(*decision));
     any = true;
   }
-  const base::Bytes backlog = rank.announcements.backlog();
-  must(rank.announcements.flush().status());
-  return any || rank.announcements.backlog() != backlog;
 }
 
-void ScalingJob::on_decision(Rank& rank, const runtime::Decision& decision) {
-  if (const auto* bind = std::get_if<runtime::BindDecision>(&decision)) {
-    const std::size_t tensor = std::stoul(bind->name.substr(bind->name.find('/') + 1)) - 1000;
-    rank.plan.at(tensor) = {bind->entry, bind->generation};
-  } else if (const auto* batch = std::get_if<runtime::BatchDecision>(&decision)) {
-    rank.heard += base::narrow<std::int32_t>(std::ssize(batch->items));
-    if (&rank == &hosts_.front().ranks.front()) ++batches_;
-  } else {
-    base::check(false, "nothing but plans and batches is decided here");
-  }
+base::Status ScalingRank::on_batch(std::uint64_t, runtime::TensorTable::Claimed claimed) {
+  for (const auto& tensor : claimed.tensors) table_.remove(*tensor);
+  heard += base::narrow<std::int32_t>(std::ssize(claimed.tensors));
+  ++batches;
+  return {};
 }
+
+void ScalingRank::on_failed(const runtime::LocalTensorPtr&, const base::Status& why) { must(why); }
 
 // ---- the virtual clock ----
 
@@ -214,8 +210,8 @@ void ScalingJob::visit(std::int32_t h) {
   bool any = true;
   while (any) {
     any = host.control_node->step(true).value() > 0;
-    for (Rank& rank : host.ranks) {
-      if (!hear(rank)) continue;
+    for (const auto& rank : host.ranks) {
+      if (!rank->hear()) continue;
       any = true;
       last_heard_ = std::max(last_heard_, now_ + cost_of_visit(h));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a job of any size on a virtual clock: the coordinator, the relays and the
-// boards as they are, links in memory that take their time, and ranks that do nothing but submit
-// and hear. It counts what every node reads and writes.
+// The control plane of a job of any size on a virtual clock: the coordinator, the relays, the
+// boards and the members as they are, links in memory that take their time, and agents that do
+// nothing but submit and hear. It counts what every node reads and writes.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 #include "base/job_shape.h"
 #include "collectives/board/board.h"
 #include "runtime/links/tree.h"
+#include "runtime/member/member.h"
 #include "runtime/negotiate/control_node.h"
-#include "runtime/negotiate/messages.h"
 #include "test/support/memory_links.h"
 
 namespace ronde::bench {
@@ -38,6 +38,30 @@ struct ScalingStep {
   testing::Traffic leaf;
   std::int64_t latency_ns = 0;  // from the last rank's arrival to the decision at the last rank
   std::int64_t batches = 0;
+};
+
+// A rank whose batches are over as soon as they are decided. Thread safety: none.
+class ScalingRank final : private runtime::Member::Owner {
+ public:
+  explicit ScalingRank(const runtime::RankContext& context);
+  void submit(const std::string& name);
+  // Reads and writes what it can; false if that is nothing.
+  bool hear();
+
+  std::int32_t heard = 0;  // tensors in batches of this step
+  std::int64_t batches = 0;
+
+ private:
+  base::Status on_batch(std::uint64_t sequence, runtime::TensorTable::Claimed claimed) override;
+  void on_failed(const runtime::LocalTensorPtr& tensor, const base::Status& why) override;
+  void on_notice(const runtime::NoticeDecision&) override {}
+  void on_departed() override {}
+
+  const runtime::RankContext context_;
+  runtime::TensorTable table_;
+  runtime::FailurePath failure_;
+  runtime::ControlStreams streams_;
+  runtime::Member member_;
 };
 
 // Thread safety: none.
@@ -64,20 +88,9 @@ class ScalingJob {
   ScalingStep steady_step(std::int64_t link_ns);
 
  private:
-  struct Planned {
-    std::int32_t entry = -1;
-    std::uint32_t generation = 0;
-  };
-  struct Rank {
-    collectives::Board board;
-    collectives::StreamWriter announcements;
-    collectives::StreamReader decisions;
-    std::vector<Planned> plan;  // by tensor
-    std::int32_t heard = 0;     // tensors in batches of this step
-  };
   struct Host {
     std::unique_ptr<runtime::ControlNode> control_node;
-    std::vector<Rank> ranks;
+    std::vector<std::unique_ptr<ScalingRank>> ranks;
     std::int64_t woken_at = base::kNever.count();  // the next visit
     std::int64_t busy_until = 0;
     std::int64_t visited_messages = 0;  // before this visit
@@ -88,13 +101,10 @@ class ScalingJob {
   void make_host(std::int32_t host);
   void begin(std::int64_t link_ns);
   ScalingStep end(std::int64_t from);
-  void request_all(Rank& rank);
-  void arrive_all(Rank& rank);
+  void submit_all(ScalingRank& rank);
   void wake(std::int32_t host, std::int64_t when);
   void run();
   void visit(std::int32_t host);
-  bool hear(Rank& rank);
-  void on_decision(Rank& rank, const runtime::Decision& decision);
   [[nodiscard]] std::int64_t messages_of(std::int32_t host);
   // What the host has done in this visit costs so much.
   [[nodiscard]] std::int64_t cost_of_visit(std::int32_t host);
@@ -105,10 +115,10 @@ class ScalingJob {
   runtime::HostTree tree_;
   base::Config config_;
   base::ManualClock clock_;
+  base::Log log_{base::LogLevel::kOff, 0};
   std::int64_t now_ = 0;
   std::int64_t link_ns_ = 0;
   std::int64_t last_heard_ = 0;
-  std::int64_t batches_ = 0;
   testing::MemoryNetwork network_;
   std::vector<Host> hosts_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

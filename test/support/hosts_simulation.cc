@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/negotiate/make_control_node.h"
+
 namespace ronde::runtime {
 
 using base::Code;
@@ -29,87 +31,62 @@ bool agrees(const AgreedTensor& agreed, const Signature& mine, std::int32_t rank
 Status SimulatedRank::submit(const std::string& name, const Signature& signature) {
   auto tensor = std::make_shared<LocalTensor>();
   tensor->name = name;
-  tensor->place = "train.cc:" + std::to_string(rank_);
+  tensor->place = "train.cc:" + std::to_string(context_.rank);
   tensor->signature = normalized(signature);
   const auto ticket = table_.insert(tensor);
   RONDE_RETURN_IF_ERROR(ticket.status());
   in_flight_[name] = tensor;
   ++submitted_[name];
-  if (ticket->entry >= 0) {
-    board_.mark_arrived(ticket->entry, log_.size());
-    const auto arrival = board_.arrive(ticket->entry, ticket->generation,
-                                       static_cast<std::uint32_t>(board_.ranks()));
-    if (arrival == collectives::Arrival::kLast) to_push_ = ticket->entry;
-    if (arrival != collectives::Arrival::kStale) return {};
-    board_.unmark_arrived(ticket->entry);
-  }
-  ++requests_;
-  return announce(RequestAnnouncement{name, tensor->place, signature});
+  const auto arrival = member_.count_in(*tensor, *ticket);
+  if (arrival == collectives::Arrival::kLast) to_push_ = ticket->entry;
+  if (arrival != collectives::Arrival::kStale) return {};
+  return member_.announce(*tensor, Ticket{}, {}, true);
 }
 
 void SimulatedRank::push() {
-  board_.push_ready(*to_push_);
+  member_.push(*to_push_, true);
   to_push_.reset();
 }
 
 Result<bool> SimulatedRank::read() {
-  RONDE_RETURN_IF_ERROR(announcements_.flush().status());
-  const auto bytes = decisions_.poll();
-  RONDE_RETURN_IF_ERROR(bytes.status());
-  if (!bytes->has_value()) return false;
-  const auto decision = decode_decision(**bytes);
-  RONDE_RETURN_IF_ERROR(decision.status());
-  RONDE_RETURN_IF_ERROR(on_decision(*decision));
+  RONDE_RETURN_IF_ERROR(streams_.flush());
+  RONDE_ASSIGN_OR_RETURN(const auto decision, streams_.next());
+  if (!decision.has_value()) return false;
+  if (const auto* bind = std::get_if<BindDecision>(&*decision)) plan_[bind->entry] = *bind;
+  if (const auto* batch = std::get_if<BatchDecision>(&*decision)) {
+    RONDE_RETURN_IF_ERROR(check(*batch));
+  }
+  if (std::holds_alternative<CloseDecision>(*decision)) {
+    return Status::error(Code::kInternal, "a rank hears that an entry is closed");
+  }
+  shut_ = shut_ || std::holds_alternative<DepartedDecision>(*decision);
+  RONDE_RETURN_IF_ERROR(member_.on_decision(*decision));
   return true;
 }
 
-Status SimulatedRank::on_decision(const Decision& decision) {
-  if (const auto* batch = std::get_if<BatchDecision>(&decision)) return on_batch(*batch);
-  if (const auto* bind = std::get_if<BindDecision>(&decision)) return table_.bind(*bind);
-  if (const auto* evict = std::get_if<EvictDecision>(&decision)) {
-    table_.evict(evict->entry);
-  } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
-    const LocalTensorPtr tensor = table_.remove_waiting(error->name);
-    if (tensor) end(tensor, {0, error->code, error->text});
-  } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
-    on_departed(departed->rank);
-  } else if (std::holds_alternative<CloseDecision>(decision)) {
-    return Status::error(Code::kInternal, "a rank hears that an entry is closed");
-  }
-  return {};
-}
-
-Status SimulatedRank::on_batch(const BatchDecision& decision) {
-  if (decision.sequence != log_.size() + 1 || decision.items.empty()) {
-    return Status::error(Code::kInternal, "batch " + std::to_string(decision.sequence) +
-                                              " came after batch " + std::to_string(log_.size()));
-  }
-  log_.emplace_back();
-  batches_.emplace_back(decision.sequence, std::vector<LocalTensorPtr>());
-  for (const BatchItem& item : decision.items) {
-    const auto claimed = table_.claim({item});
-    RONDE_RETURN_IF_ERROR(claimed.status());
-    const LocalTensorPtr& tensor = claimed->tensors.front();
-    if (!agrees(claimed->agreed, tensor->signature, rank_)) {
-      return Status::error(Code::kInternal,
-                           tensor->name + " is executed as " + describe(claimed->agreed.signature) +
-                               ", which rank " + std::to_string(rank_) + " did not say");
+// Every tensor of a batch is executed as this rank has submitted it.
+Status SimulatedRank::check(const BatchDecision& batch) const {
+  for (const BatchItem& item : batch.items) {
+    const bool planned = item.entry >= 0;
+    const std::string& name = planned ? plan_.at(item.entry).name : item.name;
+    const AgreedTensor& agreed = planned ? plan_.at(item.entry).tensor : item.tensor;
+    const auto mine = in_flight_.find(name);
+    if (mine != in_flight_.end() && !agrees(agreed, mine->second->signature, context_.rank)) {
+      return Status::error(Code::kInternal, name + " is executed as " + describe(agreed.signature) +
+                                                ", which rank " + std::to_string(context_.rank) +
+                                                " did not say");
     }
-    log_.back().push_back({tensor->name, submitted(tensor->name) - 1});
-    batches_.back().second.push_back(tensor);
   }
   return {};
 }
 
-void SimulatedRank::on_departed(std::int32_t rank) {
-  const std::string text = "rank " + std::to_string(rank) + " has left";
-  table_.shut(Status::error(Code::kClosed, text));
-  shut_ = true;
-  for (const LocalTensorPtr& tensor : table_.remove_all(false)) {
-    end(tensor, {0, Code::kClosed, text});
+Status SimulatedRank::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {
+  log_.emplace_back();
+  for (const LocalTensorPtr& tensor : claimed.tensors) {
+    log_.back().push_back({tensor->name, submitted(tensor->name) - 1});
   }
-  const std::int32_t leader = shape_.leader_of(shape_.host_of(rank_));
-  departed_ = departed_ || rank == rank_ || rank == 0 || rank == leader;
+  batches_.emplace_back(sequence, std::move(claimed.tensors));
+  return {};
 }
 
 void SimulatedRank::finish() {
@@ -127,21 +104,22 @@ void SimulatedRank::end(const LocalTensorPtr& tensor, const Answer& answer) {
 
 Status SimulatedRank::complain() {
   for (const auto& [name, tensor] : in_flight_) {
-    if (!tensor->in_batch) return announce(StalledAnnouncement{{{name, 1'000'000}}, false, false});
+    if (tensor->in_batch) continue;
+    return member_.announce(StalledAnnouncement{{{name, 1'000'000}}, false, false}, true);
   }
   return {};
 }
 
 Status SimulatedRank::start_closing() {
   closing_ = Closing::kClosing;
-  return announce(ClosingAnnouncement{false});
+  return member_.announce(ClosingAnnouncement{false}, true);
 }
 
 Result<bool> SimulatedRank::go_on_closing() {
-  RONDE_RETURN_IF_ERROR(announcements_.flush().status());
+  RONDE_RETURN_IF_ERROR(streams_.flush());
   if (closing_ == Closing::kClosing && table_.empty()) {
     closing_ = Closing::kForced;
-    RONDE_RETURN_IF_ERROR(announce(ClosingAnnouncement{true}));
+    RONDE_RETURN_IF_ERROR(member_.announce(ClosingAnnouncement{true}, true));
   }
   return closing_ == Closing::kForced && departed_ && batches_.empty();
 }
@@ -157,7 +135,7 @@ std::string SimulatedRank::state() const {
 
 void SimulatedRank::leave() {
   closing_ = Closing::kLeft;
-  board_.set_state(collectives::PresenceState::kClosed);
+  context_.board.set_state(collectives::PresenceState::kClosed);
 }
 
 // ---- the job ----
@@ -194,16 +172,12 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
                                      .decision_bytes = workload_.ring_bytes,
                                      .entries = workload_.capacity,
                                      .slot_bytes = base::narrow<std::int64_t>(64 * ranks.size())});
-    if (h == 0) {
-      Links* links = shape.hosts() == 1 ? nullptr : &network_.links(h);
-      host.control_node =
-          std::make_unique<Coordinator>(host.boards[0], shape, links, config_, clock_);
-    } else {
-      host.control_node = std::make_unique<Relay>(host.boards[0], shape, h, network_.links(h));
-    }
+    Links* const links = shape.hosts() == 1 ? nullptr : &network_.links(h);
+    host.control_node =
+        make_control_node(host.boards[0], shape, ranks.front(), links, config_, clock_);
     for (std::size_t position = 0; position < ranks.size(); ++position) {
-      ranks_[base::narrow<std::size_t>(ranks[position])] =
-          std::make_unique<SimulatedRank>(host.boards[position], shape, ranks[position]);
+      ranks_[base::narrow<std::size_t>(ranks[position])] = std::make_unique<SimulatedRank>(
+          RankContext{host.boards[position], shape, ranks[position], config_, clock_, log_});
     }
   }
 }
@@ -309,8 +283,8 @@ bool HostsSimulation::over() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->left(); });
 }
 
-std::int64_t HostsSimulation::requests() const {
-  std::int64_t sum = 0;
+std::uint64_t HostsSimulation::requests() const {
+  std::uint64_t sum = 0;
   for (const auto& rank : ranks_) sum += rank->requests();
   return sum;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of several hosts, one action at a time: the real coordinator, relays and boards
-// of a job, over links in memory. Only ranks are modelled, and they move no data. The driver
-// chooses the next action. problem() keeps the first broken promise.
+// The control plane of several hosts, one action at a time: the real coordinator, relays, boards
+// and members of a job, over links in memory. Only the agents that step them are modelled, and they
+// move no data. The driver chooses the next action. problem() keeps the first broken promise.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@
 #include "base/config.h"
 #include "base/job_shape.h"
 #include "collectives/board/board.h"
-#include "runtime/negotiate/coordinator.h"
+#include "runtime/member/member.h"
 #include "runtime/negotiate/messages.h"
-#include "runtime/negotiate/relay.h"
 #include "runtime/tensors/tensor_table.h"
 #include "test/support/memory_host.h"
 #include "test/support/memory_links.h"
@@ -47,9 +46,9 @@ struct HostsWorkload {
 // A tensor and which time it was submitted.
 using Call = std::pair<std::string, std::size_t>;
 
-// One rank, with the acts of its agent and its submitting threads on the control plane. Its data
-// plane finishes a batch when finish() is called. Thread safety: none.
-class SimulatedRank {
+// One rank: a member, and the acts of the threads that submit and step it. Its data plane finishes
+// a batch when finish() is called. Thread safety: none.
+class SimulatedRank final : private Member::Owner {
  public:
   struct Answer {
     std::uint64_t batch = 0;  // 0 for an error
@@ -57,13 +56,12 @@ class SimulatedRank {
     std::string text;
   };
 
-  SimulatedRank(collectives::Board board, const base::JobShape& shape, std::int32_t rank)
-      : board_(std::move(board)),
-        shape_(shape),
-        rank_(rank),
-        table_(rank),
-        announcements_(board_.announce_writer()),
-        decisions_(board_.decision_reader()) {}
+  explicit SimulatedRank(const RankContext& context)
+      : context_(context),
+        table_(context.rank),
+        failure_(context_, {}),
+        streams_(context_, [](bool) {}),
+        member_(context_, streams_, failure_, table_, *this) {}
 
   base::Status submit(const std::string& name, const Signature& signature);
   // The last arriver puts the entry into the queue a moment after it has counted itself in.
@@ -96,26 +94,28 @@ class SimulatedRank {
   }
   [[nodiscard]] const std::map<Call, Answer>& answers() const { return answers_; }
   [[nodiscard]] const std::vector<std::vector<Call>>& batches() const { return log_; }
-  [[nodiscard]] std::int64_t requests() const { return requests_; }
+  [[nodiscard]] std::uint64_t requests() const { return member_.full_requests(); }
   [[nodiscard]] std::string state() const;  // in words
 
  private:
   enum class Closing : std::uint8_t { kNo, kClosing, kForced, kLeft };
 
-  base::Status announce(const Announcement& announcement) {
-    return announcements_.post(encode(announcement));
-  }
-  base::Status on_decision(const Decision& decision);
-  base::Status on_batch(const BatchDecision& decision);
-  void on_departed(std::int32_t rank);
+  base::Status check(const BatchDecision& batch) const;
   void end(const LocalTensorPtr& tensor, const Answer& answer);
+  // ---- Member::Owner ----
+  base::Status on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) override;
+  void on_failed(const LocalTensorPtr& tensor, const base::Status& why) override {
+    end(tensor, {0, why.code(), why.message()});
+  }
+  void on_notice(const NoticeDecision&) override {}
+  void on_departed() override { departed_ = true; }
 
-  collectives::Board board_;
-  const base::JobShape& shape_;
-  std::int32_t rank_;
+  const RankContext context_;
   TensorTable table_;
-  collectives::StreamWriter announcements_;
-  collectives::StreamReader decisions_;
+  FailurePath failure_;
+  ControlStreams streams_;
+  Member member_;
+  std::map<std::int32_t, BindDecision> plan_;  // by entry, as it was decided
   std::optional<std::int32_t> to_push_;
   std::map<std::string, LocalTensorPtr> in_flight_;
   std::map<std::string, std::size_t> submitted_;
@@ -125,7 +125,6 @@ class SimulatedRank {
   Closing closing_ = Closing::kNo;
   bool departed_ = false;
   bool shut_ = false;
-  std::int64_t requests_ = 0;
 };
 
 // Thread safety: none.
@@ -142,7 +141,7 @@ class HostsSimulation {
   // Checks the promises; call this when the job is over, or when no action is possible.
   void check_end();
   [[nodiscard]] const std::string& problem() const { return problem_; }
-  [[nodiscard]] std::int64_t requests() const;
+  [[nodiscard]] std::uint64_t requests() const;
   // The messages that a host has read and written on its links.
   [[nodiscard]] const testing::Traffic& traffic(std::int32_t host) {
     return network_.links(host).traffic();
@@ -182,6 +181,7 @@ class HostsSimulation {
   Random& random_;
   base::Config config_;
   base::ManualClock clock_;
+  base::Log log_{base::LogLevel::kOff, 0};
   std::int64_t now_ = 0;
   testing::MemoryNetwork network_;
   std::vector<Host> hosts_;

@@ -23,6 +23,7 @@ constexpr Value kLookingAtLeave = 150;
 // Checkpoints of the posters.
 constexpr Value kPosted = 220;
 constexpr Value kCounted = 230;
+constexpr Value kSent = 240;
 constexpr Value kSubmitted = 245;
 
 constexpr Interleaving::Promise kOwned{.owned = true, .last = std::nullopt};
@@ -79,12 +80,6 @@ void ModelEnv::wake_background() {
   thread_.relaxed_exchange(world_.event, 1);  // a system call is no fence
 }
 
-bool ModelEnv::runnable() {
-  const bool more = scenario_.one_at_a_time && thread_.load(world_.left_over) != 0;
-  if (mutant_ == Mutant::kArmAfterRecheck) thread_.store(world_.armed, 1);
-  return more && mutant_ != Mutant::kNoRecheck;
-}
-
 ModelEnv::Time ModelEnv::due() {
   return polls() && thread_.load(world_.polling) != 0 ? kSoon : kNever;
 }
@@ -111,15 +106,26 @@ ModelEnv::Node* ModelEnv::parked_after(const Node* previous) {
 
 bool ModelEnv::counts() const { return std::ranges::count(scenario_.works, Source::kCounter) != 0; }
 
-bool ModelEnv::busy() {
-  if (!counts()) return false;
-  if (mutant_ == Mutant::kUnheardLeave && place_ == Place::kLeave) return false;
-  if (mutant_ == Mutant::kUnheardSleep && place_ == Place::kBackground) return false;
-  return thread_.load(world_.in_flight) != 0;
+bool ModelEnv::messages() const { return work_of(Source::kMessage) != scenario_.works.size(); }
+
+std::size_t ModelEnv::work_of(Source source) const {
+  return base::narrow<std::size_t>(std::ranges::find(scenario_.works, source) -
+                                   scenario_.works.begin());
+}
+
+bool ModelEnv::unheard() const {
+  return (mutant_ == Mutant::kUnheardLeave && place_ == Place::kLeave) ||
+         (mutant_ == Mutant::kUnheardSleep && place_ == Place::kBackground);
+}
+
+bool ModelEnv::busy() { return counts() && !unheard() && thread_.load(world_.in_flight) != 0; }
+
+bool ModelEnv::listens() {
+  return busy() || (scenario_.always_listens && counts()) || (messages() && !unheard());
 }
 
 void ModelEnv::want_rings(bool wanted) {
-  thread_.put(world_.asked, wanted ? 1 : 0);
+  if (!counts()) return;
   if (!wanted) return thread_.store_later(world_.wants, 0);
   if (mutant_ == Mutant::kNoSecondLook) thread_.put(world_.skip_look, 1);
   if (mutant_ == Mutant::kAskAfterLook) return;
@@ -127,11 +133,59 @@ void ModelEnv::want_rings(bool wanted) {
   thread_.store(world_.wants, 1);
 }
 
+// ---- the sleep state's words ----
+
+bool ModelSleepWords::asked() {
+  return (env_.counts() || env_.messages()) && env_.thread_.load(env_.world_.asked) != 0;
+}
+
+void ModelSleepWords::set_asked(bool wanted) {
+  env_.thread_.put(env_.world_.asked, wanted ? 1 : 0);
+}
+
+ModelAtomic ModelSleepWords::left() {
+  using Part = ModelAtomic::Part;
+  const bool absent = !env_.scenario_.one_at_a_time && env_.mutant_ != Mutant::kArmAfterRecheck;
+  return env_.atomic(env_.world_.left, absent ? Part::kAbsent : Part::kLeft);
+}
+
+ModelAtomic ModelSleepWords::watched(std::size_t) {
+  using Part = ModelAtomic::Part;
+  return env_.atomic(env_.world_.watched, env_.messages() ? Part::kWatched : Part::kAbsent);
+}
+
+// The epoll tells at once of a descriptor that is readable.
+base::Status ModelSleepWords::hand_over(std::size_t) {
+  const std::size_t work = env_.work_of(Source::kMessage);
+  env_.thread_.exchange(env_.world_.in_epoll, 1);
+  if (env_.thread_.load(env_.world_.data[work]) > env_.thread_.load(env_.world_.taken[work])) {
+    env_.tell_epoll();
+  }
+  if (env_.mutant_ == Mutant::kMarksLate) env_.thread_.exchange(env_.world_.watched, 1);
+  return {};
+}
+
+void ModelSleepWords::take_back(std::size_t) { env_.thread_.exchange(env_.world_.in_epoll, 0); }
+
+// Something has come: the epoll, if it has the descriptor, wakes the background thread, once.
+void ModelEnv::tell_epoll() {
+  if (thread_.exchange(world_.in_epoll, 0) == 0) return;
+  thread_.relaxed_exchange(world_.readable, 1);
+  thread_.relaxed_exchange(world_.event, 1);
+}
+
+// ---- the agent ----
+
 // Steps one work: returns 0 if it waits, 1 if it went on, 2 if it ended.
 int ModelEnv::look_at(std::size_t k) {
   const Source source = scenario_.works[k];
   const Value taken = thread_.load(world_.taken[k]);
   const auto last = static_cast<Value>(source == Source::kCounter ? scenario_.moves + 1 : 2);
+  if (source == Source::kMessage) {
+    if (thread_.load(world_.data[k]) <= taken) return 0;
+    thread_.put(world_.taken[k], static_cast<Value>(taken + 1));
+    return taken + 1 == scenario_.moves ? 2 : 1;
+  }
   if (source == Source::kNever || taken == last) return 0;
   if ((source == Source::kSilent || source == Source::kCounter) && taken == 0) {
     if (thread_.load(world_.submitted[k]) == 0) return 0;
@@ -155,7 +209,7 @@ int ModelEnv::look_at(std::size_t k) {
   return 2;
 }
 
-int ModelEnv::do_work() {
+int ModelEnv::do_work(ModelSleepState& sleep) {
   thread_.require(thread_.relaxed_exchange(world_.inside, 1) == 0, "two threads drive the agent");
   const Value places = place_ == Place::kLeave ? kLookingAtLeave : kLooking;
   int amount = 0;
@@ -165,7 +219,6 @@ int ModelEnv::do_work() {
     return 0;
   }
   bool left_over = false;
-  if (scenario_.one_at_a_time) thread_.store_later(world_.left_over, 0);
   for (std::size_t k = 0; k < scenario_.works.size(); ++k) {
     thread_.checkpoint(
         static_cast<Value>(places + 4 * k + (amount > 0 ? 2U : 0U) + (left_over ? 1U : 0U)));
@@ -181,12 +234,14 @@ int ModelEnv::do_work() {
     }
     if (went > 0) amount = 1;
   }
-  if (left_over) thread_.store_later(world_.left_over, 1);
+  if (messages()) sleep.watch(0).ignore();
+  sleep.leave(left_over);
   thread_.checkpoint(
       static_cast<Value>(places + 4 * scenario_.works.size() + (amount > 0 ? 1U : 0U)));
-  if (mutant_ == Mutant::kAskAfterLook && asked()) thread_.store(world_.wants, 1);
+  if (mutant_ == Mutant::kAskAfterLook && sleep.asked()) thread_.store(world_.wants, 1);
   if (mutant_ == Mutant::kLeaverForgets && place_ == Place::kLeave && amount > 0) {
     want_rings(false);
+    sleep.ask(false);
     amount = 0;
   }
   thread_.relaxed_exchange(world_.inside, 0);
@@ -218,6 +273,14 @@ void ModelEnv::count(std::size_t work) {
   }
 }
 
+void ModelEnv::send(std::size_t work) {
+  for (Value value = 1; value <= scenario_.moves; ++value) {
+    thread_.store(world_.data[work], value);
+    tell_epoll();
+    thread_.checkpoint(static_cast<Value>(kSent + value));
+  }
+}
+
 void ModelEnv::sleep_background(Time until) {
   if (mutant_ == Mutant::kLateSleepUntil) {
     thread_.store(world_.sleep_until, static_cast<Value>(until));
@@ -226,9 +289,11 @@ void ModelEnv::sleep_background(Time until) {
   const TimeOut limit = scenario_.timer_helps ? TimeOut::kWill : TimeOut::kMay;
   thread_.wait_while(world_.event, 0, limited ? limit : TimeOut::kNever);
   thread_.relaxed_exchange(world_.event, 0);
-  const auto at = std::ranges::find(scenario_.works, Source::kEvent);
-  if (at == scenario_.works.end() || thread_.relaxed_exchange(world_.readable, 0) == 0) return;
-  thread_.store_later(world_.data[base::narrow<std::size_t>(at - scenario_.works.begin())], 1);
+  const std::size_t event = work_of(Source::kEvent);
+  const bool events = event != scenario_.works.size();
+  if ((!events && !messages()) || thread_.relaxed_exchange(world_.readable, 0) == 0) return;
+  if (events) thread_.store_later(world_.data[event], 1);
+  if (messages()) sleep_state_.on_event(0);
   if (mutant_ != Mutant::kQuietEvent) ToyRole(*this).post();
 }
 
@@ -315,6 +380,9 @@ void Model::poster(ModelThread& thread, const std::vector<std::size_t>& works) c
       case Source::kCounter:
         env.count(work);
         break;
+      case Source::kMessage:
+        env.send(work);
+        break;
       case Source::kPost:
       case Source::kNever:
         break;
@@ -351,7 +419,7 @@ std::optional<std::string> Model::wrong_when_quiet(const ModelView& view) const 
     return "everybody sleeps and a ring is unseen";
   if (words[world.role] != RoleWords::kFree) return "the role is held by nobody";
   if (words[world.armed] == 0) return "everybody sleeps and the doorbell is not armed";
-  if (words[world.left_over] != 0) return "everybody sleeps and something is left over";
+  if (words[world.left] != 0) return "everybody sleeps and something is left over";
   return std::nullopt;
 }
 
@@ -378,7 +446,11 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
   const auto posts = static_cast<Value>(std::ranges::count_if(scenario.waiters, own) +
                                         submissions(true) + count(Source::kEvent));
   world.role = model.add_word("role", RoleWords::kFree);
-  world.posts = model.add_word("posts", 0, {.owned = false, .last = posts});
+  // A message may be told of twice.
+  world.posts = model.add_word(
+      "posts", 0,
+      {.owned = false,
+       .last = count(Source::kMessage) > 0 ? std::nullopt : std::optional<Value>(posts)});
   world.seen = model.add_word("seen", 0);
   world.sleep_until = model.add_word("sleep_until", ModelEnv::kNever,
                                      {.owned = !sleeps_shortly, .last = std::nullopt});
@@ -391,9 +463,11 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
   world.event = model.add_word("eventfd", 0);
   world.mutex = model.add_word("mutex", 0);
   world.inside = model.add_word("inside", 0, kOwned);
-  world.left_over = model.add_word("left_over", 0);
+  world.left = model.add_word("left", 0);
   world.polling = model.add_word("polling", 0);
   world.readable = model.add_word("readable", 0);
+  world.watched = model.add_word("watched", 0);
+  world.in_epoll = model.add_word("in_epoll", 0);
   world.asked = model.add_word("asked", 0, kOwned);
   world.wants = model.add_word("wants", 0);
   world.in_flight = model.add_word("in_flight", 0, kOwned);
@@ -407,7 +481,8 @@ void add_words(Interleaving& model, const RoleScenario& scenario, RoleWorld& wor
     const Interleaving::Promise stays_set{.owned = false, .last = Value{1}};
     world.completion.push_back(
         model.add_word("completion" + number, RoleWords::kPending, stays_done));
-    const bool counts = scenario.works[k] == Source::kCounter;
+    const bool counts =
+        scenario.works[k] == Source::kCounter || scenario.works[k] == Source::kMessage;
     const Interleaving::Promise stays{
         .owned = false, .last = counts ? static_cast<Value>(scenario.moves) : Value{1}};
     world.data.push_back(model.add_word("data" + number, 0, stays));

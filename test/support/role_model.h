@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/drive/agent_role.h"
+#include "runtime/drive/sleep_state.h"
 #include "test/support/interleaving.h"
 
 namespace ronde::test {
@@ -44,6 +45,8 @@ enum class Mutant {
   kBlindDefer,      // a thread defers its ring however long the background thread sleeps
   kOwedFirst,       // the ring is owed before the bell is disarmed
   kLateDisarm,      // the bell is disarmed after the background thread's sleep has been read
+  kStaysMarked,     // the background thread leaves `watched` set when the epoll has told
+  kMarksLate,       // a descriptor is handed over before `watched` is set
 };
 
 enum class Source {
@@ -53,6 +56,8 @@ enum class Source {
   kCounter,  // once the agent has seen the submission, a peer moves a counter (`moves` times) and
              // rings if it is asked to
   kEvent,    // another process makes a watched descriptor readable; on_event() takes the data
+  kMessage,  // another host sends (`moves` times); a look takes one message. The descriptor wakes
+             // only while it is watched, once
   kNever,
 };
 
@@ -75,7 +80,7 @@ struct RoleScenario {
   std::vector<Submission> submissions;
   // Without it the end of the background thread's short sleep rescues no thread.
   bool timer_helps = true;
-  bool one_at_a_time = false;  // the agent stops after one work and is runnable() then
+  bool one_at_a_time = false;  // the agent stops after one work, and work is left then
   // With true a thread may watch before it sleeps, and `seen` becomes visible late. With false it
   // sleeps when there is nothing to do, which keeps worlds of two waiters small enough.
   bool watches = true;
@@ -91,8 +96,8 @@ inline void PrintTo(const RoleScenario& scenario, std::ostream* out) { *out << s
 
 // The numbers of the model's words.
 struct RoleWorld {
-  Value role, posts, seen, sleep_until, owed, rings, armed, event, mutex, inside, left_over,
-      polling, readable;
+  Value role, posts, seen, sleep_until, owed, rings, armed, event, mutex, inside, left, polling,
+      readable, watched, in_epoll;
   Value asked, wants, in_flight;  // of the counters: the holder's note, the peers' word, how many
   Value skip_look;                // for kNoSecondLook
   std::vector<Value> node;        // by waiter
@@ -101,18 +106,34 @@ struct RoleWorld {
 
 class ModelAtomic : private runtime::RoleWords {
  public:
-  enum class Part { kOther, kRole, kPosts, kSleepUntil, kCompletion, kNode, kOwed, kPlain };
+  enum class Part {
+    kOther,
+    kRole,
+    kPosts,
+    kSleepUntil,
+    kCompletion,
+    kNode,
+    kOwed,
+    kPlain,
+    kLeft,
+    kWatched,
+    kAbsent,  // 0 for ever in this scenario
+  };
 
   ModelAtomic(ModelThread& thread, Value word, Value armed, Mutant mutant, Part part)
       : thread_(&thread), word_(word), armed_(armed), mutant_(mutant), part_(part) {}
 
   std::uint32_t load(std::memory_order) {
+    if (part_ == Part::kLeft && mutant_ == Mutant::kArmAfterRecheck) thread_->store(armed_, 1);
+    if (part_ == Part::kLeft && mutant_ == Mutant::kNoRecheck) return 0;
+    if (part_ == Part::kAbsent) return 0;
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kForgetsTimers) return 0;
     if (part_ == Part::kPosts && mutant_ == Mutant::kNoRecheck) return 0;
     if (part_ == Part::kOwed && mutant_ == Mutant::kForgottenRing) return 0;
     return thread_->load(word_);
   }
   void store(std::uint32_t value, std::memory_order order) {
+    if (part_ == Part::kWatched && mutant_ == Mutant::kStaysMarked) return;
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kLateSleepUntil && value != 0) return;
     if (part_ == Part::kRole && mutant_ == Mutant::kArmBeforeFree) thread_->store(armed_, 1);
     if (part_ == Part::kOwed && mutant_ == Mutant::kOwedFirst && value != 0) {
@@ -130,6 +151,10 @@ class ModelAtomic : private runtime::RoleWords {
     }
   }
   std::uint32_t exchange(std::uint32_t value, std::memory_order) {
+    if (part_ == Part::kAbsent) return 0;
+    if (part_ == Part::kWatched && mutant_ == Mutant::kMarksLate && value != 0) {
+      return thread_->load(word_);  // hand_over() stores it
+    }
     return thread_->exchange(word_, static_cast<Value>(value));
   }
   std::uint32_t fetch_add(std::uint32_t value, std::memory_order) {
@@ -159,6 +184,27 @@ class ModelAtomic : private runtime::RoleWords {
   Mutant mutant_;
   Part part_;
 };
+
+class ModelEnv;
+
+// The words of the sleep state, as a thread of the model sees them.
+class ModelSleepWords {
+ public:
+  static constexpr std::size_t kSlots = 1;
+  explicit ModelSleepWords(ModelEnv& env) : env_(env) {}
+  bool asked();
+  void set_asked(bool wanted);
+  ModelAtomic left();
+  ModelAtomic watched(std::size_t);
+  static std::size_t find(int) { return 0; }
+  static std::size_t slot_of(int) { return 0; }
+  base::Status hand_over(std::size_t);
+  void take_back(std::size_t);
+
+ private:
+  ModelEnv& env_;
+};
+using ModelSleepState = runtime::SleepStateOn<ModelSleepWords>;
 
 class ModelEnv : private runtime::RoleWords {
  public:
@@ -218,18 +264,18 @@ class ModelEnv : private runtime::RoleWords {
   bool armed() { return mutant_ == Mutant::kStaysDeaf || thread_.load(world_.armed) != 0; }
   void wake_background();
   ModelEnv& agent() { return *this; }
-  int do_work();
-  bool runnable();
+  ModelSleepState& sleep_state() { return sleep_state_; }
+  int do_work(ModelSleepState& sleep);
   bool busy();
-  bool listens() { return busy() || (scenario_.always_listens && counts()); }
+  bool listens();
   void want_rings(bool wanted);
-  bool asked() { return counts() && thread_.load(world_.asked) != 0; }
   Time due();
   // The scheduler chooses whether the background thread sleeps for a short time only.
   Time rest();
   [[nodiscard]] bool polls() const;
   [[nodiscard]] bool defers() const;
   [[nodiscard]] bool counts() const;
+  [[nodiscard]] bool messages() const;
   bool expired(Time deadline) { return deadline != kNever && thread_.choose(2) == 1; }
   void sleep(Node& node, Time deadline);
   void wake(Node&) {}
@@ -244,6 +290,7 @@ class ModelEnv : private runtime::RoleWords {
   // The acts of the other threads.
   void ring();
   void count(std::size_t work);
+  void send(std::size_t work);
   void sleep_background(Time until);
   // Submits a work of this process: its data, where they are not a peer's, with or without a ring.
   void submit(std::size_t work, bool deferring);
@@ -251,8 +298,12 @@ class ModelEnv : private runtime::RoleWords {
   ModelEnv* mutex = this;  // the argument of Lock's constructor
 
  private:
+  friend ModelSleepWords;
   using Part = ModelAtomic::Part;
   int look_at(std::size_t work);
+  [[nodiscard]] std::size_t work_of(Source source) const;
+  [[nodiscard]] bool unheard() const;
+  void tell_epoll();
   ModelAtomic atomic(Value word, Part part = Part::kOther) {
     return {thread_, word, world_.armed, mutant_, part};
   }
@@ -263,6 +314,7 @@ class ModelEnv : private runtime::RoleWords {
   int waiter_;
   Mutant mutant_;
   Words words_;
+  ModelSleepState sleep_state_{*this};
   std::vector<Node> nodes_;
   bool timed_out_ = false;
   bool in_defer_ = false;

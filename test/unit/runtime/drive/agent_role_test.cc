@@ -73,6 +73,8 @@ RoleScenario no_waiter() { return world("NoWaiter", {Source::kRing, Source::kRin
 RoleScenario one_ring() { return world("OneRing", {Source::kRing}, {{0, false}}); }
 RoleScenario one_polled() { return world("OnePolled", {Source::kSilent}, {{0, false}}); }
 RoleScenario one_event() { return world("OneEvent", {Source::kEvent}, {{0, false}}); }
+RoleScenario one_message() { return world("OneMessage", {Source::kMessage}, {{0, false}}); }
+RoleScenario message_dropped() { return world("MessageDropped", {Source::kMessage}, {{0, true}}); }
 RoleScenario one_counter() { return world("OneCounter", {Source::kCounter}, {{0, false}}); }
 RoleScenario counter_dropped() { return world("CounterDropped", {Source::kCounter}, {{0, true}}); }
 RoleScenario one_expires() {
@@ -125,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
     Worlds, EveryInterleaving,
     testing::Values(
         no_waiter(), one_ring(), one_polled(), one_expires(), one_event(), one_counter(),
-        sleeps_at_once(counter_dropped()), listening(one_counter()),
-        sleeps_at_once(listening(counter_dropped())),
+        sleeps_at_once(counter_dropped()), one_message(), sleeps_at_once(message_dropped()),
+        listening(one_counter()), sleeps_at_once(listening(counter_dropped())),
         world("OneRingDeadline", {Source::kRing}, {{0, true}}),
         world("OnePost", {Source::kPost}, {{0, false}}),
         world("PolledDropped", {Source::kSilent}, {{0, true}}),
@@ -198,6 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"LeaverForgets", Mutant::kLeaverForgets, counter_dropped()},
                     Broken{"ForgottenRing", Mutant::kForgottenRing, deferred_then_plain()},
                     Broken{"ForgottenRingOfAPeer", Mutant::kForgottenRing, deferred_then_rung()},
+                    Broken{"UnheardSleepOfMessages", Mutant::kUnheardSleep, message_dropped()},
+                    Broken{"QuietMessage", Mutant::kQuietEvent, one_message()},
+                    Broken{"StaysMarked", Mutant::kStaysMarked, message_dropped()},
+                    Broken{"MarksLate", Mutant::kMarksLate, message_dropped()},
                     Broken{"NoTimer", Mutant::kNoTimer, one_deferred()},
                     Broken{"NoTimerForAPeer", Mutant::kNoTimer, deferred_and_rung()},
                     Broken{"BlindDefer", Mutant::kBlindDefer, one_deferred()},

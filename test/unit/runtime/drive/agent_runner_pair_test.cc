@@ -26,13 +26,12 @@ TEST(AgentRunnerPair, PingPong) {
   ASSERT_TRUE(fds.ok());
   class Echo final : public Agent {
    public:
-    int do_work() override {
+    int do_work(SleepState&) override {
       if (expected == 0 || mine->arrived.load(std::memory_order_acquire) < expected) return 0;
       expected = 0;
       runner->complete(*completion);
       return 1;
     }
-    bool runnable() override { return false; }
     bool busy() override { return false; }
     void want_rings(bool) override {}
     bool needs_polling() override { return false; }
@@ -82,7 +81,7 @@ struct Side {
 // Completes a work when its own side's counter has reached the expected round.
 class CountingAgent final : public Agent {
  public:
-  int do_work() override {
+  int do_work(SleepState&) override {
     const int now = expected.load(std::memory_order_acquire);
     busy_ = now != answered;
     if (!busy_ || mine->arrived.load(std::memory_order_seq_cst) < now) return 0;
@@ -91,7 +90,6 @@ class CountingAgent final : public Agent {
     runner->complete(*completion);
     return 1;
   }
-  bool runnable() override { return false; }
   bool busy() override { return busy_; }
   void want_rings(bool wanted) override {
     mine->wants_rings.store(wanted ? 1 : 0, std::memory_order_seq_cst);

@@ -38,20 +38,20 @@ class ToyAgent final : public Agent {
     Completion completion;
   };
 
-  int do_work() override {
+  int do_work(SleepState& sleep) override {
     EXPECT_FALSE(inside_.exchange(true));
     ++looks_;
     if (!rings_wanted.load()) undisturbed.store(true);
     int amount = 0;
     bool polling = false;
+    bool left = false;
     for (Slot& slot : slots) {
       if (slot.finished) continue;
       if (slot.laid.load(std::memory_order_acquire)) {
         if (one_at_a_time && amount > 0) {
-          left_over_.store(true);
+          left = true;
           break;
         }
-        left_over_.store(false);
         slot.finished = true;
         slot.result = slot.payload + 1;
         runner->complete(slot.completion);
@@ -61,6 +61,8 @@ class ToyAgent final : public Agent {
       }
     }
     polling_ = polling;
+    if (message >= 0) sleep.watch(message).ignore();
+    sleep.leave(left);
     if (clock.now() >= timer) {
       timer = base::kNever;
       timer_fired.store(true);
@@ -71,7 +73,6 @@ class ToyAgent final : public Agent {
     inside_.store(false);
     return amount;
   }
-  bool runnable() override { return left_over_.load(); }
   bool busy() override { return polling_; }
   void want_rings(bool wanted) override { rings_wanted.store(wanted); }
   bool has_descriptors() override { return descriptors; }
@@ -92,6 +93,7 @@ class ToyAgent final : public Agent {
   std::atomic<bool> undisturbed{false};  // it was stepped while no rings were wanted
   std::atomic<bool> descriptors{false};
   bool one_at_a_time = false;
+  std::atomic<int> message{-1};  // a descriptor of which every look has taken all
   base::SteadyClock clock;
   base::Instant timer = base::kNever;
   base::Nanoseconds timer_after_first = base::kNever;  // after the first completion
@@ -99,7 +101,6 @@ class ToyAgent final : public Agent {
 
  private:
   std::atomic<bool> inside_{false};
-  std::atomic<bool> left_over_{false};
   bool polling_ = false;
   std::atomic<int> looks_{0};
 };
@@ -177,21 +178,23 @@ TEST_F(AgentRunnerTest, DescriptorsAreWatchedWhileNobodyLooks) {
   }
 }
 
-TEST_F(AgentRunnerTest, WhatIsUnwatchedTellsNothing) {
-  start();
-  const auto others = collectives::make_event_fds(2);
+// A descriptor wakes a thread while nobody looks, and tells nothing while somebody does.
+TEST_F(AgentRunnerTest, ADescriptorOfTheSleepStateWakesTheBackgroundThread) {
+  begin();
+  const auto others = collectives::make_event_fds(1);
   ASSERT_TRUE(others.ok());
-  const int unwatched = (**others)[0].get();
-  const int watched = (**others)[1].get();
-  ASSERT_TRUE(runner->watch(unwatched).ok());
-  ASSERT_TRUE(runner->unwatch(unwatched).ok());
-  ASSERT_EQ(::eventfd_write(unwatched, 1), 0);
-  ASSERT_TRUE(runner->watch(watched).ok());
-  ASSERT_EQ(::eventfd_write(watched, 1), 0);
-  ASSERT_TRUE(eventually([&] { return agent->event.load() == watched; }));
-  EXPECT_EQ(agent->events.load(), 1);
-  ASSERT_TRUE(runner->watch(unwatched).ok());
-  EXPECT_TRUE(eventually([&] { return agent->event.load() == unwatched; }));
+  agent->descriptors = true;
+  agent->message = (**others)[0].get();
+  ASSERT_TRUE(runner->start().ok());
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    ASSERT_TRUE(eventually([&] { return bell.armed() && agent->rings_wanted.load(); }));
+    lay(i, 1);  // without a ring: only the descriptor tells of it
+    ASSERT_EQ(::eventfd_write(agent->message, 1), 0);
+    ASSERT_TRUE(eventually([&] { return agent->slots[i].completion.done(); }));
+    eventfd_t value = 0;
+    ASSERT_EQ(::eventfd_read(agent->message, &value), 0);
+  }
+  EXPECT_EQ(agent->events.load(), 0);  // the agent is not told of it
 }
 
 TEST_F(AgentRunnerTest, AWaitEndsAtItsDeadline) {

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data plane of a rank: steps the executor over the batches in their order, over the transport
+// and on the device, and ends their works.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/transport/transport.h"
+#include "collectives/transport/workspace.h"
+#include "runtime/drive/sleep_state.h"
+#include "runtime/execute/executor.h"
+#include "runtime/job/job.h"
+#include "runtime/member/rank_context.h"
+#include "runtime/tensors/ended_works.h"
+#include "runtime/tensors/tensor_table.h"
+
+namespace ronde::runtime {
+
+// Owns the executor, the transport and what the batches in progress need. All members of a rank
+// share it: batches are executed in the order in which they come.
+//
+// Thread safety: counts() from any thread; the rest is for the agent, or for the thread that opens
+// and closes the engine while the runner does not run.
+class Execution {
+ public:
+  struct Counts {
+    std::uint64_t batches = 0;
+    std::uint64_t tensors = 0;
+    std::uint64_t payload_bytes = 0;
+    base::Nanoseconds time{0};  // in which a batch was in progress
+  };
+
+  Execution(Job& job, const RankContext& context, EndedWorks& works);
+  ~Execution();
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  void begin(std::uint64_t sequence, TensorTable::Claimed claimed);
+  // Returns how many steps it did; an error fails the job.
+  base::Result<int> step();
+  // The transport's part in going to sleep, after step(). work: what this look has done before.
+  base::Result<int> arm(int work, SleepState& sleep);
+  // After both: whether they could have gone on, and nothing will announce it.
+  [[nodiscard]] bool can_go_on() const { return can_go_on_; }
+  [[nodiscard]] bool busy() const { return executor_.busy(); }
+  [[nodiscard]] bool device_full() const { return executor_.device_full(); }
+
+  void want_rings(bool wanted) { executor_.want_rings(wanted); }
+  // Another descriptor to watch, where the transport has one to sleep on; otherwise -1.
+  [[nodiscard]] int fd() const { return transport_ == nullptr ? -1 : transport_->descriptor(); }
+  [[nodiscard]] bool needs_polling() const;
+  [[nodiscard]] bool awaits_descriptor() const;
+  [[nodiscard]] base::Instant next_deadline() const;
+
+  // Collective, once: measures how data is moved fastest on this machine.
+  base::Status tune(const std::function<base::Status()>& idle) {
+    return executor_.tune(context_.config, idle);
+  }
+  // Sets the device that executes batches of device tensors.
+  void use(std::shared_ptr<collectives::Device> device, bool direct);
+  void close_device();
+  // One line that names the algorithm that moves the data, and the reason for it.
+  [[nodiscard]] std::string description() const { return executor_.description(); }
+  [[nodiscard]] Counts counts() const;
+
+  // After a failure: drops the batches, after which no memory of theirs is touched; gives up the
+  // device, and the transport.
+  void drop_batches(const std::string& why = "the job has failed");
+  void abandon_transport() {
+    if (transport_) transport_->abandon();
+  }
+  // Releases the device and the batches; close_transport() is the last call.
+  void close();
+  void close_transport() { transport_.reset(); }
+
+ private:
+  // A batch that the executor has; its tensors keep their works until it is finished.
+  struct Executing {
+    std::uint64_t sequence = 0;
+    std::vector<LocalTensorPtr> tensors;
+  };
+  // The loss of a connection that lost_in() holds back.
+  struct HeldBack {
+    base::Status why;
+    base::Instant until;
+  };
+  struct Counters {
+    std::atomic<std::uint64_t> batches{0};
+    std::atomic<std::uint64_t> tensors{0};
+    std::atomic<std::uint64_t> payload_bytes{0};
+    std::atomic<std::int64_t> nanoseconds{0};
+  };
+
+  std::unique_ptr<collectives::DataPlane> make_plane(Job& job);
+  [[nodiscard]] std::deque<Executing>::iterator executing(std::uint64_t sequence);
+  static void describe(const Executing& batch, std::string& text);
+  base::Result<int> lost_in(std::uint64_t sequence, const base::Status& why);
+  base::Status failed_in(std::uint64_t sequence, const base::Status& why);
+  void finish_works();
+  void finish(const FinishedBatch& finished);
+  void keep_what_mpi_may_write();
+
+  const RankContext& context_;
+  EndedWorks& works_;
+  std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
+  std::unique_ptr<collectives::Transport> transport_;
+  std::shared_ptr<collectives::Device> device_;
+  std::deque<Executing> executing_;  // in their order; outlive what the executor has of them
+  Executor executor_;
+  std::vector<FinishedBatch> finished_;
+  std::string activity_;  // the text of the last batch
+  std::optional<HeldBack> held_back_;
+  bool can_go_on_ = false;
+  std::optional<base::Instant> batch_began_;  // the batch in progress
+  Counters counters_;
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the leader of a host steps for all of its ranks: the coordinator or a relay, and the links
+// to other hosts. On other ranks it is empty.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/board/board.h"
+#include "runtime/drive/sleep_state.h"
+#include "runtime/links/tcp_links.h"
+#include "runtime/member/rank_context.h"
+#include "runtime/negotiate/control_node.h"
+#include "runtime/negotiate/make_control_node.h"
+
+namespace ronde::runtime {
+
+// Owns the links and the control node; all members of a rank share it.
+//
+// Thread safety: drained() and fd() from any thread; the rest is for the agent.
+class HostControl {
+ public:
+  HostControl(const RankContext& context, std::unique_ptr<TcpLinks> links)
+      : links_(std::move(links)),
+        node_(make_control_node(context.board, context.shape, context.rank, links_.get(),
+                                context.config, context.clock)) {}
+
+  // idle: this rank has executed every batch.
+  base::Result<int> step(bool idle, SleepState& sleep);
+  // held: as in ControlNode::hold_devices_back. Whether a step would publish a batch because of it.
+  [[nodiscard]] bool waits_for_idle(bool held);
+  [[nodiscard]] base::Instant next_deadline() const {
+    return node_ ? node_->next_deadline() : base::kNever;
+  }
+  // The other ranks can read everything that was decided.
+  [[nodiscard]] bool drained() const { return drained_.load(std::memory_order_acquire); }
+  // The descriptor of the links; -1 where there are none.
+  [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
+  [[nodiscard]] TcpLinks* links() const { return links_.get(); }
+
+  void tell(const collectives::FailureRecord& failure) {
+    if (links_) links_->send_failure(failure);
+  }
+  // Says good-bye to the other hosts where the job has not failed, and releases everything.
+  void close(bool failed);
+
+ private:
+  std::unique_ptr<TcpLinks> links_;  // outlives the control node
+  std::unique_ptr<ControlNode> node_;
+  std::atomic<bool> drained_{true};
+};
+
+}  // namespace ronde::runtime
