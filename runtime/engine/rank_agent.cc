@@ -72,7 +72,7 @@ std::unique_ptr<collectives::DataPlane> RankAgent::make_plane() {
                                              *workspace_, config_);
   }
   // On one host a named algorithm counts every rank as a host.
-  if (const auto forced = collectives::algorithm_of(config_.algorithm)) {
+  if (const auto* const forced = collectives::algorithm_of(config_.algorithm)) {
     return collectives::make_message_plane(*transport_, *workspace_, config_.segment_bytes,
                                            *forced);
   }
