@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <map>
+#include <type_traits>
 
 #include "base/text.h"
 
@@ -23,71 +23,68 @@ constexpr double kGibi = kKibi * kMebi;
 constexpr std::string_view kStallWarning = "RONDE_STALL_WARNING_SECONDS";
 constexpr std::string_view kStallFailure = "RONDE_STALL_FAILURE_SECONDS";
 
-constexpr std::array<Setting, 22> kSettings{{
-    {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring direct gather", 0, 0, true,
+constexpr auto kSettings = std::to_array<Setting>({
+    {"RONDE_ALGORITHM", &Config::algorithm, "auto", "auto ring direct gather", 0, 0, true,
      "how reductions move bytes between hosts; on one host, naming one makes each rank a host"},
-    {"RONDE_BATCH_BYTES", SettingKind::kInteger, "67108864", "", 1, 64 * kGibi, true,
+    {"RONDE_BATCH_BYTES", &Config::batch_bytes, "67108864", "", 1, 64 * kGibi, true,
      "a batch takes no further tensor beyond this many bytes"},
-    {"RONDE_SEGMENT_BYTES", SettingKind::kInteger, "131072", "", 64, kGibi, true,
+    {"RONDE_SEGMENT_BYTES", &Config::segment_bytes, "131072", "", 64, kGibi, true,
      "bytes of one message of the ring; rounded up to a multiple of 64; between hosts at most "
-     "61440"},
-    {"RONDE_PIECE_BYTES", SettingKind::kInteger, "0", "", 0, kGibi, true,
-     "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe"},
-    {"RONDE_STORES", SettingKind::kChoice, "auto", "auto temporal streaming", 0, 0, true,
+     "61440",
+     64},
+    {"RONDE_PIECE_BYTES", &Config::piece_bytes, "0", "", 0, kGibi, true,
+     "the most bytes of a piece on the board; rounded up to a multiple of 64; 0 picks by a probe",
+     64},
+    {"RONDE_STORES", &Config::stores, "auto", "auto temporal streaming", 0, 0, true,
      "whether bytes reach the board through caches or around them; auto picks by a probe"},
-    {"RONDE_BUFFER_BYTES", SettingKind::kInteger, "17179869184", "", 0, 1024 * kGibi, true,
+    {"RONDE_BUFFER_BYTES", &Config::buffer_bytes, "17179869184", "", 0, 1024 * kGibi, true,
      "the most memory that ronde::Buffer can give out on a rank; it costs nothing until it is "
      "used"},
-    {"RONDE_PLAN_CAPACITY", SettingKind::kInteger, "8192", "", 1, 1 << 20, true,
+    {"RONDE_PLAN_CAPACITY", &Config::plan_capacity, "8192", "", 1, 1 << 20, true,
      "tensors that the plan remembers; a full plan forgets the least recently used one"},
-    {"RONDE_LINGER_SECONDS", SettingKind::kSeconds, "0", "", 0, 1, true,
+    {"RONDE_LINGER_SECONDS", &Config::linger, "0", "", 0, 1, true,
      "how long a batch waits for more tensors when the data plane is idle"},
-    {"RONDE_SPIN_SECONDS", SettingKind::kSeconds, "0.00005", "", 0, 10, false,
+    {"RONDE_SPIN_SECONDS", &Config::spin, "0.00005", "", 0, 10, false,
      "how long a waiting thread spins before it yields its core, and then sleeps"},
-    {"RONDE_START_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 0.001, 86400, false,
+    {"RONDE_START_TIMEOUT_SECONDS", &Config::start_timeout, "60", "", 0.001, 86400, false,
      "deadline for all ranks to open their engines"},
-    {"RONDE_STALL_WARNING_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
+    {"RONDE_STALL_WARNING_SECONDS", &Config::stall_warning, "30", "", 0.001, 86400, false,
      "a tensor that some ranks have not submitted for this long is reported"},
-    {"RONDE_STALL_FAILURE_SECONDS", SettingKind::kSeconds, "1800", "", 0.001, 864000, false,
+    {"RONDE_STALL_FAILURE_SECONDS", &Config::stall_failure, "1800", "", 0.001, 864000, false,
      "a tensor that some ranks have not submitted for this long fails the job"},
-    {"RONDE_LINK_TIMEOUT_SECONDS", SettingKind::kSeconds, "60", "", 2, 86400, false,
+    {"RONDE_LINK_TIMEOUT_SECONDS", &Config::link_timeout, "60", "", 2, 86400, false,
      "how long the line to another host may be silent before the job fails"},
-    {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", SettingKind::kSeconds, "30", "", 0.001, 86400, false,
+    {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &Config::shutdown_timeout, "30", "", 0.001, 86400, false,
      "how long closing an engine waits for work that other ranks have not joined"},
-    {"RONDE_UNWIND_GRACE_SECONDS", SettingKind::kSeconds, "2", "", 0, 86400, false,
+    {"RONDE_UNWIND_GRACE_SECONDS", &Config::unwind_grace, "2", "", 0, 86400, false,
      "how long a work that an exception leaves behind may go on before the job fails"},
-    {"RONDE_MPI", SettingKind::kChoice, "auto", "auto off", 0, 0, false,
+    {"RONDE_MPI", &Config::mpi, "auto", "auto off", 0, 0, false,
      "off makes this process a job of one, whatever started it: for a tool that a rank starts"},
-    {"RONDE_TRANSPORT", SettingKind::kChoice, "auto", "auto mpi ucx", 0, 0, true,
+    {"RONDE_TRANSPORT", &Config::transport, "auto", "auto mpi ucx", 0, 0, true,
      "what carries tensors between hosts; auto is mpi where MPI started the job, and ucx "
      "elsewhere"},
-    {"RONDE_TRANSPORT_PATH", SettingKind::kText, "", "", 0, 0, false,
+    {"RONDE_TRANSPORT_PATH", &Config::transport_path, "", "", 0, 0, false,
      "the folder of libronde_mpi.so and libronde_ucx.so; empty looks beside libronde.so"},
-    {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false,
+    {"RONDE_INTERFACE", &Config::interfaces, "", "", 0, 0, false,
      "the networks for control between hosts and for ucx: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
      "up"},
-    {"RONDE_PLUGIN_PATH", SettingKind::kText, "", "", 0, 0, false,
+    {"RONDE_PLUGIN_PATH", &Config::plugin_path, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
-    {"RONDE_CHECK", SettingKind::kChoice, "off", "off memory replicas", 0, 0, false,
+    {"RONDE_CHECK", &Config::check, "off", "off memory replicas", 0, 0, false,
      "memory refuses tensors in flight that overlap, if one is written; it takes time for each "
      "tensor in flight; replicas makes the training core compare the ranks after each step"},
-    {"RONDE_LOG_LEVEL", SettingKind::kChoice, "warning", "trace debug info warning error off", 0, 0,
+    {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
-}};
+});
 
 // Variables that others read: what ronderun tells the program of restarts (how often, and of which
 // job), who a rank is in its job, and from where on the preloaded library takes reductions over,
 // which ronderun must not take as options.
-constexpr std::array<std::string_view, 8> kNoSettings{"RONDE_RESTART_ATTEMPT",
-                                                      "RONDE_RESTART_JOB",
-                                                      "RONDE_RANK",
-                                                      "RONDE_SIZE",
-                                                      "RONDE_MEET",
-                                                      "RONDE_JOB_SECRET",
-                                                      "RONDE_JOB_SECRET_FILE",
-                                                      "RONDE_MPI_ALLREDUCE_BYTES"};
+constexpr auto kNoSettings = std::to_array<std::string_view>(
+    {"RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB", "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
+     "RONDE_JOB_SECRET", "RONDE_JOB_SECRET_FILE", "RONDE_MPI_ALLREDUCE_BYTES"});
 
 Status bad_value(const Setting& setting, std::string_view value) {
   return Status::error(Code::kInvalidArgument, std::string(setting.name) + "=" +
@@ -101,7 +98,7 @@ Result<std::int64_t> parse_integer(const Setting& setting, std::string_view valu
       static_cast<double>(*number) > setting.maximum) {
     return bad_value(setting, value);
   }
-  return *number;
+  return ceil_div(*number, setting.multiple) * setting.multiple;
 }
 
 Result<Nanoseconds> parse_seconds(const Setting& setting, std::string_view value) {
@@ -121,63 +118,40 @@ Result<std::size_t> parse_choice(const Setting& setting, std::string_view value)
   return bad_value(setting, value);
 }
 
-// Parses a value and stores it in the field of Config that belongs to the setting.
+// Parses a value, as the type of its place in Config asks, and stores it there.
 Status assign(Config& config, const Setting& setting, const std::string& value) {
-  if (setting.kind == SettingKind::kText) {
-    const std::map<std::string_view, std::string*> places{
-        {"RONDE_INTERFACE", &config.interfaces},
-        {"RONDE_PLUGIN_PATH", &config.plugin_path},
-        {"RONDE_TRANSPORT_PATH", &config.transport_path}};
-    const auto place = places.find(setting.name);
-    check(place != places.end(), "every text has a place in Config");
-    *place->second = value;
-    return {};
-  }
-  if (setting.kind == SettingKind::kChoice) {
-    RONDE_ASSIGN_OR_RETURN(const auto choice, parse_choice(setting, value));
-    if (setting.name == "RONDE_ALGORITHM") config.algorithm = value;
-    if (setting.name == "RONDE_STORES") config.stores = value;
-    if (setting.name == "RONDE_CHECK") config.check_memory = value == "memory";
-    if (setting.name == "RONDE_MPI") config.mpi = value;
-    if (setting.name == "RONDE_TRANSPORT") config.transport = value;
-    if (setting.name == "RONDE_LOG_LEVEL") config.log_level = static_cast<LogLevel>(choice);
-    return {};
-  }
-  if (setting.kind == SettingKind::kInteger) {
-    RONDE_ASSIGN_OR_RETURN(const auto number, parse_integer(setting, value));
-    if (setting.name == "RONDE_BATCH_BYTES") config.batch_bytes = Bytes(number);
-    if (setting.name == "RONDE_SEGMENT_BYTES") {
-      config.segment_bytes = Bytes(ceil_div(number, 64) * 64);
+  const auto store = [&](auto place) -> Status {
+    using Value = std::remove_reference_t<decltype(config.*place)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      if (!setting.choices.empty()) RONDE_RETURN_IF_ERROR(parse_choice(setting, value).status());
+      config.*place = value;
+    } else if constexpr (std::is_same_v<Value, LogLevel>) {
+      RONDE_ASSIGN_OR_RETURN(const auto choice, parse_choice(setting, value));
+      config.*place = static_cast<LogLevel>(choice);
+    } else if constexpr (std::is_same_v<Value, Nanoseconds>) {
+      RONDE_ASSIGN_OR_RETURN(config.*place, parse_seconds(setting, value));
+    } else {
+      RONDE_ASSIGN_OR_RETURN(const auto number, parse_integer(setting, value));
+      config.*place = Value(number);
     }
-    if (setting.name == "RONDE_PIECE_BYTES") {
-      config.piece_bytes = Bytes(ceil_div(number, 64) * 64);
-    }
-    if (setting.name == "RONDE_BUFFER_BYTES") config.buffer_bytes = Bytes(number);
-    if (setting.name == "RONDE_PLAN_CAPACITY") config.plan_capacity = number;
     return {};
-  }
-  RONDE_ASSIGN_OR_RETURN(const auto seconds, parse_seconds(setting, value));
-  const std::map<std::string_view, Nanoseconds*> places{
-      {"RONDE_LINGER_SECONDS", &config.linger},
-      {"RONDE_SPIN_SECONDS", &config.spin},
-      {"RONDE_START_TIMEOUT_SECONDS", &config.start_timeout},
-      {kStallWarning, &config.stall_warning},
-      {kStallFailure, &config.stall_failure},
-      {"RONDE_LINK_TIMEOUT_SECONDS", &config.link_timeout},
-      {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &config.shutdown_timeout},
-      {"RONDE_UNWIND_GRACE_SECONDS", &config.unwind_grace}};
-  const auto place = places.find(setting.name);
-  check(place != places.end(), "every setting has a place in Config");
-  *place->second = seconds;
-  return {};
+  };
+  return std::visit(store, setting.place);
 }
 
 }  // namespace
 
 std::span<const Setting> settings() { return kSettings; }
 
+SettingKind Setting::kind() const {
+  if (std::holds_alternative<Nanoseconds Config::*>(place)) return SettingKind::kSeconds;
+  if (!choices.empty()) return SettingKind::kChoice;
+  const bool is_text = std::holds_alternative<std::string Config::*>(place);
+  return is_text ? SettingKind::kText : SettingKind::kInteger;
+}
+
 std::string valid_values(const Setting& setting) {
-  switch (setting.kind) {
+  switch (setting.kind()) {
     case SettingKind::kChoice:
       return "one of: " + std::string(setting.choices);
     case SettingKind::kInteger:

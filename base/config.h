@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,16 +19,24 @@ namespace ronde::base {
 
 enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds, kText };
 
+struct Config;
+
 struct Setting {
   std::string_view name;  // "RONDE_ALGORITHM"
-  SettingKind kind;
+  // Where its value goes, whose type says how it is read: a string is a choice or any text.
+  std::variant<std::string Config::*, LogLevel Config::*, Bytes Config::*, std::int64_t Config::*,
+               Nanoseconds Config::*>
+      place;
   std::string_view default_value;  // as it would be written in the environment
   std::string_view choices;        // kChoice: the valid words, separated by blanks
   double minimum;                  // kInteger, kSeconds: both ends are valid
   double maximum;
   // A job whose ranks differ in it is refused at start. False for kText, which may hold a line end.
   bool same_on_all_ranks;
-  std::string_view help;  // one line
+  std::string_view help;      // one line
+  std::int64_t multiple = 1;  // kInteger: the value is rounded up to a multiple of it
+
+  [[nodiscard]] SettingKind kind() const;
 };
 
 // All settings, in the order in which the documentation lists them.
@@ -55,7 +64,7 @@ struct Config {
   std::string transport;       // "auto": runtime/job/transport_choice.h chooses
   std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
   std::string interfaces;      // empty: runtime/links/interfaces.h chooses
-  bool check_memory = false;   // RONDE_CHECK=memory
+  std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string plugin_path;     // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.

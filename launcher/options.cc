@@ -135,7 +135,7 @@ std::vector<Row> setting_rows() {
     rows.push_back(
         {Action::kSetting,
          {option_of(setting.name)},
-         value_name(setting.kind),
+         value_name(setting.kind()),
          std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
              (setting.default_value.empty() ? "empty" : std::string(setting.default_value)) + ")",
          std::string(setting.name)});

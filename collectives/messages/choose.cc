@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -18,8 +19,6 @@ constexpr double kStepSeconds = 10e-6;
 constexpr double kMessageSeconds = 12e-6;
 constexpr double kByteSeconds = 8e-9;
 constexpr double kIncast = 1.0625;  // factor on the bytes, where several send to one at a time
-
-constexpr std::array<std::string_view, 3> kNames{"ring", "direct", "gather"};
 
 // How many times the bytes of the vector a host sends in the ring or in direct.
 double times_the_bytes(double hosts) { return 2 * (hosts - 1) / hosts; }
@@ -37,21 +36,7 @@ base::Bytes direct_limit(int hosts) {
   return base::Bytes(std::llround(std::min(one_message, equal)));
 }
 
-}  // namespace
-
-std::string_view name_of(Algorithm algorithm) {
-  return kNames[static_cast<std::size_t>(algorithm)];
-}
-
-std::optional<Algorithm> algorithm_of(std::string_view name) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
-    if (name_of(algorithm) == name) return algorithm;
-  }
-  return std::nullopt;
-}
-
-AlgorithmLimits limits_for(int hosts) {
-  base::check(hosts >= 1, "limits_for: at least one host");
+base::Bytes gather_limit(int hosts) {
   const double n = hosts;
   // What gather saves in steps and messages beside direct, and what it costs in bytes.
   const GatherShape shape = gather_shape(hosts);
@@ -59,45 +44,59 @@ AlgorithmLimits limits_for(int hosts) {
       (2 - shape.steps) * kStepSeconds + (2 * (n - 1) - shape.messages) * kMessageSeconds;
   const double more_in_gather = n - 1 - times_the_bytes(hosts) * incast(hosts);
   constexpr double kMost{kGatherWindowBytes};
-  const double gather =
+  const double limit =
       more_in_gather > 0 ? std::clamp(saved / (kByteSeconds * more_in_gather), 0.0, kMost) : kMost;
-  return {.gather = base::Bytes(std::llround(gather)), .direct = direct_limit(hosts)};
+  return base::Bytes(std::llround(limit));
 }
 
-Algorithm choose_scatter_algorithm(base::Bytes on_wire, int hosts) {
-  return on_wire <= limits_for(hosts).direct ? Algorithm::kDirect : Algorithm::kRing;
+base::Bytes never(int /*hosts*/) { return {}; }
+base::Bytes always(int /*hosts*/) { return base::Bytes(std::numeric_limits<std::int64_t>::max()); }
+
+// Gather's messages are as long as its windows, whatever a segment is.
+std::unique_ptr<Collective> gather(Transport& transport, Workspace& workspace,
+                                   fusion::FusedView view, const Reduction& reduction, int ranks,
+                                   base::Bytes /*segment*/, int tag) {
+  return gather_allreduce(transport, workspace, std::move(view), reduction, ranks, tag);
 }
 
-Algorithm choose_algorithm(base::Bytes on_wire, int hosts) {
-  const AlgorithmLimits limits = limits_for(hosts);
-  if (on_wire <= limits.gather) return Algorithm::kGather;
-  if (on_wire <= limits.direct) return Algorithm::kDirect;
-  return Algorithm::kRing;
+constexpr auto kAlgorithms = std::to_array<Algorithm>({
+    {"gather", {gather_limit, gather}, {never, direct_reduce_scatter}},
+    {"direct", {direct_limit, direct_allreduce}, {direct_limit, direct_reduce_scatter}},
+    {"ring", {always, ring_allreduce}, {always, ring_reduce_scatter}},
+});
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return kAlgorithms; }
+
+const Algorithm* algorithm_of(std::string_view name) {
+  const auto* const found = std::ranges::find(kAlgorithms, name, &Algorithm::name);
+  return found == kAlgorithms.end() ? nullptr : found;
 }
 
-std::unique_ptr<Collective> reduce_scatter_between(Algorithm algorithm, Transport& transport,
-                                                   Workspace& workspace,
-                                                   fusion::FusedView blocks_view,
-                                                   const Reduction& reduction, int ranks,
-                                                   base::Bytes segment, int tag) {
-  const auto make = algorithm == Algorithm::kRing ? ring_reduce_scatter : direct_reduce_scatter;
-  return make(transport, workspace, std::move(blocks_view), reduction, ranks, segment, tag);
+const Way& choose_way(const Algorithm* named, Way Algorithm::*operation, base::Bytes on_wire,
+                      int hosts) {
+  base::check(hosts >= 1, "choose_way: at least one host");
+  if (named != nullptr) return named->*operation;
+  const auto serves = [&](const Algorithm& row) { return on_wire <= (row.*operation).most(hosts); };
+  return *std::ranges::find_if(kAlgorithms, serves).*operation;
 }
 
-std::unique_ptr<Collective> allreduce_between(Algorithm algorithm, Transport& transport,
-                                              Workspace& workspace, fusion::FusedView view,
-                                              const Reduction& reduction, int ranks,
-                                              base::Bytes segment, int tag) {
-  switch (algorithm) {
-    case Algorithm::kRing:
-      break;
-    case Algorithm::kDirect:
-      return direct_allreduce(transport, workspace, std::move(view), reduction, ranks, segment,
-                              tag);
-    case Algorithm::kGather:
-      return gather_allreduce(transport, workspace, std::move(view), reduction, ranks, tag);
+std::string choice_text(const Algorithm* named, int hosts) {
+  if (named != nullptr) {
+    const std::string name(named->name);
+    return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks";
   }
-  return ring_allreduce(transport, workspace, std::move(view), reduction, ranks, segment, tag);
+  std::string text;
+  base::Bytes below;
+  for (const Algorithm& row : kAlgorithms) {
+    const base::Bytes most = row.allreduce.most(hosts);
+    if (most <= below || &row == &kAlgorithms.back()) continue;
+    text += std::string(row.name) + " up to " + std::to_string(most.value()) +
+            (below.value() == 0 ? " bytes, " : ", ");
+    below = most;
+  }
+  return text + "the " + std::string(kAlgorithms.back().name) + " above";
 }
 
 }  // namespace ronde::collectives

@@ -21,9 +21,8 @@ Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
   const int tag = first_tag(exchange.sequence);
   switch (exchange.operation) {
     case Operation::kAllreduce:  // on the board or not: messages copy every tensor
-      return allreduce_between(algorithm_, transport_, workspace_,
-                               FusedView(exchange.tensors, ranks), exchange.how, ranks, segment_,
-                               tag);
+      return algorithm_.allreduce.make(transport_, workspace_, FusedView(exchange.tensors, ranks),
+                                       exchange.how, ranks, segment_, tag);
     case Operation::kBroadcast:
       return broadcast(transport_, workspace_, FusedView(exchange.tensors, 1), exchange.root,
                        segment_, tag);
@@ -53,8 +52,7 @@ Status MessagePlane::tune(const base::Config& /*config*/, const std::function<St
 void MessagePlane::want_rings(bool /*wanted*/) {}  // the agent polls, or messages ring
 
 std::string MessagePlane::description() const {
-  const std::string name(name_of(algorithm_));
-  return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks; every rank counts as a host";
+  return choice_text(&algorithm_, transport_.size()) + "; every rank counts as a host";
 }
 
 int MessagePlane::first_tag(std::uint64_t sequence) {
@@ -63,7 +61,7 @@ int MessagePlane::first_tag(std::uint64_t sequence) {
 }
 
 std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& workspace,
-                                              base::Bytes segment, Algorithm algorithm) {
+                                              base::Bytes segment, const Algorithm& algorithm) {
   return std::make_unique<MessagePlane>(transport, workspace, algorithm, segment);
 }
 

@@ -19,7 +19,8 @@ namespace ronde::collectives {
 // both the plane. Thread safety: used by the agent alone.
 class MessagePlane : public DataPlane {
  public:
-  MessagePlane(Transport& transport, Workspace& workspace, Algorithm algorithm, base::Bytes segment)
+  MessagePlane(Transport& transport, Workspace& workspace, const Algorithm& algorithm,
+               base::Bytes segment)
       : transport_(transport), workspace_(workspace), algorithm_(algorithm), segment_(segment) {}
 
   base::Result<CollectivePtr> make(const Exchange& exchange) override;
@@ -40,7 +41,7 @@ class MessagePlane : public DataPlane {
  private:
   Transport& transport_;
   Workspace& workspace_;
-  const Algorithm algorithm_;
+  const Algorithm& algorithm_;
   const base::Bytes segment_;
 };
 

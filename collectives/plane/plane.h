@@ -53,8 +53,7 @@ std::unique_ptr<DataPlane> make_in_host_plane(const Board& board, bool probe);
 // that of allreduces, and every choice gives the bits of the ring. The workspace must outlive the
 // transport, and both the plane.
 std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& workspace,
-                                              base::Bytes segment,
-                                              Algorithm algorithm = Algorithm::kRing);
+                                              base::Bytes segment, const Algorithm& algorithm);
 
 // Makes the plane of a job of several hosts: the board is that of this host, and the transport that
 // of all ranks. The workspace must outlive the transport, and both the plane.

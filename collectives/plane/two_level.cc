@@ -45,7 +45,8 @@ class TwoLevelPlane final : public MessagePlane {
  public:
   TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
                 Workspace& workspace, const base::Config& config)
-      : MessagePlane(transport, workspace, Algorithm::kRing,
+      // MessagePlane makes no allreduce here, and so any algorithm will do.
+      : MessagePlane(transport, workspace, algorithms().back(),
                      std::min(config.segment_bytes, base::Bytes(kMessageBytes))),
         shape_(std::move(shape)),
         slots_(board, probe),
@@ -90,7 +91,8 @@ class TwoLevelPlane final : public MessagePlane {
 
   [[nodiscard]] std::string description() const override {
     const bool alone = shape_.ranks() == shape_.hosts();
-    return "hosts: " + between() + "; " + shape_.text() + (alone ? "" : "; " + slots_.text());
+    return "hosts: " + choice_text(algorithm_, shape_.hosts()) + "; " + shape_.text() +
+           (alone ? "" : "; " + slots_.text());
   }
 
  private:
@@ -111,22 +113,10 @@ class TwoLevelPlane final : public MessagePlane {
     if (group_) return &*group_;
     return shape_.ranks() == shape_.hosts() ? &transport() : nullptr;
   }
-  [[nodiscard]] std::string between() const {
-    if (algorithm_) {
-      const std::string name(name_of(*algorithm_));
-      return "the " + name + ", as RONDE_ALGORITHM=" + name + " asks";
-    }
-    const AlgorithmLimits limits = limits_for(shape_.hosts());
-    std::string text = "gather up to " + std::to_string(limits.gather.value()) + " bytes";
-    if (limits.direct.value() > 0) {
-      text += ", direct up to " + std::to_string(limits.direct.value());
-    }
-    return text + ", the ring above";
-  }
 
   const JobShape shape_;
   TunedSlots slots_;
-  const std::optional<Algorithm> algorithm_;
+  const Algorithm* const algorithm_;
   std::optional<GroupTransport> group_;
 };
 

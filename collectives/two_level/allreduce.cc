@@ -24,9 +24,8 @@ class TwoLevelAllreduce final : public TwoLevelReduction {
  private:
   Phase across(std::int64_t block) override {
     if (!has_slice()) return nothing();
-    return allreduce_between(algorithm(), *context().across, context().workspace,
-                             sums_of_host(block), across_hosts(), context().shape.ranks(),
-                             context().segment, tag_of(block));
+    return way().make(*context().across, context().workspace, sums_of_host(block), across_hosts(),
+                      context().shape.ranks(), context().segment, tag_of(block));
   }
   Phase after(std::int64_t block) override {
     return in_host_allgather(context().slots,
@@ -44,15 +43,15 @@ std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
   base::check(shape.hosts() > 1, "two_level_allreduce: at least two hosts");
   FusedView view(tensors, shape.hosts());
   const base::Bytes bytes = bytes_on_wire(view, reduction);
-  const Algorithm algorithm = context.algorithm.value_or(choose_algorithm(bytes, shape.hosts()));
+  const Way& way = choose_way(context.algorithm, &Algorithm::allreduce, bytes, shape.hosts());
   if (shape.ranks() > shape.hosts()) {
     BlockPlan plan(view, slices_for(bytes, shape), context.block);
-    return std::make_unique<TwoLevelAllreduce>(context, std::move(view), reduction, algorithm,
+    return std::make_unique<TwoLevelAllreduce>(context, std::move(view), reduction, way,
                                                std::move(plan), first_tag);
   }
   // With one rank on every host there is nothing to sum in phase A.
-  return allreduce_between(algorithm, *context.across, context.workspace, std::move(view),
-                           reduction, shape.ranks(), context.segment, first_tag);
+  return way.make(*context.across, context.workspace, std::move(view), reduction, shape.ranks(),
+                  context.segment, first_tag);
 }
 
 }  // namespace ronde::collectives

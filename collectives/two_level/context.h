@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "base/job_shape.h"
 #include "base/numbers.h"
@@ -28,7 +27,7 @@ struct TwoLevelContext {
   Transport* across = nullptr;
   Workspace& workspace;
   SlotTuning tuning{};
-  std::optional<Algorithm> algorithm{};  // between the hosts; without one the fastest is chosen
+  const Algorithm* algorithm = nullptr;  // between the hosts; without one the fastest is chosen
   base::Bytes segment;                   // as for ring_allreduce
   // The most bytes of a slice of a block, and so of what is in flight (default_block).
   base::Bytes block;

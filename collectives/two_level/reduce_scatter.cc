@@ -25,9 +25,8 @@ class TwoLevelReduceScatter final : public TwoLevelReduction {
  private:
   Phase across(std::int64_t block) override {
     if (!has_slice()) return nothing();
-    return reduce_scatter_between(algorithm(), *context().across, context().workspace,
-                                  sums_of_host(block), across_hosts(), context().shape.ranks(),
-                                  context().segment, tag_of(block));
+    return way().make(*context().across, context().workspace, sums_of_host(block), across_hosts(),
+                      context().shape.ranks(), context().segment, tag_of(block));
   }
 
   // Phase C passes on this host's chunk alone, in which only this rank's block has an output.
@@ -62,15 +61,14 @@ std::unique_ptr<Collective> two_level_reduce_scatter(const TwoLevelContext& cont
   base::check(shape.hosts() > 1, "two_level_reduce_scatter: at least two hosts");
   FusedView view = by_host(shape, FusedView::of_chunks(reduction.dtype, blocks));
   const base::Bytes bytes = bytes_on_wire(view, reduction);
-  const Algorithm algorithm =
-      context.algorithm.value_or(choose_scatter_algorithm(bytes, shape.hosts()));
+  const Way& way = choose_way(context.algorithm, &Algorithm::reduce_scatter, bytes, shape.hosts());
   if (shape.ranks() > shape.hosts()) {
     BlockPlan plan(view, slices_for(bytes, shape), context.block);
-    return std::make_unique<TwoLevelReduceScatter>(context, std::move(view), reduction, algorithm,
+    return std::make_unique<TwoLevelReduceScatter>(context, std::move(view), reduction, way,
                                                    std::move(plan), first_tag);
   }
-  return reduce_scatter_between(algorithm, *context.across, context.workspace, std::move(view),
-                                reduction, shape.ranks(), context.segment, first_tag);
+  return way.make(*context.across, context.workspace, std::move(view), reduction, shape.ranks(),
+                  context.segment, first_tag);
 }
 
 }  // namespace ronde::collectives

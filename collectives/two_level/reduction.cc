@@ -37,14 +37,14 @@ Bytes bytes_on_wire(const FusedView& view, const Reduction& reduction) {
 }
 
 TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView view,
-                                     const Reduction& reduction, Algorithm algorithm,
-                                     BlockPlan plan, int first_tag)
+                                     const Reduction& reduction, const Way& way, BlockPlan plan,
+                                     int first_tag)
     : TwoLevelPhases(plan.blocks(), first_tag),
       context_(context),
       view_(std::move(view)),
       in_host_(in_host(reduction)),
       across_hosts_(between_hosts(reduction)),
-      algorithm_(algorithm),
+      way_(way),
       plan_(std::move(plan)),
       memory_(context.workspace) {}
 

@@ -27,15 +27,15 @@ namespace ronde::collectives {
 // Thread safety: one thread at a time (whoever has the agent's role).
 class TwoLevelReduction : public TwoLevelPhases {
  public:
-  // The view, which the plan cuts, has a chunk for each host; the algorithm is for phase B.
+  // The view, which the plan cuts, has a chunk for each host; the way is that of phase B.
   TwoLevelReduction(const TwoLevelContext& context, fusion::FusedView view,
-                    const Reduction& reduction, Algorithm algorithm, BlockPlan plan, int first_tag);
+                    const Reduction& reduction, const Way& way, BlockPlan plan, int first_tag);
 
  protected:
   [[nodiscard]] const TwoLevelContext& context() const { return context_; }
   [[nodiscard]] const fusion::FusedView& view() const { return view_; }
   [[nodiscard]] const BlockPlan& plan() const { return plan_; }
-  [[nodiscard]] Algorithm algorithm() const { return algorithm_; }
+  [[nodiscard]] const Way& way() const { return way_; }
   // The reduction of the hosts' sums, without the prescale, which phase A has applied.
   [[nodiscard]] const Reduction& across_hosts() const { return across_hosts_; }
 
@@ -59,7 +59,7 @@ class TwoLevelReduction : public TwoLevelPhases {
   const fusion::FusedView view_;
   const Reduction in_host_;
   const Reduction across_hosts_;
-  const Algorithm algorithm_;
+  const Way& way_;
   const BlockPlan plan_;
   WorkspaceLease memory_;
   std::array<fusion::FusedView, kBlocks> slices_{fusion::FusedView{{}, 1}, fusion::FusedView{{}, 1},

@@ -69,7 +69,7 @@ std::unique_ptr<collectives::DataPlane> Execution::make_plane(Job& job) {
                                              *transport_, *workspace_, config);
   }
   // On one host a named algorithm counts every rank as a host.
-  if (const auto forced = collectives::algorithm_of(config.algorithm)) {
+  if (const auto* const forced = collectives::algorithm_of(config.algorithm)) {
     return collectives::make_message_plane(*transport_, *workspace_, config.segment_bytes, *forced);
   }
   return collectives::make_in_host_plane(context_.board, job.probes());

@@ -10,12 +10,13 @@ import pages
 import readme
 
 CONFIG = """
-constexpr std::array<Setting, 2> kSettings{{
-    {"RONDE_ALGORITHM", SettingKind::kChoice, "auto", "auto ring", 0, 0, true,
+constexpr auto kSettings = std::to_array<Setting>({
+    {"RONDE_ALGORITHM", &Config::algorithm, "auto", "auto ring", 0, 0, true,
      "how bytes move; named, every rank "
      "counts"},
-    {"RONDE_INTERFACE", SettingKind::kText, "", "", 0, 0, false, "the networks: names"},
-}};
+    {"RONDE_PIECES", &Config::pieces, "0", "", 0, kGibi, true, "how many pieces", 64},
+    {"RONDE_INTERFACE", &Config::interfaces, "", "", 0, 0, false, "the networks: names"},
+});
 """
 SETTINGS = "| setting | default | meaning |\n"
 README = f"""# Title
@@ -81,6 +82,8 @@ class Readme(Tree):
         self.assertIn("| `RONDE_INTERFACE` | empty | the networks |\n\nthe end", text)
         reference = (self.root / "bindings/cpp/README.md").read_text(encoding="utf-8")
         self.assertIn("how bytes move; named, every rank counts (`auto ring`)", reference)
+        self.assertIn("| `RONDE_PIECES` | `0` | how many pieces |\n", reference)
+        self.assertNotIn("RONDE_PIECES", text)
 
     def test_a_source_that_changed_is_noticed_in_every_page(self):
         self.change("examples/readme_snippet.cc", "{}", "{ }")

@@ -15,10 +15,10 @@ TRAINER = "bindings/trainer/README.md"
 MOST_LINES = 200
 MOST_CHARACTERS = 120
 MOST_SNIPPET_LINES = 30
-# Settings that few jobs touch: README.md leaves them to the reference.
-FOR_TUNING = {"RONDE_SEGMENT_BYTES", "RONDE_PIECE_BYTES", "RONDE_STORES", "RONDE_BUFFER_BYTES", "RONDE_PLAN_CAPACITY",
-              "RONDE_LINGER_SECONDS", "RONDE_SPIN_SECONDS", "RONDE_UNWIND_GRACE_SECONDS", "RONDE_TRANSPORT_PATH",
-              "RONDE_PLUGIN_PATH", "RONDE_CHECK"}
+# The settings that many jobs touch; README.md leaves all others to the reference.
+IN_README = {"RONDE_ALGORITHM", "RONDE_BATCH_BYTES", "RONDE_START_TIMEOUT_SECONDS", "RONDE_STALL_WARNING_SECONDS",
+             "RONDE_STALL_FAILURE_SECONDS", "RONDE_LINK_TIMEOUT_SECONDS", "RONDE_SHUTDOWN_TIMEOUT_SECONDS", "RONDE_MPI",
+             "RONDE_TRANSPORT", "RONDE_INTERFACE", "RONDE_LOG_LEVEL"}
 
 
 class Refused(Exception):
@@ -46,22 +46,23 @@ def supervised_function(root):
 def settings(root):
     """Reads the table in base/config.cc: (name, default, choices, meaning) of each setting."""
     text = (root / "base/config.cc").read_text(encoding="utf-8")
-    table = text[text.index("kSettings{{"):text.index("}};", text.index("kSettings{{"))]
-    rows = re.findall(r'\{"(RONDE_\w+)",\s*SettingKind::k(\w+),\s*"([^"]*)",\s*"([^"]*)",.*?'
-                      r'(true|false),\s*((?:"[^"]*"\s*)+)\}', table, re.S)
+    begin = text.index("kSettings = ")
+    table = text[begin:text.index("});", begin)]
+    rows = re.findall(r'\{"(RONDE_\w+)",\s*&Config::\w+,\s*"([^"]*)",\s*"([^"]*)",.*?'
+                      r'(?:true|false),\s*((?:"[^"]*"\s*)+)(?:,\s*\d+)?\}', table, re.S)
     declared = re.findall(r'\{"(RONDE_\w+)"', table)
     if [row[0] for row in rows] != declared:
         raise Refused(f"the table of settings in base/config.cc cannot be read: it declares {declared}, "
                       f"and {[row[0] for row in rows]} were found")
     return [(name, default, choices, "".join(re.findall(r'"([^"]*)"', parts)))
-            for name, _, default, choices, _, parts in rows]
+            for name, default, choices, parts in rows]
 
 
 def settings_table(root, short):
-    """The settings as a table; the short one has the meaning up to its first ';' or ':', and none for tuning."""
+    """The settings as a table; the short one has those IN_README, with the meaning up to its first ';' or ':'."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     for name, default, choices, meaning in settings(root):
-        if short and name in FOR_TUNING:
+        if short and name not in IN_README:
             continue
         if short:
             meaning = re.split(r"[;:] ", meaning)[0]

@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct Operation {
   std::vector<Memories> inputs;  // by tensor, then by rank
   Memories expected;             // by tensor
   bool in_place = false;
-  std::optional<Algorithm> algorithm;
+  const Algorithm* algorithm = nullptr;
   SlotTuning tuning{};
   base::Bytes segment;
   base::Bytes block;
@@ -65,9 +64,8 @@ Operation random_operation(const JobShape& shape, Random& random) {
   op.what = random_reduction(random);
   op.scatters = random() % 3 == 0;
   op.in_place = random() % 2 == 0;
-  constexpr std::array<std::optional<Algorithm>, 4> kWays{std::nullopt, Algorithm::kRing,
-                                                          Algorithm::kDirect, Algorithm::kGather};
-  op.algorithm = kWays[random() % kWays.size()];
+  const std::size_t algorithm = random() % (algorithms().size() + 1);
+  if (algorithm > 0) op.algorithm = &algorithms()[algorithm - 1];
   op.tuning.piece_bytes = static_cast<std::int64_t>(64 + random() % 2000);
   op.tuning.store = random() % 2 == 0 ? StoreKind::kTemporal : StoreKind::kStreaming;
   op.segment = base::Bytes(std::int64_t{64} << (random() % 6));
@@ -149,7 +147,8 @@ class RankOfJob final : public BackToBack {
           << (op.scatters ? "reduce-scatter" : "allreduce") << ", operation " << index << ", rank "
           << rank_ << ", tensor " << i << ", " << base::name_of(op.what.dtype) << " "
           << base::name_of(op.what.op) << ", " << base::name_of(op.what.compression) << ", "
-          << outputs_[i].size() << " bytes, " << (op.algorithm ? name_of(*op.algorithm) : "auto");
+          << outputs_[i].size() << " bytes, "
+          << (op.algorithm != nullptr ? op.algorithm->name : "auto");
     }
   }
 
@@ -200,7 +199,7 @@ TEST_P(TwoLevelOrderRuleTest, BitsAreThoseOfTheJobsShape) {
 }
 
 // Returns the bytes that all ranks of the job send in an allreduce of that many elements.
-std::int64_t bytes_on_the_line(const JobShape& shape, Algorithm algorithm,
+std::int64_t bytes_on_the_line(const JobShape& shape, const Algorithm* algorithm,
                                base::Compression compression, std::int64_t elements) {
   Random random(7);
   Operation op;
@@ -229,16 +228,15 @@ TEST_P(TwoLevelOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
   // Every slice of every chunk has whole lines, compressed or not.
   const std::int64_t elements = std::int64_t{32} * 8 * 3 * shape.hosts() * shape.slices();
   const std::int64_t hosts = shape.hosts();
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+  for (const std::string_view name : {"ring", "direct", "gather"}) {
+    const Algorithm* const algorithm = algorithm_of(name);
     const std::int64_t whole =
         bytes_on_the_line(shape, algorithm, base::Compression::kNone, elements);
-    const std::int64_t copies =
-        algorithm == Algorithm::kGather ? hosts * (hosts - 1) : 2 * (hosts - 1);
-    EXPECT_EQ(whole, copies * elements * 4) << name_of(algorithm);
+    const std::int64_t copies = name == "gather" ? hosts * (hosts - 1) : 2 * (hosts - 1);
+    EXPECT_EQ(whole, copies * elements * 4) << name;
     for (const base::Compression compression :
          {base::Compression::kF16, base::Compression::kBf16}) {
-      EXPECT_EQ(2 * bytes_on_the_line(shape, algorithm, compression, elements), whole)
-          << name_of(algorithm);
+      EXPECT_EQ(2 * bytes_on_the_line(shape, algorithm, compression, elements), whole) << name;
     }
   }
 }
@@ -247,11 +245,11 @@ TEST_P(TwoLevelOrderRuleTest, CompressionHalvesTheBytesBetweenHosts) {
 // send each other no messages.
 TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
   const JobShape shape = shape_of(GetParam().leaders);
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+  for (const Algorithm& algorithm : algorithms()) {
     Random random(9);
     Operation op;
     op.scatters = true;
-    op.algorithm = algorithm;
+    op.algorithm = &algorithm;
     op.tuning.piece_bytes = 4096;
     op.segment = base::Bytes(4096);
     op.block = base::Bytes(64 << 10);
@@ -271,7 +269,7 @@ TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
     for (int rank = 0; rank < shape.ranks(); ++rank) {
       sent += job.ranks().transport(rank).bytes_sent();
     }
-    EXPECT_EQ(sent, (shape.hosts() - 1) * bytes) << name_of(algorithm);
+    EXPECT_EQ(sent, (shape.hosts() - 1) * bytes) << algorithm.name;
   }
 }
 
@@ -279,10 +277,10 @@ TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
 TEST_P(TwoLevelOrderRuleTest, LongVectorsInManyBlocks) {
   const JobShape shape = shape_of(GetParam().leaders);
   Random random(GetParam().leaders.size());
-  for (const auto algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
+  for (const std::string_view name : {"ring", "direct"}) {
     Operation op;
     op.what = {.op = ReduceOp::kAverage};
-    op.algorithm = algorithm;
+    op.algorithm = algorithm_of(name);
     op.tuning = {};
     op.segment = base::Bytes(16 << 10);
     op.block = base::Bytes(128 << 10);

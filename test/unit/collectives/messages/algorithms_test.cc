@@ -8,11 +8,12 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collectives/messages/choose.h"
-#include "collectives/messages/direct.h"
 #include "collectives/messages/gather.h"
 #include "collectives/messages/ring.h"
 #include "collectives/transport/group.h"
@@ -29,11 +30,9 @@ using Memories = std::vector<Memory>;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using Random = std::mt19937_64;
 
-enum class Way { kRing, kDirect, kGather };
-
 // The circumstances of one run; none of them may show in the bits.
 struct How {
-  Way way = Way::kRing;
+  const Algorithm* algorithm = nullptr;
   bool in_place = false;
   std::int64_t segment = 256;
   std::uint64_t order = 0;
@@ -42,15 +41,11 @@ struct How {
 std::unique_ptr<Collective> start(const How& how, Transport& transport, Workspace& workspace,
                                   fusion::FusedView view, const Reduction& what, int ranks) {
   const base::Bytes segment(how.segment);
-  switch (how.way) {
-    case Way::kRing:
-      break;
-    case Way::kDirect:
-      return direct_allreduce(transport, workspace, std::move(view), what, ranks, segment, 16);
-    case Way::kGather:
-      return gather_allreduce(transport, workspace, std::move(view), what, ranks, 16, segment);
+  if (how.algorithm->name == "gather") {  // with short windows, so that there are several
+    return gather_allreduce(transport, workspace, std::move(view), what, ranks, 16, segment);
   }
-  return ring_allreduce(transport, workspace, std::move(view), what, ranks, segment, 16);
+  return how.algorithm->allreduce.make(transport, workspace, std::move(view), what, ranks, segment,
+                                       16);
 }
 
 // By tensor, then by rank.
@@ -105,20 +100,22 @@ void expect_rule(JobOfRanks& job, const How& how, const Reduction& what, const B
   }
 }
 
-struct Param {
-  Way way;
-  int ranks;
-};
+using Param = std::tuple<const Algorithm*, int>;
 
 std::string text(const testing::TestParamInfo<Param>& info) {
-  constexpr const char* kNames[]{"Ring", "Direct", "Gather"};
-  return kNames[static_cast<int>(info.param.way)] + std::to_string(info.param.ranks);
+  return std::string(std::get<0>(info.param)->name) + std::to_string(std::get<1>(info.param));
+}
+
+std::vector<const Algorithm*> every_algorithm() {
+  std::vector<const Algorithm*> all;
+  for (const Algorithm& row : algorithms()) all.push_back(&row);
+  return all;
 }
 
 class BetweenHostsTest : public testing::TestWithParam<Param> {};
 
 TEST_P(BetweenHostsTest, EveryDTypeAndOperationFollowsTheRule) {
-  const auto [way, ranks] = GetParam();
+  const auto [algorithm, ranks] = GetParam();
   Random random(static_cast<std::uint64_t>(ranks));
   for (const base::DTypeRow& dtype : base::kDTypes) {
     for (const base::ReduceOpRow& op : base::kReduceOps) {
@@ -127,7 +124,7 @@ TEST_P(BetweenHostsTest, EveryDTypeAndOperationFollowsTheRule) {
       if (base::is_floating(dtype.dtype) && random() % 2 == 0) what.prescale = 0.3;
       if (base::is_floating(dtype.dtype) && random() % 2 == 0) what.postscale = 1.7;
       JobOfRanks job(ranks, {.seed = random(), .max_delay = 2});
-      const How how{way, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
+      const How how{algorithm, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
       expect_rule(job, how, what, random_batch(dtype.dtype, ranks, random));
       ASSERT_FALSE(HasFailure()) << dtype.name << " " << op.name;
     }
@@ -135,7 +132,7 @@ TEST_P(BetweenHostsTest, EveryDTypeAndOperationFollowsTheRule) {
 }
 
 TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
-  const auto [way, ranks] = GetParam();
+  const auto [algorithm, ranks] = GetParam();
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     JobOfRanks job(ranks, {.seed = seed,
@@ -146,7 +143,7 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
     if (seed % 4 == 2) what.compression = base::Compression::kF16;
     // Several allreduces follow each other with the same tags, as the blocks of a long vector do.
     for (int round = 0; round < 3; ++round) {
-      const How how{way, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
+      const How how{algorithm, random() % 2 == 0, std::int64_t{64} << (random() % 8), random()};
       expect_rule(job, how, what, random_batch(DType::kF32, ranks, random));
       ASSERT_FALSE(HasFailure()) << "seed " << seed << ", round " << round;
     }
@@ -155,7 +152,7 @@ TEST_P(BetweenHostsTest, FusedTensorsUnderDelaysAndSynchronousSends) {
 
 // An average divides by the given number of ranks, since the inputs are sums of hosts already.
 TEST_P(BetweenHostsTest, AnAverageDividesByTheGivenNumber) {
-  const auto [way, ranks] = GetParam();
+  const auto [algorithm, ranks] = GetParam();
   constexpr int kRanksOfJob = 24;
   JobOfRanks job(ranks);
   std::vector<float> values(static_cast<std::size_t>(ranks), 3.0F);
@@ -163,7 +160,7 @@ TEST_P(BetweenHostsTest, AnAverageDividesByTheGivenNumber) {
   for (int rank = 0; rank < ranks; ++rank) {
     auto* const memory = reinterpret_cast<std::byte*>(&values[static_cast<std::size_t>(rank)]);
     const base::TensorView tensor{memory, memory, base::Elements(1), DType::kF32};
-    collectives.push_back(start({.way = way}, job.transport(rank), job.workspace(rank),
+    collectives.push_back(start({.algorithm = algorithm}, job.transport(rank), job.workspace(rank),
                                 fusion::FusedView({tensor}, ranks), {.op = ReduceOp::kAverage},
                                 kRanksOfJob));
   }
@@ -174,7 +171,7 @@ TEST_P(BetweenHostsTest, AnAverageDividesByTheGivenNumber) {
 }
 
 TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
-  const auto [way, ranks] = GetParam();
+  const auto [algorithm, ranks] = GetParam();
   for (std::int64_t after = 0; after < 12; ++after) {
     JobOfRanks job(ranks, {.seed = 1, .max_delay = 1, .cuts = {{0, 1, after}}});
     Batch inputs{Memories(static_cast<std::size_t>(ranks), Memory(64 * 100))};
@@ -183,7 +180,7 @@ TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
       Memory& memory = inputs[0][static_cast<std::size_t>(rank)];
       const base::TensorView tensor{memory.data(), memory.data(), base::Elements(1600),
                                     DType::kF32};
-      collectives.push_back(start({.way = way, .segment = 128}, job.transport(rank),
+      collectives.push_back(start({.algorithm = algorithm, .segment = 128}, job.transport(rank),
                                   job.workspace(rank), fusion::FusedView({tensor}, ranks), {},
                                   ranks));
     }
@@ -196,32 +193,27 @@ TEST_P(BetweenHostsTest, ACutLinkIsAnErrorAndNothingHangs) {
 
 // What is in flight stays bounded, however many ranks there are and however long the vector is.
 TEST_P(BetweenHostsTest, MemoryIsBounded) {
-  const auto [way, ranks] = GetParam();
+  const auto [algorithm, ranks] = GetParam();
   Random random(1);
   Batch batch(1);
   for (int rank = 0; rank < ranks; ++rank) {
     batch[0].push_back(oracle::random_elements(DType::kF32, 300'000, random));
   }
   JobOfRanks job(ranks);
-  expect_rule(job, {.way = way, .segment = 8192}, {}, batch);
+  expect_rule(job, {.algorithm = algorithm, .segment = 8192}, {}, batch);
   for (int rank = 0; rank < ranks; ++rank) {
     EXPECT_LE(job.workspace(rank).idle_bytes().value(), (1 + ranks) * 4 * 8192 * 2);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, BetweenHostsTest,
-                         testing::Values(Param{Way::kRing, 2}, Param{Way::kRing, 3},
-                                         Param{Way::kRing, 5}, Param{Way::kDirect, 2},
-                                         Param{Way::kDirect, 3}, Param{Way::kDirect, 4},
-                                         Param{Way::kDirect, 5}, Param{Way::kDirect, 8},
-                                         Param{Way::kGather, 2}, Param{Way::kGather, 3},
-                                         Param{Way::kGather, 4}, Param{Way::kGather, 5},
-                                         Param{Way::kGather, 8}),
+INSTANTIATE_TEST_SUITE_P(Algorithms, BetweenHostsTest,
+                         testing::Combine(testing::ValuesIn(every_algorithm()),
+                                          testing::Values(2, 3, 4, 5, 8)),
                          text);
 
 // In a ring of four, ranks 0 and 2 send each other no messages; in direct all ranks do.
 TEST(ReduceScatterBetween, TakesTheRingOrDirect) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect, Algorithm::kGather}) {
+  for (const std::string_view name : {"ring", "direct", "gather"}) {
     JobOfRanks job(4, {.cuts = {{0, 2, 0}}});
     Memories inputs(4, Memory(1024));
     Collectives collectives;
@@ -231,13 +223,13 @@ TEST(ReduceScatterBetween, TakesTheRingOrDirect) {
       for (int block = 0; block < 4; ++block, at += 256) {
         blocks.push_back({at, block == rank ? at : nullptr, base::Elements(64), DType::kF32});
       }
-      collectives.push_back(reduce_scatter_between(
-          algorithm, job.transport(rank), job.workspace(rank),
+      collectives.push_back(algorithm_of(name)->reduce_scatter.make(
+          job.transport(rank), job.workspace(rank),
           fusion::FusedView::of_chunks(DType::kF32, blocks), {}, 4, base::Bytes(4096), 0));
     }
     const std::vector<Outcome> outcomes = job.run(collectives, 1);
-    EXPECT_EQ(outcomes[0].done, algorithm == Algorithm::kRing) << name_of(algorithm);
-    EXPECT_EQ(outcomes[2].done, algorithm == Algorithm::kRing) << name_of(algorithm);
+    EXPECT_EQ(outcomes[0].done, name == "ring") << name;
+    EXPECT_EQ(outcomes[2].done, name == "ring") << name;
   }
 }
 

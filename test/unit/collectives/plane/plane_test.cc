@@ -41,7 +41,7 @@ base::Config config_of(const std::vector<std::string>& environment) {
 // The planes of all ranks, stepped in turn by one thread.
 class Planes {
  public:
-  explicit Planes(bool ring, Algorithm algorithm = Algorithm::kRing)
+  explicit Planes(bool ring, const Algorithm& algorithm = *algorithm_of("ring"))
       : hub_(std::make_shared<LocalHub>(kRanks)) {
     BoardGeometry geometry = small(kRanks);
     geometry.arena_bytes = 1 << 20;
@@ -267,12 +267,12 @@ TEST(InHostPlane, WhoAskedIsRung) {
   EXPECT_EQ(planes.board().doorbell(2).rings(), 0U);
 }
 
-// Direct and gather sum in the order of the ring, and so give its bits.
-TEST(MessagePlane, RunsTheOtherAlgorithmsToo) {
+// All sum in the order of the ring, and so give its bits.
+TEST(MessagePlane, RunsEveryAlgorithm) {
   const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .postscale = 1.7};
   const Memories inputs = random_memories(3000);
   const Memory expected = oracle::ring_tensor(what, inputs);
-  for (const auto algorithm : {Algorithm::kDirect, Algorithm::kGather}) {
+  for (const Algorithm& algorithm : algorithms()) {
     Planes planes(true, algorithm);
     Memories outputs = inputs;
     planes.run([&](std::size_t rank) {
@@ -280,7 +280,7 @@ TEST(MessagePlane, RunsTheOtherAlgorithmsToo) {
     });
     for (const Memory& output : outputs) EXPECT_EQ(output, expected);
     EXPECT_THAT(planes.of(0).description(),
-                HasSubstr("as RONDE_ALGORITHM=" + std::string(name_of(algorithm)) + " asks"));
+                HasSubstr("as RONDE_ALGORITHM=" + std::string(algorithm.name) + " asks"));
   }
 }
 
