@@ -15,7 +15,6 @@
 #include "collectives/plane/message.h"
 #include "collectives/plane/plane.h"
 #include "collectives/plane/tuned_slots.h"
-#include "collectives/transport/group.h"
 #include "collectives/two_level/allreduce.h"
 #include "collectives/two_level/moves.h"
 #include "collectives/two_level/reduce_scatter.h"
@@ -117,7 +116,7 @@ class TwoLevelPlane final : public MessagePlane {
   const JobShape shape_;
   TunedSlots slots_;
   const Algorithm* const algorithm_;
-  std::optional<GroupTransport> group_;
+  std::optional<Transport> group_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "collectives/transport/end_table.h"
 
 namespace ronde::collectives {
 
@@ -88,12 +89,12 @@ LocalHub::PickupResult LocalHub::pick_up(const Route& route, std::int64_t number
   return {Pickup::kTaken, to.size()};
 }
 
-LocalTransport::LocalTransport(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival)
+LocalEnd::LocalEnd(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival)
     : hub_(std::move(hub)), rank_(rank), on_arrival_(std::move(on_arrival)) {
-  base::check(rank >= 0 && rank < hub_->size(), "LocalTransport: no such rank");
+  base::check(rank >= 0 && rank < hub_->size(), "LocalEnd: no such rank");
 }
 
-Status LocalTransport::cut_error(const char* activity, int peer, int tag) const {
+Status LocalEnd::cut_error(const char* activity, int peer, int tag) const {
   return Status::error(Code::kTransport, "the link between rank " + std::to_string(rank_) +
                                              " and rank " + std::to_string(peer) +
                                              " is cut: " + activity + " with tag " +
@@ -101,9 +102,8 @@ Status LocalTransport::cut_error(const char* activity, int peer, int tag) const 
       .with_rank(peer);
 }
 
-Result<Transport::Request> LocalTransport::send(int peer, int tag,
-                                                std::span<const std::byte> data) {
-  base::check(peer >= 0 && peer < size(), "LocalTransport: no such peer");
+Result<LocalEnd::Request> LocalEnd::send(int peer, int tag, std::span<const std::byte> data) {
+  base::check(peer >= 0 && peer < hub_->size(), "LocalEnd: no such peer");
   const std::optional<std::int64_t> number =
       hub_->deliver({.from = rank_, .to = peer, .tag = tag}, data);
   // The other rank is notified of a cut as well, since its requests fail too.
@@ -118,8 +118,8 @@ Result<Transport::Request> LocalTransport::send(int peer, int tag,
   return next_request_++;
 }
 
-Result<Transport::Request> LocalTransport::receive(int peer, int tag, std::span<std::byte> data) {
-  base::check(peer >= 0 && peer < size(), "LocalTransport: no such peer");
+Result<LocalEnd::Request> LocalEnd::receive(int peer, int tag, std::span<std::byte> data) {
+  base::check(peer >= 0 && peer < hub_->size(), "LocalEnd: no such peer");
   const std::int64_t number = hub_->number_receive({.from = peer, .to = rank_, .tag = tag});
   pending_.emplace(next_request_, Pending{.peer = peer,
                                           .tag = tag,
@@ -130,16 +130,16 @@ Result<Transport::Request> LocalTransport::receive(int peer, int tag, std::span<
   return next_request_++;
 }
 
-Result<bool> LocalTransport::test(Request request) {
+Result<bool> LocalEnd::test(Request request) {
   const auto found = pending_.find(request);
-  base::check(found != pending_.end(), "LocalTransport: a request that is not outstanding");
+  base::check(found != pending_.end(), "LocalEnd: a request that is not outstanding");
   Pending& pending = found->second;
   Result<bool> done = pending.is_receive ? test_receive(pending) : test_send(pending);
   if (!done.ok() || *done) pending_.erase(found);
   return done;
 }
 
-Result<bool> LocalTransport::test_send(Pending& pending) {
+Result<bool> LocalEnd::test_send(Pending& pending) {
   if (pending.delay > 0) {
     --pending.delay;
     return false;
@@ -150,7 +150,7 @@ Result<bool> LocalTransport::test_send(Pending& pending) {
   return what == LocalHub::Pickup::kTaken;
 }
 
-Result<bool> LocalTransport::test_receive(const Pending& pending) {
+Result<bool> LocalEnd::test_receive(const Pending& pending) {
   const LocalHub::Route route{.from = pending.peer, .to = rank_, .tag = pending.tag};
   const LocalHub::PickupResult result = hub_->pick_up(route, pending.number, pending.data);
   switch (result.what) {
@@ -172,6 +172,12 @@ Result<bool> LocalTransport::test_receive(const Pending& pending) {
                            std::to_string(pending.data.size()) +
                            " were expected; this is a bug in Ronde, please report it")
       .with_rank(pending.peer);
+}
+
+Transport local_transport(const std::shared_ptr<LocalHub>& hub, int rank,
+                          LocalEnd::OnArrival on_arrival) {
+  return transport_over(std::make_unique<LocalEnd>(hub, rank, std::move(on_arrival)), rank,
+                        hub->size(), hub->delays());
 }
 
 }  // namespace ronde::collectives

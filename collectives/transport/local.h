@@ -64,7 +64,7 @@ class LocalHub {
   [[nodiscard]] bool delays() const { return plan_.max_delay > 0; }
   [[nodiscard]] bool sends_are_synchronous() const { return plan_.synchronous_sends; }
 
-  // The rest is for LocalTransport. Numbers count the messages of one direction of one tag.
+  // The rest is for LocalEnd. Numbers count the messages of one direction of one tag.
   struct Route {
     int from;
     int to;
@@ -116,22 +116,20 @@ class LocalHub {
 // One rank's end of the hub, which it shares the ownership of.
 //
 // Thread safety: one thread at a time; ends of different ranks may be used side by side.
-class LocalTransport final : public Transport {
+class LocalEnd {
  public:
-  // LocalTransport calls this with a rank that has a new message or failure to see, on the thread
-  // that caused it, and outside all locks.
+  using Request = std::uint64_t;
+
+  // LocalEnd calls this with a rank that has a new message or failure to see, on the thread that
+  // caused it, and outside all locks.
   using OnArrival = std::function<void(int rank)>;
 
-  LocalTransport(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival = {});
+  LocalEnd(std::shared_ptr<LocalHub> hub, int rank, OnArrival on_arrival = {});
 
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return hub_->size(); }
-  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override;
-  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override;
-  base::Result<bool> test(Request request) override;
-  // A delay is counted in calls of test(), so the agent must keep calling it.
-  [[nodiscard]] bool needs_polling() const override { return hub_->delays(); }
-  [[nodiscard]] int outstanding() const override { return static_cast<int>(pending_.size()); }
+  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data);
+  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data);
+  base::Result<bool> test(Request request);
+  [[nodiscard]] int outstanding() const { return static_cast<int>(pending_.size()); }
 
  private:
   struct Pending {
@@ -153,5 +151,10 @@ class LocalTransport final : public Transport {
   Request next_request_ = 1;
   std::unordered_map<Request, Pending> pending_;
 };
+
+// A transport over such an end. Where the hub delays, it is polled: a delay is counted in calls of
+// test().
+Transport local_transport(const std::shared_ptr<LocalHub>& hub, int rank,
+                          LocalEnd::OnArrival on_arrival = {});
 
 }  // namespace ronde::collectives

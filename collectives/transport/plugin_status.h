@@ -66,9 +66,17 @@ inline ronde_transport_status answer_of(const base::Status& status, ronde_transp
   return code != kTransportCodes.end() ? code->first : RONDE_TRANSPORT_FAILED;
 }
 
-// Calls `call`, which returns a status of the table. Nothing may be thrown through it.
+inline ronde_transport_status answer_of(const base::Result<bool>& done,
+                                        ronde_transport_error* error) {
+  if (!done.ok()) return answer_of(done.status(), error);
+  return *done ? RONDE_TRANSPORT_OK : RONDE_TRANSPORT_PENDING;
+}
+
+// Calls `call`, which returns a status of the table. Nothing may be thrown through it. Inlined,
+// since each message comes through here three times.
 template <typename Call>
-ronde_transport_status guarded(ronde_transport_error* error, Call&& call) noexcept {
+[[gnu::always_inline]] inline ronde_transport_status guarded(ronde_transport_error* error,
+                                                             Call&& call) noexcept {
   try {
     return std::forward<Call>(call)();
   } catch (const std::exception& thrown) {

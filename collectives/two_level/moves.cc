@@ -9,7 +9,6 @@
 #include "collectives/messages/barrier.h"
 #include "collectives/messages/broadcast.h"
 #include "collectives/messages/ring.h"
-#include "collectives/transport/group.h"
 #include "collectives/two_level/blocks.h"
 #include "collectives/two_level/phases.h"
 
@@ -76,7 +75,7 @@ class TwoLevelBroadcast final : public TwoLevelPhases {
   const BlockPlan plan_;
   const std::int32_t root_;
   const std::int32_t representative_;
-  std::optional<GroupTransport> between_;
+  std::optional<Transport> between_;
 };
 
 // A chunk has the blocks of a host's ranks, one after another. With the first block, phase A brings

@@ -262,8 +262,8 @@ Result<std::unique_ptr<Job>> LocalJob::make_member(std::int32_t rank) {
   std::unique_ptr<collectives::Transport> transport =
       transports_
           ? transports_(rank)
-          : std::make_unique<collectives::LocalTransport>(
-                hub_, rank, [doorbells = std::move(doorbells)](int to) { doorbells.ring(to); });
+          : std::make_unique<collectives::Transport>(collectives::local_transport(
+                hub_, rank, [doorbells = std::move(doorbells)](int to) { doorbells.ring(to); }));
   return std::unique_ptr<Job>(std::make_unique<LocalMember>(
       shared_from_this(), rank, shape_, std::move(transport), std::move(board), std::move(links)));
 }

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
-#include "collectives/transport/plugin_transport.h"
+#include "collectives/transport/transport.h"
 #include "runtime/job/greeting.h"
 #include "runtime/job/opening_engine.h"
 #include "runtime/job/process_job.h"
@@ -182,7 +182,7 @@ class Opening {
     transport_title_ = library->title();
     transport_text_ = transport_title_ + " (" + library->library() + "; " + choice_.reason + ")";
     RONDE_ASSIGN_OR_RETURN(const auto interfaces, chosen_interfaces(config_, mine.host_name));
-    collectives::PluginTransport::Options options;
+    collectives::Transport::Options options;
     options.rank = meeting_.rank();
     options.size = meeting_.size();
     options.party = introduced ? met_.party : nullptr;
@@ -191,8 +191,7 @@ class Opening {
     options.close_patience = std::min(config_.shutdown_timeout, kGoodBye);
     options.log = [log = base::Log(config_.log_level, meeting_.rank())](
                       base::LogLevel level, std::string_view text) { log.log(level, text); };
-    RONDE_ASSIGN_OR_RETURN(transport_,
-                           collectives::PluginTransport::open(*library, std::move(options)));
+    RONDE_ASSIGN_OR_RETURN(transport_, collectives::Transport::open(*library, std::move(options)));
     RONDE_ASSIGN_OR_RETURN(mine.transport, transport_->address());
     return {};
   }
@@ -246,7 +245,7 @@ class Opening {
   const TransportChoice choice_;
   std::string transport_title_;  // "MPI"
   std::string transport_text_;   // for the table of the job
-  std::unique_ptr<collectives::PluginTransport> transport_;
+  std::unique_ptr<collectives::Transport> transport_;
 };
 
 }  // namespace

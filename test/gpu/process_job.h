@@ -66,8 +66,8 @@ class ForkedJob final : public runtime::Job {
   [[nodiscard]] std::unique_ptr<runtime::TcpLinks> take_links() override { return nullptr; }
   // On one host nothing goes through it.
   [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
-    return std::make_unique<collectives::LocalTransport>(
-        std::make_shared<collectives::LocalHub>(shape_.ranks()), rank_);
+    return std::make_unique<collectives::Transport>(collectives::local_transport(
+        std::make_shared<collectives::LocalHub>(shape_.ranks()), rank_));
   }
   [[nodiscard]] bool probes() const override { return false; }
   base::Result<std::vector<runtime::PeerWatch>> watch_peers() override {

@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collectives/transport/plugin_meeting.h"
-#include "collectives/transport/plugin_transport.h"
 #include "collectives/transport/process_mpi.h"
+#include "collectives/transport/transport.h"
 #include "collectives/transport/transport_library.h"
 
 namespace ronde::testing {
@@ -50,11 +50,11 @@ class MpiPart {
   [[nodiscard]] int rank() const { return meeting_->rank(); }
   [[nodiscard]] int size() const { return meeting_->size(); }
   std::unique_ptr<collectives::Transport> transport() {
-    collectives::PluginTransport::Options options;
+    collectives::Transport::Options options;
     options.rank = rank();
     options.size = size();
     options.party = meeting_->party();
-    auto opened = collectives::PluginTransport::open(mpi_plugin(), std::move(options));
+    auto opened = collectives::Transport::open(mpi_plugin(), std::move(options));
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     if (!opened.ok()) return nullptr;
     const auto address = (*opened)->address();

@@ -94,11 +94,11 @@ constexpr std::byte kMark{0x5A};
 // A rank that runs the operations one after another.
 class RankOfJob final : public BackToBack {
  public:
-  RankOfJob(TwoLevelContext job, WatchedTransport& transport, std::size_t rank,
+  RankOfJob(TwoLevelContext job, WatchedEnd& watched, std::size_t rank,
             const std::vector<Operation>& operations)
       : BackToBack(operations.size()),
         job_(job),
-        transport_(transport),
+        watched_(watched),
         rank_(rank),
         operations_(operations) {}
 
@@ -117,8 +117,8 @@ class RankOfJob final : public BackToBack {
                          gets(op, i) ? outputs_[i].data() : nullptr,
                          base::Elements(std::ssize(outputs_[i]) / base::size_of(op.what.dtype)),
                          op.what.dtype});
-      transport_.keep_out_of(inputs_[i]);
-      transport_.keep_out_of(outputs_[i]);
+      watched_.keep_out_of(inputs_[i]);
+      watched_.keep_out_of(outputs_[i]);
     }
     TwoLevelContext job{.shape = job_.shape,
                         .rank = job_.rank,
@@ -135,7 +135,7 @@ class RankOfJob final : public BackToBack {
 
   void check(std::size_t index) override {
     const Operation& op = operations_[index];
-    transport_.forget_users();
+    watched_.forget_users();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       EXPECT_EQ(inputs_[i], op.inputs[i][rank_]) << "an input has changed";
       if (!gets(op, i)) {
@@ -157,7 +157,7 @@ class RankOfJob final : public BackToBack {
   }
 
   const TwoLevelContext job_;
-  WatchedTransport& transport_;
+  WatchedEnd& watched_;
   const std::size_t rank_;
   const std::vector<Operation>& operations_;
   Memories inputs_;
@@ -169,7 +169,7 @@ void run(JobOfHosts& job, const std::vector<Operation>& operations, std::uint64_
   std::vector<std::unique_ptr<Collective>> all;
   for (std::size_t rank = 0; rank < job.size(); ++rank) {
     all.push_back(std::make_unique<RankOfJob>(
-        job.of(rank), job.ranks().transport(static_cast<int>(rank)), rank, operations));
+        job.of(rank), job.ranks().watched(static_cast<int>(rank)), rank, operations));
   }
   job.ranks().expect_done(all, seed);
 }
@@ -218,7 +218,7 @@ std::int64_t bytes_on_the_line(const JobShape& shape, const Algorithm* algorithm
   run(job, operations, 3);
   std::int64_t bytes = 0;
   for (std::size_t rank = 0; rank < job.size(); ++rank) {
-    bytes += job.ranks().transport(static_cast<int>(rank)).bytes_sent();
+    bytes += job.ranks().watched(static_cast<int>(rank)).bytes_sent();
   }
   return bytes;
 }
@@ -267,7 +267,7 @@ TEST_P(TwoLevelOrderRuleTest, AReduceScatterSendsASumOfEachHost) {
     run(job, operations, 3);
     std::int64_t sent = 0;
     for (int rank = 0; rank < shape.ranks(); ++rank) {
-      sent += job.ranks().transport(rank).bytes_sent();
+      sent += job.ranks().watched(rank).bytes_sent();
     }
     EXPECT_EQ(sent, (shape.hosts() - 1) * bytes) << algorithm.name;
   }

@@ -29,8 +29,7 @@ TEST_P(TwoLevelSequenceTest, EveryRankGetsWhatItShould) {
         TwoLevelSequenceMaker(shape, seed * 100 + GetParam().size()).make(12);
     std::vector<std::unique_ptr<Collective>> all;
     for (std::size_t rank = 0; rank < job.size(); ++rank) {
-      all.push_back(std::make_unique<RankOfSequence>(
-          job.of(rank), job.ranks().transport(static_cast<int>(rank)), operations));
+      all.push_back(std::make_unique<RankOfSequence>(job.of(rank), job.ranks(), operations));
     }
     job.ranks().expect_done(all, seed);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
@@ -50,8 +49,7 @@ TEST_P(TwoLevelSequenceTest, ACutLinkIsAnError) {
     const std::vector<TwoLevelOperation> operations = maker.make(60);
     std::vector<std::unique_ptr<Collective>> all;
     for (std::size_t rank = 0; rank < job.size(); ++rank) {
-      all.push_back(std::make_unique<RankOfSequence>(
-          job.of(rank), job.ranks().transport(static_cast<int>(rank)), operations));
+      all.push_back(std::make_unique<RankOfSequence>(job.of(rank), job.ranks(), operations));
     }
     const std::vector<Outcome> outcomes = job.ranks().run(all, static_cast<std::uint64_t>(after));
     int errors = 0;

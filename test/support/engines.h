@@ -74,7 +74,7 @@ inline runtime::LocalJob::Transports transports_of_environment(
                       !faults.wrong_lengths.empty();
   if (wanted == nullptr || faulty) return {};
   EXPECT_EQ(std::string(wanted), "ucx");
-  const auto ends = std::make_shared<std::vector<std::unique_ptr<collectives::PluginTransport>>>(
+  const auto ends = std::make_shared<std::vector<std::unique_ptr<collectives::Transport>>>(
       collectives::ucx_ends(ranks, std::chrono::seconds(30)));
   return [ends](std::int32_t rank) { return std::move((*ends)[static_cast<std::size_t>(rank)]); };
 }

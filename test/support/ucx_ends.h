@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collectives/transport/plugin_transport.h"
+#include "collectives/transport/transport.h"
 #include "collectives/transport/transport_library.h"
 
 namespace ronde::collectives {
@@ -31,17 +31,17 @@ inline const TransportLibrary& ucx_plugin() {
 }
 
 // patience: how long a closing end waits for answers. An end that no thread uses gives none.
-inline std::vector<std::unique_ptr<PluginTransport>> ucx_ends(
+inline std::vector<std::unique_ptr<Transport>> ucx_ends(
     int ranks, base::Nanoseconds patience = std::chrono::milliseconds(50)) {
-  std::vector<std::unique_ptr<PluginTransport>> ends;
+  std::vector<std::unique_ptr<Transport>> ends;
   std::vector<std::vector<std::byte>> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    PluginTransport::Options options;
+    Transport::Options options;
     options.rank = rank;
     options.size = ranks;
     options.peer_timeout = std::chrono::seconds(60);
     options.close_patience = patience;
-    auto opened = PluginTransport::open(ucx_plugin(), std::move(options));
+    auto opened = Transport::open(ucx_plugin(), std::move(options));
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     ends.push_back(std::move(*opened));
     addresses.push_back(*ends.back()->address());

@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// libronde_mpi.so: the functions of plugin.h over the session and the transport. Nothing here calls
+// libronde_mpi.so: the functions of plugin.h over the session and its ends. Nothing here calls
 // MPI.
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "collectives/transport/mpi/handle.h"
+#include "collectives/transport/end_table.h"
+#include "collectives/transport/mpi/end.h"
 #include "collectives/transport/mpi/session.h"
 #include "collectives/transport/plugin.h"
-#include "collectives/transport/plugin_status.h"
 
 struct ronde_meeting_party {
   std::unique_ptr<ronde::collectives::MpiCommunicator> communicator;
-};
-
-struct ronde_transport_end {
-  std::unique_ptr<ronde::collectives::Transport> transport;
 };
 
 namespace ronde::collectives {
@@ -31,6 +25,7 @@ namespace ronde::collectives {
 namespace {
 
 using base::Code;
+using base::Result;
 using base::Status;
 
 #define RONDE_TEXT_OF(x) #x
@@ -59,12 +54,12 @@ base::Instant deadline_of(std::int64_t patience_ns) {
 Status joined(const ronde_meeting_request& request, ronde_meeting_party** party,
               ronde_meeting_info& info) {
   const ProgramCommunicator program{static_cast<MpiFamily>(request.family), request.communicator};
-  RONDE_ASSIGN_OR_RETURN(auto opened,
-                         MpiSession::open(request.family == 0 ? nullptr : &program, machine_clock(),
-                                          deadline_of(request.patience_ns)));
+  RONDE_ASSIGN_OR_RETURN(
+      auto opened, MpiCommunicator::open(request.family == 0 ? nullptr : &program, machine_clock(),
+                                         deadline_of(request.patience_ns)));
   const MpiCommunicator& communicator = *opened;
-  info.rank = communicator.rank();
-  info.size = communicator.size();
+  info.rank = communicator.handle()->rank;
+  info.size = communicator.handle()->size;
   info.ranks_here = base::narrow<std::int32_t>(communicator.ranks_on_this_host().size());
   info.any_thread = communicator.any_thread() ? 1 : 0;
   info.ends_with_process = communicator.ends_with_process() ? 1 : 0;
@@ -88,7 +83,7 @@ ronde_transport_status allgather(ronde_meeting_party* party, const ronde_meeting
                                  void* context, ronde_transport_error* error) {
   return guarded(error, [&] {
     MpiCommunicator& communicator = *party->communicator;
-    const StartTrouble trouble{communicator.rank(), round->trouble_rank, round->trouble};
+    const StartTrouble trouble{communicator.handle()->rank, round->trouble_rank, round->trouble};
     const auto all =
         communicator.allgather_bytes({static_cast<const std::byte*>(mine), length}, round->activity,
                                      trouble, machine_clock(), deadline_of(round->patience_ns));
@@ -108,80 +103,21 @@ ronde_transport_status leave(ronde_meeting_party* party, ronde_transport_error* 
 
 void free_party(ronde_meeting_party* party) { delete party; }
 
-// ---- an end: a transport ----
+// ---- an end ----
 
-ronde_transport_status open(const ronde_transport_host* host, ronde_transport_end** end,
-                            ronde_transport_info* info, ronde_transport_error* error) {
-  return guarded(error, [&] {
-    if (host->party == nullptr) {
-      return answer_of(Status::error(Code::kUnsupported,
-                                     "MPI carries bytes only between ranks that MPI has started: "
-                                     "start the program with mpirun, or use another transport"),
-                       error);
-    }
-    MpiCommunicator& communicator = *host->party->communicator;
-    info->fd = -1;
-    info->writes_after_close = 1;
-    info->largest_tag = communicator.largest_tag();
-    info->largest_bytes = std::numeric_limits<int>::max();
-    *end = new ronde_transport_end{communicator.transport()};
-    return RONDE_TRANSPORT_OK;
-  });
+Result<std::unique_ptr<MpiEnd>> open(const ronde_transport_host& host, ronde_transport_info& info) {
+  if (host.party == nullptr) {
+    return Status::error(Code::kUnsupported,
+                         "MPI carries bytes only between ranks that MPI has started: "
+                         "start the program with mpirun, or use another transport");
+  }
+  MpiCommunicator& communicator = *host.party->communicator;
+  info.fd = -1;
+  info.writes_after_close = 1;
+  info.largest_tag = communicator.handle()->largest_tag;
+  info.largest_bytes = std::numeric_limits<int>::max();
+  return std::make_unique<MpiEnd>(communicator.handle());
 }
-
-// MPI has connected the ranks already.
-ronde_transport_status address(ronde_transport_end* /*end*/, const void** bytes,
-                               std::size_t* length, ronde_transport_error* /*error*/) {
-  *bytes = nullptr;
-  *length = 0;
-  return RONDE_TRANSPORT_OK;
-}
-ronde_transport_status connect(ronde_transport_end* /*end*/, const void* const* /*addresses*/,
-                               const std::size_t* /*lengths*/, std::int32_t /*size*/,
-                               ronde_transport_error* /*error*/) {
-  return RONDE_TRANSPORT_OK;
-}
-
-ronde_transport_status started(const base::Result<Transport::Request>& result,
-                               std::uint64_t* request, ronde_transport_error* error) {
-  if (!result.ok()) return answer_of(result.status(), error);
-  *request = *result;
-  return RONDE_TRANSPORT_OK;
-}
-
-ronde_transport_status send(ronde_transport_end* end, std::int32_t peer, std::int32_t tag,
-                            const void* data, std::size_t length, std::uint64_t* request,
-                            ronde_transport_error* error) {
-  return guarded(error, [&] {
-    return started(end->transport->send(peer, tag, {static_cast<const std::byte*>(data), length}),
-                   request, error);
-  });
-}
-
-ronde_transport_status receive(ronde_transport_end* end, std::int32_t peer, std::int32_t tag,
-                               void* data, std::size_t length, std::uint64_t* request,
-                               ronde_transport_error* error) {
-  return guarded(error, [&] {
-    return started(end->transport->receive(peer, tag, {static_cast<std::byte*>(data), length}),
-                   request, error);
-  });
-}
-
-ronde_transport_status test(ronde_transport_end* end, std::uint64_t request,
-                            ronde_transport_error* error) {
-  return guarded(error, [&] {
-    const auto done = end->transport->test(request);
-    if (!done.ok()) return answer_of(done.status(), error);
-    return *done ? RONDE_TRANSPORT_OK : RONDE_TRANSPORT_PENDING;
-  });
-}
-
-std::int32_t outstanding(ronde_transport_end* end) { return end->transport->outstanding(); }
-
-// The party is what gives up: the ends that it was given to make no call of MPI afterwards.
-void abandon(ronde_transport_end* /*end*/) {}
-
-void close(ronde_transport_end* end, std::int64_t /*patience_ns*/) { delete end; }
 
 constexpr ronde_meeting kMeeting{.struct_size = sizeof(ronde_meeting),
                                  .join = join,
@@ -191,24 +127,10 @@ constexpr ronde_meeting kMeeting{.struct_size = sizeof(ronde_meeting),
                                  .leave = leave,
                                  .free = free_party};
 
-constexpr ronde_transport kTable{.version = RONDE_TRANSPORT_VERSION,
-                                 .name = "mpi",
-                                 .struct_size = sizeof(ronde_transport),
-                                 .library = kLibrary,
-                                 .mpi_family = static_cast<std::int32_t>(kMpiFamily),
-                                 .reserved = 0,
-                                 .meeting = &kMeeting,
-                                 .open = open,
-                                 .address = address,
-                                 .connect = connect,
-                                 .send = send,
-                                 .receive = receive,
-                                 .test = test,
-                                 .outstanding = outstanding,
-                                 .progress = nullptr,
-                                 .arm = nullptr,
-                                 .abandon = abandon,
-                                 .close = close};
+// MPI has connected the ranks already. The party is what gives up: the ends that it was given to
+// make no call of MPI afterwards.
+constexpr ronde_transport kTable =
+    table_of<MpiEnd, open>("mpi", kLibrary, static_cast<std::int32_t>(kMpiFamily), &kMeeting);
 
 }  // namespace
 

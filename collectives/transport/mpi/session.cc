@@ -19,10 +19,7 @@
 #include "base/numbers.h"
 #include "base/process/watchdog.h"
 #include "base/text.h"
-#include "collectives/transport/mpi/handle.h"
-#include "collectives/transport/mpi/roll_call.h"
 #include "collectives/transport/mpi/session_state.h"
-#include "collectives/transport/mpi/transport.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -95,68 +92,45 @@ struct Round {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-class Communicator final : public MpiCommunicator {
- public:
-  Communicator(std::shared_ptr<MpiHandle> handle, MpiRollCall roll_call)
-      : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
-    session().open.fetch_add(1);
-  }
-  // One that is destroyed without being closed stays counted as open.
+// Fills in what MPI knows of the new communicator without asking another rank.
+Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
+  MPI_Comm_set_errhandler(handle.communicator, MPI_ERRORS_RETURN);
+  int error = MPI_Comm_rank(handle.communicator, &handle.rank);
+  if (error == MPI_SUCCESS) error = MPI_Comm_size(handle.communicator, &handle.size);
+  if (error == MPI_SUCCESS) error = MPI_Query_thread(&handle.thread_level);
+  if (error != MPI_SUCCESS) return mpi_error(error, "asking MPI for the ranks of the job");
+  void* attribute = nullptr;
+  int found = 0;
+  // NOLINTNEXTLINE(bugprone-multi-level-implicit-pointer-conversion): so is the MPI call
+  MPI_Comm_get_attr(handle.communicator, MPI_TAG_UB, static_cast<void*>(&attribute), &found);
+  constexpr int kLeastOfStandard = 32767;
+  handle.largest_tag = found != 0 ? *static_cast<int*>(attribute) : kLeastOfStandard;
+  return {};
+}
 
-  [[nodiscard]] int rank() const override { return handle_->rank; }
-  [[nodiscard]] int size() const override { return handle_->size; }
-  [[nodiscard]] int largest_tag() const override { return handle_->largest_tag; }
-  [[nodiscard]] std::vector<int> ranks_on_this_host() const override { return ranks_on_host_; }
+}  // namespace
 
-  Result<std::vector<std::vector<std::byte>>> allgather_bytes(std::span<const std::byte> mine,
-                                                              const std::string& activity,
-                                                              const StartTrouble& trouble,
-                                                              const Clock& clock,
-                                                              Instant deadline) override;
-  // The first exchange on the new communicator: every rank sends the identity of its host.
-  Status find_hosts(const Clock& clock, Instant deadline);
+base::Mutex& mpi_lock() { return session().lock; }
 
-  [[nodiscard]] bool any_thread() const override {
-    return handle_->thread_level >= MPI_THREAD_SERIALIZED;
-  }
-  [[nodiscard]] std::string thread_level() const override {
-    return level_name(handle_->thread_level);
-  }
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiHandle> handle, MpiRollCall roll_call)
+    : handle_(std::move(handle)), roll_call_(std::move(roll_call)) {
+  session().open.fetch_add(1);
+}
 
-  std::unique_ptr<Transport> transport() override { return make_mpi_transport(handle_); }
+std::string MpiCommunicator::thread_level() const { return level_name(handle_->thread_level); }
 
-  void abandon() override {
-    session().failed.store(true);
-    if (!handle_->abandoned.exchange(true)) session().open.fetch_sub(1);
-  }
+bool MpiCommunicator::ends_with_process() const {
+  return session().started.load() && handle_->owner.is_mine();
+}
 
-  [[nodiscard]] bool ends_with_process() const override {
-    return session().started.load() && handle_->owner.is_mine();
-  }
+void MpiCommunicator::abandon() {
+  session().failed.store(true);
+  if (!handle_->abandoned.exchange(true)) session().open.fetch_sub(1);
+}
 
-  Status close() override;
-
- private:
-  // The purpose and the deadline of a collective of the start.
-  struct Occasion {
-    const std::string& activity;
-    const StartTrouble& trouble;
-    const Clock& clock;
-    Instant deadline;
-  };
-  // Gathers counts[r] bytes from each rank r and appends them to parts[r].
-  Status gather_round(std::span<const std::byte> mine, std::vector<int> counts,
-                      std::vector<std::vector<std::byte>>& parts, const Occasion& occasion);
-  Result<std::vector<std::int64_t>> gather_lengths(std::int64_t mine, const Occasion& occasion);
-
-  std::shared_ptr<MpiHandle> handle_;
-  MpiRollCall roll_call_;
-  std::vector<int> ranks_on_host_;
-};
-
-Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<int> counts,
-                                  std::vector<std::vector<std::byte>>& parts,
-                                  const Occasion& occasion) {
+Status MpiCommunicator::gather_round(std::span<const std::byte> mine, std::vector<int> counts,
+                                     std::vector<std::vector<std::byte>>& parts,
+                                     const Occasion& occasion) {
   RONDE_RETURN_IF_ERROR(handle_->usable());
   auto round = std::make_unique<Round>();
   round->mine.assign(mine.begin(), mine.end());
@@ -189,8 +163,8 @@ Status Communicator::gather_round(std::span<const std::byte> mine, std::vector<i
   return {};
 }
 
-Result<std::vector<std::int64_t>> Communicator::gather_lengths(std::int64_t mine,
-                                                               const Occasion& occasion) {
+Result<std::vector<std::int64_t>> MpiCommunicator::gather_lengths(std::int64_t mine,
+                                                                  const Occasion& occasion) {
   const auto ranks = narrow<std::size_t>(handle_->size);
   std::vector<std::vector<std::byte>> parts(ranks);
   std::array<std::byte, sizeof(std::int64_t)> bytes;
@@ -204,7 +178,7 @@ Result<std::vector<std::int64_t>> Communicator::gather_lengths(std::int64_t mine
   return lengths;
 }
 
-Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
+Result<std::vector<std::vector<std::byte>>> MpiCommunicator::allgather_bytes(
     std::span<const std::byte> mine, const std::string& activity, const StartTrouble& trouble,
     const Clock& clock, Instant deadline) {
   const Occasion occasion{activity, trouble, clock, deadline};
@@ -230,7 +204,7 @@ Result<std::vector<std::vector<std::byte>>> Communicator::allgather_bytes(
   return parts;
 }
 
-Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
+Status MpiCommunicator::find_hosts(const Clock& clock, Instant deadline) {
   const std::int32_t calls_sent = roll_call_.move_to(handle_->communicator);
   const std::string mine = std::to_string(calls_sent) + " " + base::host_identity();
   RONDE_ASSIGN_OR_RETURN(
@@ -256,7 +230,7 @@ Status Communicator::find_hosts(const Clock& clock, Instant deadline) {
   return {};
 }
 
-Status Communicator::close() {
+Status MpiCommunicator::close() {
   RONDE_RETURN_IF_ERROR(handle_->usable());
   handle_->abandoned.store(true);
   Status status;
@@ -270,28 +244,8 @@ Status Communicator::close() {
   return status;
 }
 
-// Fills in what MPI knows of the new communicator without asking another rank.
-Status describe(MpiHandle& handle) RONDE_REQUIRES(mpi_lock()) {
-  MPI_Comm_set_errhandler(handle.communicator, MPI_ERRORS_RETURN);
-  int error = MPI_Comm_rank(handle.communicator, &handle.rank);
-  if (error == MPI_SUCCESS) error = MPI_Comm_size(handle.communicator, &handle.size);
-  if (error == MPI_SUCCESS) error = MPI_Query_thread(&handle.thread_level);
-  if (error != MPI_SUCCESS) return mpi_error(error, "asking MPI for the ranks of the job");
-  void* attribute = nullptr;
-  int found = 0;
-  // NOLINTNEXTLINE(bugprone-multi-level-implicit-pointer-conversion): so is the MPI call
-  MPI_Comm_get_attr(handle.communicator, MPI_TAG_UB, static_cast<void*>(&attribute), &found);
-  constexpr int kLeastOfStandard = 32767;
-  handle.largest_tag = found != 0 ? *static_cast<int*>(attribute) : kLeastOfStandard;
-  return {};
-}
-
-}  // namespace
-
-base::Mutex& mpi_lock() { return session().lock; }
-
-Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunicator* communicator,
-                                                          const Clock& clock, Instant deadline) {
+Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::open(
+    const ProgramCommunicator* communicator, const Clock& clock, Instant deadline) {
   auto handle = std::make_unique<MpiHandle>();
   MPI_Comm source = MPI_COMM_NULL;
   std::optional<MpiRollCall> roll_call;
@@ -324,9 +278,10 @@ Result<std::unique_ptr<MpiCommunicator>> MpiSession::open(const ProgramCommunica
     const MutexLock lock(mpi_lock());
     RONDE_RETURN_IF_ERROR(describe(*shared));
   }
-  auto joined = std::make_unique<Communicator>(std::move(shared), std::move(*roll_call));
+  std::unique_ptr<MpiCommunicator> joined(
+      new MpiCommunicator(std::move(shared), std::move(*roll_call)));
   RONDE_RETURN_IF_ERROR(joined->find_hosts(clock, deadline));
-  return std::unique_ptr<MpiCommunicator>(std::move(joined));
+  return joined;
 }
 
 }  // namespace ronde::collectives

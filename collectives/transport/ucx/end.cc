@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -36,14 +37,18 @@ constexpr base::Nanoseconds kLocalEnd = std::chrono::seconds(1);
 
 // ---- opening ----
 
-End::End(const Library& library, Options options) : ucx_(library), options_(std::move(options)) {
-  peers_.resize(base::narrow<std::size_t>(options_.size));
+End::End(const Library& library, const ronde_transport_host& host) : ucx_(library), host_(host) {
+  peers_.resize(base::narrow<std::size_t>(host_.size));
 }
 
-Result<std::unique_ptr<End>> End::open(Options options) {
+Result<std::unique_ptr<End>> End::open(const ronde_transport_host& host,
+                                       ronde_transport_info& info) {
   RONDE_ASSIGN_OR_RETURN(const auto ucx, library());
-  std::unique_ptr<End> end(new End(*ucx, std::move(options)));
+  std::unique_ptr<End> end(new End(*ucx, host));
   RONDE_RETURN_IF_ERROR(end->start());
+  info.fd = end->descriptor_;
+  info.largest_tag = std::numeric_limits<std::int32_t>::max();
+  info.largest_bytes = std::numeric_limits<std::ptrdiff_t>::max();
   return end;
 }
 
@@ -58,12 +63,14 @@ Status End::configure(ucp_config_t* config) const {
     return Status::error(Code::kTransport, "UCX does not take " + prefix + name + "=" + value +
                                                ": " + ucx_.text_of(status));
   };
-  if (const std::string devices = devices_of(options_.interfaces); !devices.empty()) {
+  const char* const interfaces = host_.interfaces == nullptr ? "" : host_.interfaces;
+  if (const std::string devices = devices_of(interfaces); !devices.empty()) {
     RONDE_RETURN_IF_ERROR(set("", "NET_DEVICES", devices));
   }
   // A host that is silent counts as lost after peer_timeout: half of it passes before the system
   // asks, and then it asks five times.
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.peer_timeout);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+      std::chrono::nanoseconds(host_.peer_timeout_ns));
   const auto text = [&](std::int64_t parts) {
     return std::to_string(std::max<std::int64_t>(1, seconds.count() / parts)) + "s";
   };
@@ -218,7 +225,7 @@ ucs_status_t End::on_word(void* end, const void* header, std::size_t header_byte
   Spoken spoken{};
   if (header_bytes != sizeof spoken) return UCS_OK;
   std::memcpy(&spoken, header, sizeof spoken);
-  if (spoken.rank < 0 || spoken.rank >= me.options_.size) return UCS_OK;
+  if (spoken.rank < 0 || spoken.rank >= me.host_.size) return UCS_OK;
   Farewell& farewell = me.peers_[base::narrow<std::size_t>(spoken.rank)].farewell;
   if (spoken.word == Word::kAnswer) {
     farewell = Farewell::kOver;
@@ -262,7 +269,7 @@ bool End::may_leave(const Peer& peer) const {
 }
 
 void End::say_good_bye(const base::Clock& clock, base::Instant deadline) {
-  for (int rank = 0; rank < options_.size; ++rank) {
+  for (int rank = 0; rank < host_.size; ++rank) {
     Peer& peer = peers_[base::narrow<std::size_t>(rank)];
     if (peer.endpoint == nullptr || peer.failure != UCS_OK) continue;
     if (peer.farewell != Farewell::kNone) continue;
@@ -282,6 +289,29 @@ void End::say_good_bye(const base::Clock& clock, base::Instant deadline) {
     pollfd watched{descriptor_, POLLIN, 0};
     ::poll(&watched, 1, base::narrow<int>(std::clamp<std::int64_t>(rest.count(), 0, kLongestPoll)));
   }
+}
+
+// ---- what ends it ----
+
+Status End::usable() const {
+  if (!process_.is_mine()) {
+    return Status::error(Code::kUnsupported, "a forked child cannot use its parent's UCX");
+  }
+  if (abandoned_.load(std::memory_order_acquire)) {
+    return Status::error(Code::kTransport, "UCX is not used after the job has failed");
+  }
+  return {};
+}
+
+void End::close(std::unique_ptr<End> end, base::Nanoseconds patience) {
+  if (!end->process_.is_mine()) {
+    // The parent's connections must not notice that its child ends.
+    [[maybe_unused]] auto* const kept = end.release();
+    return;
+  }
+  if (!end->usable().ok() || end->outstanding() > 0) return;
+  const base::SteadyClock clock;
+  end->say_good_bye(clock, clock.after(patience));
 }
 
 }  // namespace ronde::collectives::ucx

@@ -5,7 +5,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process/fork_mark.h"
 #include "base/status.h"
+#include "collectives/transport/plugin.h"
 #include "collectives/transport/ucx/library.h"
 
 namespace ronde::collectives::ucx {
@@ -32,15 +34,9 @@ class End {
  public:
   using Request = std::uint64_t;
 
-  struct Options {
-    int rank = 0;
-    int size = 1;
-    std::string interfaces{};  // "eth0,eth1"; empty: UCX chooses. UCX_NET_DEVICES goes before it.
-    // How long a peer's host may be silent before its connection counts as lost.
-    base::Nanoseconds peer_timeout = std::chrono::seconds(60);
-  };
-
-  static base::Result<std::unique_ptr<End>> open(Options options);
+  // What the host says stays valid as long as the end.
+  static base::Result<std::unique_ptr<End>> open(const ronde_transport_host& host,
+                                                 ronde_transport_info& info);
   // Cancels what is outstanding and drops the connections; waits for no other rank. The memory of
   // requests is not touched afterwards, unless writes_after_destruction().
   ~End();
@@ -79,6 +75,13 @@ class End {
   // may be too late to give. No end leaves before the answers that others wait for, since a rank
   // that is connected by shared memory never notices that the end which owes it one has gone.
   void say_good_bye(const base::Clock& clock, base::Instant deadline);
+
+  // The error of a forked child, and of every call after abandon().
+  [[nodiscard]] base::Status usable() const;
+  // May be called by any thread.
+  void abandon() { abandoned_.store(true, std::memory_order_release); }
+  // Says good-bye, unless the job has failed, and ends `end`.
+  static void close(std::unique_ptr<End> end, base::Nanoseconds patience);
 
  private:
   enum class Kind : std::uint8_t { kSend, kReceive };
@@ -121,7 +124,7 @@ class End {
     base::Status result;          // valid once it has ended
   };
 
-  End(const Library& library, Options options);
+  End(const Library& library, const ronde_transport_host& host);
   base::Status start();
   base::Status configure(ucp_config_t* config) const;
   [[nodiscard]] base::Status check_message(int peer, int tag) const;
@@ -148,10 +151,12 @@ class End {
   void close_endpoints();
 
   const Library& ucx_;
-  const Options options_;
+  const ronde_transport_host host_;
+  const base::ForkMark process_;
+  std::atomic<bool> abandoned_{false};
   // UCX may read what is said until it has left.
-  const Spoken good_bye_{options_.rank, Word::kGoodBye};
-  const Spoken answer_{options_.rank, Word::kAnswer};
+  const Spoken good_bye_{host_.rank, Word::kGoodBye};
+  const Spoken answer_{host_.rank, Word::kAnswer};
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;

@@ -35,10 +35,9 @@ ucp_request_param_t host_memory() {
 // ---- messages ----
 
 Status End::check_message(int peer, int tag) const {
-  if (peer < 0 || peer >= options_.size) {
-    return Status::error(
-        Code::kInvalidArgument,
-        "no rank " + std::to_string(peer) + " in a job of " + std::to_string(options_.size));
+  if (peer < 0 || peer >= host_.size) {
+    return Status::error(Code::kInvalidArgument, "no rank " + std::to_string(peer) +
+                                                     " in a job of " + std::to_string(host_.size));
   }
   if (tag < 0) return Status::error(Code::kInvalidArgument, "tag " + std::to_string(tag));
   return {};
@@ -101,7 +100,7 @@ Result<End::Request> End::send(int peer, int tag, std::span<const std::byte> dat
   const ucp_request_param_t parameters = host_memory();
   const Peer& other = peers_[base::narrow<std::size_t>(peer)];
   return keep(index, ucx_.tag_send_nbx(other.endpoint, data.data(), data.size(),
-                                       tag_of(options_.rank, tag), &parameters));
+                                       tag_of(host_.rank, tag), &parameters));
 }
 
 Result<End::Request> End::receive(int peer, int tag, std::span<std::byte> data) {
@@ -209,7 +208,7 @@ std::string End::describe(const Slot& slot) const {
   const std::string bytes = std::to_string(slot.bytes) + " bytes ";
   const std::string what = slot.kind == Kind::kSend ? "sending " + bytes + "to rank "
                                                     : "receiving " + bytes + "from rank ";
-  return what + std::to_string(slot.peer) + " on rank " + std::to_string(options_.rank) + " (tag " +
+  return what + std::to_string(slot.peer) + " on rank " + std::to_string(host_.rank) + " (tag " +
          std::to_string(slot.tag) + ")";
 }
 

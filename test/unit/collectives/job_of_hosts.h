@@ -15,7 +15,7 @@
 #include "base/job_shape.h"
 #include "collectives/in_host/slots.h"
 #include "collectives/transport/collective.h"
-#include "collectives/transport/group.h"
+#include "collectives/transport/transport.h"
 #include "collectives/two_level/context.h"
 #include "test/unit/collectives/boards.h"
 #include "test/unit/collectives/job_of_ranks.h"
@@ -87,14 +87,14 @@ class JobOfHosts {
     }
     for (const int rank : members) {
       across_[static_cast<std::size_t>(rank)] =
-          std::make_unique<GroupTransport>(ranks_.transport(rank), members);
+          std::make_unique<Transport>(ranks_.transport(rank), members);
     }
   }
 
   const base::JobShape shape_;
   JobOfRanks ranks_;
-  std::vector<std::unique_ptr<Slots>> slots_;            // by rank
-  std::vector<std::unique_ptr<GroupTransport>> across_;  // by rank
+  std::vector<std::unique_ptr<Slots>> slots_;       // by rank
+  std::vector<std::unique_ptr<Transport>> across_;  // by rank
 };
 
 // Expects that all ranks of a host have used the same windows, which the next collective needs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // N ranks of a collective in one thread, over the in-memory transport: a test steps them in the
-// order it likes. The transports are watched: a buffer that is written while it is being sent, or
+// order it likes. Their ends are watched: a buffer that is written while it is being sent, or
 // used before it has been received, fails the test; so does a request that points at memory which a
 // test has declared to be the user's.
 #pragma once
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "collectives/transport/collective.h"
+#include "collectives/transport/end_table.h"
 #include "collectives/transport/local.h"
 #include "collectives/transport/workspace.h"
 
@@ -29,14 +30,13 @@ namespace ronde::collectives {
 inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // Thread safety: one thread at a time.
-class WatchedTransport final : public Transport {
+class WatchedEnd {
  public:
-  WatchedTransport(std::shared_ptr<LocalHub> hub, int rank) : inner_(std::move(hub), rank) {}
+  using Request = Transport::Request;
 
-  [[nodiscard]] int rank() const override { return inner_.rank(); }
-  [[nodiscard]] int size() const override { return inner_.size(); }
-  [[nodiscard]] bool needs_polling() const override { return inner_.needs_polling(); }
-  [[nodiscard]] int outstanding() const override { return inner_.outstanding(); }
+  WatchedEnd(std::shared_ptr<LocalHub> hub, int rank) : rank_(rank), inner_(std::move(hub), rank) {}
+
+  [[nodiscard]] int outstanding() const { return inner_.outstanding(); }
   [[nodiscard]] std::int64_t messages() const { return messages_; }
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] int most_outstanding() const { return most_outstanding_; }
@@ -45,7 +45,7 @@ class WatchedTransport final : public Transport {
   void keep_out_of(std::span<const std::byte> users) { users_.push_back(users); }
   void forget_users() { users_.clear(); }
 
-  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
+  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) {
     expect_not_the_users(data);
     base::Result<Request> request = inner_.send(peer, tag, data);
     ++messages_;
@@ -54,21 +54,21 @@ class WatchedTransport final : public Transport {
     if (request.ok()) sent_[*request] = {data, {data.begin(), data.end()}};
     return request;
   }
-  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
+  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) {
     expect_not_the_users(data);
     if (!data.empty()) std::memset(data.data(), 0xEE, data.size());
     base::Result<Request> request = inner_.receive(peer, tag, data);
     most_outstanding_ = std::max(most_outstanding_, outstanding());
     return request;
   }
-  base::Result<bool> test(Request request) override {
+  base::Result<bool> test(Request request) {
     base::Result<bool> done = inner_.test(request);
     if (done.ok() && !*done) return done;
     const auto found = sent_.find(request);
     if (found != sent_.end()) {
       const Sent& sent = found->second;
       EXPECT_TRUE(std::equal(sent.data.begin(), sent.data.end(), sent.copy.begin()))
-          << "rank " << rank() << " wrote to a buffer that was being sent";
+          << "rank " << rank_ << " wrote to a buffer that was being sent";
       sent_.erase(found);
     }
     return done;
@@ -86,11 +86,12 @@ class WatchedTransport final : public Transport {
       const bool apart = !before(data.data(), users.data() + users.size()) ||
                          !before(users.data(), data.data() + data.size());
       EXPECT_TRUE(data.empty() || users.empty() || apart)
-          << "rank " << rank() << ": a request points at the user's memory";
+          << "rank " << rank_ << ": a request points at the user's memory";
     }
   }
 
-  LocalTransport inner_;
+  const int rank_;
+  LocalEnd inner_;
   std::int64_t messages_ = 0;
   std::int64_t bytes_sent_ = 0;
   int most_outstanding_ = 0;
@@ -111,7 +112,9 @@ class JobOfRanks {
       : max_delay_(plan.max_delay), hub_(std::make_shared<LocalHub>(size, std::move(plan))) {
     for (int rank = 0; rank < size; ++rank) {
       workspaces_.push_back(std::make_unique<Workspace>());
-      transports_.push_back(std::make_unique<WatchedTransport>(hub_, rank));
+      auto end = std::make_unique<WatchedEnd>(hub_, rank);
+      watched_.push_back(end.get());
+      transports_.push_back(transport_over(std::move(end), rank, size, hub_->delays()));
     }
   }
   ~JobOfRanks() { transports_.clear(); }  // before the workspaces
@@ -120,7 +123,8 @@ class JobOfRanks {
 
   [[nodiscard]] int size() const { return hub_->size(); }
   LocalHub& hub() { return *hub_; }
-  WatchedTransport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
+  Transport& transport(int rank) { return transports_[static_cast<std::size_t>(rank)]; }
+  WatchedEnd& watched(int rank) { return *watched_[static_cast<std::size_t>(rank)]; }
   Workspace& workspace(int rank) { return *workspaces_[static_cast<std::size_t>(rank)]; }
 
   // Steps all ranks until each is done, has failed, or nothing happens any more: in turn, or with a
@@ -145,7 +149,7 @@ class JobOfRanks {
       if (!open) break;
       quiet_rounds = progress ? 0 : quiet_rounds + 1;
     }
-    for (const auto& transport : transports_) transport->forget_users();
+    for (WatchedEnd* const end : watched_) end->forget_users();
     return outcomes;
   }
 
@@ -173,7 +177,8 @@ class JobOfRanks {
   int max_delay_;
   std::shared_ptr<LocalHub> hub_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
-  std::vector<std::unique_ptr<WatchedTransport>> transports_;
+  std::vector<Transport> transports_;
+  std::vector<WatchedEnd*> watched_;  // they belong to the transports
 };
 
 }  // namespace ronde::collectives

@@ -16,7 +16,7 @@
 #include "collectives/messages/choose.h"
 #include "collectives/messages/gather.h"
 #include "collectives/messages/ring.h"
-#include "collectives/transport/group.h"
+#include "collectives/transport/transport.h"
 #include "test/unit/collectives/job_of_ranks.h"
 #include "test/unit/collectives/ring_oracle.h"
 
@@ -78,8 +78,8 @@ Batch run(JobOfRanks& job, const How& how, const Reduction& what, const Batch& b
       tensors.push_back({how.in_place ? output.data() : inputs[i][at].data(), output.data(),
                          base::Elements(std::ssize(output) / base::size_of(what.dtype)),
                          what.dtype});
-      job.transport(rank).keep_out_of(output);
-      job.transport(rank).keep_out_of(inputs[i][at]);
+      job.watched(rank).keep_out_of(output);
+      job.watched(rank).keep_out_of(inputs[i][at]);
     }
     collectives.push_back(start(how, job.transport(rank), job.workspace(rank),
                                 fusion::FusedView(tensors, job.size()), what, job.size()));
@@ -234,16 +234,16 @@ TEST(ReduceScatterBetween, TakesTheRingOrDirect) {
 }
 
 // Two groups of one job, each with a ring of its own and an order of its own.
-TEST(GroupTransport, RunsAlgorithmsAmongTheMembersAlone) {
+TEST(TransportOfSome, RunsAlgorithmsAmongTheMembersAlone) {
   JobOfRanks job(5);
   const std::vector<std::vector<int>> groups{{3, 0, 4}, {2, 1}};
-  std::vector<std::unique_ptr<GroupTransport>> transports(5);
+  std::vector<std::unique_ptr<Transport>> transports(5);
   std::vector<float> values{1, 2, 4, 8, 16};
   Collectives collectives(5);
   for (const std::vector<int>& members : groups) {
     for (const int rank : members) {
       const auto at = static_cast<std::size_t>(rank);
-      transports[at] = std::make_unique<GroupTransport>(job.transport(rank), members);
+      transports[at] = std::make_unique<Transport>(job.transport(rank), members);
       EXPECT_EQ(members[static_cast<std::size_t>(transports[at]->rank())], rank);
       auto* const memory = reinterpret_cast<std::byte*>(&values[at]);
       const base::TensorView tensor{memory, memory, base::Elements(1), DType::kF32};

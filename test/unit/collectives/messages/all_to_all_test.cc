@@ -49,7 +49,7 @@ struct Exchange {
   }
 
   std::unique_ptr<Collective> start(JobOfRanks& job, int rank, std::int64_t segment, int tag) {
-    job.transport(rank).keep_out_of(inputs[at(rank)]);
+    job.watched(rank).keep_out_of(inputs[at(rank)]);
     return all_to_all(
         job.transport(rank), job.workspace(rank),
         {.input = inputs[at(rank)].data(), .rows = rows[at(rank)], .row_bytes = Bytes(row_bytes)},
@@ -59,7 +59,7 @@ struct Exchange {
           Memory& output = outputs[at(rank)];
           output.resize(
               at(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) * row_bytes));
-          job.transport(rank).keep_out_of(output);
+          job.watched(rank).keep_out_of(output);
           return std::span(output);
         },
         Bytes(segment), tag);
@@ -131,7 +131,7 @@ TEST_P(AllToAllTest, NothingAtAllAndRowsWithoutBytes) {
     exchange.expect_results();
   }
   // Only the numbers of rows were sent.
-  EXPECT_EQ(job.transport(0).bytes_sent(), 2 * 8 * (job.size() - 1));
+  EXPECT_EQ(job.watched(0).bytes_sent(), 2 * 8 * (job.size() - 1));
 }
 
 TEST_P(AllToAllTest, UnderDelaysAndSynchronousSends) {
@@ -177,9 +177,9 @@ TEST_P(AllToAllTest, SendsEachBlockOnceAndHasAFewSegmentsInFlight) {
       bytes += 8 * exchange.rows[at(rank)][at(to)];
       messages += (8 * exchange.rows[at(rank)][at(to)] + 63) / 64;
     }
-    EXPECT_EQ(job.transport(rank).bytes_sent(), bytes);
-    EXPECT_EQ(job.transport(rank).messages(), messages);
-    EXPECT_LE(job.transport(rank).most_outstanding(), 2 * kSegmentsInFlight);
+    EXPECT_EQ(job.watched(rank).bytes_sent(), bytes);
+    EXPECT_EQ(job.watched(rank).messages(), messages);
+    EXPECT_LE(job.watched(rank).most_outstanding(), 2 * kSegmentsInFlight);
   }
 }
 

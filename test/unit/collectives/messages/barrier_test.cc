@@ -29,8 +29,8 @@ TEST_P(BarrierTest, ManyInARowInAnyOrder) {
   }
   const auto rounds = std::int64_t{std::bit_width(static_cast<unsigned>(job.size() - 1))};
   for (int rank = 0; rank < job.size(); ++rank) {
-    EXPECT_EQ(job.transport(rank).messages(), 10 * rounds);
-    EXPECT_EQ(job.transport(rank).bytes_sent(), 0);
+    EXPECT_EQ(job.watched(rank).messages(), 10 * rounds);
+    EXPECT_EQ(job.watched(rank).bytes_sent(), 0);
   }
 }
 

@@ -48,8 +48,8 @@ std::vector<Tensor> allreduce(JobOfRanks& job, const Reduction& what,
       const Memory& input = in_place ? output : tensors[i][at(rank)];
       views.push_back({input.data(), output.data(),
                        Elements(std::ssize(output) / base::size_of(what.dtype)), what.dtype});
-      job.transport(rank).keep_out_of(input);
-      job.transport(rank).keep_out_of(output);
+      job.watched(rank).keep_out_of(input);
+      job.watched(rank).keep_out_of(output);
     }
     collectives.push_back(ring_allreduce(job.transport(rank), job.workspace(rank),
                                          fusion::FusedView(views, job.size()), what, job.size(),
@@ -119,8 +119,8 @@ TEST_P(RingCompressionTest, HalfTheBytesTravelInMessagesOfTheSameSize) {
       allreduce(job, {.compression = compression}, tensors, true, segment, 0);
       const std::int64_t chunk = lines * (compression == Compression::kNone ? 64 : 32);
       for (int rank = 0; rank < ranks; ++rank) {
-        EXPECT_EQ(job.transport(rank).bytes_sent(), 2 * (ranks - 1) * chunk);
-        EXPECT_EQ(job.transport(rank).messages(), 2 * (ranks - 1) * (chunk / segment));
+        EXPECT_EQ(job.watched(rank).bytes_sent(), 2 * (ranks - 1) * chunk);
+        EXPECT_EQ(job.watched(rank).messages(), 2 * (ranks - 1) * (chunk / segment));
       }
     }
   }

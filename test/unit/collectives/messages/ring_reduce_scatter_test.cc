@@ -58,8 +58,8 @@ struct Blocks {
   Collectives start(JobOfRanks& job, std::int64_t segment, int tag = 0) {
     Collectives collectives;
     for (int rank = 0; rank < job.size(); ++rank) {
-      for (const Memory& input : inputs[at(rank)]) job.transport(rank).keep_out_of(input);
-      job.transport(rank).keep_out_of(outputs[at(rank)]);
+      for (const Memory& input : inputs[at(rank)]) job.watched(rank).keep_out_of(input);
+      job.watched(rank).keep_out_of(outputs[at(rank)]);
       collectives.push_back(ring_reduce_scatter(job.transport(rank), job.workspace(rank),
                                                 view(rank), what, job.size(), Bytes(segment), tag));
     }
@@ -180,7 +180,7 @@ TEST_P(RingReduceScatterTest, CompressedItIsA16BitRingAndSendsHalfTheBytes) {
         for (int block = 0; block < job.size(); ++block) {
           if (block != rank) others += 2 * lengths[at(block)];
         }
-        EXPECT_EQ(job.transport(rank).bytes_sent(), others);
+        EXPECT_EQ(job.watched(rank).bytes_sent(), others);
       }
     }
   }
@@ -199,7 +199,7 @@ TEST_P(RingReduceScatterTest, SendsTheLeastBytes) {
     for (int block = 0; block < job.size(); ++block) {
       if (block != rank) others += 8 * lengths[at(block)];
     }
-    EXPECT_EQ(job.transport(rank).bytes_sent(), others);
+    EXPECT_EQ(job.watched(rank).bytes_sent(), others);
   }
 }
 

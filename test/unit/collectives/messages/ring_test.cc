@@ -122,7 +122,7 @@ TEST_P(RingTest, SendsTheLeastBytesAnAllreduceCan) {
   const std::int64_t lines = 40 * ranks;
   expect_allreduce(job, {lines * 16}, true, 64, 0);
   for (int rank = 0; rank < ranks; ++rank) {
-    EXPECT_EQ(job.transport(rank).bytes_sent(), 2 * (ranks - 1) * 40 * 64);
+    EXPECT_EQ(job.watched(rank).bytes_sent(), 2 * (ranks - 1) * 40 * 64);
   }
 }
 

@@ -48,7 +48,7 @@ class Planes {
     boards_ = make_boards(geometry);
     for (std::int32_t rank = 0; rank < kRanks; ++rank) {
       workspaces_.push_back(std::make_unique<Workspace>());
-      transports_.push_back(std::make_unique<LocalTransport>(hub_, rank));
+      transports_.push_back(std::make_unique<Transport>(local_transport(hub_, rank)));
       planes_.push_back(ring ? make_message_plane(*transports_.back(), *workspaces_.back(),
                                                   base::Bytes(256), algorithm)
                              : make_in_host_plane(boards_[static_cast<std::size_t>(rank)], false));
@@ -73,7 +73,7 @@ class Planes {
   std::shared_ptr<LocalHub> hub_;
   std::vector<Board> boards_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
-  std::vector<std::unique_ptr<LocalTransport>> transports_;
+  std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
 

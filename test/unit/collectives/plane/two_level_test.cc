@@ -52,7 +52,7 @@ class Planes {
       const auto& of_host = boards[static_cast<std::size_t>(shape.host_of(rank))];
       const auto& board = of_host[static_cast<std::size_t>(shape.position_of(rank))];
       workspaces_.push_back(std::make_unique<Workspace>());
-      transports_.push_back(std::make_unique<LocalTransport>(hub_, rank));
+      transports_.push_back(std::make_unique<Transport>(local_transport(hub_, rank)));
       planes_.push_back(make_two_level_plane(board, false, shape, *transports_.back(),
                                              *workspaces_.back(), config));
       // The leader publishes before any other rank asks.
@@ -77,7 +77,7 @@ class Planes {
  private:
   std::shared_ptr<LocalHub> hub_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
-  std::vector<std::unique_ptr<LocalTransport>> transports_;
+  std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
 

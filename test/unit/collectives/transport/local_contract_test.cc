@@ -17,7 +17,7 @@ void run_contract(int ranks, const FaultPlan& plan) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&hub, rank] {
-      LocalTransport transport(hub, rank);
+      Transport transport = local_transport(hub, rank);
       TransportContract(transport).run_all();
     });
   }

@@ -19,15 +19,17 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 // Two ranks and a mailbox for each.
 struct Pair {
-  explicit Pair(FaultPlan plan = {}, LocalTransport::OnArrival on_arrival = {})
-      : hub(std::make_shared<LocalHub>(3, std::move(plan))), a(hub, 0, on_arrival), b(hub, 1) {}
+  explicit Pair(FaultPlan plan = {}, LocalEnd::OnArrival on_arrival = {})
+      : hub(std::make_shared<LocalHub>(3, std::move(plan))),
+        a(local_transport(hub, 0, std::move(on_arrival))),
+        b(local_transport(hub, 1)) {}
 
   std::shared_ptr<LocalHub> hub;
-  LocalTransport a;
-  LocalTransport b;
+  Transport a;
+  Transport b;
 };
 
-bool ended(LocalTransport& transport, Transport::Request request) {
+bool ended(Transport& transport, Transport::Request request) {
   const auto done = transport.test(request);
   EXPECT_TRUE(done.ok()) << done.status().to_string();
   return done.ok() && *done;
@@ -112,7 +114,7 @@ TEST(LocalTransport, DelaysAreDrawnFromTheSeedAndEnd) {
 
 TEST(LocalTransport, ACutLinkFailsOnBothSidesAndNamesBothRanks) {
   Pair pair({.cuts = {{.a = 1, .b = 0, .after_messages = 1}}});
-  LocalTransport c(pair.hub, 2);
+  Transport c = local_transport(pair.hub, 2);
   ASSERT_TRUE(pair.a.send(1, 0, bytes_of("x")).ok());
   std::string to(1, ' ');
   const auto before = pair.b.receive(0, 0, std::as_writable_bytes(std::span(to)));
@@ -158,7 +160,7 @@ TEST(LocalTransport, ThreadsExchangeManyMessages) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      LocalTransport transport(hub, rank);
+      Transport transport = local_transport(hub, rank);
       const int next = (rank + 1) % kRanks;
       const int previous = (rank + kRanks - 1) % kRanks;
       for (int i = 0; i < kMessages; ++i) {

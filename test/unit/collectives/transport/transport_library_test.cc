@@ -9,7 +9,7 @@
 #include <string>
 
 #include "collectives/transport/plugin_status.h"
-#include "collectives/transport/plugin_transport.h"
+#include "collectives/transport/transport.h"
 
 namespace ronde::collectives {
 namespace {
@@ -72,20 +72,20 @@ TEST(TransportLibrary, ErrorsOfAPluginKeepCodeRankAndText) {
   EXPECT_FALSE(status_of(answer, error).rank().has_value());
 }
 
-TEST(PluginTransport, AnEndThatCannotBeOpenedIsAnError) {
+TEST(Transport, AnEndThatCannotBeOpenedIsAnError) {
   const auto library = TransportLibrary::load("good", kFolder);
   ASSERT_TRUE(library.ok()) << library.status().message();
   EXPECT_EQ(library->title(), "GOOD");
-  const auto opened = PluginTransport::open(*library, {});
+  const auto opened = Transport::open(*library, {});
   EXPECT_EQ(opened.status().code(), Code::kUnsupported);
   EXPECT_EQ(opened.status().message(), "nobody has built this transport yet");
 }
 
 // An engine could neither sleep nor poll.
-TEST(PluginTransport, ADescriptorWithoutArmAndProgressIsRefused) {
+TEST(Transport, ADescriptorWithoutArmAndProgressIsRefused) {
   const auto library = TransportLibrary::load("descriptor", kFolder);
   ASSERT_TRUE(library.ok()) << library.status().message();
-  const auto opened = PluginTransport::open(*library, {});
+  const auto opened = Transport::open(*library, {});
   EXPECT_EQ(opened.status().code(), Code::kUnsupported);
   EXPECT_THAT(opened.status().message(),
               AllOf(HasSubstr("libronde_descriptor.so is not used"),

@@ -32,7 +32,7 @@ class WorkspaceTest : public testing::Test {
   }
 
   Workspace workspace_;
-  LocalTransport transport_{std::make_shared<LocalHub>(2), 0};
+  Transport transport_ = local_transport(std::make_shared<LocalHub>(2), 0);
 };
 
 TEST_F(WorkspaceTest, BlocksAreAlignedAndLargeEnough) {

@@ -177,12 +177,9 @@ class TwoLevelSequenceMaker {
 // A rank that runs the operations one after another.
 class RankOfSequence final : public BackToBack {
  public:
-  RankOfSequence(TwoLevelContext context, WatchedTransport& transport,
+  RankOfSequence(TwoLevelContext context, JobOfRanks& ranks,
                  const std::vector<TwoLevelOperation>& operations)
-      : BackToBack(operations.size()),
-        context_(context),
-        transport_(transport),
-        operations_(operations) {}
+      : BackToBack(operations.size()), context_(context), ranks_(ranks), operations_(operations) {}
 
  private:
   [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(context_.rank); }
@@ -191,8 +188,8 @@ class RankOfSequence final : public BackToBack {
     const TwoLevelOperation& op = operations_[index];
     input_ = op.inputs[rank()];
     output_ = op.in_place ? input_ : oracle::Bytes(op.expected[rank()].size(), std::byte{0x5A});
-    transport_.keep_out_of(input_);
-    transport_.keep_out_of(output_);
+    ranks_.watched(context_.rank).keep_out_of(input_);
+    ranks_.watched(context_.rank).keep_out_of(output_);
     const TwoLevelContext context{.shape = context_.shape,
                                   .rank = context_.rank,
                                   .slots = context_.slots,
@@ -201,13 +198,13 @@ class RankOfSequence final : public BackToBack {
                                   .tuning = op.tuning,
                                   .segment = op.segment,
                                   .block = op.block};
-    return op.start(context, transport_, op.in_place ? output_.data() : input_.data(),
-                    output_.data(), tag(index));
+    return op.start(context, ranks_.transport(context_.rank),
+                    op.in_place ? output_.data() : input_.data(), output_.data(), tag(index));
   }
 
   void check(std::size_t index) override {
     const TwoLevelOperation& op = operations_[index];
-    transport_.forget_users();
+    ranks_.watched(context_.rank).forget_users();
     EXPECT_TRUE(output_ == op.expected[rank()]) << op.name << ", number " << index << ", on rank "
                                                 << rank() << ", " << output_.size() << " bytes";
     EXPECT_TRUE(input_ == op.inputs[rank()]) << "an input has changed";
@@ -217,7 +214,7 @@ class RankOfSequence final : public BackToBack {
   }
 
   const TwoLevelContext context_;
-  WatchedTransport& transport_;
+  JobOfRanks& ranks_;
   const std::vector<TwoLevelOperation>& operations_;
   oracle::Bytes input_;
   oracle::Bytes output_;

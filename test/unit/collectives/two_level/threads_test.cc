@@ -39,8 +39,7 @@ TEST_P(TwoLevelThreadsTest, EveryRankGetsWhatItShould) {
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < context.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        RankOfSequence mine(context.of(rank), context.ranks().transport(static_cast<int>(rank)),
-                            operations);
+        RankOfSequence mine(context.of(rank), context.ranks(), operations);
         problems[rank] = run_to_the_end(mine);
       });
     }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/transport/end_table.h"
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
 
@@ -24,30 +25,34 @@ using testing::on_ranks;
 
 constexpr auto kGrace = std::chrono::seconds(1);
 
-// A transport between two ranks over which nothing arrives. After a while every request fails.
-class Broken final : public collectives::Transport {
+// An end between two ranks over which nothing arrives. After a while every request fails.
+class Broken {
  public:
-  Broken(int rank, Status failure, base::Nanoseconds after)
-      : rank_(rank), failure_(std::move(failure)), from_(clock_.after(after)) {}
+  using Request = collectives::Transport::Request;
 
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return 2; }
-  base::Result<Request> send(int, int, std::span<const std::byte>) override { return ++last_; }
-  base::Result<Request> receive(int, int, std::span<std::byte>) override { return ++last_; }
-  base::Result<bool> test(Request) override {
+  Broken(Status failure, base::Nanoseconds after)
+      : failure_(std::move(failure)), from_(clock_.after(after)) {}
+
+  base::Result<Request> send(int, int, std::span<const std::byte>) { return ++last_; }
+  base::Result<Request> receive(int, int, std::span<std::byte>) { return ++last_; }
+  base::Result<bool> test(Request) {
     if (clock_.now() < from_) return false;
     return failure_;
   }
-  [[nodiscard]] bool needs_polling() const override { return true; }
-  [[nodiscard]] int outstanding() const override { return 1; }
+  [[nodiscard]] static int outstanding() { return 1; }
 
  private:
   base::SteadyClock clock_;
-  int rank_;
   Status failure_;
   base::Instant from_;
   Request last_ = 0;
 };
+
+std::unique_ptr<collectives::Transport> broken(int rank, const Status& failure,
+                                               base::Nanoseconds after) {
+  return std::make_unique<collectives::Transport>(
+      collectives::transport_over(std::make_unique<Broken>(failure, after), rank, 2, true));
+}
 
 struct Ending {
   Status status;
@@ -85,7 +90,7 @@ Status lost() { return Status::error(Code::kPeerFailed, "the connection is lost"
 TEST(LostConnectionTest, WhereNoRankKnowsBetterTheTransportIsBelieved) {
   const auto ends = endings([](std::int32_t rank) {
     const auto after = rank == 0 ? std::chrono::seconds(0) : std::chrono::seconds(3600);
-    return std::make_unique<Broken>(rank, lost(), after);
+    return broken(rank, lost(), after);
   });
   for (const Ending& end : ends) {
     EXPECT_NE(end.status.message().find("the connection is lost"), std::string::npos)
@@ -97,9 +102,9 @@ TEST(LostConnectionTest, WhereNoRankKnowsBetterTheTransportIsBelieved) {
 
 TEST(LostConnectionTest, ARankThatKnowsBetterIsHeard) {
   const auto ends = endings([](std::int32_t rank) {
-    if (rank == 0) return std::make_unique<Broken>(rank, lost(), std::chrono::seconds(0));
+    if (rank == 0) return broken(rank, lost(), std::chrono::seconds(0));
     const Status reason = Status::error(Code::kTransport, "the reason").with_rank(1);
-    return std::make_unique<Broken>(rank, reason, std::chrono::milliseconds(200));
+    return broken(rank, reason, std::chrono::milliseconds(200));
   });
   for (const Ending& end : ends) {
     EXPECT_NE(end.status.message().find("the reason"), std::string::npos) << end.status.to_string();

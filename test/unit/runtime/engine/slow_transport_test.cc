@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/transport/end_table.h"
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
 #include "test/support/eventually.h"
@@ -27,10 +28,12 @@ struct Events {
 };
 
 // It carries nothing. That of rank 1 closes when rank 2 has left.
-class SlowToClose final : public collectives::Transport {
+class SlowToClose {
  public:
+  using Request = collectives::Transport::Request;
+
   SlowToClose(int rank, Events& events) : rank_(rank), events_(events) {}
-  ~SlowToClose() override {
+  ~SlowToClose() {
     if (rank_ != 1) return;
     events_.closing = true;
     EXPECT_TRUE(testing::eventually([this] { return events_.left.load(); }));
@@ -38,13 +41,10 @@ class SlowToClose final : public collectives::Transport {
   SlowToClose(const SlowToClose&) = delete;
   SlowToClose& operator=(const SlowToClose&) = delete;
 
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return 3; }
-  base::Result<Request> send(int, int, std::span<const std::byte>) override { return 1; }
-  base::Result<Request> receive(int, int, std::span<std::byte>) override { return 1; }
-  base::Result<bool> test(Request) override { return true; }
-  [[nodiscard]] bool needs_polling() const override { return false; }
-  [[nodiscard]] int outstanding() const override { return 0; }
+  static base::Result<Request> send(int, int, std::span<const std::byte>) { return 1; }
+  static base::Result<Request> receive(int, int, std::span<std::byte>) { return 1; }
+  static base::Result<bool> test(Request) { return true; }
+  [[nodiscard]] static int outstanding() { return 0; }
 
  private:
   const int rank_;
@@ -56,9 +56,11 @@ class SlowToClose final : public collectives::Transport {
 TEST(SlowTransport, RanksBelowOneThatClosesDoNotWaitForItsTransport) {
   Events events;
   const std::vector<std::int32_t> leaders{0, 1, 2};
-  const auto job = LocalJob::create(
-      *base::JobShape::of_leaders(leaders), 1, nullptr,
-      [&](std::int32_t rank) { return std::make_unique<SlowToClose>(rank, events); });
+  const auto job =
+      LocalJob::create(*base::JobShape::of_leaders(leaders), 1, nullptr, [&](std::int32_t rank) {
+        return std::make_unique<collectives::Transport>(collectives::transport_over(
+            std::make_unique<SlowToClose>(rank, events), rank, 3, false));
+      });
   ASSERT_TRUE(job.ok()) << job.status().message();
   on_ranks(3, [&](int rank) {
     const auto open = [&](const base::Config& config, const base::Clock& clock) {

@@ -23,20 +23,20 @@ struct SharedMemory {
   ScopedVariable errors{"UCX_MM_ERROR_HANDLING", "y"};
 };
 
-void leave(std::unique_ptr<EndTransport>& end) {
+void leave(std::unique_ptr<OpenEnd>& end) {
   const base::SteadyClock clock;
-  end->end().say_good_bye(clock, clock.after(kPatience));
+  end->end->say_good_bye(clock, clock.after(kPatience));
   end.reset();
 }
 
-void meet(std::vector<std::unique_ptr<EndTransport>>& ends) {
-  std::thread other([&] { TransportContract(*ends[1]).meet(1); });
-  TransportContract(*ends[0]).meet(1);
+void meet(std::vector<std::unique_ptr<OpenEnd>>& ends) {
+  std::thread other([&] { TransportContract(*ends[1]->transport).meet(1); });
+  TransportContract(*ends[0]->transport).meet(1);
   other.join();
 }
 
 // The first end has left when the second one begins to close.
-void close_one_after_the_other(std::vector<std::unique_ptr<EndTransport>>& ends) {
+void close_one_after_the_other(std::vector<std::unique_ptr<OpenEnd>>& ends) {
   const base::SteadyClock clock;
   const base::Instant begin = clock.now();
   std::atomic<bool> gone = false;
@@ -45,7 +45,7 @@ void close_one_after_the_other(std::vector<std::unique_ptr<EndTransport>>& ends)
     gone = true;
   });
   while (!gone) {
-    ends[1]->end().progress();
+    ends[1]->end->progress();
     std::this_thread::yield();
   }
   first.join();
@@ -70,7 +70,7 @@ TEST(UcxClosing, NorOverSharedMemory) {
 TEST(UcxClosing, AnEndWithoutAConnectionAnswersToo) {
   const SharedMemory only;
   auto ends = connected_ends(2);
-  ASSERT_TRUE(ends[0]->send(1, 2, {}).ok());
+  ASSERT_TRUE(ends[0]->transport->send(1, 2, {}).ok());
   close_one_after_the_other(ends);
 }
 
@@ -81,19 +81,19 @@ class UcxClosingFull : public testing::Test {
   void fill() {
     ends_ = connected_ends(2);
     meet(ends_);
-    for (int n = 0; n < 2000; ++n) ASSERT_TRUE(ends_[1]->send(0, 2, message_).ok());
-    while (ends_[1]->end().progress()) {
+    for (int n = 0; n < 2000; ++n) ASSERT_TRUE(ends_[1]->transport->send(0, 2, message_).ok());
+    while (ends_[1]->end->progress()) {
     }
   }
   void hear_good_bye() {
     const base::Instant limit = clock_.after(kPatience);
-    while (!ends_[1]->end().progress() && clock_.now() < limit) std::this_thread::yield();
+    while (!ends_[1]->end->progress() && clock_.now() < limit) std::this_thread::yield();
   }
 
   const SharedMemory only_;
   const base::SteadyClock clock_;
   const TransportContract::Message message_ = TransportContract::Message(4000);
-  std::vector<std::unique_ptr<EndTransport>> ends_;
+  std::vector<std::unique_ptr<OpenEnd>> ends_;
 };
 
 // The second end closes as soon as it has heard the good-bye.
@@ -109,11 +109,11 @@ TEST_F(UcxClosingFull, AnAnswerLeavesBeforeTheEndThatGivesIt) {
 
 TEST_F(UcxClosingFull, AnAnswerThatCannotLeaveIsWaitedForUntilTheDeadline) {
   ASSERT_NO_FATAL_FAILURE(fill());
-  ends_[0]->end().say_good_bye(clock_, clock_.now());
+  ends_[0]->end->say_good_bye(clock_, clock_.now());
   hear_good_bye();
   ends_[0].reset();
   const base::Instant begin = clock_.now();
-  ends_[1]->end().say_good_bye(clock_, clock_.after(std::chrono::milliseconds(300)));
+  ends_[1]->end->say_good_bye(clock_, clock_.after(std::chrono::milliseconds(300)));
   EXPECT_GE(clock_.now() - begin, std::chrono::milliseconds(300)) << "there was room";
   ends_[1].reset();
   EXPECT_LT(clock_.now() - begin, kPatience);
@@ -125,13 +125,13 @@ TEST(UcxClosing, NoAnswerIsOwedToAnEndThatIsLost) {
   const TransportContract::Message message(4000);
   auto ends = connected_ends(2);
   meet(ends);
-  for (int n = 0; n < 20'000; ++n) ASSERT_TRUE(ends[1]->send(0, 2, message).ok());
-  while (ends[1]->end().progress()) {
+  for (int n = 0; n < 20'000; ++n) ASSERT_TRUE(ends[1]->transport->send(0, 2, message).ok());
+  while (ends[1]->end->progress()) {
   }
   const base::SteadyClock clock;
   const base::Instant begin = clock.now();
-  ends[0]->end().say_good_bye(clock, clock.now());
-  while (!ends[1]->end().progress() && clock.now() - begin < kPatience) std::this_thread::yield();
+  ends[0]->end->say_good_bye(clock, clock.now());
+  while (!ends[1]->end->progress() && clock.now() - begin < kPatience) std::this_thread::yield();
   ends[0].reset();
   leave(ends[1]);
   EXPECT_LT(clock.now() - begin, kPatience) << "an end waited for one that was lost";
@@ -147,7 +147,7 @@ TEST(UcxClosing, AllMayCloseAtOnce) {
     std::vector<std::thread> threads;
     for (auto& end : ends) {
       threads.emplace_back([&end] {
-        TransportContract(*end).meet(1);
+        TransportContract(*end->transport).meet(1);
         leave(end);
       });
     }

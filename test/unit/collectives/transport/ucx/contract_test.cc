@@ -78,9 +78,9 @@ TEST(UcxPlugin, NothingIsDoneAfterAbandon) {
 
 // An end of a job of one with no other device than this, and whether it reaches itself.
 base::Status reach_itself(const std::string& interface) {
-  PluginTransport::Options options;
+  Transport::Options options;
   options.interfaces = interface;
-  auto opened = PluginTransport::open(ucx_plugin(), std::move(options));
+  auto opened = Transport::open(ucx_plugin(), std::move(options));
   RONDE_RETURN_IF_ERROR(opened.status());
   const std::vector<std::vector<std::byte>> addresses{*(*opened)->address()};
   RONDE_RETURN_IF_ERROR((*opened)->connect(addresses));

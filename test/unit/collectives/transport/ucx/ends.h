@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/transport/end_table.h"
 #include "collectives/transport/transport.h"
 #include "collectives/transport/ucx/end.h"
 
@@ -39,41 +41,38 @@ class ScopedVariable {
   std::optional<std::string> before_;
 };
 
-// An end as the rest of Ronde sees it.
-class EndTransport final : public Transport {
- public:
-  EndTransport(int rank, int size) : rank_(rank), size_(size) {
-    auto opened = End::open({.rank = rank, .size = size});
+// An end, and how the rest of Ronde sees it: a transport that leaves the good-bye to the test.
+struct OpenEnd {
+  OpenEnd(int rank, int size) {
+    ronde_transport_host host{};
+    host.rank = rank;
+    host.size = size;
+    host.peer_timeout_ns = base::Nanoseconds(std::chrono::seconds(60)).count();
+    ronde_transport_info info{};
+    auto opened = End::open(host, info);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-    end_ = std::move(*opened);
+    end = std::move(*opened);
+    transport.emplace(kTable, reinterpret_cast<ronde_transport_end*>(end.get()),
+                      Transport::Options{.rank = rank, .size = size}, false);
   }
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return size_; }
-  base::Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
-    return end_->send(peer, tag, data);
-  }
-  base::Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
-    return end_->receive(peer, tag, data);
-  }
-  base::Result<bool> test(Request request) override { return end_->test(request); }
-  [[nodiscard]] bool needs_polling() const override { return false; }
-  [[nodiscard]] int outstanding() const override { return end_->outstanding(); }
-  [[nodiscard]] End& end() { return *end_; }
 
- private:
-  int rank_;
-  int size_;
-  std::unique_ptr<End> end_;
+  static constexpr ronde_transport kTable = [] {
+    auto table = table_of<End>();
+    table.close = [](ronde_transport_end*, std::int64_t) {};
+    return table;
+  }();
+  std::unique_ptr<End> end;
+  std::optional<Transport> transport;
 };
 
-inline std::vector<std::unique_ptr<EndTransport>> connected_ends(int ranks) {
-  std::vector<std::unique_ptr<EndTransport>> ends;
+inline std::vector<std::unique_ptr<OpenEnd>> connected_ends(int ranks) {
+  std::vector<std::unique_ptr<OpenEnd>> ends;
   std::vector<std::span<const std::byte>> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    ends.push_back(std::make_unique<EndTransport>(rank, ranks));
-    addresses.push_back(ends.back()->end().address());
+    ends.push_back(std::make_unique<OpenEnd>(rank, ranks));
+    addresses.push_back(ends.back()->end->address());
   }
-  for (const auto& end : ends) EXPECT_TRUE(end->end().connect(addresses).ok());
+  for (const auto& one : ends) EXPECT_TRUE(one->end->connect(addresses).ok());
   return ends;
 }
 

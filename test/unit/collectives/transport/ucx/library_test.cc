@@ -95,7 +95,7 @@ TEST(UcxLibraryChild, KeepsHandlersThatTheUserAskedFor) {
 TEST(UcxLibraryChild, ThreadsOfUcxBlockAllSignals) {
   if (!is_child()) return;
   const auto ends = connected_ends(2);
-  std::thread other([&] { EXPECT_TRUE(ends[1]->send(0, 1, {}).ok()); });
+  std::thread other([&] { EXPECT_TRUE(ends[1]->transport->send(0, 1, {}).ok()); });
   other.join();
   int threads = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -110,14 +110,14 @@ TEST(UcxLibraryChild, LosesAConnection) {
   if (!is_child()) return;
   auto ends = connected_ends(2);
   std::byte word{};
-  const auto sent = ends[1]->send(0, 1, {&word, 1});
-  const auto received = ends[0]->receive(1, 1, {&word, 1});
+  const auto sent = ends[1]->transport->send(0, 1, {&word, 1});
+  const auto received = ends[0]->transport->receive(1, 1, {&word, 1});
   for (int i = 0; i < 1000; ++i) {
-    ends[0]->end().progress();
-    ends[1]->end().progress();
+    ends[0]->end->progress();
+    ends[1]->end->progress();
   }
   ends[1].reset();
-  for (int i = 0; i < 1000; ++i) ends[0]->end().progress();
+  for (int i = 0; i < 1000; ++i) ends[0]->end->progress();
 }
 
 TEST(UcxLibrary, LeavesHandlersAndStackAsTheyWere) {

@@ -54,12 +54,12 @@ class Line {
   int fd_;
 };
 
-void introduce(EndTransport& end, const Line& line) {
-  line.put(end.end().address());
+void introduce(OpenEnd& end, const Line& line) {
+  line.put(end.end->address());
   const std::vector<std::byte> theirs = line.get();
   std::array<std::span<const std::byte>, 2> addresses{theirs, theirs};
-  addresses.at(base::narrow<std::size_t>(end.rank())) = end.end().address();
-  ASSERT_TRUE(end.end().connect(addresses).ok());
+  addresses.at(base::narrow<std::size_t>(end.transport->rank())) = end.end->address();
+  ASSERT_TRUE(end.end->connect(addresses).ok());
 }
 
 constexpr std::size_t kWord = 20'000;
@@ -89,7 +89,7 @@ class UcxLoss : public testing::Test {
               0);
     ::close(ends[1]);
     line_ = std::make_unique<Line>(ends[0]);
-    end_ = std::make_unique<EndTransport>(0, 2);
+    end_ = std::make_unique<OpenEnd>(0, 2);
     introduce(*end_, *line_);
   }
   void TearDown() override {
@@ -105,7 +105,7 @@ class UcxLoss : public testing::Test {
   void await_exit() {
     int status = -1;
     const base::Instant limit = clock_.after(seconds(60));
-    while (::waitpid(pid_, &status, WNOHANG) == 0 && clock_.now() < limit) end_->end().progress();
+    while (::waitpid(pid_, &status, WNOHANG) == 0 && clock_.now() < limit) end_->end->progress();
     EXPECT_EQ(status, 0);
     pid_ = 0;
   }
@@ -114,13 +114,13 @@ class UcxLoss : public testing::Test {
     const base::Instant limit = clock_.after(seconds(60));
     while (clock_.now() < limit) {
       for (int i = 0; i < 2; ++i) {
-        const auto done = end_->test(request);
+        const auto done = end_->transport->test(request);
         if (!done.ok()) return done.status();
         if (*done) return {};
       }
-      const auto armed = end_->end().arm();
+      const auto armed = end_->end->arm();
       if (!armed.ok()) return armed.status();
-      pollfd watched{end_->end().descriptor(), POLLIN, 0};
+      pollfd watched{end_->end->descriptor(), POLLIN, 0};
       if (*armed && ::poll(&watched, 1, 60'000) != 1) break;
     }
     return base::Status::error(base::Code::kDeadline, "the loss was never noticed");
@@ -132,12 +132,12 @@ class UcxLoss : public testing::Test {
     EXPECT_THAT(status.message(), HasSubstr("rank 1"));
     EXPECT_THAT(status.message(), HasSubstr("is lost"));
   }
-  TransportContract talk() { return TransportContract(*end_); }
+  TransportContract talk() { return TransportContract(*end_->transport); }
 
   base::SteadyClock clock_;
   pid_t pid_ = 0;
   std::unique_ptr<Line> line_;
-  std::unique_ptr<EndTransport> end_;
+  std::unique_ptr<OpenEnd> end_;
 };
 
 // ---- what the other rank does ----
@@ -148,9 +148,9 @@ TEST(UcxLossPeer, Acts) {
   const std::string text = wanted;
   const std::string what = text.substr(0, text.find(':'));
   const Line line(std::stoi(text.substr(text.find(':') + 1)));
-  auto end = std::make_unique<EndTransport>(1, 2);
+  auto end = std::make_unique<OpenEnd>(1, 2);
   introduce(*end, line);
-  TransportContract talk(*end);
+  TransportContract talk(*end->transport);
   if (what == "meets") talk.meet(1);
   if (what == "sends" || what == "closes") {
     std::vector<Transport::Request> requests;
@@ -163,7 +163,7 @@ TEST(UcxLossPeer, Acts) {
     }
     if (what == "closes") {
       const base::SteadyClock clock;
-      end->end().say_good_bye(clock, clock.after(seconds(30)));
+      end->end->say_good_bye(clock, clock.after(seconds(30)));
       end.reset();
       return;
     }
@@ -183,10 +183,10 @@ TEST_F(UcxLoss, AReceiveFromARankThatIsKilledFails) {
   const auto request = talk().receive(1, 2, {&word, 1});
   kill(SIGKILL);
   expect_lost(error_of(request));
-  EXPECT_EQ(end_->outstanding(), 0);
-  const auto next = end_->send(1, 2, {&word, 1});
+  EXPECT_EQ(end_->transport->outstanding(), 0);
+  const auto next = end_->transport->send(1, 2, {&word, 1});
   expect_lost(next.status());
-  EXPECT_EQ(end_->outstanding(), 0);
+  EXPECT_EQ(end_->transport->outstanding(), 0);
 }
 
 TEST_F(UcxLoss, SoDoesOneFromARankThatNeverSentAWord) {
@@ -194,7 +194,7 @@ TEST_F(UcxLoss, SoDoesOneFromARankThatNeverSentAWord) {
   static_cast<void>(line_->get());
   std::byte word{};
   const auto request = talk().receive(1, 2, {&word, 1});
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(end_->test(request).ok());
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(end_->transport->test(request).ok());
   kill(SIGKILL);
   expect_lost(error_of(request));
 }
@@ -206,7 +206,7 @@ TEST_F(UcxLoss, SoDoesASendThatItHasNotReceived) {
   kill(SIGSTOP);
   const TransportContract::Message book(kBook);
   const auto request = talk().send(1, 2, book);
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(end_->test(request).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(end_->transport->test(request).ok());
   kill(SIGKILL);
   expect_lost(error_of(request));
 }
@@ -248,7 +248,7 @@ TEST_F(UcxLoss, ClosingWaitsForNoRankThatHangs) {
   talk().send(1, 2, book);
   talk().receive(1, 3, room);
   const base::Instant begin = clock_.now();
-  end_->end().say_good_bye(clock_, clock_.after(std::chrono::milliseconds(300)));
+  end_->end->say_good_bye(clock_, clock_.after(std::chrono::milliseconds(300)));
   const base::Instant flushed = clock_.now();
   EXPECT_GE(flushed - begin, std::chrono::milliseconds(300)) << "nothing was left to wait for";
   end_.reset();

@@ -1,113 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Point-to-point messages over MPI: requests in reused slots, one MPI_Testsome for all of them, and
 // the guard against messages to a rank that has died.
-#include "collectives/transport/mpi/transport.h"
+#include "collectives/transport/mpi/end.h"
 
 #include <utility>
-#include <vector>
 
 #include "base/numbers.h"
-#include "collectives/transport/mpi/handle.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
 namespace ronde::collectives {
-
-namespace {
 
 using base::Code;
 using base::MutexLock;
 using base::Result;
 using base::Status;
 
-class MpiTransport final : public Transport {
- public:
-  explicit MpiTransport(std::shared_ptr<MpiHandle> handle)
-      : handle_(std::move(handle)), unsettled_(base::narrow<std::size_t>(handle_->size)) {}
-
-  [[nodiscard]] int rank() const override { return handle_->rank; }
-  [[nodiscard]] int size() const override { return handle_->size; }
-  [[nodiscard]] bool needs_polling() const override { return true; }
-  [[nodiscard]] int outstanding() const override { return outstanding_; }
-  [[nodiscard]] bool writes_after_destruction() const override { return outstanding() > 0; }
-
-  Result<Request> send(int peer, int tag, std::span<const std::byte> data) override {
-    return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
-      const int error =
-          MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
-      if (error != MPI_SUCCESS || count > kSmallMessage) return error;
-      // A small message has usually left by now. If MPI_Test sees that, look() need not.
-      int ended = 0;
-      return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
-    });
-  }
-
-  Result<Request> receive(int peer, int tag, std::span<std::byte> data) override {
-    return start(Kind::kReceive, peer, tag, data.size(), [&](int count, MPI_Request* request) {
-      return MPI_Irecv(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
-    });
-  }
-
-  Result<bool> test(Request request) override;
-
- private:
-  enum class Kind : std::uint8_t { kSend, kReceive };
-
-  // One request in flight. Slots are used again, so that a message allocates nothing; the
-  // generation tells an old Request of the same slot from the present one.
-  struct Slot {
-    MPI_Request request = MPI_REQUEST_NULL;
-    Kind kind = Kind::kSend;
-    bool used = false;
-    int peer = 0;
-    int tag = 0;
-    int bytes = 0;
-    std::uint32_t generation = 0;
-    std::uint64_t tested_in = 0;  // the number of looks when test() was last called
-    bool ended = false;           // look() has seen the request end
-    Status result;                // valid once the request has ended
-  };
-
-  static constexpr unsigned kIndexBits = 32;
-  // Up to this many bytes MPI gives a message to the system without announcing it to the receiver.
-  static constexpr int kSmallMessage = 32768;
-  // MPI looks at its connections at every eighth of its rounds, if not at each. Where messages
-  // follow each other closely, settle() costs so many system calls a message.
-  static constexpr std::uint64_t kRoundsToSettle = 8;
-
-  template <typename Start>
-  Result<Request> start(Kind kind, int peer, int tag, std::size_t bytes, Start&& call);
-  [[nodiscard]] Status check_message(int peer, int tag) const;
-  std::size_t take_slot();
-  void free_slot(std::size_t index);
-  [[nodiscard]] std::string describe(const Slot& slot) const;
-  // Has MPI look at all requests at once.
-  Status look();
-  // Ensures, before a message, that MPI has looked at its connections since the last message of
-  // that rank.
-  Status settle(int peer);
-  void note_unsettled(const Slot& slot);
-  void drop_ended();
-  [[nodiscard]] Status outcome(const Slot& slot, int error, const MPI_Status& status) const
-      RONDE_REQUIRES(mpi_lock());
-
-  std::shared_ptr<MpiHandle> handle_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> free_;
-  int outstanding_ = 0;
-  std::uint64_t looks_ = 1;
-  std::uint64_t rounds_ = 1;  // looks that found nothing, in which MPI works on its connections
-  // By rank: the round in which the last message began that did not end at once, or 0.
-  std::vector<std::uint64_t> unsettled_;
-  // The slots and the requests that every look tests, by position.
-  std::vector<std::size_t> pending_slots_;
-  std::vector<MPI_Request> pending_requests_;
-  // The positions that ended in the last look, and their statuses.
-  std::vector<int> ended_positions_;
-  std::vector<MPI_Status> statuses_;
-};
-
-Status MpiTransport::check_message(int peer, int tag) const {
+Status MpiEnd::check_message(int peer, int tag) const {
   if (peer < 0 || peer >= handle_->size) {
     return Status::error(
         Code::kInvalidArgument,
@@ -121,7 +30,7 @@ Status MpiTransport::check_message(int peer, int tag) const {
   return {};
 }
 
-std::size_t MpiTransport::take_slot() {
+std::size_t MpiEnd::take_slot() {
   if (free_.empty()) {
     slots_.emplace_back();
     free_.reserve(slots_.size());
@@ -132,7 +41,7 @@ std::size_t MpiTransport::take_slot() {
   return index;
 }
 
-void MpiTransport::free_slot(std::size_t index) {
+void MpiEnd::free_slot(std::size_t index) {
   slots_[index].used = false;
   slots_[index].ended = false;
   slots_[index].tested_in = 0;
@@ -142,8 +51,8 @@ void MpiTransport::free_slot(std::size_t index) {
 }
 
 template <typename Start>
-Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std::size_t bytes,
-                                               Start&& call) {
+Result<MpiEnd::Request> MpiEnd::start(Kind kind, int peer, int tag, std::size_t bytes,
+                                      Start&& call) {
   RONDE_RETURN_IF_ERROR(check_message(peer, tag));
   RONDE_ASSIGN_OR_RETURN(const auto count,
                          base::try_narrow<int>(bytes, "the length of an MPI message"));
@@ -179,9 +88,26 @@ Result<Transport::Request> MpiTransport::start(Kind kind, int peer, int tag, std
   return Request{slot.generation} << kIndexBits | index;
 }
 
+Result<MpiEnd::Request> MpiEnd::send(int peer, int tag, std::span<const std::byte> data) {
+  return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
+    const int error =
+        MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
+    if (error != MPI_SUCCESS || count > kSmallMessage) return error;
+    // A small message has usually left by now. If MPI_Test sees that, look() need not.
+    int ended = 0;
+    return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+  });
+}
+
+Result<MpiEnd::Request> MpiEnd::receive(int peer, int tag, std::span<std::byte> data) {
+  return start(Kind::kReceive, peer, tag, data.size(), [&](int count, MPI_Request* request) {
+    return MPI_Irecv(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
+  });
+}
+
 // Every look makes MPI poll its connections, which costs system calls. So test() has MPI look only
 // when the same request is tested again: a caller that tests many requests in turn causes one look.
-Result<bool> MpiTransport::test(Request request) {
+Result<bool> MpiEnd::test(Request request) {
   const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
   base::check(index < slots_.size() && slots_[index].used &&
                   slots_[index].generation == static_cast<std::uint32_t>(request >> kIndexBits),
@@ -198,7 +124,7 @@ Result<bool> MpiTransport::test(Request request) {
   return true;
 }
 
-Status MpiTransport::look() {
+Status MpiEnd::look() {
   ++looks_;
   ended_positions_.resize(pending_requests_.size());
   statuses_.resize(pending_requests_.size());
@@ -232,7 +158,7 @@ Status MpiTransport::look() {
 // connection, get the same descriptor, and make the list of its events a ring, which MPI then
 // follows for ever. A look of MPI at its connections removes the event. (This does not cover
 // another engine of the process that writes to the same rank at that moment.)
-Status MpiTransport::settle(int peer) {
+Status MpiEnd::settle(int peer) {
   std::uint64_t& since = unsettled_[base::narrow<std::size_t>(peer)];
   if (since == 0) return {};
   while (!pending_requests_.empty() && rounds_ - since < kRoundsToSettle) {
@@ -244,12 +170,12 @@ Status MpiTransport::settle(int peer) {
 }
 
 // Receives count as well where the message is announced first, since MPI then answers it.
-void MpiTransport::note_unsettled(const Slot& slot) {
+void MpiEnd::note_unsettled(const Slot& slot) {
   if (slot.kind == Kind::kReceive && slot.bytes <= kSmallMessage) return;
   unsettled_[base::narrow<std::size_t>(slot.peer)] = rounds_;
 }
 
-void MpiTransport::drop_ended() {
+void MpiEnd::drop_ended() {
   std::size_t kept = 0;
   for (std::size_t position = 0; position < pending_requests_.size(); ++position) {
     if (pending_requests_[position] == MPI_REQUEST_NULL) continue;
@@ -261,7 +187,7 @@ void MpiTransport::drop_ended() {
   pending_slots_.resize(kept);
 }
 
-Status MpiTransport::outcome(const Slot& slot, int error, const MPI_Status& status) const {
+Status MpiEnd::outcome(const Slot& slot, int error, const MPI_Status& status) const {
   int error_class = MPI_SUCCESS;
   if (error != MPI_SUCCESS) MPI_Error_class(error, &error_class);
   if (error_class == MPI_ERR_TRUNCATE) {
@@ -278,18 +204,12 @@ Status MpiTransport::outcome(const Slot& slot, int error, const MPI_Status& stat
       .with_rank(slot.peer);
 }
 
-std::string MpiTransport::describe(const Slot& slot) const {
+std::string MpiEnd::describe(const Slot& slot) const {
   const std::string bytes = std::to_string(slot.bytes) + " bytes ";
   const std::string what = slot.kind == Kind::kSend ? "sending " + bytes + "to rank "
                                                     : "receiving " + bytes + "from rank ";
   return what + std::to_string(slot.peer) + " on rank " + std::to_string(handle_->rank) + " (tag " +
          std::to_string(slot.tag) + ")";
-}
-
-}  // namespace
-
-std::unique_ptr<Transport> make_mpi_transport(std::shared_ptr<MpiHandle> handle) {
-  return std::make_unique<MpiTransport>(std::move(handle));
 }
 
 }  // namespace ronde::collectives
