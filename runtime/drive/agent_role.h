@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role of driving the agent: how a thread takes, leaves or is granted it, and sleeps without
-// it. Everything that decides whether a thread sleeps is in this file. It is a template over its
-// environment (the atomics, the mutex, the clock, how to sleep), whose real one is in
-// agent_runner.cc; the test runs the same text in a model and visits every interleaving, delayed
-// stores included.
+// it. Everything that decides whether a thread sleeps is in this file, and in sleep_state.h what
+// its last look has found. It is a template over its environment (the atomics, the mutex, the
+// clock, how to sleep), whose real one is in agent_runner.cc; the test runs the same text in a
+// model and visits every interleaving, delayed stores included.
 //
 // The words, and who may change them:
 // - role: free or held. Taken by a compare-and-swap; freed by the holder alone.
@@ -284,7 +284,7 @@ class AgentRole : private RoleWords {
 
   // The same, or whether work is left. Called by a thread that has just freed the role: if another
   // took it meanwhile the answer may be too new, and is then not needed.
-  bool fresh() { return rung() || env_.sleep_state().left(); }
+  bool fresh() { return rung() || env_.sleep_state().work_left(); }
 
   // Called by the holder: works until `completion` is done or the deadline has passed (true), or
   // until it is time to sleep (false). Looks at least once.

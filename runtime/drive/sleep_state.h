@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the thread that holds the agent's role may sleep: everything that decides it besides the
-// role's own words (agent_role.h), which the model of the role runs too.
+// role's own words (agent_role.h). The model of the role runs this class, too.
 //
 // - asked: the holder is about to stop watching, so peers ring and descriptors are watched. Only
 //   the holder uses it.
@@ -16,9 +16,8 @@
 // - holder:      takes all that a descriptor has;       then watched = true; then hands it over
 //   epoll:       is told at once of what has come since
 // - background:  the epoll has told;                    then watched = false; then posts
-//   leaver:      role = free;                           then posts != seen? Then it looks again,
-//   and
-//                                                       that look hands the descriptor over
+//   leaver:      role = free;                           then posts != seen? The look that follows
+//                                                       hands the descriptor over again
 // A holder may find `watched` still true after the epoll has told: it hands nothing over, but the
 // post comes after that. Were the descriptor handed over before `watched` is set, the background
 // thread could clear the word in between, and the descriptor would never be handed over again.
@@ -55,32 +54,32 @@ class SleepStateOn {
     if (wanted) return;  // the look that follows hands descriptors over
     for (std::size_t slot = 0; slot < Words::kSlots; ++slot) {
       // Where that fails, an event wakes a thread too many.
-      if (words_.watched(slot).exchange(false, std::memory_order_acq_rel)) words_.take_back(slot);
+      if (words_.watched(slot).exchange(false, std::memory_order_seq_cst)) words_.take_back(slot);
     }
   }
   // This look has taken all that the descriptor has.
   base::Status watch(int fd) {
     if (!asked()) return {};
     const std::size_t slot = words_.slot_of(fd);
-    if (words_.watched(slot).exchange(true, std::memory_order_acq_rel)) return {};
+    if (words_.watched(slot).exchange(true, std::memory_order_seq_cst)) return {};
     return words_.hand_over(slot);
   }
   // The end of a look.
-  void leave(bool work) {
-    if (work != words_.left().load(std::memory_order_relaxed)) {
-      words_.left().store(work, std::memory_order_seq_cst);
+  void note_left(bool left) {
+    if (left != words_.left().load(std::memory_order_relaxed)) {
+      words_.left().store(left, std::memory_order_seq_cst);
     }
   }
 
   // ---- a thread that has just freed the role ----
-  [[nodiscard]] bool left() { return words_.left().load(std::memory_order_seq_cst); }
+  [[nodiscard]] bool work_left() { return words_.left().load(std::memory_order_seq_cst); }
 
   // ---- the background thread ----
   // The epoll has told of this descriptor; false: it is none of these.
   bool on_event(int fd) {
     const std::size_t slot = words_.find(fd);
     if (slot == Words::kSlots) return false;
-    words_.watched(slot).store(false, std::memory_order_release);
+    words_.watched(slot).store(false, std::memory_order_seq_cst);
     return true;
   }
 
@@ -103,7 +102,7 @@ class SleepWords {
 
   [[nodiscard]] std::size_t find(int fd) const {
     std::size_t slot = 0;
-    while (slot < kSlots && fds_[slot].load(std::memory_order_relaxed) != fd) ++slot;
+    while (slot < kSlots && fds_[slot].load(std::memory_order_acquire) != fd) ++slot;
     return slot;
   }
   std::size_t slot_of(int fd) {
@@ -111,7 +110,7 @@ class SleepWords {
     if (slot < kSlots) return slot;
     slot = find(-1);
     base::check(slot < kSlots, "an agent watches two descriptors at most");
-    fds_[slot].store(fd, std::memory_order_relaxed);
+    fds_[slot].store(fd, std::memory_order_release);
     return slot;
   }
   base::Status hand_over(std::size_t slot) {

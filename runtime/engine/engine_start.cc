@@ -72,7 +72,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     // The other ranks must not wait for one that could not open.
     engine->agent_.failure().fail(entered, entered.rank().value_or(engine->rank_));
     // The runner does not run yet, so this step sends the failure to the other hosts.
-    if (!engine->open_) static_cast<void>(engine->agent_.failure().check());
+    if (!engine->open_) engine->agent_.spread_failure();
     engine->job_->board().set_state(collectives::PresenceState::kDead);
     engine->job_->abandon();
     return entered;

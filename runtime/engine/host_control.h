@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -40,7 +41,7 @@ class HostControl {
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
   [[nodiscard]] TcpLinks* links() const { return links_.get(); }
 
-  void tell(const collectives::FailureRecord& failure) {
+  void notify(const collectives::FailureRecord& failure) {
     if (links_) links_->send_failure(failure);
   }
   // Says good-bye to the other hosts where the job has not failed, and releases everything.

@@ -18,14 +18,14 @@ using base::Status;
 RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                      const base::Clock& clock, const base::Log& log, Hooks hooks)
     : context_{job.board(), job.shape(), job.rank(), config, clock, log},
-      failure_(context_, {[this](const auto& record) { control_.tell(record); },
-                          [this, &job](const std::string& why) {
-                            execution_.drop_batches(why);
+      failure_(context_, {[this](const auto& record) { control_.notify(record); },
+                          [this, &job](const Status& why) {
+                            execution_.drop_batches(why.message());
                             job.abandon();
                             execution_.abandon_transport();
+                            member_.table().shut(why);
                           },
                           [this](const Status& why) {
-                            member_.table().shut(why);
                             for (const auto& tensor : member_.table().remove_all(true)) {
                               works_.end(tensor, why, true);
                             }
@@ -56,7 +56,7 @@ int RankAgent::do_work(SleepState& sleep) {
       work = 1;
     }
   }
-  sleep.leave(left && !failure_.failed());  // after a failure no work is left
+  sleep.note_left(left && !failure_.failed());  // after a failure no work is left
   return work;
 }
 
@@ -128,6 +128,14 @@ void RankAgent::on_failed(const LocalTensorPtr& tensor, const Status& why) {
 }
 
 // ---- the end ----
+
+void RankAgent::spread_failure() noexcept {
+  try {
+    static_cast<void>(failure_.check());
+  } catch (const std::exception&) {
+    failure_.fail_for_memory();  // the ranks of this host see it on the board
+  }
+}
 
 void RankAgent::close() {
   execution_.close();

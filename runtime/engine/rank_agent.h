@@ -71,6 +71,8 @@ class RankAgent final : public Agent, private Member::Owner {
   // Registers which rank's process has ended when this descriptor becomes readable. Call it before
   // the runner watches the descriptor.
   void watch(int pidfd, std::int32_t rank) { watched_.emplace_back(pidfd, rank); }
+  // Where the runner does not run yet: sends the failure of the start to the other hosts.
+  void spread_failure() noexcept;
   // Releases the device, the transport and the links; the last call.
   void close();
 

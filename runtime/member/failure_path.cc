@@ -27,13 +27,14 @@ void FailurePath::fail_for_memory() const {
 }
 
 bool FailurePath::check() {
+  if (failed()) return true;
   if (!context_.board.failed()) return false;
   const auto record = context_.board.failure();
   if (!record) return false;
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
   context_.log.error(why.message());
-  steps_.tell(*record);
-  steps_.release(why.message());
+  steps_.notify(*record);
+  steps_.release(why);
   {
     const MutexLock lock(mutex_);
     why_ = why;

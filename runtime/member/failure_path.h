@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -21,11 +20,11 @@ namespace ronde::runtime {
 class FailurePath {
  public:
   // What to do once the job has failed, in this order: other hosts are notified first, because
-  // giving up a device may take seconds; then the callers' memory is released, and only then are
-  // waiters notified: they may free it, or end the process.
+  // giving up a device may take seconds; then the callers' memory is released, and no tensor taken
+  // any more; only then are waiters notified: they may free that memory, or end the process.
   struct Steps {
-    std::function<void(const collectives::FailureRecord& record)> tell;
-    std::function<void(const std::string& why)> release;
+    std::function<void(const collectives::FailureRecord& record)> notify;
+    std::function<void(const base::Status& why)> release;
     std::function<void(const base::Status& why)> end;
   };
   FailurePath(const RankContext& context, Steps steps);
@@ -35,7 +34,7 @@ class FailurePath {
   // The same for a lack of memory; takes none.
   void fail_for_memory() const;
 
-  // Takes the steps, where the job has failed; true: it has.
+  // Takes the steps, once, where the job has failed; true: it has.
   bool check();
 
   // True once the memory is released.

@@ -9,7 +9,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 using collectives::Arrival;
 

@@ -45,7 +45,7 @@ class ScalingRank final : private runtime::Member::Owner {
  public:
   explicit ScalingRank(const runtime::RankContext& context);
   void submit(const std::string& name);
-  // Reads and writes what it can; false if that is nothing.
+  // Reads and writes what it can; false if it had nothing to do.
   bool hear();
 
   std::int32_t heard = 0;  // tensors in batches of this step

@@ -235,7 +235,7 @@ int ModelEnv::do_work(ModelSleepState& sleep) {
     if (went > 0) amount = 1;
   }
   if (messages()) sleep.watch(0).ignore();
-  sleep.leave(left_over);
+  sleep.note_left(left_over);
   thread_.checkpoint(
       static_cast<Value>(places + 4 * scenario_.works.size() + (amount > 0 ? 1U : 0U)));
   if (mutant_ == Mutant::kAskAfterLook && sleep.asked()) thread_.store(world_.wants, 1);

@@ -47,6 +47,8 @@ enum class Mutant {
   kLateDisarm,      // the bell is disarmed after the background thread's sleep has been read
   kStaysMarked,     // the background thread leaves `watched` set when the epoll has told
   kMarksLate,       // a descriptor is handed over before `watched` is set
+  kTakesBackMarked,  // a descriptor is taken back and `watched` left set
+  kForgetsLeft,      // the leaver does not look whether work is left
 };
 
 enum class Source {
@@ -123,9 +125,12 @@ class ModelAtomic : private runtime::RoleWords {
   ModelAtomic(ModelThread& thread, Value word, Value armed, Mutant mutant, Part part)
       : thread_(&thread), word_(word), armed_(armed), mutant_(mutant), part_(part) {}
 
-  std::uint32_t load(std::memory_order) {
-    if (part_ == Part::kLeft && mutant_ == Mutant::kArmAfterRecheck) thread_->store(armed_, 1);
-    if (part_ == Part::kLeft && mutant_ == Mutant::kNoRecheck) return 0;
+  std::uint32_t load(std::memory_order order) {
+    // The leaver's load is seq_cst, the holder's own is not.
+    if (part_ == Part::kLeft && order == std::memory_order_seq_cst) {
+      if (mutant_ == Mutant::kArmAfterRecheck) thread_->store(armed_, 1);
+      if (mutant_ == Mutant::kNoRecheck || mutant_ == Mutant::kForgetsLeft) return 0;
+    }
     if (part_ == Part::kAbsent) return 0;
     if (part_ == Part::kSleepUntil && mutant_ == Mutant::kForgetsTimers) return 0;
     if (part_ == Part::kPosts && mutant_ == Mutant::kNoRecheck) return 0;
@@ -152,8 +157,10 @@ class ModelAtomic : private runtime::RoleWords {
   }
   std::uint32_t exchange(std::uint32_t value, std::memory_order) {
     if (part_ == Part::kAbsent) return 0;
-    if (part_ == Part::kWatched && mutant_ == Mutant::kMarksLate && value != 0) {
-      return thread_->load(word_);  // hand_over() stores it
+    // For the first mutant hand_over() stores it.
+    if (part_ == Part::kWatched &&
+        mutant_ == (value != 0 ? Mutant::kMarksLate : Mutant::kTakesBackMarked)) {
+      return thread_->load(word_);
     }
     return thread_->exchange(word_, static_cast<Value>(value));
   }

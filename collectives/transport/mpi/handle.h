@@ -31,7 +31,7 @@ base::Status finalized_too_early();
 // The error of every call in a forked child.
 base::Status forked_child();
 
-// An engine's communicator; the engine shares the ownership with its transports.
+// An engine's communicator; the engine shares the ownership with its ends.
 //
 // Thread safety: the fields but `abandoned` are set once, before the handle is shared.
 struct MpiHandle {

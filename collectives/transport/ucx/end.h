@@ -151,7 +151,7 @@ class End {
   void close_endpoints();
 
   const Library& ucx_;
-  const ronde_transport_host host_;
+  const ronde_transport_host& host_;  // of whoever opened this end; it outlives it
   const base::ForkMark process_;
   std::atomic<bool> abandoned_{false};
   // UCX may read what is said until it has left.

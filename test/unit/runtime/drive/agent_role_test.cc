@@ -77,6 +77,9 @@ RoleScenario one_message() { return world("OneMessage", {Source::kMessage}, {{0,
 RoleScenario message_dropped() { return world("MessageDropped", {Source::kMessage}, {{0, true}}); }
 RoleScenario one_counter() { return world("OneCounter", {Source::kCounter}, {{0, false}}); }
 RoleScenario counter_dropped() { return world("CounterDropped", {Source::kCounter}, {{0, true}}); }
+RoleScenario two_at_once() {
+  return stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}}));
+}
 RoleScenario one_expires() {
   return world("OneExpires", {Source::kRing, Source::kNever}, {{0, false}, {1, true}});
 }
@@ -125,22 +128,22 @@ std::string name_of(const testing::TestParamInfo<RoleScenario>& each) { return e
 
 INSTANTIATE_TEST_SUITE_P(
     Worlds, EveryInterleaving,
-    testing::Values(
-        no_waiter(), one_ring(), one_polled(), one_expires(), one_event(), one_counter(),
-        sleeps_at_once(counter_dropped()), one_message(), sleeps_at_once(message_dropped()),
-        listening(one_counter()), sleeps_at_once(listening(counter_dropped())),
-        world("OneRingDeadline", {Source::kRing}, {{0, true}}),
-        world("OnePost", {Source::kPost}, {{0, false}}),
-        world("PolledDropped", {Source::kSilent}, {{0, true}}),
-        stops_early(world("OnePostOneRing", {Source::kPost, Source::kRing}, {{0, false}})),
-        sleeps_at_once(stops_early(world("TwoPosters", {Source::kRing, Source::kRing},
-                                         {{0, false}}))),
-        defers_and_waits("DefersAndWaits", {Source::kPost}),
-        sleeps_at_once(defers_and_waits("DefersAndWaitsForARing", {Source::kRing})), one_deferred(),
-        deferred_and_rung(), deferred_then_plain(), deferred_then_rung(),
-        world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
-        world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
-        world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
+    testing::Values(no_waiter(), one_ring(), one_polled(), one_expires(), one_event(),
+                    one_counter(), sleeps_at_once(counter_dropped()), one_message(),
+                    sleeps_at_once(message_dropped()), listening(one_counter()),
+                    sleeps_at_once(listening(counter_dropped())),
+                    world("OneRingDeadline", {Source::kRing}, {{0, true}}),
+                    world("OnePost", {Source::kPost}, {{0, false}}),
+                    world("PolledDropped", {Source::kSilent}, {{0, true}}), two_at_once(),
+                    sleeps_at_once(stops_early(world("TwoPosters", {Source::kRing, Source::kRing},
+                                                     {{0, false}}))),
+                    defers_and_waits("DefersAndWaits", {Source::kPost}),
+                    sleeps_at_once(defers_and_waits("DefersAndWaitsForARing", {Source::kRing})),
+                    one_deferred(), deferred_and_rung(), deferred_then_plain(),
+                    deferred_then_rung(),
+                    world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
+                    world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
+                    world("TwoRings", {Source::kRing, Source::kRing}, {{0, false}, {1, false}})),
     name_of);
 
 // The larger worlds take a minute together, and many minutes under a sanitizer, which cannot find
@@ -151,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         counter_dropped(), deferred_beside_waiter(),
         defers_and_waits("DefersAndWaitsForARingWatching", {Source::kRing}),
         world("TwoOfOneCounter", {Source::kCounter}, {{0, true}, {0, false}}),
+        world("MessageAndPost", {Source::kMessage, Source::kPost}, {{0, true}, {1, false}}),
         world("CounterAndPost", {Source::kCounter, Source::kPost}, {{0, true}, {1, false}}),
         world("CounterAndRing", {Source::kCounter, Source::kRing}, {{0, false}, {1, false}}),
         two_posters(world("TwoRingsTwoPosters", {Source::kRing, Source::kRing},
@@ -204,6 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"QuietMessage", Mutant::kQuietEvent, one_message()},
                     Broken{"StaysMarked", Mutant::kStaysMarked, message_dropped()},
                     Broken{"MarksLate", Mutant::kMarksLate, message_dropped()},
+                    Broken{"TakesBackMarked", Mutant::kTakesBackMarked, message_dropped()},
+                    Broken{"UnheardLeaveOfMessages", Mutant::kUnheardLeave, message_dropped()},
+                    Broken{"ForgetsLeft", Mutant::kForgetsLeft, two_at_once()},
                     Broken{"NoTimer", Mutant::kNoTimer, one_deferred()},
                     Broken{"NoTimerForAPeer", Mutant::kNoTimer, deferred_and_rung()},
                     Broken{"BlindDefer", Mutant::kBlindDefer, one_deferred()},

@@ -62,7 +62,7 @@ class ToyAgent final : public Agent {
     }
     polling_ = polling;
     if (message >= 0) sleep.watch(message).ignore();
-    sleep.leave(left);
+    sleep.note_left(left);
     if (clock.now() >= timer) {
       timer = base::kNever;
       timer_fired.store(true);

@@ -44,18 +44,18 @@ class ScopedVariable {
 // An end, and how the rest of Ronde sees it: a transport that leaves the good-bye to the test.
 struct OpenEnd {
   OpenEnd(int rank, int size) {
-    ronde_transport_host host{};
-    host.rank = rank;
-    host.size = size;
-    host.peer_timeout_ns = base::Nanoseconds(std::chrono::seconds(60)).count();
+    host->rank = rank;
+    host->size = size;
+    host->peer_timeout_ns = base::Nanoseconds(std::chrono::seconds(60)).count();
     ronde_transport_info info{};
-    auto opened = End::open(host, info);
+    auto opened = End::open(*host, info);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     end = std::move(*opened);
     transport.emplace(kTable, reinterpret_cast<ronde_transport_end*>(end.get()),
                       Transport::Options{.rank = rank, .size = size}, false);
   }
 
+  std::unique_ptr<ronde_transport_host> host = std::make_unique<ronde_transport_host>();
   static constexpr ronde_transport kTable = [] {
     auto table = table_of<End>();
     table.close = [](ronde_transport_end*, std::int64_t) {};
