@@ -126,9 +126,11 @@ void Engine::await_none(const std::atomic<std::int32_t>& threads) const {
 }
 
 // Announces to the coordinator that this rank submits nothing more, and, once nothing is in flight
-// here or the deadline has passed, that it waits for nothing either.
+// here or the deadline has passed, that it waits for nothing either. Nothing of it after a failure:
+// a coordinator that is just reading could take the departure for the reason.
 Status Engine::leave() {
   agent_.works().want_drained();
+  if (agent_.failure().failed()) return agent_.failure().why();
   agent_.member().announce(ClosingAnnouncement{false, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
   const bool drained =

@@ -102,7 +102,8 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
   RONDE_ASSIGN_OR_RETURN(int work, control_.step(!execution_.busy(), sleep));
   while (true) {
     RONDE_ASSIGN_OR_RETURN(const auto decision, streams_.next());
-    if (!decision.has_value()) break;
+    // What was decided after the job had failed is not the reason; the next look finds that.
+    if (!decision.has_value() || context_.board.failed()) break;
     RONDE_RETURN_IF_ERROR(member_.on_decision(*decision));
     ++work;
   }

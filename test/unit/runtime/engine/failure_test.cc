@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,6 +76,37 @@ TEST(EngineFailureTest, AStalledTensorFailsTheJobAndNamesTheRankThatIsMissing) {
     EXPECT_EQ(engines[2]->wait(**refused).code(), Code::kDeadline);
   }
   on_ranks(3, [&](int rank) { engines[static_cast<std::size_t>(rank)]->close().ignore(); });
+}
+
+// Whoever still reads announcements after the failure would take the departure for its reason.
+TEST(EngineFailureTest, ARankWhoseJobHasFailedDoesNotAnnounceThatItCloses) {
+  const auto job = LocalJob::create(2);
+  ASSERT_TRUE(job.ok());
+  std::vector<testing::EnginePtr> engines(2);
+  std::optional<collectives::Board> board;  // of the coordinator
+  on_ranks(2, [&](int rank) {
+    const auto open = [&](const base::Config& config, const base::Clock& clock) {
+      auto joined = (*job)->join(rank, config, clock);
+      if (rank == 0 && joined.ok()) board = (*joined)->board();
+      return joined;
+    };
+    auto engine = Engine::open(open, {}, std::make_shared<base::SteadyClock>());
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    engines[static_cast<std::size_t>(rank)] = std::move(*engine);
+  });
+  std::vector<float> a(4);
+  std::vector<float> b(4);
+  const auto first = engines[0]->submit(allreduce_of("of rank 0", a));
+  const auto second = engines[1]->submit(allreduce_of("of rank 1", b));
+  ASSERT_TRUE(first.ok() && second.ok());
+  engines[1]->settle(**second, base::Nanoseconds(0));  // which fails the job
+  EXPECT_EQ(engines[0]->wait(**first).code(), Code::kDeadline);
+  EXPECT_EQ(engines[1]->close().code(), Code::kDeadline);
+  auto stream = board->announce_reader(1);
+  while (const auto bytes = stream.poll().value()) {
+    EXPECT_FALSE(std::holds_alternative<ClosingAnnouncement>(decode_announcement(*bytes).value()));
+  }
+  EXPECT_EQ(engines[0]->close().code(), Code::kDeadline);
 }
 
 // Messages that never arrive: the batch does not move.
