@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations that every level does: each on every dtype, op, size and root, in place and apart,
+// scaled, in 16 bits, alone and in groups. Every rank makes the same ones, in the same order.
+#pragma once
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "test/conformance/case.h"
+#include "test/property/random_magnitudes.h"
+#include "test/support/twister.h"
+#include "test/unit/collectives/rule_oracle.h"
+#include "test/unit/collectives/shape_oracle.h"
+
+namespace ronde::conformance {
+
+using collectives::oracle::Hosts;
+
+// Thread safety: none.
+class Cases {
+ public:
+  // hosts: the ranks of each; where every rank counts as a host, one in each.
+  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1)
+      : hosts_(std::move(hosts)), rank_(rank), random_(seed) {
+    for (const auto& ranks : hosts_) size_ += std::ssize(ranks);
+  }
+
+  // The whole list. some: elements of most tensors; large_bytes: of a few.
+  std::vector<Case> all(std::int64_t some, std::int64_t large_bytes) {
+    sizes_ = {0, 1, 7, some};
+    add_allreduces();
+    add_scaled(some);
+    allreduce({}, large_bytes / 4, Case::Memory::kInPlace);
+    allreduce({.dtype = DType::kBf16, .op = ReduceOp::kAverage}, large_bytes / 8,
+              Case::Memory::kApart);
+    for (const std::int64_t elements : sizes_) allreduce({}, elements, Case::Memory::kOnBoard);
+    allreduce({}, large_bytes / 16, Case::Memory::kOnBoard);
+    grouped_allreduce({.op = ReduceOp::kSum}, {7, 0, some, 1});
+    grouped_allreduce({.op = ReduceOp::kAverage, .prescale = 0.3}, {0, 0});
+    grouped_allreduce({.op = ReduceOp::kMax}, {100'000, 1});
+    add_moves(some, large_bytes);
+    add_reduce_scatters(some, large_bytes);
+    add_wide(some, large_bytes);
+    return std::move(cases_);
+  }
+
+ private:
+  // ---- the list ----
+
+  [[nodiscard]] Case::Memory in_turn() {
+    in_place_ = !in_place_;
+    return in_place_ ? Case::Memory::kInPlace : Case::Memory::kApart;
+  }
+
+  void add_allreduces() {
+    in_place_ = false;
+    for (const auto& type : base::kDTypes) {
+      for (const auto& operation : base::kReduceOps) {
+        if (!base::is_defined(type.dtype, operation.op)) continue;
+        for (const std::int64_t elements : sizes_) {
+          allreduce({.dtype = type.dtype, .op = operation.op}, elements, in_turn());
+        }
+      }
+    }
+  }
+
+  void add_scaled(std::int64_t some) {
+    in_place_ = false;
+    for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32, DType::kF64}) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+        for (const auto& [prescale, postscale] : {std::pair{0.3, 1.0}, {1.0, 1.7}, {0.3, 1.7}}) {
+          allreduce({.dtype = dtype, .op = op, .prescale = prescale, .postscale = postscale}, some,
+                    in_turn());
+        }
+      }
+    }
+    for (const auto compression : {base::Compression::kBf16, base::Compression::kF16}) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin}) {
+        for (const std::int64_t elements : {std::int64_t{0}, std::int64_t{1}, some}) {
+          const Case::Memory memory = in_turn();
+          allreduce({.op = op,
+                     .prescale = in_place_ ? 1.0 : 0.3,
+                     .postscale = in_place_ ? 1.7 : 1.0,
+                     .compression = compression},
+                    elements, memory);
+        }
+      }
+    }
+  }
+
+  void add_moves(std::int64_t some, std::int64_t large_bytes) {
+    for (std::int32_t root = 0; root < size_; ++root) {
+      for (const DType dtype : {DType::kU8, DType::kBf16, DType::kI64}) {
+        for (const std::int64_t elements : sizes_) broadcast(dtype, {elements}, root);
+      }
+      broadcast(DType::kF32, {7, 0, some}, root);
+    }
+    broadcast(DType::kF32, {large_bytes / 4}, static_cast<std::int32_t>(size_ - 1));
+    const auto ranks = static_cast<std::size_t>(size_);
+    for (std::size_t turn = 0; turn < sizes_.size(); ++turn) {
+      Rows rows(ranks);
+      std::vector<Rows> sent(ranks, Rows(ranks));
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        rows[rank] = sizes_[(rank + turn) % sizes_.size()];
+        for (std::size_t to = 0; to < ranks; ++to) {
+          sent[rank][to] = sizes_[(rank * 3 + to + turn) % sizes_.size()];
+        }
+      }
+      for (const DType dtype : {DType::kI8, DType::kF16, DType::kF32, DType::kU64}) {
+        allgather(dtype, rows);
+        all_to_all(dtype, sent);
+      }
+      // Every rank sends the same number of rows, which may be none.
+      const Rows even(ranks, sizes_[turn]);
+      allgather(DType::kU16, even);
+      all_to_all(DType::kU16, {ranks, even}, /*told=*/false);
+    }
+    Rows rows(ranks, 0);
+    rows.back() = large_bytes / 8;
+    allgather(DType::kF64, rows);
+    all_to_all(DType::kF64, {ranks, rows});
+  }
+
+  void add_reduce_scatters(std::int64_t some, std::int64_t large_bytes) {
+    in_place_ = false;
+    for (const auto& type : base::kDTypes) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin}) {
+        if (!base::is_defined(type.dtype, op)) continue;
+        const Reduction what{.dtype = type.dtype, .op = op};
+        for (const std::int64_t elements : sizes_) reduce_scatter(what, elements, {}, in_turn());
+        Rows splits(static_cast<std::size_t>(size_));
+        std::iota(splits.begin(), splits.end(), 0);  // nothing for the first
+        splits.back() += some;
+        reduce_scatter(what, sum_of(splits), splits,
+                       in_place_ ? Case::Memory::kInPlace : Case::Memory::kApart);
+      }
+    }
+    reduce_scatter({.op = ReduceOp::kAverage, .prescale = 0.3}, some, {}, Case::Memory::kInPlace);
+    for (const auto compression : {base::Compression::kF16, base::Compression::kBf16}) {
+      reduce_scatter({.op = ReduceOp::kAverage, .compression = compression}, some, {},
+                     Case::Memory::kApart);
+    }
+    reduce_scatter({}, large_bytes / 16, {}, Case::Memory::kInPlace);
+  }
+
+  // Rows of several elements, and splits that leave little or much to a rank.
+  void add_wide(std::int64_t some, std::int64_t large_bytes) {
+    const auto ranks = static_cast<std::size_t>(size_);
+    Rows rows(ranks);
+    std::vector<Rows> sent(ranks, Rows(ranks));
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      rows[rank] = static_cast<std::int64_t>(rank) % 3 * some;
+      for (std::size_t to = 0; to < ranks; ++to) {
+        sent[rank][to] = static_cast<std::int64_t>(rank * 5 + to * 3) % 4 * some;
+      }
+    }
+    Rows uneven(ranks, 0);
+    uneven.front() = large_bytes / 64;
+    uneven.back() += 17;
+    for (const DType dtype : {DType::kI32, DType::kF32}) {
+      allgather(dtype, rows, kWide);
+      all_to_all(dtype, sent, /*told=*/true, kWide);
+      for (const Case::Memory memory : {Case::Memory::kInPlace, Case::Memory::kApart}) {
+        reduce_scatter({.dtype = dtype}, some, {}, memory, kWide);
+        reduce_scatter({.dtype = dtype}, sum_of(uneven), uneven, memory, kWide);
+      }
+    }
+  }
+
+  // ---- each ----
+
+  void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
+    Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
+    add(one, telling(what.dtype, elements),
+        [&](const auto& inputs) { return reduced(what, inputs); });
+    end(std::move(one));
+  }
+  void grouped_allreduce(const Reduction& what, const Rows& lengths) {
+    Case one = begin("group " + text_of(what), Operation::kAllreduce, what, Case::Memory::kInPlace);
+    for (const std::int64_t length : lengths) {
+      add(one, telling(what.dtype, length),
+          [&](const auto& inputs) { return reduced(what, inputs); });
+    }
+    end(std::move(one));
+  }
+  void broadcast(DType dtype, const Rows& lengths, std::int32_t root) {
+    Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
+                     {.dtype = dtype}, Case::Memory::kInPlace);
+    one.root = root;
+    for (const std::int64_t length : lengths) {
+      add(one, telling(dtype, length),
+          [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
+    }
+    end(std::move(one));
+  }
+  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
+    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    add(one, telling(dtype, rows, width), [](const auto& inputs) {
+      Bytes all;
+      for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
+      return all;
+    });
+    end(std::move(one));
+  }
+  // sent[r]: the splits of rank r, which submits none where it is not told to.
+  void all_to_all(DType dtype, const std::vector<Rows>& sent, bool told = true,
+                  std::int64_t width = 1) {
+    Case one = begin("all-to-all", Operation::kAllToAll, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    if (told) one.splits = sent[mine()];
+    Rows rows;
+    for (const Rows& splits : sent) {
+      rows.push_back(sum_of(splits));
+      one.received.push_back(splits[mine()]);
+    }
+    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
+      Bytes all;
+      for (std::size_t from = 0; from < sent.size(); ++from) {
+        const auto before =
+            std::accumulate(sent[from].begin(), sent[from].begin() + rank_, std::int64_t{0});
+        const Bytes part = part_of(inputs[from], dtype, before * width, sent[from][mine()] * width);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    });
+    end(std::move(one));
+  }
+  // Without splits the rows are shared as evenly as possible.
+  void reduce_scatter(const Reduction& what, std::int64_t rows, const Rows& splits,
+                      Case::Memory memory, std::int64_t width = 1) {
+    Case one = begin("reduce-scatter " + text_of(what) + (splits.empty() ? "" : " with splits"),
+                     Operation::kReduceScatter, what, memory);
+    one.splits = splits;
+    one.width = width;
+    Rows shares = splits;
+    for (std::int64_t rank = 0; splits.empty() && rank < size_; ++rank) {
+      shares.push_back(rows / size_ + (rank < rows % size_ ? 1 : 0));
+    }
+    const auto first =
+        std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
+    if (memory == Case::Memory::kInPlace) one.first = first;
+    add(one, telling(what.dtype, rows * width),
+        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
+    end(std::move(one));
+  }
+
+  Case begin(const std::string& text, Operation operation, const Reduction& what,
+             Case::Memory memory) {
+    Case one;
+    one.name = std::to_string(cases_.size()) + " " + text + ", " +
+               std::string(base::name_of(what.dtype)) +
+               (memory == Case::Memory::kOnBoard   ? " on the board"
+                : memory == Case::Memory::kInPlace ? " in place"
+                                                   : "");
+    one.operation = operation;
+    one.what = what;
+    one.memory = memory;
+    return one;
+  }
+  template <typename Expected>
+  void add(Case& one, std::vector<Bytes> inputs, const Expected& expected) {
+    Bytes result = expected(inputs);
+    std::int64_t bytes = 0;  // of all ranks, since the name is the same on all
+    for (const Bytes& input : inputs) bytes += std::ssize(input);
+    one.name += " " + std::to_string(bytes / base::size_of(one.dtype()));
+    one.tensors.push_back({std::move(inputs[mine()]), std::move(result)});
+  }
+  void end(Case one) { cases_.push_back(std::move(one)); }
+
+  // ---- the oracle ----
+
+  // Floating types get numbers whose sums differ in their bits with the order of summation.
+  std::vector<Bytes> telling(DType dtype, const Rows& rows, std::int64_t width = 1) {
+    namespace oracle = collectives::oracle;
+    std::vector<Bytes> inputs;
+    for (const std::int64_t count : rows) {
+      const std::int64_t elements = count * width;
+      inputs.push_back(base::is_floating(dtype)
+                           ? oracle::random_magnitudes(dtype, elements, random_)
+                           : oracle::random_elements(dtype, elements, random_));
+    }
+    return inputs;
+  }
+  std::vector<Bytes> telling(DType dtype, std::int64_t elements) {
+    return telling(dtype, Rows(static_cast<std::size_t>(size_), elements));
+  }
+
+  // The allreduce of a tensor by the order rule.
+  [[nodiscard]] Bytes reduced(const Reduction& what, const std::vector<Bytes>& inputs) const {
+    namespace oracle = collectives::oracle;
+    if (hosts_.size() > 1) return oracle::shaped_tensor(what, hosts_, inputs);
+    if (what.compression == base::Compression::kNone) {
+      return oracle::allreduce_of_host(what, inputs);
+    }
+    Reduction on_wire = what;
+    on_wire.compression = base::Compression::kNone;
+    on_wire.dtype = base::wire_dtype(what.dtype, what.compression);
+    std::vector<Bytes> rounded;
+    rounded.reserve(inputs.size());
+    for (const Bytes& input : inputs) rounded.push_back(cast(what.dtype, on_wire.dtype, input));
+    return cast(on_wire.dtype, what.dtype, oracle::allreduce_of_host(on_wire, rounded));
+  }
+  // This rank's result of a reduce-scatter: `count` elements of the sum, from `first` on.
+  [[nodiscard]] Bytes scattered(const Reduction& what, const std::vector<Bytes>& inputs,
+                                std::int64_t first, std::int64_t count) const {
+    if (hosts_.size() == 1) return part_of(reduced(what, inputs), what.dtype, first, count);
+    std::vector<Bytes> parts;
+    parts.reserve(inputs.size());
+    for (const Bytes& input : inputs) parts.push_back(part_of(input, what.dtype, first, count));
+    return collectives::oracle::shaped_block(what, hosts_, parts, rank_);
+  }
+  static Bytes cast(DType from, DType to, const Bytes& bytes) {
+    namespace oracle = collectives::oracle;
+    const std::int64_t elements = std::ssize(bytes) / base::size_of(from);
+    Bytes result(static_cast<std::size_t>(elements * base::size_of(to)));
+    for (std::int64_t i = 0; i < elements; ++i) {
+      const double value = oracle::decode(from, oracle::load(from, bytes.data(), i));
+      oracle::store(to, result.data(), i, oracle::encode(to, value));
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::size_t mine() const { return static_cast<std::size_t>(rank_); }
+  static std::int64_t sum_of(const Rows& rows) {
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  }
+  static std::string text_of(const Reduction& what) {
+    return std::string(base::name_of(what.op)) + (what.prescale == 1.0 ? "" : " prescaled") +
+           (what.postscale == 1.0 ? "" : " postscaled") +
+           (what.compression == base::Compression::kNone
+                ? ""
+                : " as " + std::string(base::name_of(what.compression)));
+  }
+
+  static constexpr std::int64_t kWide = 3;
+
+  const Hosts hosts_;
+  const std::int32_t rank_;
+  std::int64_t size_ = 0;
+  testing::Twister random_;
+  Rows sizes_;
+  bool in_place_ = false;
+  std::vector<Case> cases_;
+};
+
+// The hosts of a job by the lowest rank on the host of each rank.
+inline Hosts hosts_of(const std::vector<std::int32_t>& leaders) {
+  Hosts hosts;
+  for (std::int32_t leader = 0; std::cmp_less(leader, leaders.size()); ++leader) {
+    std::vector<int> ranks;
+    for (int rank = 0; std::cmp_less(rank, leaders.size()); ++rank) {
+      if (leaders[static_cast<std::size_t>(rank)] == leader) ranks.push_back(rank);
+    }
+    if (!ranks.empty()) hosts.push_back(std::move(ranks));
+  }
+  return hosts;
+}
+
+}  // namespace ronde::conformance
