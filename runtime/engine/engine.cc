@@ -214,6 +214,8 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
   for (base::Nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     // What is over needs no stream that waits for it.
     if (work.completion.done()) return result(work);
+    // Once the job has failed the device is being given up, and what it says is no answer.
+    if (job_->board().failed()) return wait(work, deadline);
     const auto waits = work.on_device->wait_on(stream);
     if (waits.ok() && *waits) return {};
     if (!waits.ok()) {
