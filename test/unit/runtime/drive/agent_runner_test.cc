@@ -195,6 +195,7 @@ TEST_F(AgentRunnerTest, ADescriptorOfTheSleepStateWakesTheBackgroundThread) {
     ASSERT_EQ(::eventfd_read(agent->message, &value), 0);
   }
   EXPECT_EQ(agent->events.load(), 0);  // the agent is not told of it
+  runner->stop();                      // before the descriptor is closed
 }
 
 TEST_F(AgentRunnerTest, AWaitEndsAtItsDeadline) {
