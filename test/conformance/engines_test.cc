@@ -105,7 +105,7 @@ TEST_P(Engines, DoEveryOperationAsTheOrderRuleSays) {
   testing::EngineOptions options;
   options.environment = {std::string("RONDE_ALGORITHM=") + algorithm};
   testing::run_job(ranks, options, [&](int rank, Engine& engine) {
-    const std::vector<Case> cases = Cases(hosts, rank).all(701, 1 << 20);
+    const std::vector<Case> cases = Cases(hosts, rank).all(301, 1 << 19);
     std::vector<Running> all;
     for (const Case& one : cases) all.emplace_back(one);
     for (int round = 0; round < 2; ++round) {  // by name, then by the plan
