@@ -17,9 +17,7 @@
 //   parked node is in the list; its state changes only under the mutex, so that "was it still there
 //   when it was granted?" has one answer. Outside it only the sleeper reads it.
 // - completion: pending, awaited (a thread may be asleep for it), done.
-// - those of sleep_state.h: whether peers that move work in flight along must ring, and descriptors
-//   are watched; whether work is left. The word that the peers read belongs to the agent
-//   (Agent::want_rings).
+// - those of sleep_state.h; the word by which peers know that they must ring is the agent's.
 // - owed: 1: a thread has disarmed the bell because it will probably call wait(), without promising
 //   it: a ring is owed. Set by that thread, and cleared by the one that takes the role or pays.
 //
@@ -83,8 +81,7 @@ struct RoleWords {
 //   Watch, constructed from Env& and Watcher, with again(busy): false when it is time to sleep
 // - words().role, .posts, .seen, .sleep_until, .owed, state(Node&), word(Completion&): atomics
 // - rings(), armed(), arm(), disarm(): seq_cst; wake_background(): whether armed or not
-// - agent(): an Agent, of which do_work(), busy() and want_rings() are used; sleep_state(): its
-//   SleepStateOn
+// - agent(): an Agent, of which do_work(), busy() and want_rings() are used; sleep_state()
 // - due(): when do_work() must be called next
 // - listens(): whether rings must be asked for before a holder stops watching
 // - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever

@@ -4,6 +4,7 @@
 // mutant is an environment that breaks one rule, to prove that the checker would see it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -91,6 +92,12 @@ struct RoleScenario {
   bool always_listens = false;
   // One thread lays the data of all the works and rings for each, one after the other.
   bool one_poster = false;
+
+  // Whether the agent must be polled, and whether the background thread may sleep shortly.
+  [[nodiscard]] bool polls() const {
+    return std::find(works.begin(), works.end(), Source::kSilent) != works.end();
+  }
+  [[nodiscard]] bool defers() const { return waiters_defer || !submissions.empty(); }
 };
 
 // GoogleTest prints a scenario by its name.
@@ -279,8 +286,6 @@ class ModelEnv : private runtime::RoleWords {
   Time due();
   // The scheduler chooses whether the background thread sleeps for a short time only.
   Time rest();
-  [[nodiscard]] bool polls() const;
-  [[nodiscard]] bool defers() const;
   [[nodiscard]] bool counts() const;
   [[nodiscard]] bool messages() const;
   bool expired(Time deadline) { return deadline != kNever && thread_.choose(2) == 1; }

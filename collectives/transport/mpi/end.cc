@@ -30,26 +30,6 @@ Status MpiEnd::check_message(int peer, int tag) const {
   return {};
 }
 
-std::size_t MpiEnd::take_slot() {
-  if (free_.empty()) {
-    slots_.emplace_back();
-    free_.reserve(slots_.size());
-    return slots_.size() - 1;
-  }
-  const std::size_t index = free_.back();
-  free_.pop_back();
-  return index;
-}
-
-void MpiEnd::free_slot(std::size_t index) {
-  slots_[index].used = false;
-  slots_[index].ended = false;
-  slots_[index].tested_in = 0;
-  slots_[index].request = MPI_REQUEST_NULL;
-  ++slots_[index].generation;
-  free_.push_back(index);
-}
-
 template <typename Start>
 Result<MpiEnd::Request> MpiEnd::start(Kind kind, int peer, int tag, std::size_t bytes,
                                       Start&& call) {
@@ -58,19 +38,16 @@ Result<MpiEnd::Request> MpiEnd::start(Kind kind, int peer, int tag, std::size_t 
                          base::try_narrow<int>(bytes, "the length of an MPI message"));
   RONDE_RETURN_IF_ERROR(handle_->usable());
   RONDE_RETURN_IF_ERROR(settle(peer));
-  const std::size_t index = take_slot();
+  const std::size_t index = slots_.take(kind, peer, tag, bytes);
   Slot& slot = slots_[index];
-  slot.kind = kind;
-  slot.peer = peer;
-  slot.tag = tag;
-  slot.bytes = count;
+  slot.request = MPI_REQUEST_NULL;
   {
     const MutexLock lock(mpi_lock());
     const int error = call(count, &slot.request);
     if (error != MPI_SUCCESS) {
       const Status status = mpi_error(error, describe(slot)).with_rank(peer);
       if (slot.request == MPI_REQUEST_NULL) {
-        free_slot(index);
+        slots_.free(index);
       } else {
         ++outstanding_;  // test() is never called for it, and MPI may still read the memory
       }
@@ -85,14 +62,14 @@ Result<MpiEnd::Request> MpiEnd::start(Kind kind, int peer, int tag, std::size_t 
     note_unsettled(slot);
   }
   ++outstanding_;
-  return Request{slot.generation} << kIndexBits | index;
+  return slots_.request_of(index);
 }
 
 Result<MpiEnd::Request> MpiEnd::send(int peer, int tag, std::span<const std::byte> data) {
   return start(Kind::kSend, peer, tag, data.size(), [&](int count, MPI_Request* request) {
     const int error =
         MPI_Isend(data.data(), count, MPI_BYTE, peer, tag, handle_->communicator, request);
-    if (error != MPI_SUCCESS || count > kSmallMessage) return error;
+    if (error != MPI_SUCCESS || data.size() > kSmallMessage) return error;
     // A small message has usually left by now. If MPI_Test sees that, look() need not.
     int ended = 0;
     return MPI_Test(request, &ended, MPI_STATUS_IGNORE);
@@ -108,10 +85,7 @@ Result<MpiEnd::Request> MpiEnd::receive(int peer, int tag, std::span<std::byte> 
 // Every look makes MPI poll its connections, which costs system calls. So test() has MPI look only
 // when the same request is tested again: a caller that tests many requests in turn causes one look.
 Result<bool> MpiEnd::test(Request request) {
-  const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
-  base::check(index < slots_.size() && slots_[index].used &&
-                  slots_[index].generation == static_cast<std::uint32_t>(request >> kIndexBits),
-              "test() of a request that is in flight");
+  const std::size_t index = slots_.index_of(request);
   if (handle_->abandoned.load(std::memory_order_acquire)) return handle_->usable();
   Slot& slot = slots_[index];
   if (!slot.ended && slot.tested_in == looks_) RONDE_RETURN_IF_ERROR(look());
@@ -119,7 +93,7 @@ Result<bool> MpiEnd::test(Request request) {
   if (!slot.ended) return false;
   const Status result = std::exchange(slot.result, Status());
   --outstanding_;
-  free_slot(index);
+  slots_.free(index);
   RONDE_RETURN_IF_ERROR(result);
   return true;
 }
@@ -198,18 +172,10 @@ Status MpiEnd::outcome(const Slot& slot, int error, const MPI_Status& status) co
   if (slot.kind == Kind::kSend) return {};
   int count = 0;
   MPI_Get_count(&status, MPI_BYTE, &count);
-  if (count == slot.bytes) return {};
+  if (std::cmp_equal(count, slot.bytes)) return {};
   return Status::error(Code::kTransport,
                        describe(slot) + ": the message had " + std::to_string(count) + " bytes")
       .with_rank(slot.peer);
-}
-
-std::string MpiEnd::describe(const Slot& slot) const {
-  const std::string bytes = std::to_string(slot.bytes) + " bytes ";
-  const std::string what = slot.kind == Kind::kSend ? "sending " + bytes + "to rank "
-                                                    : "receiving " + bytes + "from rank ";
-  return what + std::to_string(slot.peer) + " on rank " + std::to_string(handle_->rank) + " (tag " +
-         std::to_string(slot.tag) + ")";
 }
 
 }  // namespace ronde::collectives

@@ -15,6 +15,7 @@
 
 #include "base/numbers.h"
 #include "base/status.h"
+#include "collectives/transport/message_slots.h"
 #include "collectives/transport/mpi/handle.h"
 
 namespace ronde::collectives {
@@ -37,26 +38,14 @@ class MpiEnd {
   base::Result<bool> test(Request request);
 
  private:
-  enum class Kind : std::uint8_t { kSend, kReceive };
-
-  // One request in flight. Slots are used again, so that a message allocates nothing; the
-  // generation tells an old Request of the same slot from the present one.
-  struct Slot {
+  using Kind = MessageSlot::Kind;
+  struct Slot : MessageSlot {
     MPI_Request request = MPI_REQUEST_NULL;  // NOLINT(bugprone-casting-through-void)
-    Kind kind = Kind::kSend;
-    bool used = false;
-    int peer = 0;
-    int tag = 0;
-    int bytes = 0;
-    std::uint32_t generation = 0;
-    std::uint64_t tested_in = 0;  // the number of looks when test() was last called
-    bool ended = false;           // look() has seen the request end
-    base::Status result;          // valid once the request has ended
+    bool ended = false;                      // look() has seen the request end
   };
 
-  static constexpr unsigned kIndexBits = 32;
   // Up to this many bytes MPI gives a message to the system without announcing it to the receiver.
-  static constexpr int kSmallMessage = 32768;
+  static constexpr std::size_t kSmallMessage = 32768;
   // MPI looks at its connections at every eighth of its rounds, if not at each. Where messages
   // follow each other closely, settle() costs so many system calls a message.
   static constexpr std::uint64_t kRoundsToSettle = 8;
@@ -64,9 +53,7 @@ class MpiEnd {
   template <typename Start>
   base::Result<Request> start(Kind kind, int peer, int tag, std::size_t bytes, Start&& call);
   [[nodiscard]] base::Status check_message(int peer, int tag) const;
-  std::size_t take_slot();
-  void free_slot(std::size_t index);
-  [[nodiscard]] std::string describe(const Slot& slot) const;
+  [[nodiscard]] std::string describe(const Slot& slot) const { return slot.text(handle_->rank); }
   // Has MPI look at all requests at once.
   base::Status look();
   // Ensures, before a message, that MPI has looked at its connections since the last message of
@@ -78,8 +65,7 @@ class MpiEnd {
       RONDE_REQUIRES(mpi_lock());
 
   std::shared_ptr<MpiHandle> handle_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> free_;
+  MessageSlots<Slot> slots_;
   int outstanding_ = 0;
   std::uint64_t looks_ = 1;
   std::uint64_t rounds_ = 1;  // looks that found nothing, in which MPI works on its connections

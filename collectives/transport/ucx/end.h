@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/process/fork_mark.h"
 #include "base/status.h"
+#include "collectives/transport/message_slots.h"
 #include "collectives/transport/plugin.h"
 #include "collectives/transport/ucx/library.h"
 
@@ -84,7 +85,7 @@ class End {
   static void close(std::unique_ptr<End> end, base::Nanoseconds patience);
 
  private:
-  enum class Kind : std::uint8_t { kSend, kReceive };
+  using Kind = MessageSlot::Kind;
 
   // How far this rank and another one have come in closing.
   enum class Farewell : std::uint8_t {
@@ -110,18 +111,8 @@ class End {
     Word word;
   };
 
-  // One request in flight. Slots are used again, so that a message allocates nothing here; the
-  // generation tells an old Request of the same slot from the present one.
-  struct Slot {
+  struct Slot : MessageSlot {
     void* request = nullptr;  // UCX's; null once it has ended
-    Kind kind = Kind::kSend;
-    bool used = false;
-    int peer = 0;
-    int tag = 0;
-    std::size_t bytes = 0;
-    std::uint32_t generation = 1;
-    std::uint64_t tested_in = 0;  // the number of looks when test() was last called
-    base::Status result;          // valid once it has ended
   };
 
   End(const Library& library, const ronde_transport_host& host);
@@ -139,15 +130,13 @@ class End {
   base::Result<std::size_t> begin(Kind kind, int peer, int tag, std::size_t bytes);
   // Keeps what UCX returned for the message of a slot.
   Request keep(std::size_t index, ucs_status_ptr_t request);
-  std::size_t take_slot();
-  void free_slot(std::size_t index);
   void look(Slot& slot);
   void cancel(Slot& slot);
   [[nodiscard]] base::Status outcome(const Slot& slot, ucs_status_t status,
                                      std::size_t length) const;
   [[nodiscard]] base::Status failure(const std::string& activity, int peer,
                                      ucs_status_t status) const;
-  [[nodiscard]] std::string describe(const Slot& slot) const;
+  [[nodiscard]] std::string describe(const Slot& slot) const { return slot.text(host_.rank); }
   void close_endpoints();
 
   const Library& ucx_;
@@ -162,8 +151,7 @@ class End {
   int descriptor_ = -1;
   std::vector<std::byte> address_;
   std::vector<Peer> peers_;  // by rank; its elements do not move, since UCX keeps their addresses
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> free_;
+  MessageSlots<Slot> slots_;
   int outstanding_ = 0;
   std::vector<int> answers_owed_;  // ranks that have said good-bye
   std::uint64_t looks_ = 1;

@@ -43,32 +43,10 @@ Status End::check_message(int peer, int tag) const {
   return {};
 }
 
-std::size_t End::take_slot() {
-  if (free_.empty()) {
-    slots_.emplace_back();
-    free_.reserve(slots_.size());
-    return slots_.size() - 1;
-  }
-  const std::size_t index = free_.back();
-  free_.pop_back();
-  return index;
-}
-
-void End::free_slot(std::size_t index) {
-  slots_[index].used = false;
-  slots_[index].tested_in = 0;
-  ++slots_[index].generation;
-  free_.push_back(index);
-}
-
 Result<std::size_t> End::begin(Kind kind, int peer, int tag, std::size_t bytes) {
   RONDE_RETURN_IF_ERROR(check_message(peer, tag));
-  const std::size_t index = take_slot();
+  const std::size_t index = slots_.take(kind, peer, tag, bytes);
   Slot& slot = slots_[index];
-  slot.kind = kind;
-  slot.peer = peer;
-  slot.tag = tag;
-  slot.bytes = bytes;
   const auto endpoint = endpoint_to(peer);
   // What a rank had sent before it was lost can still be received.
   const bool was_there = peers_[base::narrow<std::size_t>(peer)].endpoint != nullptr;
@@ -76,7 +54,7 @@ Result<std::size_t> End::begin(Kind kind, int peer, int tag, std::size_t bytes) 
     const Status why =
         Status::error(endpoint.status().code(), describe(slot) + ": " + endpoint.status().message())
             .with_rank(peer);
-    free_slot(index);
+    slots_.free(index);
     return why;
   }
   slot.used = true;
@@ -92,7 +70,7 @@ End::Request End::keep(std::size_t index, ucs_status_ptr_t request) {
   } else {
     slot.result = outcome(slot, UCS_PTR_STATUS(request), slot.bytes);
   }
-  return Request{slot.generation} << 32U | index;
+  return slots_.request_of(index);
 }
 
 Result<End::Request> End::send(int peer, int tag, std::span<const std::byte> data) {
@@ -115,10 +93,7 @@ Result<End::Request> End::receive(int peer, int tag, std::span<std::byte> data) 
 // Progress costs a system call or more. So test() makes some only when the same request is tested
 // again: a caller that tests many requests in turn causes it once.
 Result<bool> End::test(Request request) {
-  const auto index = static_cast<std::size_t>(request & 0xFFFFFFFFU);
-  base::check(index < slots_.size() && slots_[index].used &&
-                  slots_[index].generation == static_cast<std::uint32_t>(request >> 32U),
-              "test() of a request that is in flight");
+  const std::size_t index = slots_.index_of(request);
   Slot& slot = slots_[index];
   if (slot.request != nullptr) look(slot);
   if (slot.request != nullptr && slot.tested_in == looks_) {
@@ -129,7 +104,7 @@ Result<bool> End::test(Request request) {
   if (slot.request != nullptr) return false;
   const Status result = std::exchange(slot.result, Status());
   --outstanding_;
-  free_slot(index);
+  slots_.free(index);
   RONDE_RETURN_IF_ERROR(result);
   return true;
 }
@@ -202,14 +177,6 @@ Status End::failure(const std::string& activity, int peer, ucs_status_t status) 
                                               std::to_string(peer) +
                                               " is lost: " + ucx_.text_of(why))
       .with_rank(peer);
-}
-
-std::string End::describe(const Slot& slot) const {
-  const std::string bytes = std::to_string(slot.bytes) + " bytes ";
-  const std::string what = slot.kind == Kind::kSend ? "sending " + bytes + "to rank "
-                                                    : "receiving " + bytes + "from rank ";
-  return what + std::to_string(slot.peer) + " on rank " + std::to_string(host_.rank) + " (tag " +
-         std::to_string(slot.tag) + ")";
 }
 
 }  // namespace ronde::collectives::ucx
