@@ -58,8 +58,10 @@ constexpr auto kSettings = std::to_array<Setting>({
      "how long closing an engine waits for work that other ranks have not joined"},
     {"RONDE_UNWIND_GRACE_SECONDS", &Config::unwind_grace, "2", "", 0, 86400, false,
      "how long a work that an exception leaves behind may go on before the job fails"},
+    {"RONDE_ALONE", &Config::alone, "0", "", 0, 1, false,
+     "1 makes this process a job of one, whatever started it: for a tool that a rank starts"},
     {"RONDE_MPI", &Config::mpi, "auto", "auto off", 0, 0, false,
-     "off makes this process a job of one, whatever started it: for a tool that a rank starts"},
+     "off is the older name of RONDE_ALONE=1"},
     {"RONDE_TRANSPORT", &Config::transport, "auto", "auto mpi ucx", 0, 0, true,
      "what carries tensors between hosts; auto is mpi where MPI started the job, and ucx "
      "elsewhere"},
@@ -84,7 +86,8 @@ constexpr auto kSettings = std::to_array<Setting>({
 // which ronderun must not take as options.
 constexpr auto kNoSettings = std::to_array<std::string_view>(
     {"RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB", "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
-     "RONDE_JOB_SECRET", "RONDE_JOB_SECRET_FILE", "RONDE_MPI_ALLREDUCE_BYTES"});
+     "RONDE_JOB", "RONDE_RANK_PROCESS", "RONDE_JOB_SECRET", "RONDE_JOB_SECRET_FILE",
+     "RONDE_MPI_ALLREDUCE_BYTES"});
 
 Status bad_value(const Setting& setting, std::string_view value) {
   return Status::error(Code::kInvalidArgument, std::string(setting.name) + "=" +
@@ -209,13 +212,6 @@ Result<Config> Config::from_environment(std::span<const std::string> environment
                                                      ": make it at least as large");
   }
   return config;
-}
-
-std::vector<std::string> Config::process_environment() {
-  std::vector<std::string> lines;
-  for (char** line = environ; line != nullptr && *line != nullptr; ++line)
-    lines.emplace_back(*line);
-  return lines;
 }
 
 }  // namespace ronde::base

@@ -44,6 +44,8 @@ struct Setting {
 
 // The values, parsed. Thread safety: a value.
 struct Config {
+  [[nodiscard]] bool is_alone() const { return alone == 1 || mpi == "off"; }
+
   std::string algorithm;
   LogLevel log_level = LogLevel::kWarning;
   Bytes batch_bytes;
@@ -60,7 +62,8 @@ struct Config {
   Nanoseconds link_timeout{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};
-  std::string mpi;             // "off": this process is a job of one
+  std::int64_t alone = 0;      // 1: this process is a job of one
+  std::string mpi;             // "off": the older word for it
   std::string transport;       // "auto": runtime/job/transport_choice.h chooses
   std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
   std::string interfaces;      // empty: runtime/links/interfaces.h chooses
@@ -75,8 +78,6 @@ struct Config {
   // table go to `unknown`, if given: most likely they are misspelt.
   static Result<Config> from_environment(std::span<const std::string> environment,
                                          std::vector<std::string>* unknown = nullptr);
-  // The environment of this process.
-  static std::vector<std::string> process_environment();
 
  private:
   std::vector<std::string> shared_;

@@ -6,17 +6,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <ios>
 #include <iterator>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "base/config.h"
 #include "base/process/cores.h"
+#include "base/process/environment.h"
 #include "base/process/secrets.h"
 #include "base/text.h"
 #include "launcher/lines.h"
@@ -58,7 +62,32 @@ std::string accelerator() {
   return kName;
 }
 
+// Whether a launcher has set this for its rank. What users set for Open MPI stays.
+bool is_of_a_rank(std::string_view name) {
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"RONDE_RANK", "RONDE_SIZE", "RONDE_MEET", "RONDE_RANK_PROCESS", "RANK", "WORLD_SIZE",
+       "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT",
+       "TF_CONFIG", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  static constexpr auto kPrefixes = std::to_array<std::string_view>(
+      {"PMIX_", "PMI_", "MV2_COMM_WORLD_", "JSM_NAMESPACE_", "HOROVOD_", "TORCHELASTIC_",
+       "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+       "OMPI_MCA_shmem_RUNTIME"});
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  if (std::ranges::find(kNames, name) != kNames.end() || std::ranges::any_of(kPrefixes, begins)) {
+    return true;
+  }
+  return begins("OMPI_") && !begins("OMPI_MCA_") && !begins("OMPI_ALLOW_");
+}
+
 }  // namespace
+
+void forget_the_rank() {
+  if (::getenv("RONDE_RANK_PROCESS") == nullptr) return;
+  for (const std::string& line : base::process_environment()) {
+    const std::string name = line.substr(0, line.find('='));
+    if (is_of_a_rank(name)) ::unsetenv(name.c_str());
+  }
+}
 
 std::string new_secret() { return base::hex_of(base::random_bytes<32>().value()); }
 
@@ -71,7 +100,7 @@ Facts facts_of_this_machine() {
   facts.is_root = geteuid() == 0;
   facts.job = base::hex_of(base::random_bytes<8>().value());
   facts.accelerator = accelerator();
-  facts.environment = base::Config::process_environment();
+  facts.environment = base::process_environment();
   return facts;
 }
 

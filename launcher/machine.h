@@ -15,6 +15,11 @@ namespace ronde::launcher {
 // The facts of this process on this machine; mpirun stays as the word "mpirun".
 [[nodiscard]] Facts facts_of_this_machine();
 
+// Where a rank has started this process: takes the words out of the environment by which it would
+// be that rank, and its mark, since what ronderun starts is a job of its own. For a program of one
+// thread.
+void forget_the_rank();
+
 // A new secret of a job, as text: 256 random bits.
 [[nodiscard]] std::string new_secret();
 

@@ -169,6 +169,7 @@ int run_attempts_and_print(const Options& options, Facts facts) {
 
 // Plans and runs the job. The exit code is that of ronderun.
 int start(Options& options) {
+  forget_the_rank();
   Facts facts = facts_of_this_machine();
   const auto planned = make_command_line(options, facts);  // first: it needs no files
   if (!planned.ok()) return refuse(kExitUsage, planned.status().message());

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/process/environment.h"
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
@@ -25,6 +26,7 @@
 #include "runtime/job/job.h"
 #include "runtime/job/local_job.h"
 #include "runtime/meet/store.h"
+#include "runtime/start/identity.h"
 
 using ronde::base::Code;
 using ronde::base::Result;
@@ -167,6 +169,13 @@ void ronde_error_release(ronde_error* error) { delete error; }
 
 // ---- jobs in one process ----
 
+ronde_status ronde_require_alone(ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    RONDE_ASSIGN_OR_RETURN(const auto identity, ronde::runtime::identity_of_this_process());
+    return ronde::runtime::check_alone(identity);
+  });
+}
+
 ronde_status ronde_local_job_create(int32_t size, ronde_local_job** job, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (job == nullptr) return null_argument("job");
@@ -208,9 +217,8 @@ ronde_status ronde_engine_open(const ronde_engine_options* given, ronde_engine**
                                     communicator.has_value() ? &*communicator : nullptr,
                                     options.name == nullptr ? "" : options.name, config, clock);
     };
-    RONDE_ASSIGN_OR_RETURN(auto opened,
-                           Engine::open(open_job, ronde::base::Config::process_environment(),
-                                        std::make_shared<ronde::base::SteadyClock>()));
+    RONDE_ASSIGN_OR_RETURN(auto opened, Engine::open(open_job, ronde::base::process_environment(),
+                                                     std::make_shared<ronde::base::SteadyClock>()));
     *engine = new ronde_engine{std::move(opened), ::getpid()};
     return {};
   });

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/config.h"
+#include "base/process/environment.h"
 #include "collectives/cuda/engine.h"
 #include "collectives/cuda/platform.h"
 
@@ -50,7 +51,7 @@ Identity identity_of(const Result<DeviceInfo>& device, const Result<NcclApi>& nc
 }
 
 Status read_settings(Core& core) {
-  const auto environment = base::Config::process_environment();
+  const auto environment = base::process_environment();
   RONDE_ASSIGN_OR_RETURN(const auto config, base::Config::from_environment(environment));
   core.start_timeout = config.start_timeout;
   core.stall_failure = config.stall_failure;

@@ -109,10 +109,9 @@ base::Status check_shared_settings(const std::vector<std::string>& texts);
 // which then takes every rank for a host.
 [[nodiscard]] bool needs_transport(const base::Config& config, bool several_hosts);
 
-// Joins the job that this process belongs to (runtime/meet/identity.h), or makes a job of one where
-// there is none.
-// communicator: one of the program's; nullptr: all ranks that the launcher has started. name: of
-// the engine; empty: it has none (opening_engine.h).
+// Joins the job that this process belongs to (runtime/start/identity.h), or makes a job of one
+// where there is none. communicator: one of the program's; nullptr: all ranks that the launcher has
+// started. name: of the engine; empty: it has none (opening_engine.h).
 base::Result<std::unique_ptr<Job>> open_process_job(
     const collectives::ProgramCommunicator* communicator, const std::string& name,
     const base::Config& config, const base::Clock& clock);

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of this process's job meet: over MPI where MPI started them, at a meeting point
 // where something else did, or not at all.
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
+#include "base/process/environment.h"
 #include "collectives/transport/plugin_meeting.h"
 #include "collectives/transport/process_mpi.h"
 #include "runtime/job/job.h"
 #include "runtime/job/local_job.h"
 #include "runtime/job/opening.h"
 #include "runtime/job/opening_engine.h"
-#include "runtime/meet/identity.h"
 #include "runtime/meet/meet.h"
-#include "runtime/meet/point.h"
 #include "runtime/meet/secret.h"
 #include "runtime/meet/store.h"
-#include "runtime/meet/variables.h"
+#include "runtime/start/ancestry.h"
+#include "runtime/start/identity.h"
+#include "runtime/start/point.h"
+#include "runtime/start/variables.h"
 
 namespace ronde::runtime {
 
@@ -39,6 +42,16 @@ Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::
   return job->join(0, config, clock);
 }
 
+// Tells children of this process, which inherit the words of its launcher, whose children they are.
+// Ronde's own threads do not run yet.
+void leave_mark(const Job& job) {
+  if (job.size() == 1) return;
+  const auto identity = identity_of_this_process();
+  const RankMark mark{::getpid(), job.rank(), job.size(), identity.ok() ? identity->said : ""};
+  const auto old = variable(base::process_environment(), RankMark::kVariable);
+  if (old != mark.text()) base::set_variable(RankMark::kVariable, mark.text());
+}
+
 // Makes a job of the ranks that open the same engine; see OpeningEngine for name and place.
 Result<std::unique_ptr<Job>> job_of(const std::string& name, const std::string& place,
                                     const std::function<Result<Met>()>& join,
@@ -46,12 +59,14 @@ Result<std::unique_ptr<Job>> job_of(const std::string& name, const std::string& 
                                     base::Instant deadline) {
   RONDE_ASSIGN_OR_RETURN(auto engine, OpeningEngine::begin(name, place));
   RONDE_ASSIGN_OR_RETURN(auto met, engine->meet(join, clock, deadline));
-  return open_job(std::move(met), std::move(engine), config, clock, deadline);
+  RONDE_ASSIGN_OR_RETURN(auto job,
+                         open_job(std::move(met), std::move(engine), config, clock, deadline));
+  leave_mark(*job);
+  return job;
 }
 
 // The ranks meet at a meeting point.
 Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std::string& name,
-                                            std::span<const std::string> environment,
                                             const base::Config& config, const base::Clock& clock) {
   const base::Instant deadline = clock.after(config.start_timeout);
   MeetingPlan plan;
@@ -59,7 +74,8 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
   plan.size = identity.size;
   plan.point = identity.point;
   plan.launcher = identity.launcher;
-  RONDE_ASSIGN_OR_RETURN(plan.secret, MeetingSecret::of(environment));
+  plan.job = identity.job;
+  RONDE_ASSIGN_OR_RETURN(plan.secret, MeetingSecret::of_this_process());
   plan.interfaces = config.interfaces;
   plan.keepalive = Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);
@@ -94,9 +110,9 @@ Status check_own(const OwnJob& own, const base::Config& config) {
   const auto refused = [](const std::string& text) {
     return Status::error(Code::kInvalidArgument, text);
   };
-  if (config.mpi == "off") {
-    return refused("RONDE_MPI=off makes a job of one, but " + given +
-                   ": unset RONDE_MPI, or give none");
+  if (config.is_alone()) {
+    return refused("RONDE_ALONE=1 (or RONDE_MPI=off) makes a job of one, but " + given +
+                   ": unset it, or give none");
   }
   if (own.size < 1 || own.rank < 0 || own.rank >= own.size) {
     return refused(given + ": ranks count from 0 to size - 1");
@@ -121,9 +137,8 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
     };
     return job_of(own.name, "", join, config, clock, deadline);
   }
-  const auto environment = base::Config::process_environment();
   const bool chosen = own.meet.empty();
-  const auto text = chosen ? variable(environment, "RONDE_MEET") : own.meet;
+  const auto text = chosen ? variable(base::process_environment(), "RONDE_MEET") : own.meet;
   if (!text) {
     return Status::error(Code::kInvalidArgument,
                          "the options of the engine give rank and size, but neither a store nor a "
@@ -131,25 +146,30 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
   }
   auto point = parse_meeting_point(chosen ? "RONDE_MEET" : "the option meet", *text);
   RONDE_RETURN_IF_ERROR(point.status());
-  const Identity identity{
-      Identity::Introduced::kAtAMeeting, "the program", "", own.rank, own.size, std::move(*point)};
-  return job_of_meeting(identity, own.name, environment, config, clock);
+  const Identity identity{Identity::Introduced::kAtAMeeting,
+                          "the program",
+                          "",
+                          own.rank,
+                          own.size,
+                          std::move(*point),
+                          variable(base::process_environment(), "RONDE_JOB").value_or("")};
+  return job_of_meeting(identity, own.name, config, clock);
 }
 
 Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communicator,
                                               const std::string& name, const base::Config& config,
                                               const base::Clock& clock) {
-  if (config.mpi == "off") {
+  if (config.is_alone()) {
     if (communicator == nullptr) return job_of_one(config, clock);
-    return Status::error(Code::kInvalidArgument,
-                         "RONDE_MPI=off makes a job of one, but the program gave a communicator of "
-                         "its own: unset RONDE_MPI, or give none");
+    return Status::error(
+        Code::kInvalidArgument,
+        "RONDE_ALONE=1 (or RONDE_MPI=off) makes a job of one, but the program gave a "
+        "communicator of its own: unset it, or give none");
   }
-  const auto environment = base::Config::process_environment();
   RONDE_ASSIGN_OR_RETURN(auto identity,
-                         communicator == nullptr ? identity_of(environment) : Result(Identity()));
+                         communicator == nullptr ? identity_of_this_process() : Result(Identity()));
   if (identity.introduced == Identity::Introduced::kAtAMeeting) {
-    return job_of_meeting(identity, name, environment, config, clock);
+    return job_of_meeting(identity, name, config, clock);
   }
   // Before the plug-in brings its own.
   const auto loaded = collectives::process_mpi();
@@ -168,7 +188,7 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
     } else if (loaded && loaded->started) {
       text = "the program has started MPI (" + loaded->library +
              "), and this Ronde cannot join its ranks";
-      way_out = "set RONDE_MPI=off if this process is meant to be alone";
+      way_out = "set RONDE_ALONE=1 if this process is meant to be alone";
     }
     return Status::error(plugin.status().code(),
                          text + ": configure it with -DRONDE_WITH_MPI=ON, or " + way_out,

@@ -16,6 +16,7 @@
 #include "base/host_name.h"
 #include "base/numbers.h"
 #include "base/process/cores.h"
+#include "base/process/environment.h"
 #include "base/text.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
@@ -65,8 +66,7 @@ Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std:
 
 // The interfaces that the user has chosen for traffic between hosts, as "eth0,eth1"; empty: any.
 Result<std::string> chosen_interfaces(const base::Config& config, const std::string& host_name) {
-  const WantedInterfaces wanted =
-      wanted_interfaces(config.interfaces, base::Config::process_environment());
+  const WantedInterfaces wanted = wanted_interfaces(config.interfaces, base::process_environment());
   if (wanted.words.empty()) return std::string();
   RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
   RONDE_ASSIGN_OR_RETURN(const auto chosen, choose_addresses(all, wanted, host_name));
@@ -147,7 +147,7 @@ class Opening {
     parts.ranks = ranks_of(greetings, verdicts, *shape_);
     if (!transport_title_.empty()) parts.ranks.transport = transport_title_;
     parts.transport_note =
-        yielding_note(base::Config::process_environment(), choice_.name, shape_->hosts());
+        yielding_note(base::process_environment(), choice_.name, shape_->hosts());
     return make_process_job(std::move(meeting), std::move(engine), std::move(parts));
   }
 

@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/numbers.h"
+#include "base/process/environment.h"
 #include "base/text.h"
 #include "runtime/links/child_reception.h"
 #include "runtime/links/parent_search.h"
@@ -119,8 +120,7 @@ Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std
   RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
   RONDE_ASSIGN_OR_RETURN(
       const auto chosen,
-      choose_addresses(all, wanted_interfaces(wanted, base::Config::process_environment()),
-                       host_name));
+      choose_addresses(all, wanted_interfaces(wanted, base::process_environment()), host_name));
   LeaderMeeting meeting;
   meeting.keepalive_ = keepalive;
   Status trouble;

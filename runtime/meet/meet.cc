@@ -10,6 +10,7 @@
 
 #include "base/host_name.h"
 #include "base/numbers.h"
+#include "base/words/secret_file.h"
 
 namespace ronde::runtime {
 
@@ -25,7 +26,7 @@ Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan,
     return Status::error(Code::kInvalidArgument,
                          "the ranks would meet over the network, at " + text_of(plan) +
                              ", without a secret, so that anybody could take part; " +
-                             kSecretAdvice +
+                             base::kSecretAdvice +
                              ". (Ranks of one host alone need none at RONDE_MEET=localhost:" +
                              std::to_string(plan.point.port) + ")");
   }
@@ -52,6 +53,7 @@ MeetingEnd::MeetingEnd(MeetingPlan plan)
   MeetingHello& own = hellos_[base::narrow<std::size_t>(plan_.rank)];
   own.rank = plan_.rank;
   own.size = plan_.size;
+  own.job = plan_.job;
   own.host_name = base::host_name();
   own.host_identity = base::host_identity();
   own.pid = ::getpid();

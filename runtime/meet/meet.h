@@ -18,8 +18,8 @@
 #include "collectives/transport/roll.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/meet/messages.h"
-#include "runtime/meet/point.h"
 #include "runtime/meet/secret.h"
+#include "runtime/start/point.h"
 
 namespace ronde::runtime {
 
@@ -28,6 +28,7 @@ struct MeetingPlan {
   std::int32_t size = 1;
   MeetingPoint point;
   std::string launcher;    // who gave rank and size, for people
+  std::string job;         // which job this is; ranks of another one are strangers
   MeetingSecret secret;    // needed unless all ranks are on one host
   std::string interfaces;  // RONDE_INTERFACE: where rank 0 listens
   Keepalive keepalive;

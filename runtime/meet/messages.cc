@@ -28,7 +28,7 @@ void patience(Fields& f, base::Is<base::Nanoseconds> auto& value) {
 void fields(auto& f, base::Is<MeetingHello> auto& hello) {
   f(hello.version, hello.rank, hello.size);
   patience(f, hello.patience);
-  f(hello.host_name, hello.host_identity, hello.pid);
+  f(hello.host_name, hello.host_identity, hello.pid, hello.job);
 }
 void fields(auto& f, base::Is<MeetingPart> auto& part) {
   f(part.round);

@@ -25,7 +25,7 @@
 
 namespace ronde::runtime {
 
-inline constexpr std::uint32_t kMeetingVersion = 2;
+inline constexpr std::uint32_t kMeetingVersion = 3;
 
 struct MeetingHello {
   std::uint32_t version = kMeetingVersion;
@@ -35,6 +35,7 @@ struct MeetingHello {
   std::string host_name;
   std::string host_identity;
   std::int64_t pid = 0;
+  std::string job{};
 
   friend bool operator==(const MeetingHello&, const MeetingHello&) = default;
 };

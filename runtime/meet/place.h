@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/links/tcp_socket.h"
-#include "runtime/meet/point.h"
+#include "runtime/start/point.h"
 
 namespace ronde::runtime {
 

@@ -56,6 +56,7 @@ class MeetingServer final : public MeetingEnd {
   // One poll, and what it shows. An error fails the meeting.
   Status step(const Clock& clock, Instant until);
   Status let_in(Arrival arrival, const Clock& clock);
+  Status send_away(Arrival arrival);
   Status read(std::size_t rank, Instant now);
   // Everybody gets this error; with kLatecomers also those that come within kLinger.
   enum class Awaits : std::uint8_t { kNobody, kLatecomers };
@@ -145,9 +146,26 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
   return trouble;
 }
 
+// A rank of another job is a stranger, who is told so; this job goes on.
+Status MeetingServer::send_away(Arrival arrival) {
+  const auto named = [](const std::string& job) {
+    return job.empty() ? "a job without a name" : "job '" + job + "'";
+  };
+  const Status why = Status::error(
+      Code::kInvalidArgument,
+      text_of_rank(arrival.hello) + " is of " + named(arrival.hello.job) + ", and came to " +
+          text_of_rank(own_hello()) + " of " + named(own_hello().job) + " at " +
+          text_of(plan_.point) +
+          ": give each job a meeting point of its own, and all ranks of one the same RONDE_JOB");
+  arrival.socket.send(encode(MeetingVerdict::of(why))).ignore();
+  plan_.log.warning("while the ranks met, another job's rank was turned away: " + why.message());
+  return {};
+}
+
 // The first error counts; afterwards ranks that come are only told.
 Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   const MeetingHello& hello = arrival.hello;
+  if (hello.job != own_hello().job) return send_away(std::move(arrival));
   Status wrong = failed_.ok() ? check(hello) : failed_;
   const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
   if (wrong.ok() && (rank == 0 || members_[rank])) {

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/numbers.h"
+#include "base/process/environment.h"
 #include "base/tensor.h"
 #include "collectives/plane/plane.h"
 #include "collectives/transport/collective.h"
@@ -180,8 +181,7 @@ int run(const Options& options, int rank, int ranks) {
   Meeting meeting(memory, rank, ranks);
 
   const ronde::base::SteadyClock clock;
-  const auto config =
-      ronde::base::Config::from_environment(ronde::base::Config::process_environment());
+  const auto config = ronde::base::Config::from_environment(ronde::base::process_environment());
   require(config.status());
   auto job = ronde::runtime::open_process_job(nullptr, "", *config, clock);
   require(job.status());

@@ -25,14 +25,15 @@ def main():
     mpirun, program = sys.argv[1:]
     # The ranks of srun and torchrun meet by themselves (start/start.py), where these say how.
     for words, variables in (
-            (("MPICH", "PMI_SIZE=4", "Open MPI", "RONDE_MPI=off"), {"PMI_RANK": "1", "PMI_SIZE": "4"}),
+            (("MPICH", "PMI_SIZE=4", "Open MPI", "RONDE_ALONE=1"), {"PMI_RANK": "1", "PMI_SIZE": "4"}),
             (("Slurm", "SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST is not set"),
              {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}),
+            (("PMIx", "PMIX_RANK=1", "Open MPI", "RONDE_ALONE=1"), {"PMIX_RANK": "1"}),
             (("torchrun", "WORLD_SIZE=2", "MASTER_ADDR is not set"), {"RANK": "0", "WORLD_SIZE": "2"})):
         done = run([program], **variables)
         expect(done.returncode != 0, done, "it trained alone")
         expect(all(word in done.stderr for word in words), done, "the line says less")
-        done = run([program], **variables, RONDE_MPI="off")
+        done = run([program], **variables, RONDE_ALONE="1")
         expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "off makes no job of one")
 
     # A shell in an allocation, a job of one inside it, and a job of two.
@@ -40,7 +41,8 @@ def main():
     done = run([program], **allocation)
     expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "refused without a launcher")
     for ranks in ("1", "2"):
-        done = run([mpirun, "--oversubscribe", "-np", ranks, "-x", "SLURM_STEP_NUM_TASKS=4", program])
+        done = run([mpirun, "--oversubscribe", "-np", ranks, "-x", "SLURM_STEP_NUM_TASKS=4", "-x", "SLURM_PROCID=0",
+                    program])
         expect(done.returncode == 0 and f"ranks={ranks}" in done.stdout, done, "refused under its own mpirun")
 
     done = run([mpirun, "--oversubscribe", "-np", "2", "-x", "RONDE_MPI=off", program])

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process/environment.h"
 #include "runtime/engine/engine.h"
 #include "test/gpu/cases.h"
 #include "test/gpu/engine_kit.h"
@@ -71,7 +72,7 @@ class EngineRank {
         direct_(size == 1 || (sharing == Sharing::kNccl && has_network())),
         meeting_(meeting),
         kit_(open_kit(library)) {
-    auto environment = base::Config::process_environment();
+    auto environment = base::process_environment();
     environment.push_back("RONDE_PLUGIN_PATH=" + std::string(library));
     environment.push_back("RONDE_LOG_LEVEL=info");
     const auto open = [&](const base::Config&, const base::Clock&) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process/environment.h"
 #include "test/gpu/engine_rank.h"
 
 namespace ronde::gpu_test {
@@ -229,7 +230,7 @@ Case make_case(const char* library, const SharedBoard& shared, const std::string
 }
 
 int run(const char* library, std::span<char* const> only) {
-  const auto config = base::Config::from_environment(base::Config::process_environment());
+  const auto config = base::Config::from_environment(base::process_environment());
   if (!config.ok()) {
     std::printf("%s\n", config.status().message().c_str());
     return 1;

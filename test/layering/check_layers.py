@@ -18,15 +18,16 @@ import sys
 
 # A layer is a folder; the longest one that matches a file is its layer. Each may include itself and:
 LAYERS = {
-    "base": [],
+    "base/words": [],
+    "base": ["base/words"],
     "fusion": ["base"],
     "collectives": ["fusion", "base"],
-    "runtime": ["collectives", "fusion", "base"],
+    "runtime": ["collectives", "fusion", "base", "base/words"],
     "bindings/c": ["public", "runtime", "collectives", "fusion", "base"],
     "bindings/cpp": ["public"],
     "bindings/mpi": ["public"],
     "bindings/torch": ["public"],
-    "bindings/trainer": ["public"],
+    "bindings/trainer": ["public", "base/words"],
     "launcher": ["base"],
     "examples": ["public", "bindings/trainer"],
 }
@@ -55,8 +56,9 @@ ROOMS = {
     "runtime/negotiate": ["runtime/tensors", "runtime/links", "collectives/board"],
     "runtime/member": ["runtime/drive", "runtime/tensors", "runtime/links", "runtime/negotiate", "collectives/board"],
     "runtime/execute": ["runtime/drive", "collectives/transport", "collectives/plane", "collectives/device"],
-    "runtime/meet": ["runtime/links", "collectives/board", "collectives/transport"],
-    "runtime/job": ["runtime/links", "runtime/meet", "collectives/board", "collectives/transport"],
+    "runtime/start": ["runtime/links"],
+    "runtime/meet": ["runtime/links", "runtime/start", "collectives/board", "collectives/transport"],
+    "runtime/job": ["runtime/links", "runtime/start", "runtime/meet", "collectives/board", "collectives/transport"],
     "runtime/engine": ["runtime/drive", "runtime/tensors", "runtime/negotiate", "runtime/links", "runtime/member",
                        "runtime/execute",
                        "runtime/job", "collectives/kernels", "collectives/board", "collectives/plugin",

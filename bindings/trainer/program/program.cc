@@ -87,12 +87,6 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
                            .threads = settings.threads,
                            .say = [](const std::string& /*choice*/) {}});
   }
-  for (const char* const size : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "RONDE_SIZE"}) {
-    const auto processes = variable(size);
-    if (!processes || *processes == "1") continue;
-    throw UsageError(asked + " is for one process, and a launcher has started " + *processes +
-                     " (" + size + "): use --strategy multiworker, or start it alone");
-  }
   if (settings.name == "central") {
     return std::make_unique<CentralStorage>(settings.replicas, settings.threads);
   }

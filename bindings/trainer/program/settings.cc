@@ -6,9 +6,12 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <ronde/ronde.hpp>
 #include <string_view>
 #include <utility>
+#include <variant>
 
+#include "base/words/tf_config.h"
 #include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
@@ -36,13 +39,18 @@ std::string goal_of(const Flags& flags) {
 void check_run(const FlagTable& table, RunSettings& settings) {
   settings.all_flags = table.values();
   if (!settings.evaluates) return;
-  if (variable("OMPI_COMM_WORLD_RANK")) {
-    throw UsageError("--job evaluate is a process of its own: start it without mpirun");
+  const auto words = variable("TF_CONFIG");
+  const auto task = base::read_tf_config(words.value_or("{}"));
+  const auto* const config = std::get_if<base::TfConfig>(&task);
+  try {
+    if (config == nullptr || config->type != "evaluator") require_alone();
+  } catch (const Error& error) {
+    throw UsageError(std::string("--job evaluate is a process of its own: ") + error.what());
   }
   if (settings.supervisor.logdir.empty()) {
     throw UsageError("--job evaluate needs the --logdir of a training");
   }
-  setenv("RONDE_MPI", "off", 1);  // wherever it was started from
+  setenv("RONDE_ALONE", "1", 1);  // wherever it was started from
 }
 
 // What a user may leave to the model and the optimiser.

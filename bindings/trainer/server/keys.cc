@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/keys.h"
 
-#include <fcntl.h>
 #include <sodium/crypto_hash_sha256.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "base/words/secret_file.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
 
@@ -20,11 +19,8 @@ namespace ronde::trainer::server {
 
 namespace {
 
-constexpr std::size_t kFewestBytes = 16;
-constexpr std::size_t kMostBytes = 4096;
-constexpr const char* kAdvice =
-    "make one and give it to every task: "
-    "export RONDE_JOB_SECRET=$(head -c 32 /dev/urandom | base64)";
+// As it was when this library was loaded: an engine takes it out of the environment.
+const std::optional<std::string> kSecretAtStart = variable("RONDE_JOB_SECRET");
 
 // ZeroMQ's text of a key that everybody makes who has the secret.
 std::string key_of(const std::string& purpose, const std::string& secret) {
@@ -52,27 +48,6 @@ bool is_of_this_host(std::string_view address) {
          address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
 
-std::string read_secret(const std::string& path) {
-  const std::string where = "RONDE_JOB_SECRET_FILE=" + path;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) throw TrainerError(where + " cannot be opened", kExitConfiguration);
-  struct stat found {};
-  std::string text(kMostBytes + 3, '\0');
-  const bool safe = ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
-                    (found.st_uid == ::geteuid() || found.st_uid == 0) &&
-                    (found.st_mode & 077U) == 0;
-  const auto size = safe ? ::read(file, text.data(), text.size()) : -1;
-  ::close(file);
-  if (!safe) {
-    throw TrainerError(where +
-                           " must be an ordinary file of this user that nobody else may read: "
-                           "chmod 600 the file",
-                       kExitConfiguration);
-  }
-  text.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
-  return text;
-}
-
 }  // namespace
 
 Keys keys_of(const std::string& secret) {
@@ -86,26 +61,15 @@ Keys keys_of(const std::string& secret) {
 
 std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
   const auto text = variable("RONDE_JOB_SECRET");
-  const auto path = variable("RONDE_JOB_SECRET_FILE");
-  if (text && path) {
-    throw TrainerError("RONDE_JOB_SECRET and RONDE_JOB_SECRET_FILE are both set: unset one of them",
-                       kExitConfiguration);
-  }
-  if (!text && !path) {
+  const auto [secret, error] =
+      base::secret_of(text ? text : kSecretAtStart, variable("RONDE_JOB_SECRET_FILE"));
+  if (!error.empty()) throw TrainerError(error, kExitConfiguration);
+  if (secret.empty()) {
     const auto far = std::ranges::find_if_not(addresses, is_of_this_host);
     if (far == addresses.end()) return {};
-    throw TrainerError(
-        "the task at " + *far +
-            " is on the network, where tasks need a secret to know each other: " + kAdvice,
-        kExitConfiguration);
-  }
-  std::string secret = text ? *text : read_secret(*path);
-  const std::size_t end = secret.find_last_not_of(" \t\r\n");
-  secret.resize(end == std::string::npos ? 0 : end + 1);
-  if (secret.size() < kFewestBytes || secret.size() > kMostBytes) {
-    throw TrainerError("the job's secret has " + std::to_string(secret.size()) +
-                           " bytes, and must have " + std::to_string(kFewestBytes) + " to " +
-                           std::to_string(kMostBytes) + ": " + kAdvice,
+    throw TrainerError("the task at " + *far +
+                           " is on the network, where tasks need a secret to know each other: " +
+                           base::kSecretAdvice,
                        kExitConfiguration);
   }
   return keys_of(secret);

@@ -7,15 +7,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
+#include <variant>
 
+#include "base/words/tf_config.h"
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer::server {
 
@@ -43,19 +44,9 @@ std::string text_of_list(const std::vector<std::string>& list) {
 Role role_of(const std::string& name) {
   if (name == "ps") return Role::kServer;
   if (name == "worker") return Role::kWorker;
-  if (name == "chief" || name == "master") return Role::kChief;
+  if (name == "chief") return Role::kChief;
   if (name == "evaluator") return Role::kEvaluator;
   refuse("TF_CONFIG has a task of type '" + name + "': use ps, worker, chief or evaluator");
-}
-
-std::uint32_t index_of(const std::string& text) {
-  std::uint32_t index = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, index);
-  if (error != std::errc() || stop != end || text.empty()) {
-    refuse("TF_CONFIG has a task of index '" + text + "': use a whole number from 0");
-  }
-  return index;
 }
 
 void check(const Tasks& tasks) {
@@ -96,21 +87,21 @@ void check(const Tasks& tasks) {
   }
 }
 
-Tasks tasks_of_json(const nlohmann::json& all) {
-  try {
-    Tasks tasks;
-    const auto& cluster = all.at("cluster");
-    tasks.servers = cluster.value("ps", std::vector<std::string>{});
-    tasks.workers = cluster.value("worker", std::vector<std::string>{});
-    tasks.chief = cluster.value("chief", std::vector<std::string>{});
-    const auto& task = all.at("task");
-    tasks.role = role_of(task.at("type"));
-    const auto& index = task.at("index");
-    tasks.index = index.is_string() ? index_of(index) : index.get<std::uint32_t>();
-    return tasks;
-  } catch (const nlohmann::json::exception& error) {
-    refuse(std::string("TF_CONFIG is not understood: ") + error.what());
-  }
+// None where TF_CONFIG names no servers.
+std::optional<Tasks> tasks_of_environment() {
+  const auto text = variable("TF_CONFIG");
+  if (!text || text->empty()) return {};
+  const auto read = base::read_tf_config(*text);
+  if (const auto* const wrong = std::get_if<std::string>(&read)) refuse(*wrong);
+  const auto& config = std::get<base::TfConfig>(read);
+  if (config.addresses("ps").empty()) return {};
+  Tasks tasks;
+  tasks.servers = config.addresses("ps");
+  tasks.workers = config.addresses("worker");
+  tasks.chief = config.addresses("chief");
+  tasks.role = role_of(config.type);
+  tasks.index = static_cast<std::uint32_t>(config.index);
+  return tasks;
 }
 
 // A port that is free now.
@@ -159,10 +150,9 @@ std::optional<Tasks> tasks_of(const TaskFlags& flags) {
     tasks.role = *flags.role;
     tasks.index = flags.index.value_or(0);
   } else {
-    const char* const config = std::getenv("TF_CONFIG");
-    const auto all = nlohmann::json::parse(config == nullptr ? "" : config, nullptr, false);
-    if (!all.is_object() || !all.contains("cluster") || !all["cluster"].contains("ps")) return {};
-    tasks = tasks_of_json(all);
+    auto said = tasks_of_environment();
+    if (!said) return {};
+    tasks = std::move(*said);
   }
   check(tasks);
   return tasks;

@@ -45,6 +45,13 @@ std::function<Engine(std::size_t)> in_this_process(const std::string& name, std:
     throw TrainerError(name + " has no replicas, or too many: use 1 to " + std::to_string(kMost),
                        kExitConfiguration);
   }
+  try {
+    require_alone();
+  } catch (const Error& error) {
+    throw TrainerError(name + " is for one process: " + error.what() +
+                           ". MultiWorkerMirrored (--strategy multiworker) trains in several",
+                       kExitConfiguration);
+  }
   const auto job = std::make_shared<LocalJob>(static_cast<int>(replicas));
   return [job](std::size_t local) { return Engine(*job, static_cast<int>(local)); };
 }

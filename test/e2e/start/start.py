@@ -174,15 +174,59 @@ def check_wrong(folder, _):
              ("two launchers contradict each other", "RANK=0 WORLD_SIZE=2", "RONDE_RANK=0 RONDE_SIZE=3")),
             ({"TF_CONFIG": "{"}, ("TF_CONFIG is no JSON object",)),
             ({"TF_CONFIG": tf_config(2)[0]["TF_CONFIG"].replace('"type": "chief"', '"type": "ps"')},
-             ("TF_CONFIG makes this process ps 0", "RONDE_MPI=off")),
+             ("TF_CONFIG makes this process ps 0", "RONDE_ALONE=1")),
             ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "localhost:1", "RONDE_JOB_SECRET": "short"},
              ("RONDE_JOB_SECRET holds a secret of 5 bytes",))):
         done, = Job(folder).run(line, [variables])
         expect_line(done, *parts)
         expect("short" not in done.stderr, done, "the secret was printed")
     # Off makes a job of one, whatever the variables say.
-    done, = Job(folder).run(line, [{**torchrun(2)[1], "RONDE_MPI": "off"}])
+    done, = Job(folder).run(line, [{**torchrun(2)[1], "RONDE_ALONE": "1"}])
     expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "off makes no job of one")
+
+
+def check_half_words(folder, _):
+    """Half of a launcher's words is a line, and no training; so are a launcher's words under a strategy of one process."""
+    sparse = {"sparseCluster": {"worker": {"1": "b:1"}}, "task": {"type": "worker", "index": 1}}
+    for variables, parts in (
+            ({"LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 2, "NODE_RANK": 0, "MASTER_ADDR": "localhost",
+              "MASTER_PORT": 29777}, ("WORLD_SIZE is set, but RANK is not",)),
+            ({"OMPI_COMM_WORLD_RANK": 1}, ("OMPI_COMM_WORLD_SIZE is not",)),
+            ({"MV2_COMM_WORLD_RANK": 1, "MV2_COMM_WORLD_SIZE": 2}, ("2 processes were started by the mpirun of MVAPICH",)),
+            ({"MPI_LOCALRANKID": 1, "MPI_LOCALNRANKS": 2}, ("PMI_RANK is not",)),
+            ({"TF_CONFIG": '{"Cluster": {"worker": ["a:1"]}, "Task": {}}'}, ("a key 'Cluster'",)),
+            ({"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'}, ("names no cluster",)),
+            ({"TF_CONFIG": json.dumps(sparse)}, ("enableDynamicWorker",))):
+        done, = Job(folder).run(("linear_regression",), [variables])
+        expect_line(done, *parts, "RONDE_ALONE=1" if "TF_CONFIG" not in variables else "TF_CONFIG")
+    for strategy in ("none", "onedevice", "mirrored", "central"):
+        for variables in (tf_config(2)[0], slurm(2)[0], torchrun(2)[0], {"PMI_RANK": 0, "PMI_SIZE": 2}):
+            done, = Job(folder).run((*TRAIN, f"--strategy={strategy}"), [variables])
+            expect_line(done, "is for one process", "RONDE_ALONE=1", "multiworker")
+            expect(done.returncode == 78, done, "expected the code of a wrong configuration")
+
+
+def check_child(folder, mpirun):
+    """A child of a rank is told so, however the rank was started, and the rank does not suffer."""
+    worker = "test/child_worker"
+    done = {"exec": "helper's code 3", "fork": "helper's code 3", "run": "helper's code 0"}
+    for how, said in done.items():
+        line = (worker, how, *([str(pathlib.Path(folder) / "ronderun"), "-np", "2",
+                                str(pathlib.Path(folder) / worker), "helper"] if how == "run" else ()))
+        jobs = {launcher.__name__: Job(folder).run(line, launcher(2)) for launcher in (by_hand, torchrun, tf_config)}
+        jobs["mpirun"] = [late.run([mpirun, "--bind-to", "none", "--oversubscribe", "-np", 2,
+                                    pathlib.Path(folder) / line[0], *line[1:]], LIMIT,
+                                   env=clean(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1))]
+        for launcher, ranks in jobs.items():
+            late.unless_started("".join(one.stderr for one in ranks), *(one.returncode for one in ranks))
+            out, err = ("".join(getattr(one, stream) for one in ranks) for stream in ("stdout", "stderr"))
+            all_ranks = subprocess.CompletedProcess(ranks[0].args, ranks[0].returncode, out, err)
+            expect(out.count(f" of 2 done: {said}") == 2, all_ranks, f"{launcher}: the ranks have suffered")
+            if how == "run":
+                expect(all(f"helper: rank {rank} of 2" in out for rank in (0, 1)), all_ranks, "no job of its own")
+            else:
+                expect(err.count("helper: ") == 2 and err.count("is a child of rank ") == 2, all_ranks, "nobody is told")
+                expect("RONDE_ALONE=1 makes it a job of one" in err, all_ranks, "no way out")
 
 
 def check_secret(folder, _):

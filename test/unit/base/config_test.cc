@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every setting: its default, what it takes, and what it says to what it does not take.
 #include "base/config.h"
+#include "base/process/environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -252,9 +253,9 @@ TEST(Config, SharedTextHasWhatAllRanksMustShareAndNothingElse) {
 
 TEST(Config, TheEnvironmentOfThisProcess) {
   ASSERT_EQ(setenv("RONDE_TEST_OF_CONFIG", "a=b", 1), 0);
-  EXPECT_THAT(Config::process_environment(), Contains("RONDE_TEST_OF_CONFIG=a=b"));
+  EXPECT_THAT(process_environment(), Contains("RONDE_TEST_OF_CONFIG=a=b"));
   ASSERT_EQ(unsetenv("RONDE_TEST_OF_CONFIG"), 0);
-  EXPECT_THAT(Config::process_environment(), Not(Contains(HasSubstr("RONDE_TEST_OF_CONFIG"))));
+  EXPECT_THAT(process_environment(), Not(Contains(HasSubstr("RONDE_TEST_OF_CONFIG"))));
 }
 
 }  // namespace

@@ -306,6 +306,13 @@ RONDE_API ronde_status ronde_local_job_create(int32_t size, ronde_local_job** jo
  * fails. */
 RONDE_API void ronde_local_job_release(ronde_local_job* job);
 
+/* Checks that this process is alone by what has started it (ronde_engine_open): a program that
+ * trains within one process would otherwise train once in each process that a launcher has started,
+ * and all would write the same files. RONDE_ALONE=1 makes it alone. Opens nothing; any thread.
+ * Returns: RONDE_UNSUPPORTED where the launcher has started several, or this is a child of a rank;
+ * RONDE_INVALID_ARGUMENT where its variables make no sense. */
+RONDE_API ronde_status ronde_require_alone(ronde_error** error);
+
 /* ---- engines ---- */
 
 /* Sets every field but struct_size to 0; as ronde_engine_options_init_sized. Never fails. */
@@ -328,15 +335,18 @@ static inline void ronde_engine_options_init(ronde_engine_options* options) {
  * that are opened at the same time, by several threads, are named.
  * Which rank of which job this process is, the options say, or whatever has started it: MPI's
  * mpirun; torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); TF_CONFIG; Slurm's srun;
- * RONDE_RANK, RONDE_SIZE and RONDE_MEET. Without any it is a job of one. Release *engine with
- * ronde_engine_close. Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or
- * differs between ranks, two launchers contradict each other, the ranks have different secrets or
- * sizes, or open different engines or two without a name at once, or the communicator (of another
- * MPI than the library's, null, or an inter-communicator), local_job_rank or MPI's state does not
- * fit; RONDE_UNSUPPORTED: unknown flags, no MPI in this build, an MPI without threads, or a child
- * forked by a process of an MPI job;
- * RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or failed
- * to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
+ * RONDE_RANK, RONDE_SIZE and RONDE_MEET; of several the one that runs inside the others. Without
+ * any it is a job of one, as with RONDE_ALONE=1. In a job of several ranks it leaves
+ * RONDE_RANK_PROCESS in the environment (setenv, before threads of its own run: none of the program
+ * should use the environment then), by which a child of this process knows that the words of the
+ * launcher are not meant for it. Release *engine with ronde_engine_close. Returns: argument codes;
+ * RONDE_INVALID_ARGUMENT: a setting is wrong or differs between ranks, the variables of a launcher
+ * are incomplete, two launchers contradict each other, the ranks have different secrets or sizes,
+ * or open different engines or two without a name at once, or the communicator (of another MPI than
+ * the library's, null, or an inter-communicator), local_job_rank or MPI's state does not fit;
+ * RONDE_UNSUPPORTED: unknown flags, no MPI in this build, an MPI without threads, or a child of a
+ * rank; RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or
+ * failed to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
 RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,
                                          ronde_error** error);
 /* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the

@@ -41,4 +41,11 @@ class LocalJob {
   std::unique_ptr<ronde_local_job, detail::LocalJobDeleter> job_;
 };
 
+// Throws Error where this process is not alone by what has started it: ronde_require_alone. Any
+// thread.
+inline void require_alone() {
+  detail::ErrorSlot error;
+  error.throw_if(ronde_require_alone(&error));
+}
+
 }  // namespace ronde

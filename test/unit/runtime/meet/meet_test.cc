@@ -309,6 +309,24 @@ TEST(Meet, HellosOfAnotherRankOrSize) {
                  {"rank 1" + who + "came in the place of rank 2", "RONDE_RANK"});
 }
 
+TEST(Meet, ARankOfAnotherJobIsToldSoAndTheJobGoesOn) {
+  for (const MeetingPoint& point : {point_on_host(), point_over_tcp()}) {
+    MeetingRanks job(2, point);
+    Met rank_0 = Status();
+    std::thread meets([&] { rank_0 = job.meet_one(job.plan_of(0)); });
+    MeetingPlan other = job.plan_of(1);
+    other.job = "step 1001.0";
+    expect_all_say({job.meet_one(other).status()}, Code::kInvalidArgument,
+                   {"rank 1 (host ", "is of job 'step 1001.0', and came to rank 0 (host ",
+                    "of a job without a name at", "RONDE_JOB"});
+    const Met rank_1 = job.meet_one(job.plan_of(1));
+    meets.join();
+    EXPECT_TRUE(rank_0.ok()) << rank_0.status().message();
+    EXPECT_TRUE(rank_1.ok()) << rank_1.status().message();
+    EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("another job's rank was turned away"));
+  }
+}
+
 TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
   std::latch others(2);
   MeetingRanks job(3, point_on_host());

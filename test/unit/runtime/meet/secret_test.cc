@@ -78,6 +78,29 @@ TEST(Secret, OfAFileThatOthersMayRead) {
   EXPECT_THAT(secret_in({SecretFile(kGood, 0640).line()}), HasSubstr("has mode 0640"));
 }
 
+TEST(Secret, OfAFileThatKubernetesHasMadeForAGroup) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root makes files of root's";
+  EXPECT_EQ(secret_in({SecretFile(kGood, 0440).line()}), kGood);
+  EXPECT_THAT(secret_in({SecretFile(kGood, 0444).line()}), HasSubstr("has mode 0444"));
+}
+
+TEST(Secret, OfThisProcessLeavesTheEnvironmentAndIsKept) {
+  const std::string given = "the secret of this test";
+  ::setenv("RONDE_JOB_SECRET", given.c_str(), 1);
+  const char* const place = ::getenv("RONDE_JOB_SECRET");
+  for (int engine = 0; engine < 2; ++engine) {
+    const auto secret = MeetingSecret::of_this_process();
+    ASSERT_TRUE(secret.ok());
+    EXPECT_EQ(secret->bytes().size(), given.size());
+    EXPECT_EQ(::getenv("RONDE_JOB_SECRET"), nullptr);
+    EXPECT_EQ(std::string(place, given.size()), std::string(given.size(), '\0'));
+  }
+  ::setenv("RONDE_JOB_SECRET", kGood.c_str(), 1);
+  const auto later = MeetingSecret::of_this_process();
+  ASSERT_TRUE(later.ok());
+  EXPECT_EQ(later->bytes().size(), kGood.size()) << "a program may set another one";
+}
+
 TEST(Secret, OfNoFile) {
   EXPECT_THAT(secret_in({"RONDE_JOB_SECRET_FILE=/proc/nonexistent/secret"}),
               HasSubstr("RONDE_JOB_SECRET_FILE=/proc/nonexistent/secret could not be opened"));

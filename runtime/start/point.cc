@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing a meeting point.
-#include "runtime/meet/point.h"
+#include "runtime/start/point.h"
 
 #include <optional>
 #include <utility>

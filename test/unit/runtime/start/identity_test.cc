@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose word counts, what every launcher says in its own variables, and every way to say nonsense.
-#include "runtime/meet/identity.h"
+#include "runtime/start/identity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/meet/words.h"
+#include "runtime/start/words.h"
 
 namespace ronde::runtime {
 namespace {
@@ -111,14 +111,16 @@ TEST(Identity, ByHandWithNonsense) {
 TEST(Identity, Mpi) {
   EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
   EXPECT_EQ(said({"PMI_SIZE=4", "PMI_RANK=2"}), "rank 2 of 4 over MPI");
+  EXPECT_EQ(said({"MV2_COMM_WORLD_SIZE=4", "MV2_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
+  EXPECT_EQ(said({"JSM_NAMESPACE_SIZE=4", "JSM_NAMESPACE_RANK=2"}), "rank 2 of 4 over MPI");
   EXPECT_EQ(said({"PMIX_RANK=2"}), "rank 2 of -1 over MPI");
-  EXPECT_EQ(said({"PMI_RANK=2"}), "rank 2 of -1 over MPI");
-  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank -1 of 1 over MPI")
+  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank 0 of 1 over MPI")
       << "the innermost";
-  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"})), "rank -1 of 1 over MPI");
+  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"})), "rank 0 of 1 over MPI");
   EXPECT_EQ(said(with(kSlurm, {"PMIX_RANK=1"})), "rank 1 of -1 over MPI");
   EXPECT_EQ(said(with({"PMI_SIZE=many"}, kSlurm)), "rank 1 of 4 at n07:21002")
       << "no launcher writes this";
+  EXPECT_THAT(said({"PMI_SIZE=many", "PMI_RANK=0"}), HasSubstr("PMI_SIZE=many is not valid"));
 }
 
 TEST(Identity, Torchrun) {
@@ -208,6 +210,10 @@ TEST(Identity, TfConfig) {
   EXPECT_EQ(said({tf_config(R"({"type": "master", "index": 0})", master)}), "rank 0 of 2 at m:1");
   EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", R"({"worker": ["a:1"]})")}),
             "alone");
+  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})",
+                            R"({"worker": {"1": "b:2", "0": "a:1"}})")}),
+            "rank 1 of 2 at a:1")
+      << "numbered, as TensorFlow's ClusterSpec takes it";
   EXPECT_EQ(said({"TF_CONFIG={}"}), "alone");
   EXPECT_EQ(said({R"(TF_CONFIG={"cluster": {}, "task": {}})"}), "alone");
 }
@@ -239,10 +245,13 @@ TEST(Identity, TfConfigWithNonsense) {
       {tf_config("{}", kCluster), "a task without a type"},
       {tf_config(R"({"type": 7})", kCluster), "a task without a type"},
       {tf_config("3", kCluster), "a task without a type"},
-      {tf_config(R"({"type": "worker"})", kCluster), "task.index=nothing is not valid"},
-      {tf_config(R"({"type": "worker", "index": -1})", kCluster), "task.index=-1 is not valid"},
-      {tf_config(R"({"type": "worker", "index": 1.5})", kCluster), "task.index=1.5 is not valid"},
-      {tf_config(R"({"type": "worker", "index": "x"})", kCluster), "task.index=x is not valid"},
+      {tf_config(R"({"type": "worker"})", kCluster), "task.index=nothing that is no whole number"},
+      {tf_config(R"({"type": "worker", "index": -1})", kCluster),
+       "task.index=-1 that is no whole number"},
+      {tf_config(R"({"type": "worker", "index": 1.5})", kCluster),
+       "task.index=1.5 that is no whole number"},
+      {tf_config(R"({"type": "worker", "index": "x"})", kCluster),
+       "task.index=x that is no whole number"},
       {tf_config(R"({"type": "worker", "index": 2})", kCluster),
        "worker 2, but its cluster has 2 of them"},
       {tf_config(R"({"type": "chief", "index": 0})", R"({"worker": ["a:1"]})"),
@@ -255,7 +264,9 @@ TEST(Identity, TfConfigWithNonsense) {
       {tf_config(worker, R"({"chief": ["a:1", "b:1"], "worker": ["a:1"]})"), "more than one chief"},
       {tf_config(worker, R"({"chief": ["a:1"], "master": ["b:1"], "worker": ["a:1"]})"),
        "more than one chief"},
-      {tf_config(worker, R"({"ps": {}, "worker": ["a:1"]})"), "whose 'ps' is no list"},
+      {tf_config(worker, R"({"ps": 3, "worker": ["a:1"]})"), "whose 'ps' is no list"},
+      {tf_config(worker, R"({"worker": {"1": "a:1", "2": "b:1"}})"),
+       "whose 'worker' does not number its addresses from 0"},
   };
   for (const auto& [variable, expected] : cases) {
     EXPECT_THAT(said({variable}), HasSubstr(expected)) << variable;
@@ -280,13 +291,9 @@ TEST(Identity, TwoThatContradictEachOther) {
   };
   const Variables mpi{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=3"};
   both(said(with(kTorchrun, mpi)),
-       "Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3)",
+       "Open MPI's mpirun (OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4)",
        "torchrun or one like it (RANK=3 WORLD_SIZE=8)");
-  for (const Variables& outer : {mpi, Variables{"PMIX_RANK=0"}}) {
-    EXPECT_EQ(said(with(with(kTorchrun, outer), {"TORCHELASTIC_RUN_ID=none"})),
-              "rank 3 of 8 at node1:29500")
-        << "its agent was started by MPI's launcher";
-  }
+  both(said(with(kTorchrun, {"PMIX_RANK=0"})), "PMIX_RANK=0", "torchrun");
   both(said(with(kByHand, mpi)), "you (RONDE_RANK=1 RONDE_SIZE=2)", "Open MPI's mpirun");
   both(said(with(kByHand, kTorchrun)), "you (", "torchrun");
   const std::string tf = tf_config(R"({"type": "worker", "index": 0})", kCluster);
@@ -304,7 +311,7 @@ TEST(Launch, AJobOfOneIsRefusedWhereTheLauncherStartedMore) {
   EXPECT_THAT(refused.message(), HasSubstr("4 processes were started by the mpirun of MPICH"));
   EXPECT_THAT(refused.message(), HasSubstr("PMI_SIZE=4"));
   EXPECT_THAT(refused.message(), HasSubstr("Open MPI v4.1.4"));
-  EXPECT_THAT(refused.message(), HasSubstr("RONDE_MPI=off"));
+  EXPECT_THAT(refused.message(), HasSubstr("RONDE_ALONE=1"));
 }
 
 TEST(Launch, OtherJobsAreNot) {
@@ -313,10 +320,12 @@ TEST(Launch, OtherJobsAreNot) {
     return identity.ok() && check_launch(*identity, ranks, "MPI").ok();
   };
   EXPECT_TRUE(check({}, 1));
+  EXPECT_FALSE(check({"PMIX_RANK=1"}, 1)) << "rank 1 is not alone, however many there are";
+  EXPECT_TRUE(check({"PMIX_RANK=0"}, 1));
   EXPECT_TRUE(check({"PMI_SIZE=1"}, 1));
-  EXPECT_TRUE(check({"PMI_SIZE=4"}, 4));
-  EXPECT_TRUE(check({"PMI_SIZE=4"}, 2)) << "a job may be split";
-  EXPECT_TRUE(check({"SLURM_STEP_NUM_TASKS=4", "OMPI_COMM_WORLD_SIZE=1"}, 1));
+  EXPECT_TRUE(check({"PMI_SIZE=4", "PMI_RANK=0"}, 4));
+  EXPECT_TRUE(check({"PMI_SIZE=4", "PMI_RANK=0"}, 2)) << "a job may be split";
+  EXPECT_TRUE(check({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=1"}, 1));
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environments with which a process and those above it were started: words that a launcher has
+// said are in all that is below it, and not in itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/start/words.h"
+
+namespace ronde::runtime {
+
+struct Ancestry {
+  // Of this process, of its parent, and so on to the first, or to one that cannot be read (a
+  // process of another user).
+  std::vector<std::vector<std::string>> started_with;
+
+  // How many processes up somebody stands who was not started with these variables: 0 where this
+  // process has set them itself. Where that cannot be seen, or all have them: as many as can be
+  // read, which is farther than all that can be seen.
+  [[nodiscard]] std::size_t distance_of(const std::vector<std::string>& variables,
+                                        Environment environment) const;
+};
+
+// From /proc. Never fails: what it cannot read it leaves out.
+[[nodiscard]] Ancestry ancestry_of_this_process();
+
+// What an engine of a job of several ranks leaves in the environment of its process, so that a
+// child, which inherits the words of the rank's launcher, knows that they are not its own.
+struct RankMark {
+  static constexpr const char* kVariable = "RONDE_RANK_PROCESS";
+
+  std::int64_t pid = 0;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::string said;  // by the rank's launcher
+
+  [[nodiscard]] std::string text() const;
+  static std::optional<RankMark> parse(const std::string& text);
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launchers that speak in plain variables, and what is special in the words of each.
+#include "runtime/start/words.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/numbers.h"
+#include "base/text.h"
+#include "runtime/start/variables.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::narrow;
+using base::Result;
+using base::Status;
+
+namespace {
+
+Status refused_words(const std::string& text) {
+  return Status::error(Code::kInvalidArgument, text);
+}
+
+// Rank and size; size may be unknown.
+Status read_numbers(const Launcher& launcher, Environment environment, Word& word) {
+  const auto read = [&](std::string_view name, std::int64_t least, std::int32_t& number) -> Status {
+    const auto text = name.empty() ? std::nullopt : variable(environment, name);
+    if (!text) return {};
+    const std::string known(name);
+    RONDE_ASSIGN_OR_RETURN(const auto value, whole_number(known, *text, least, kMostRanks));
+    number = narrow<std::int32_t>(value);
+    word.variables.push_back(known);
+    word.said += (word.said.empty() ? "" : " ") + known + "=" + *text;
+    return {};
+  };
+  RONDE_RETURN_IF_ERROR(read(launcher.rank, 0, word.rank));
+  RONDE_RETURN_IF_ERROR(read(launcher.size, 1, word.size));
+  if (word.rank < 0) word.rank = 0;  // the only one
+  if (word.size < 0 || word.rank < word.size) return {};
+  return refused_words(std::string(launcher.rank) + "=" + std::to_string(word.rank) +
+                       " is no rank of a job of " + std::string(launcher.size) + "=" +
+                       std::to_string(word.size) + ": ranks count from 0 to " +
+                       std::to_string(word.size - 1));
+}
+
+bool all_on_one_host(Environment environment, std::string_view here, std::int32_t all) {
+  const auto text = variable(environment, here);
+  return text && base::parse_number<std::int64_t>(*text) == all;
+}
+
+// torchrun's agent keeps MASTER_PORT for its own store, so the port after that one is taken; other
+// launchers that set these variables (Kubeflow's PyTorchJob) leave MASTER_PORT to the program, and
+// open no other port.
+std::int64_t port_of_torchrun(Environment environment, std::int64_t master_port) {
+  constexpr std::int64_t kLastPort = 65535;
+  if (variable(environment, "TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True") {
+    return master_port;
+  }
+  return master_port == kLastPort ? master_port - 1 : master_port + 1;
+}
+
+// Ranges of ports that no system gives out by itself begin below 32768. The port depends on the
+// step, so that the steps of one allocation can run side by side. SLURM_SRUN_COMM_PORT would not
+// do: srun itself listens there, and may run on the same host.
+Result<std::int64_t> port_of_slurm(Environment environment) {
+  constexpr std::int64_t kFirstPort = 20000;
+  constexpr std::int64_t kPorts = 10000;
+  constexpr std::int64_t kMostJobs = std::int64_t{1} << 40U;
+  if (const auto reserved = variable(environment, "SLURM_STEP_RESV_PORTS")) {
+    const std::string first = reserved->substr(0, reserved->find_first_of("-,"));
+    auto port = whole_number("SLURM_STEP_RESV_PORTS", first, 1, 65535);
+    if (port.ok()) return port;
+    return refused_words("SLURM_STEP_RESV_PORTS=" + *reserved +
+                         " is no list of ports (12000-12003)");
+  }
+  RONDE_ASSIGN_OR_RETURN(
+      const auto job,
+      whole_number("SLURM_JOB_ID", variable(environment, "SLURM_JOB_ID").value_or(""), 0,
+                   kMostJobs));
+  RONDE_ASSIGN_OR_RETURN(
+      const auto step,
+      whole_number("SLURM_STEP_ID", variable(environment, "SLURM_STEP_ID").value_or("0"), 0,
+                   kMostJobs));
+  return kFirstPort + (job * 31 + step) % kPorts;
+}
+
+Status complete_by_hand(Environment /*environment*/, Word& word) {
+  word.no_point =
+      "RONDE_MEET is not set: expected the place where rank 0 listens, as in "
+      "RONDE_MEET=localhost:29500 for ranks of one host";
+  return {};
+}
+
+Status complete_torchrun(Environment environment, Word& word) {
+  if (const auto run = variable(environment, "TORCHELASTIC_RUN_ID")) word.job = "run " + *run;
+  const auto address = variable(environment, "MASTER_ADDR");
+  const auto port = variable(environment, "MASTER_PORT");
+  if (!address || !port) {
+    word.no_point = std::string(address ? "MASTER_PORT" : "MASTER_ADDR") +
+                    " is not set: expected the " + (address ? "port" : "name or address") +
+                    " at which rank 0 is reached";
+    return {};
+  }
+  RONDE_ASSIGN_OR_RETURN(const auto number, whole_number("MASTER_PORT", *port, 1, 65535));
+  MeetingPoint point{*address, narrow<std::uint16_t>(port_of_torchrun(environment, number)), false};
+  point.one_host = all_on_one_host(environment, "LOCAL_WORLD_SIZE", word.size);
+  word.point = std::move(point);
+  return {};
+}
+
+Status complete_horovod(Environment /*environment*/, Word& word) {
+  word.no_point =
+      "Horovod's launcher names no place where they can meet: start them with ronderun, or set "
+      "RONDE_MEET=host:port of rank 0";
+  return {};
+}
+
+Status complete_slurm(Environment environment, Word& word) {
+  if (word.size == 1) return {};
+  word.job = "step " + variable(environment, "SLURM_JOB_ID").value_or("") + "." +
+             variable(environment, "SLURM_STEP_ID").value_or("0");
+  const auto list = variable(environment, "SLURM_STEP_NODELIST");
+  if (!list) {
+    word.no_point = "SLURM_STEP_NODELIST is not set: expected the hosts of the step";
+    return {};
+  }
+  const auto host = first_host(*list);
+  if (!host) {
+    return refused_words("SLURM_STEP_NODELIST=" + *list +
+                         " is not valid: expected a list of hosts, as in node[01-04]");
+  }
+  RONDE_ASSIGN_OR_RETURN(const auto port, port_of_slurm(environment));
+  word.point = MeetingPoint{*host, narrow<std::uint16_t>(port),
+                            all_on_one_host(environment, "SLURM_STEP_NUM_NODES", 1)};
+  return {};
+}
+
+}  // namespace
+
+std::span<const Launcher> launchers() {
+  static const std::array<Launcher, 9> kLaunchers{{
+      {"you", "RONDE_RANK", "RONDE_SIZE", {}, false, false, complete_by_hand},
+      {"Open MPI's mpirun",
+       "OMPI_COMM_WORLD_RANK",
+       "OMPI_COMM_WORLD_SIZE",
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK"},
+       false,
+       true},
+      {"the mpirun of MVAPICH",
+       "MV2_COMM_WORLD_RANK",
+       "MV2_COMM_WORLD_SIZE",
+       {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+       false,
+       true},
+      {"the mpirun of MPICH or Intel MPI",
+       "PMI_RANK",
+       "PMI_SIZE",
+       {"PMI_FD", "PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+       false,
+       true},
+      {"jsrun",
+       "JSM_NAMESPACE_RANK",
+       "JSM_NAMESPACE_SIZE",
+       {"JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
+       false,
+       true},
+      {"a launcher with PMIx", "PMIX_RANK", "", {"PMIX_NAMESPACE"}, false, true},
+      {"torchrun or one like it",
+       "RANK",
+       "WORLD_SIZE",
+       {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID"},
+       true,
+       false,
+       complete_torchrun},
+      {"horovodrun",
+       "HOROVOD_RANK",
+       "HOROVOD_SIZE",
+       {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
+       false,
+       false,
+       complete_horovod},
+      // The shell of an allocation has SLURM_PROCID and SLURM_NTASKS, too.
+      {"Slurm's srun",
+       "SLURM_PROCID",
+       "SLURM_STEP_NUM_TASKS",
+       {"SLURM_STEP_NUM_TASKS"},
+       true,
+       false,
+       complete_slurm},
+  }};
+  return kLaunchers;
+}
+
+MaybeWord word_of(const Launcher& launcher, Environment environment) {
+  const bool ranked = variable(environment, launcher.rank).has_value();
+  const auto size = launcher.size.empty() ? std::nullopt : variable(environment, launcher.size);
+  const bool sized = launcher.size.empty() || size;
+  if (!(ranked && sized) && size != "1") return std::optional<Word>();
+  Word word;
+  word.launcher = launcher.name;
+  word.by_mpi = launcher.by_mpi;
+  RONDE_RETURN_IF_ERROR(read_numbers(launcher, environment, word));
+  if (launcher.complete != nullptr) {
+    RONDE_RETURN_IF_ERROR(launcher.complete(environment, word));
+  }
+  return std::optional(std::move(word));
+}
+
+std::string half_said(const Launcher& launcher, Environment environment) {
+  const auto there = [&](std::string_view name) {
+    return !name.empty() && variable(environment, name).has_value();
+  };
+  const bool ranked = there(launcher.rank);
+  const bool sized = there(launcher.size);
+  if ((ranked && (sized || launcher.size.empty())) ||
+      variable(environment, std::string(launcher.size)) == "1") {
+    return "";
+  }
+  std::string seen;
+  for (const std::string_view name : launcher.more) {
+    if (seen.empty() && there(name)) seen = name;
+  }
+  if (launcher.common_names ? seen.empty() || !(ranked || sized)
+                            : seen.empty() && !ranked && !sized) {
+    return "";
+  }
+  if (ranked || sized) seen = ranked ? launcher.rank : launcher.size;
+  const std::string missing(ranked ? launcher.size : launcher.rank);
+  return seen + " is set, but " + missing + " is not (" + std::string(launcher.name) +
+         " sets both): set both, or neither; RONDE_ALONE=1 makes this process a job of one";
+}
+
+std::optional<std::string> first_host(const std::string& list) {
+  std::string host;
+  for (std::size_t at = 0; at < list.size() && list[at] != ',';) {
+    if (list[at] != '[') {
+      host += list[at++];
+      continue;
+    }
+    // "[07-09,12]": the first number, with its zeros.
+    const std::size_t end = list.find(']', at);
+    const std::size_t stop = list.find_first_of("-,]", at);
+    if (end == std::string::npos || stop == at + 1) return std::nullopt;
+    const std::string digits = list.substr(at + 1, stop - at - 1);
+    if (digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    host += digits;
+    at = end + 1;
+  }
+  if (host.empty() || host.find_first_of("[] \t") != std::string::npos) return std::nullopt;
+  return host;
+}
+
+}  // namespace ronde::runtime
