@@ -19,12 +19,16 @@ namespace ronde::conformance {
 
 using collectives::oracle::Hosts;
 
+// What is reduced: numbers whose sums differ in their bits with the order of summation, or small
+// ones whose sums are exact, for what sums in any order.
+enum class Numbers : std::uint8_t { kTelling, kWhole };
+
 // Thread safety: none.
 class Cases {
  public:
   // hosts: the ranks of each; where every rank counts as a host, one in each.
-  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1)
-      : hosts_(std::move(hosts)), rank_(rank), random_(seed) {
+  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1, Numbers numbers = Numbers::kTelling)
+      : hosts_(std::move(hosts)), rank_(rank), numbers_(numbers), random_(seed) {
     for (const auto& ranks : hosts_) size_ += std::ssize(ranks);
   }
 
@@ -94,7 +98,7 @@ class Cases {
   void add_moves(std::int64_t some, std::int64_t large_bytes) {
     for (std::int32_t root = 0; root < size_; ++root) {
       for (const DType dtype : {DType::kU8, DType::kBf16, DType::kI64}) {
-        for (const std::int64_t elements : sizes_) broadcast(dtype, {elements}, root);
+        for (const std::int64_t elements : sizes_) broadcast(dtype, {elements}, root, in_turn());
       }
       broadcast(DType::kF32, {7, 0, some}, root);
     }
@@ -174,21 +178,22 @@ class Cases {
 
   void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
     Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
-    add(one, telling(what.dtype, elements),
+    add(one, summands(what.dtype, elements),
         [&](const auto& inputs) { return reduced(what, inputs); });
     end(std::move(one));
   }
   void grouped_allreduce(const Reduction& what, const Rows& lengths) {
     Case one = begin("group " + text_of(what), Operation::kAllreduce, what, Case::Memory::kInPlace);
     for (const std::int64_t length : lengths) {
-      add(one, telling(what.dtype, length),
+      add(one, summands(what.dtype, length),
           [&](const auto& inputs) { return reduced(what, inputs); });
     }
     end(std::move(one));
   }
-  void broadcast(DType dtype, const Rows& lengths, std::int32_t root) {
+  void broadcast(DType dtype, const Rows& lengths, std::int32_t root,
+                 Case::Memory memory = Case::Memory::kInPlace) {
     Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
-                     {.dtype = dtype}, Case::Memory::kInPlace);
+                     {.dtype = dtype}, memory);
     one.root = root;
     for (const std::int64_t length : lengths) {
       add(one, telling(dtype, length),
@@ -243,7 +248,7 @@ class Cases {
     const auto first =
         std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
     if (memory == Case::Memory::kInPlace) one.first = first;
-    add(one, telling(what.dtype, rows * width),
+    add(one, summands(what.dtype, rows * width),
         [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
     end(std::move(one));
   }
@@ -273,7 +278,8 @@ class Cases {
 
   // ---- the oracle ----
 
-  // Floating types get numbers whose sums differ in their bits with the order of summation.
+  // The tensors of all ranks. Floating types get numbers whose sums differ in their bits with the
+  // order of summation.
   std::vector<Bytes> telling(DType dtype, const Rows& rows, std::int64_t width = 1) {
     namespace oracle = collectives::oracle;
     std::vector<Bytes> inputs;
@@ -287,6 +293,22 @@ class Cases {
   }
   std::vector<Bytes> telling(DType dtype, std::int64_t elements) {
     return telling(dtype, Rows(static_cast<std::size_t>(size_), elements));
+  }
+
+  std::vector<Bytes> summands(DType dtype, std::int64_t elements) {
+    namespace oracle = collectives::oracle;
+    if (numbers_ == Numbers::kTelling) return telling(dtype, elements);
+    std::vector<Bytes> inputs;
+    for (std::int64_t rank = 0; rank < size_; ++rank) {
+      Bytes& mine = inputs.emplace_back(static_cast<std::size_t>(elements * base::size_of(dtype)));
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const std::uint64_t number = 1 + random_() % 4;
+        oracle::store(dtype, mine.data(), i,
+                      base::is_floating(dtype) ? oracle::encode(dtype, static_cast<double>(number))
+                                               : number % (dtype == DType::kBool ? 2 : 5));
+      }
+    }
+    return inputs;
   }
 
   // The allreduce of a tensor by the order rule.
@@ -340,6 +362,7 @@ class Cases {
 
   const Hosts hosts_;
   const std::int32_t rank_;
+  const Numbers numbers_;
   std::int64_t size_ = 0;
   testing::Twister random_;
   Rows sizes_;

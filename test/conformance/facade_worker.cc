@@ -112,7 +112,8 @@ ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMe
       return engine.allreduce(of.name, board->span(), op);
     }
     switch (of.operation) {
-      case Operation::kBroadcast:
+      case Operation::kBroadcast:  // in place alone
+        std::copy(input.begin(), input.end(), output.begin());
         return engine.broadcast(of.name, output, of.root);
       case Operation::kAllgather:
         return engine.allgather(of.name, input);
@@ -169,7 +170,8 @@ void do_by_c(ronde_engine* engine, Running& running) {
     request.op = static_cast<std::int32_t>(of.what.op);
     request.shape = shapes[i].data();
     request.dimensions = static_cast<std::int32_t>(shapes[i].size());
-    request.input = of.operation == Operation::kBroadcast ? nullptr : running.input(i);
+    const bool named_once = of.operation == Operation::kBroadcast && of.is_in_place();
+    request.input = named_once ? nullptr : running.input(i);
     request.output = of.memory == Case::Memory::kResult ? nullptr : running.output(i);
     request.root = of.root;
     request.prescale = of.what.prescale;

@@ -154,7 +154,7 @@ TEST_F(CudaEngine, BroadcastsManySmallTensorsInOneCall) {
 
 TEST_F(CudaEngine, MemoryIsLentToOneBatchAtATime) {
   DeviceJob(1).run([](DeviceRank& rank) {
-    const UserStream stream;
+    const DeviceStream stream;
     std::vector<std::unique_ptr<DeviceMemory>> memory;
     const auto put = [&](float value) {
       const MarkOwner ready(rank, stream.get());
@@ -188,7 +188,7 @@ TEST_F(CudaEngine, WaitsForNcclBeforeItPutsMoreIntoTheStream) {
   DeviceJob(2).run([](DeviceRank& rank) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     const ronde_device_kit& kit = *Device::instance().kit;
-    const UserStream after;
+    const DeviceStream after;
     const DeviceMemory one(floats(10, 1));
     const DeviceMemory two(floats(20, 2));
     const DeviceMemory seen(floats(10, 0));
@@ -221,7 +221,7 @@ TEST_F(CudaEngine, RingsWhenABatchIsInItsStream) {
       EXPECT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
       return;
     }
-    const UserStream stream;
+    const DeviceStream stream;
     ronde_plugin_work* const work = rank.execute(batch.get());
     auto status = RONDE_PLUGIN_PENDING;
     for (bool rung = true; rung && status == RONDE_PLUGIN_PENDING;) {
@@ -244,12 +244,12 @@ TEST_F(CudaEngine, TheCallersDeviceStaysCurrent) {
   std::thread([] {
     fakes().set_current_device(3);
     DeviceJob job(1);
-    DeviceRank rank(job, 0);
+    DeviceRank rank = job.rank(0);
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(rank.info().device, 3);
     EXPECT_EQ(fakes().current_device(), 3);
     fakes().set_current_device(5);
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 1));
     ronde_plugin_mark* const ready = rank.mark(stream.get());
     Batch batch;
@@ -279,7 +279,7 @@ TEST_F(CudaEngine, NobodyMindsWhatIsCapturedElsewhere) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(fakes().capture_mode(), 0);
     fakes().set_capture_mode(1);
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory one(floats(10, 1));
     const DeviceMemory two(floats(20, 2));
     ronde_plugin_mark* const ready = rank.mark(stream.get());
