@@ -58,40 +58,6 @@ TEST_F(CudaEngine, OneSmallTensorIsNotPacked) {
   });
 }
 
-// All ways that a number can take: packed or where it lies, alone or not.
-void expect_scaled(DeviceRank& rank, const std::vector<std::size_t>& lengths, std::int32_t op,
-                   std::int32_t compression, float expected) {
-  std::vector<std::unique_ptr<DeviceMemory>> memory;
-  Batch batch;
-  for (const std::size_t length : lengths) {
-    memory.push_back(std::make_unique<DeviceMemory>(floats(length, 4)));
-    batch.add(*memory.back(), length);
-  }
-  batch.batch.op = op;
-  batch.batch.prescale = 0.5;
-  batch.batch.postscale = 8;
-  batch.batch.compression = compression;
-  ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK) << rank.text();
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    EXPECT_EQ(memory[i]->values<float>(), floats(lengths[i], expected))
-        << "op " << op << ", compression " << compression << ", tensor " << i;
-  }
-}
-
-TEST_F(CudaEngine, ScalesOnEveryWay) {
-  DeviceJob(2).run([](DeviceRank& rank) {
-    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    for (const std::int32_t compression : {0, 1, 2}) {
-      for (const std::vector<std::size_t>& lengths :
-           {std::vector<std::size_t>{7}, {7, 0, 9}, {kLarge}, {7, kLarge, 9}}) {
-        expect_scaled(rank, lengths, kSum, compression, 32);
-        expect_scaled(rank, lengths, kAverage, compression, 16);
-        expect_scaled(rank, lengths, kMin, compression, 16);
-      }
-    }
-  });
-}
-
 constexpr std::uint16_t k32768 = 0x7800;  // of f16: twice as much is infinite
 
 TEST_F(CudaEngine, TheAverageOfLargeF16IsNotInfinite) {
