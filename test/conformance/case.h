@@ -46,6 +46,7 @@ struct Case {
   std::int32_t root = 0;
   std::int64_t width = 1;  // elements of a row
   Rows splits;             // as they are submitted
+  Rows rows;               // as an exchange has them: those of each rank's block, or those to each
   Rows received;           // the rows that an all-to-all brings from each rank
   std::int64_t first = 0;  // a reduce-scatter in place: the first element of this rank's rows
 

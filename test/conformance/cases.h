@@ -10,14 +10,18 @@
 
 #include "base/dtype.h"
 #include "test/conformance/case.h"
-#include "test/property/random_magnitudes.h"
 #include "test/support/twister.h"
+#include "test/unit/collectives/random_elements.h"
 #include "test/unit/collectives/rule_oracle.h"
 #include "test/unit/collectives/shape_oracle.h"
 
 namespace ronde::conformance {
 
 using collectives::oracle::Hosts;
+
+inline std::int64_t sum_of(const Rows& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
 
 // What is reduced: numbers whose sums differ in their bits with the order of summation, or small
 // ones whose sums are exact, for what sums in any order.
@@ -48,8 +52,95 @@ class Cases {
     add_moves(some, large_bytes);
     add_reduce_scatters(some, large_bytes);
     add_wide(some, large_bytes);
-    return std::move(cases_);
+    return take();
   }
+
+  // What has been made so far.
+  std::vector<Case> take() { return std::move(cases_); }
+
+  // ---- each ----
+
+  void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
+    Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
+    add(one, summands(what.dtype, elements),
+        [&](const auto& inputs) { return reduced(what, inputs); });
+    end(std::move(one));
+  }
+  void grouped_allreduce(const Reduction& what, const Rows& lengths,
+                         Case::Memory memory = Case::Memory::kInPlace) {
+    Case one = begin("group " + text_of(what), Operation::kAllreduce, what, memory);
+    for (const std::int64_t length : lengths) {
+      add(one, summands(what.dtype, length),
+          [&](const auto& inputs) { return reduced(what, inputs); });
+    }
+    end(std::move(one));
+  }
+  void broadcast(DType dtype, const Rows& lengths, std::int32_t root,
+                 Case::Memory memory = Case::Memory::kInPlace) {
+    Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
+                     {.dtype = dtype}, memory);
+    one.root = root;
+    for (const std::int64_t length : lengths) {
+      add(one, telling(dtype, length),
+          [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
+    }
+    end(std::move(one));
+  }
+  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
+    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    one.rows = rows;
+    add(one, telling(dtype, rows, width), [](const auto& inputs) {
+      Bytes all;
+      for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
+      return all;
+    });
+    end(std::move(one));
+  }
+  // sent[r]: the splits of rank r, which submits none where it is not told to.
+  void all_to_all(DType dtype, const std::vector<Rows>& sent, bool told = true,
+                  std::int64_t width = 1) {
+    Case one = begin("all-to-all", Operation::kAllToAll, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    one.rows = sent[mine()];
+    if (told) one.splits = one.rows;
+    Rows rows;
+    for (const Rows& splits : sent) {
+      rows.push_back(sum_of(splits));
+      one.received.push_back(splits[mine()]);
+    }
+    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
+      Bytes all;
+      for (std::size_t from = 0; from < sent.size(); ++from) {
+        const auto before =
+            std::accumulate(sent[from].begin(), sent[from].begin() + rank_, std::int64_t{0});
+        const Bytes part = part_of(inputs[from], dtype, before * width, sent[from][mine()] * width);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    });
+    end(std::move(one));
+  }
+  // Without splits the rows are shared as evenly as possible.
+  void reduce_scatter(const Reduction& what, std::int64_t rows, const Rows& splits,
+                      Case::Memory memory, std::int64_t width = 1) {
+    Case one = begin("reduce-scatter " + text_of(what) + (splits.empty() ? "" : " with splits"),
+                     Operation::kReduceScatter, what, memory);
+    one.splits = splits;
+    one.width = width;
+    Rows shares = splits;
+    for (std::int64_t rank = 0; splits.empty() && rank < size_; ++rank) {
+      shares.push_back(rows / size_ + (rank < rows % size_ ? 1 : 0));
+    }
+    one.rows = shares;
+    const auto first =
+        std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
+    if (memory == Case::Memory::kInPlace) one.first = first;
+    add(one, summands(what.dtype, rows * width),
+        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
+    end(std::move(one));
+  }
+  void barrier() { end(begin("barrier", Operation::kBarrier, {}, Case::Memory::kInPlace)); }
 
  private:
   // ---- the list ----
@@ -174,85 +265,6 @@ class Cases {
     }
   }
 
-  // ---- each ----
-
-  void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
-    Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
-    add(one, summands(what.dtype, elements),
-        [&](const auto& inputs) { return reduced(what, inputs); });
-    end(std::move(one));
-  }
-  void grouped_allreduce(const Reduction& what, const Rows& lengths) {
-    Case one = begin("group " + text_of(what), Operation::kAllreduce, what, Case::Memory::kInPlace);
-    for (const std::int64_t length : lengths) {
-      add(one, summands(what.dtype, length),
-          [&](const auto& inputs) { return reduced(what, inputs); });
-    }
-    end(std::move(one));
-  }
-  void broadcast(DType dtype, const Rows& lengths, std::int32_t root,
-                 Case::Memory memory = Case::Memory::kInPlace) {
-    Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
-                     {.dtype = dtype}, memory);
-    one.root = root;
-    for (const std::int64_t length : lengths) {
-      add(one, telling(dtype, length),
-          [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
-    }
-    end(std::move(one));
-  }
-  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
-    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
-    one.width = width;
-    add(one, telling(dtype, rows, width), [](const auto& inputs) {
-      Bytes all;
-      for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
-      return all;
-    });
-    end(std::move(one));
-  }
-  // sent[r]: the splits of rank r, which submits none where it is not told to.
-  void all_to_all(DType dtype, const std::vector<Rows>& sent, bool told = true,
-                  std::int64_t width = 1) {
-    Case one = begin("all-to-all", Operation::kAllToAll, {.dtype = dtype}, Case::Memory::kResult);
-    one.width = width;
-    if (told) one.splits = sent[mine()];
-    Rows rows;
-    for (const Rows& splits : sent) {
-      rows.push_back(sum_of(splits));
-      one.received.push_back(splits[mine()]);
-    }
-    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
-      Bytes all;
-      for (std::size_t from = 0; from < sent.size(); ++from) {
-        const auto before =
-            std::accumulate(sent[from].begin(), sent[from].begin() + rank_, std::int64_t{0});
-        const Bytes part = part_of(inputs[from], dtype, before * width, sent[from][mine()] * width);
-        all.insert(all.end(), part.begin(), part.end());
-      }
-      return all;
-    });
-    end(std::move(one));
-  }
-  // Without splits the rows are shared as evenly as possible.
-  void reduce_scatter(const Reduction& what, std::int64_t rows, const Rows& splits,
-                      Case::Memory memory, std::int64_t width = 1) {
-    Case one = begin("reduce-scatter " + text_of(what) + (splits.empty() ? "" : " with splits"),
-                     Operation::kReduceScatter, what, memory);
-    one.splits = splits;
-    one.width = width;
-    Rows shares = splits;
-    for (std::int64_t rank = 0; splits.empty() && rank < size_; ++rank) {
-      shares.push_back(rows / size_ + (rank < rows % size_ ? 1 : 0));
-    }
-    const auto first =
-        std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
-    if (memory == Case::Memory::kInPlace) one.first = first;
-    add(one, summands(what.dtype, rows * width),
-        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
-    end(std::move(one));
-  }
-
   Case begin(const std::string& text, Operation operation, const Reduction& what,
              Case::Memory memory) {
     Case one;
@@ -284,10 +296,7 @@ class Cases {
     namespace oracle = collectives::oracle;
     std::vector<Bytes> inputs;
     for (const std::int64_t count : rows) {
-      const std::int64_t elements = count * width;
-      inputs.push_back(base::is_floating(dtype)
-                           ? oracle::random_magnitudes(dtype, elements, random_)
-                           : oracle::random_elements(dtype, elements, random_));
+      inputs.push_back(oracle::random_elements(dtype, count * width, random_));
     }
     return inputs;
   }
@@ -347,9 +356,6 @@ class Cases {
   }
 
   [[nodiscard]] std::size_t mine() const { return static_cast<std::size_t>(rank_); }
-  static std::int64_t sum_of(const Rows& rows) {
-    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-  }
   static std::string text_of(const Reduction& what) {
     return std::string(base::name_of(what.op)) + (what.prescale == 1.0 ? "" : " prescaled") +
            (what.postscale == 1.0 ? "" : " postscaled") +

@@ -36,10 +36,13 @@ class EngineCase {
     running_.prepare();
     std::vector<runtime::Submission> tensors;
     for (std::size_t i = 0; i < of().tensors.size(); ++i) tensors.push_back(submission(i));
-    if (of().memory == Case::Memory::kOnBoard && place == Place::kHost) {
-      board_ = engine.allocate(base::Bytes(std::ssize(of().tensors[0].input))).value();
-      copy(board_->bytes().data(), running_.input(0));
-      tensors[0].views[0].input = tensors[0].views[0].output = board_->bytes().data();
+    boards_.clear();
+    for (std::size_t i = 0; is_on_board() && i < tensors.size(); ++i) {
+      const Bytes& input = of().tensors[i].input;
+      boards_.push_back(engine.allocate(base::Bytes(std::ssize(input))).value());
+      std::byte* const here = boards_.back()->bytes().data();
+      std::copy(input.begin(), input.end(), here);
+      tensors[i].views[0].input = tensors[i].views[0].output = here;
     }
     auto whole = of().is_group() ? runtime::group_of(std::move(tensors))
                                  : base::Result<runtime::Submission>(std::move(tensors[0]));
@@ -51,8 +54,8 @@ class EngineCase {
     if (work_ == nullptr) return "";
     const base::Status done = engine.wait(*work_);
     if (!done.ok()) return done.message();
-    if (of().memory == Case::Memory::kOnBoard && place_ == Place::kHost) {
-      copy(running_.output(0), board_->bytes().data());
+    for (std::size_t i = 0; i < boards_.size(); ++i) {
+      std::copy_n(boards_[i]->bytes().data(), of().tensors[i].input.size(), running_.output(i));
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       running_.output_block(i) = outputs_[i]->values<std::byte>();
@@ -111,15 +114,15 @@ class EngineCase {
     shape[0] = std::ssize(of().tensors[0].expected) / base::size_of(of().dtype()) / of().width;
     return work_->output_shape == shape && work_->output_dtype == of().dtype();
   }
-  void copy(std::byte* to, const std::byte* from) const {
-    std::copy_n(from, of().tensors[0].input.size(), to);
+  [[nodiscard]] bool is_on_board() const {
+    return of().memory == Case::Memory::kOnBoard && place_ == Place::kHost;
   }
 
   Running running_;
   Place place_ = Place::kHost;
   std::vector<std::unique_ptr<device_test::DeviceMemory>> inputs_;
   std::vector<std::unique_ptr<device_test::DeviceMemory>> outputs_;
-  std::unique_ptr<runtime::BoardBuffer> board_;
+  std::vector<std::unique_ptr<runtime::BoardBuffer>> boards_;
   runtime::Engine::WorkPtr work_;
 };
 
