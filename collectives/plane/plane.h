@@ -56,9 +56,11 @@ std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& w
                                               base::Bytes segment, const Algorithm& algorithm);
 
 // Makes the plane of a job of several hosts: the board is that of this host, and the transport that
-// of all ranks. The workspace must outlive the transport, and both the plane.
+// of all ranks. The workspace must outlive the transport, and both the plane. block: the most bytes
+// of a slice of a vector that are in flight; without it as many as keep the links busy.
 std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
                                                 const base::JobShape& shape, Transport& transport,
-                                                Workspace& workspace, const base::Config& config);
+                                                Workspace& workspace, const base::Config& config,
+                                                base::Bytes block = {});
 
 }  // namespace ronde::collectives

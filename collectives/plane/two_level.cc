@@ -43,13 +43,14 @@ std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
 class TwoLevelPlane final : public MessagePlane {
  public:
   TwoLevelPlane(const Board& board, bool probe, JobShape shape, Transport& transport,
-                Workspace& workspace, const base::Config& config)
+                Workspace& workspace, const base::Config& config, base::Bytes block)
       // MessagePlane makes no allreduce here, and so any algorithm will do.
       : MessagePlane(transport, workspace, algorithms().back(),
                      std::min(config.segment_bytes, base::Bytes(kMessageBytes))),
         shape_(std::move(shape)),
         slots_(board, probe),
-        algorithm_(algorithm_of(config.algorithm)) {
+        algorithm_(algorithm_of(config.algorithm)),
+        block_(block.value() > 0 ? block : default_block(shape_)) {
     base::check_eq(shape_.ranks(), transport.size(), "TwoLevelPlane: the shape has all ranks");
     const std::int32_t position = shape_.position_of(transport.rank());
     base::check_eq(position, board.rank(), "TwoLevelPlane: the board is that of this host");
@@ -104,7 +105,7 @@ class TwoLevelPlane final : public MessagePlane {
             .tuning = slots_.tuning(),
             .algorithm = algorithm_,
             .segment = segment(),
-            .block = collectives::default_block(shape_)};
+            .block = block_};
   }
   // The transport to the ranks of the other hosts that share this rank's slice; nullptr for a rank
   // without a slice.
@@ -116,6 +117,7 @@ class TwoLevelPlane final : public MessagePlane {
   const JobShape shape_;
   TunedSlots slots_;
   const Algorithm* const algorithm_;
+  const base::Bytes block_;
   std::optional<Transport> group_;
 };
 
@@ -123,8 +125,9 @@ class TwoLevelPlane final : public MessagePlane {
 
 std::unique_ptr<DataPlane> make_two_level_plane(const Board& board, bool probe,
                                                 const JobShape& shape, Transport& transport,
-                                                Workspace& workspace, const base::Config& config) {
-  return std::make_unique<TwoLevelPlane>(board, probe, shape, transport, workspace, config);
+                                                Workspace& workspace, const base::Config& config,
+                                                base::Bytes block) {
+  return std::make_unique<TwoLevelPlane>(board, probe, shape, transport, workspace, config, block);
 }
 
 }  // namespace ronde::collectives

@@ -46,10 +46,14 @@ struct Case {
   std::int32_t root = 0;
   std::int64_t width = 1;  // elements of a row
   Rows splits;             // as they are submitted
+  Rows rows;               // as an exchange has them: those of each rank's block, or those to each
   Rows received;           // the rows that an all-to-all brings from each rank
   std::int64_t first = 0;  // a reduce-scatter in place: the first element of this rank's rows
 
   [[nodiscard]] bool is_group() const { return tensors.size() > 1; }
+  [[nodiscard]] bool is_in_place() const {
+    return memory == Memory::kInPlace || memory == Memory::kOnBoard;
+  }
   [[nodiscard]] DType dtype() const { return what.dtype; }
   [[nodiscard]] std::int64_t elements(std::size_t tensor) const {
     return std::ssize(tensors[tensor].input) / base::size_of(dtype());
@@ -66,12 +70,17 @@ inline Bytes part_of(const Bytes& all, DType dtype, std::int64_t first, std::int
   return {begin, begin + count * base::size_of(dtype)};
 }
 
+// kRounded: as a library sums and scales that keeps to no order: of numbers whose sums are exact
+// (Numbers::kWhole in cases.h) only what is scaled is rounded, each time otherwise.
+enum class Precision : std::uint8_t { kExact, kRounded };
+
 // A case under way: its memory, and what has come of it.
 //
 // Thread safety: none; one thread uses it.
 class Running {
  public:
-  explicit Running(const Case& of) : of_(&of) {}
+  explicit Running(const Case& of, Precision precision = Precision::kExact)
+      : of_(&of), precision_(precision) {}
 
   [[nodiscard]] const Case& of() const { return *of_; }
   // Fills the memory; may be called again when the operation is over.
@@ -87,13 +96,16 @@ class Running {
   }
   // What the operation reads, and where it writes; the same address where it works in place.
   [[nodiscard]] std::byte* input(std::size_t tensor) {
-    return of_->memory == Case::Memory::kInPlace || of_->memory == Case::Memory::kOnBoard
-               ? outputs_[tensor].data()
-               : inputs_[tensor].data();
+    return of_->is_in_place() ? outputs_[tensor].data() : inputs_[tensor].data();
   }
   [[nodiscard]] std::byte* output(std::size_t tensor) {
     return outputs_[tensor].data() + of_->first * base::size_of(of_->dtype());
   }
+
+  // The same memory as a whole, with what lies behind an output, for a driver that has it
+  // elsewhere.
+  [[nodiscard]] Bytes& input_block(std::size_t tensor) { return inputs_[tensor]; }
+  [[nodiscard]] Bytes& output_block(std::size_t tensor) { return outputs_[tensor]; }
 
   // What the driver hands in of an operation that makes its output, and the rows of an all-to-all.
   Bytes result;
@@ -143,13 +155,36 @@ class Running {
       return std::to_string(got.size()) + " bytes, expected " + std::to_string(expected.size());
     }
     const std::int64_t at = first_difference(dtype, got, expected);
-    if (at < 0) return "";
+    if (at < 0 || (precision_ == Precision::kRounded && is_rounded_like(got, expected))) return "";
     return "element " + std::to_string(at) + " has the bits " +
            std::to_string(load(dtype, got.data(), at)) + ", expected " +
            std::to_string(load(dtype, expected.data(), at));
   }
 
+  // Whether a scaled result of a floating type differs by a few roundings at most.
+  [[nodiscard]] bool is_rounded_like(const Bytes& got, const Bytes& expected) const {
+    using namespace collectives::oracle;
+    const Reduction& what = of_->what;
+    const bool scales =
+        what.op == ReduceOp::kAverage || what.prescale != 1.0 || what.postscale != 1.0;
+    if (!scales || !base::is_floating(what.dtype)) return false;
+    const DType wire = base::wire_dtype(what.dtype, what.compression);
+    const int digits = wire == DType::kBf16  ? 8
+                       : wire == DType::kF16 ? 11
+                       : wire == DType::kF32 ? 24
+                                             : 53;
+    for (std::int64_t i = 0; i < std::ssize(got) / base::size_of(what.dtype); ++i) {
+      const double right = decode(what.dtype, load(what.dtype, expected.data(), i));
+      const double apart = decode(what.dtype, load(what.dtype, got.data(), i)) - right;
+      if (!(std::fabs(apart) <= kRoundings * two_to(-digits) * std::fabs(right))) return false;
+    }
+    return true;
+  }
+
+  static constexpr double kRoundings = 8;  // of half a unit each
+
   const Case* of_;
+  Precision precision_;
   std::vector<Bytes> inputs_;
   std::vector<Bytes> outputs_;
   std::uint64_t bits_ = 0xCBF29CE484222325U;  // FNV's first value

@@ -10,8 +10,8 @@
 
 #include "base/dtype.h"
 #include "test/conformance/case.h"
-#include "test/property/random_magnitudes.h"
 #include "test/support/twister.h"
+#include "test/unit/collectives/random_elements.h"
 #include "test/unit/collectives/rule_oracle.h"
 #include "test/unit/collectives/shape_oracle.h"
 
@@ -19,12 +19,20 @@ namespace ronde::conformance {
 
 using collectives::oracle::Hosts;
 
+inline std::int64_t sum_of(const Rows& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+// What is reduced: numbers whose sums differ in their bits with the order of summation, or small
+// ones whose sums are exact, for what sums in any order.
+enum class Numbers : std::uint8_t { kTelling, kWhole };
+
 // Thread safety: none.
 class Cases {
  public:
   // hosts: the ranks of each; where every rank counts as a host, one in each.
-  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1)
-      : hosts_(std::move(hosts)), rank_(rank), random_(seed) {
+  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1, Numbers numbers = Numbers::kTelling)
+      : hosts_(std::move(hosts)), rank_(rank), numbers_(numbers), random_(seed) {
     for (const auto& ranks : hosts_) size_ += std::ssize(ranks);
   }
 
@@ -44,8 +52,95 @@ class Cases {
     add_moves(some, large_bytes);
     add_reduce_scatters(some, large_bytes);
     add_wide(some, large_bytes);
-    return std::move(cases_);
+    return take();
   }
+
+  // What has been made so far.
+  std::vector<Case> take() { return std::move(cases_); }
+
+  // ---- each ----
+
+  void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
+    Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
+    add(one, summands(what.dtype, elements),
+        [&](const auto& inputs) { return reduced(what, inputs); });
+    end(std::move(one));
+  }
+  void grouped_allreduce(const Reduction& what, const Rows& lengths,
+                         Case::Memory memory = Case::Memory::kInPlace) {
+    Case one = begin("group " + text_of(what), Operation::kAllreduce, what, memory);
+    for (const std::int64_t length : lengths) {
+      add(one, summands(what.dtype, length),
+          [&](const auto& inputs) { return reduced(what, inputs); });
+    }
+    end(std::move(one));
+  }
+  void broadcast(DType dtype, const Rows& lengths, std::int32_t root,
+                 Case::Memory memory = Case::Memory::kInPlace) {
+    Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
+                     {.dtype = dtype}, memory);
+    one.root = root;
+    for (const std::int64_t length : lengths) {
+      add(one, telling(dtype, length),
+          [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
+    }
+    end(std::move(one));
+  }
+  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
+    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    one.rows = rows;
+    add(one, telling(dtype, rows, width), [](const auto& inputs) {
+      Bytes all;
+      for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
+      return all;
+    });
+    end(std::move(one));
+  }
+  // sent[r]: the splits of rank r, which submits none where it is not told to.
+  void all_to_all(DType dtype, const std::vector<Rows>& sent, bool told = true,
+                  std::int64_t width = 1) {
+    Case one = begin("all-to-all", Operation::kAllToAll, {.dtype = dtype}, Case::Memory::kResult);
+    one.width = width;
+    one.rows = sent[mine()];
+    if (told) one.splits = one.rows;
+    Rows rows;
+    for (const Rows& splits : sent) {
+      rows.push_back(sum_of(splits));
+      one.received.push_back(splits[mine()]);
+    }
+    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
+      Bytes all;
+      for (std::size_t from = 0; from < sent.size(); ++from) {
+        const auto before =
+            std::accumulate(sent[from].begin(), sent[from].begin() + rank_, std::int64_t{0});
+        const Bytes part = part_of(inputs[from], dtype, before * width, sent[from][mine()] * width);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    });
+    end(std::move(one));
+  }
+  // Without splits the rows are shared as evenly as possible.
+  void reduce_scatter(const Reduction& what, std::int64_t rows, const Rows& splits,
+                      Case::Memory memory, std::int64_t width = 1) {
+    Case one = begin("reduce-scatter " + text_of(what) + (splits.empty() ? "" : " with splits"),
+                     Operation::kReduceScatter, what, memory);
+    one.splits = splits;
+    one.width = width;
+    Rows shares = splits;
+    for (std::int64_t rank = 0; splits.empty() && rank < size_; ++rank) {
+      shares.push_back(rows / size_ + (rank < rows % size_ ? 1 : 0));
+    }
+    one.rows = shares;
+    const auto first =
+        std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
+    if (memory == Case::Memory::kInPlace) one.first = first;
+    add(one, summands(what.dtype, rows * width),
+        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
+    end(std::move(one));
+  }
+  void barrier() { end(begin("barrier", Operation::kBarrier, {}, Case::Memory::kInPlace)); }
 
  private:
   // ---- the list ----
@@ -94,7 +189,7 @@ class Cases {
   void add_moves(std::int64_t some, std::int64_t large_bytes) {
     for (std::int32_t root = 0; root < size_; ++root) {
       for (const DType dtype : {DType::kU8, DType::kBf16, DType::kI64}) {
-        for (const std::int64_t elements : sizes_) broadcast(dtype, {elements}, root);
+        for (const std::int64_t elements : sizes_) broadcast(dtype, {elements}, root, in_turn());
       }
       broadcast(DType::kF32, {7, 0, some}, root);
     }
@@ -170,84 +265,6 @@ class Cases {
     }
   }
 
-  // ---- each ----
-
-  void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
-    Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
-    add(one, telling(what.dtype, elements),
-        [&](const auto& inputs) { return reduced(what, inputs); });
-    end(std::move(one));
-  }
-  void grouped_allreduce(const Reduction& what, const Rows& lengths) {
-    Case one = begin("group " + text_of(what), Operation::kAllreduce, what, Case::Memory::kInPlace);
-    for (const std::int64_t length : lengths) {
-      add(one, telling(what.dtype, length),
-          [&](const auto& inputs) { return reduced(what, inputs); });
-    }
-    end(std::move(one));
-  }
-  void broadcast(DType dtype, const Rows& lengths, std::int32_t root) {
-    Case one = begin("broadcast from " + std::to_string(root), Operation::kBroadcast,
-                     {.dtype = dtype}, Case::Memory::kInPlace);
-    one.root = root;
-    for (const std::int64_t length : lengths) {
-      add(one, telling(dtype, length),
-          [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
-    }
-    end(std::move(one));
-  }
-  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
-    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
-    one.width = width;
-    add(one, telling(dtype, rows, width), [](const auto& inputs) {
-      Bytes all;
-      for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
-      return all;
-    });
-    end(std::move(one));
-  }
-  // sent[r]: the splits of rank r, which submits none where it is not told to.
-  void all_to_all(DType dtype, const std::vector<Rows>& sent, bool told = true,
-                  std::int64_t width = 1) {
-    Case one = begin("all-to-all", Operation::kAllToAll, {.dtype = dtype}, Case::Memory::kResult);
-    one.width = width;
-    if (told) one.splits = sent[mine()];
-    Rows rows;
-    for (const Rows& splits : sent) {
-      rows.push_back(sum_of(splits));
-      one.received.push_back(splits[mine()]);
-    }
-    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
-      Bytes all;
-      for (std::size_t from = 0; from < sent.size(); ++from) {
-        const auto before =
-            std::accumulate(sent[from].begin(), sent[from].begin() + rank_, std::int64_t{0});
-        const Bytes part = part_of(inputs[from], dtype, before * width, sent[from][mine()] * width);
-        all.insert(all.end(), part.begin(), part.end());
-      }
-      return all;
-    });
-    end(std::move(one));
-  }
-  // Without splits the rows are shared as evenly as possible.
-  void reduce_scatter(const Reduction& what, std::int64_t rows, const Rows& splits,
-                      Case::Memory memory, std::int64_t width = 1) {
-    Case one = begin("reduce-scatter " + text_of(what) + (splits.empty() ? "" : " with splits"),
-                     Operation::kReduceScatter, what, memory);
-    one.splits = splits;
-    one.width = width;
-    Rows shares = splits;
-    for (std::int64_t rank = 0; splits.empty() && rank < size_; ++rank) {
-      shares.push_back(rows / size_ + (rank < rows % size_ ? 1 : 0));
-    }
-    const auto first =
-        std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
-    if (memory == Case::Memory::kInPlace) one.first = first;
-    add(one, telling(what.dtype, rows * width),
-        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
-    end(std::move(one));
-  }
-
   Case begin(const std::string& text, Operation operation, const Reduction& what,
              Case::Memory memory) {
     Case one;
@@ -273,20 +290,34 @@ class Cases {
 
   // ---- the oracle ----
 
-  // Floating types get numbers whose sums differ in their bits with the order of summation.
+  // The tensors of all ranks. Floating types get numbers whose sums differ in their bits with the
+  // order of summation.
   std::vector<Bytes> telling(DType dtype, const Rows& rows, std::int64_t width = 1) {
     namespace oracle = collectives::oracle;
     std::vector<Bytes> inputs;
     for (const std::int64_t count : rows) {
-      const std::int64_t elements = count * width;
-      inputs.push_back(base::is_floating(dtype)
-                           ? oracle::random_magnitudes(dtype, elements, random_)
-                           : oracle::random_elements(dtype, elements, random_));
+      inputs.push_back(oracle::random_elements(dtype, count * width, random_));
     }
     return inputs;
   }
   std::vector<Bytes> telling(DType dtype, std::int64_t elements) {
     return telling(dtype, Rows(static_cast<std::size_t>(size_), elements));
+  }
+
+  std::vector<Bytes> summands(DType dtype, std::int64_t elements) {
+    namespace oracle = collectives::oracle;
+    if (numbers_ == Numbers::kTelling) return telling(dtype, elements);
+    std::vector<Bytes> inputs;
+    for (std::int64_t rank = 0; rank < size_; ++rank) {
+      Bytes& mine = inputs.emplace_back(static_cast<std::size_t>(elements * base::size_of(dtype)));
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const std::uint64_t number = 1 + random_() % 4;
+        oracle::store(dtype, mine.data(), i,
+                      base::is_floating(dtype) ? oracle::encode(dtype, static_cast<double>(number))
+                                               : number % (dtype == DType::kBool ? 2 : 5));
+      }
+    }
+    return inputs;
   }
 
   // The allreduce of a tensor by the order rule.
@@ -325,9 +356,6 @@ class Cases {
   }
 
   [[nodiscard]] std::size_t mine() const { return static_cast<std::size_t>(rank_); }
-  static std::int64_t sum_of(const Rows& rows) {
-    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-  }
   static std::string text_of(const Reduction& what) {
     return std::string(base::name_of(what.op)) + (what.prescale == 1.0 ? "" : " prescaled") +
            (what.postscale == 1.0 ? "" : " postscaled") +
@@ -340,6 +368,7 @@ class Cases {
 
   const Hosts hosts_;
   const std::int32_t rank_;
+  const Numbers numbers_;
   std::int64_t size_ = 0;
   testing::Twister random_;
   Rows sizes_;

@@ -20,7 +20,7 @@ class ConformanceStreams : public Conformance {};
 struct Written {
   explicit Written(const DeviceRank& rank)
       : kit(*Device::instance().kit),
-        source(contribution<float>(rank.rank(), kElements)),
+        source(contribution(rank.rank(), kElements)),
         memory(std::vector<float>(kElements, -1000.0F)),
         late(std::vector<float>(kElements, 0.0F)) {}
 
@@ -44,16 +44,11 @@ struct Written {
 
 ronde_plugin_work* allreduce(DeviceRank& rank, const DeviceMemory& memory,
                              ronde_plugin_mark* ready) {
-  const std::vector<ronde_plugin_tensor> tensors{
-      tensor_of(memory.get(), memory.get(), kElements, ready)};
-  return rank.execute(batch_of(RONDE_PLUGIN_ALLREDUCE, tensors));
+  return rank.execute(Batch().add(memory, kElements, ready).get());
 }
 
 void expect_sums(const DeviceMemory& memory, const DeviceRank& rank) {
-  const auto values = memory.values<float>();
-  for (std::size_t place = 0; place < values.size(); ++place) {
-    ASSERT_EQ(values[place], folded(kSum, rank.size(), place)) << "place " << place;
-  }
+  EXPECT_EQ(memory.values<float>(), summed(rank.size(), kElements));
 }
 
 TEST_P(ConformanceStreams, ABatchBeginsBehindTheMarkOfAStream) {
@@ -161,7 +156,7 @@ TEST_P(ConformanceStreams, AStreamWaitsForAWork) {
     const ronde_device_kit& kit = *Device::instance().kit;
     void* const before = kit.make_stream();
     void* const after = kit.make_stream();
-    const DeviceMemory memory(contribution<float>(rank.rank(), kElements));
+    const DeviceMemory memory(contribution(rank.rank(), kElements));
     const DeviceMemory result(std::vector<float>(kElements, 0.0F));
     kit.delay(before, 50);
     ronde_plugin_mark* const mark = rank.mark(before);

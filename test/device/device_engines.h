@@ -22,23 +22,6 @@ inline testing::EngineOptions options_of_device() {
   return options;
 }
 
-// A stream of the device. Thread safety: one thread.
-class StreamOwner {
- public:
-  StreamOwner() : kit_(*Device::instance().kit), stream_(kit_.make_stream()) {}
-  StreamOwner(const StreamOwner&) = delete;
-  StreamOwner& operator=(const StreamOwner&) = delete;
-  ~StreamOwner() {
-    kit_.synchronize(stream_);
-    kit_.free_stream(stream_);
-  }
-  [[nodiscard]] void* get() const { return stream_; }
-
- private:
-  const ronde_device_kit& kit_;
-  void* const stream_;
-};
-
 inline std::byte* address(const DeviceMemory& memory) {
   return static_cast<std::byte*>(memory.get());
 }
@@ -60,15 +43,6 @@ inline runtime::Submission device_barrier(const std::string& name, void* stream 
   submission.signature.device = 0;
   submission.readiness = {{stream, nullptr}};
   return submission;
-}
-
-// value(i) for each element.
-template <class Value>
-std::vector<float> vector_of(std::int64_t elements, Value value) {
-  std::vector<float> result;
-  result.reserve(static_cast<std::size_t>(elements));
-  for (std::int64_t i = 0; i < elements; ++i) result.push_back(static_cast<float>(value(i)));
-  return result;
 }
 
 // What a work of this device holds.

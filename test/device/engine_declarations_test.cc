@@ -91,7 +91,7 @@ TEST_F(DeviceDeclarations, AnotherDeviceThanThatOfTheRank) {
 }
 
 TEST_F(DeviceDeclarations, AStreamUnderCapture) {
-  const StreamOwner stream;
+  const DeviceStream stream;
   const ronde_device_kit& kit = *Device::instance().kit;
   kit.begin_capture(stream.get());
   expect_refused(device_allreduce("t", memory_, kFewElements, stream.get()),

@@ -47,7 +47,7 @@ TEST_F(DeviceFailure, OfADeviceIsThatOfTheJob) {
     EXPECT_THAT(status.message(),
                 HasSubstr("rank 0 failed in batch 1: allreduce of 't': the device "
                           "(toy) failed: a wheel has come off"));
-    const StreamOwner stream;
+    const DeviceStream stream;
     EXPECT_FALSE(engine.let_stream_wait(**first, stream.get()).ok());
     std::vector<float> host(10, 1.0F);
     EXPECT_THAT(submit_and_wait(engine, testing::allreduce_of("host", host)).message(),
@@ -122,7 +122,7 @@ void expect_late(const std::string& toy) {
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory memory(std::vector<float>(kFailingElements, 1.0F));
-    const StreamOwner stream;
+    const DeviceStream stream;
     if (rank == 1) Device::instance().kit->delay(stream.get(), 600);
     const auto work = engine.submit(device_allreduce("t", memory, kFailingElements, stream.get()));
     ASSERT_TRUE(work.ok());
@@ -146,7 +146,7 @@ TEST_F(DeviceFailure, AWaitOfAStreamEndsWithTheJob) {
   const auto engines = open_engines(2, options);
   // Rank 1 never submits it.
   const DeviceMemory memory(all(1.0F));
-  const StreamOwner stream;
+  const DeviceStream stream;
   const auto work = engines[0]->submit(device_allreduce("t", memory, kFailingElements));
   ASSERT_TRUE(work.ok());
   const Status status = engines[0]->let_stream_wait(**work, stream.get());
@@ -165,8 +165,8 @@ TEST_F(DeviceFailure, AWaitOfAStreamForWhatDoesNotBeginEndsWithTheJob) {
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory memory(all(1.0F));
-    const StreamOwner before;
-    const StreamOwner after;
+    const DeviceStream before;
+    const DeviceStream after;
     Device::instance().kit->delay(before.get(), 600);
     const auto work = engine.submit(device_allreduce("t", memory, kFailingElements, before.get()));
     ASSERT_TRUE(work.ok());
@@ -184,7 +184,7 @@ TEST_F(DeviceFailure, ClosingWaitsForWhatIsUnderWay) {
     on_ranks(2, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
       const DeviceMemory memory(all(1.0F));
-      const StreamOwner stream;
+      const DeviceStream stream;
       if (rank == 0) Device::instance().kit->delay(stream.get(), 100);
       const auto work =
           engine.submit(device_allreduce("t", memory, kFailingElements, stream.get()));

@@ -50,8 +50,8 @@ TEST_P(DeviceMarks, OneForEachStreamOfAGroupUntilItIsOver) {
   const Marks before = marks();
   testing::run_job(1, options_of_device(), [&](int /*rank*/, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner one;
-    const StreamOwner other;
+    const DeviceStream one;
+    const DeviceStream other;
     void* const event = kit.make_event(one.get());
     kit.delay(one.get(), 100);
     std::vector<std::unique_ptr<DeviceMemory>> memories;
@@ -76,7 +76,7 @@ TEST_P(DeviceMarks, OneForEachStreamOfAGroupUntilItIsOver) {
 TEST_P(DeviceMarks, NoneIsLeftOfWhatWasRefused) {
   const Marks before = marks();
   testing::run_job(1, options_of_device(), [&](int /*rank*/, Engine& engine) {
-    const StreamOwner slow;
+    const DeviceStream slow;
     Device::instance().kit->delay(slow.get(), 100);
     const DeviceMemory memory(ones());
     const DeviceMemory other(ones());
@@ -129,7 +129,7 @@ TEST_P(DeviceMarks, NoneIsLeftOfAJobThatHasFailed) {
   testing::on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory memory(ones());
-    const StreamOwner stream;
+    const DeviceStream stream;
     if (rank == 1) Device::instance().kit->delay(stream.get(), 600);
     const auto work = engine.submit(device_allreduce("t", memory, kMarkedElements, stream.get()));
     ASSERT_TRUE(work.ok());

@@ -39,7 +39,7 @@ void expect_closed(const Status& status) {
 // Submits until the engine is closed, and has a stream wait for some of it.
 void submit_until_closed(Engine& engine, int thread, std::atomic<int>& submitted) {
   const DeviceMemory memory(std::vector<float>(kRaceElements, 1.0F));
-  const StreamOwner stream;
+  const DeviceStream stream;
   const auto end = std::chrono::steady_clock::now() + kHang;
   for (int i = 0; std::chrono::steady_clock::now() < end; ++i) {
     const auto work = engine.submit(device_allreduce(

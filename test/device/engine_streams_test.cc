@@ -27,7 +27,7 @@ std::vector<float> all(float value) { return std::vector<float>(kStreamElements,
 TEST(DeviceStreams, TheInputIsReadBehindTheStream) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner stream;
+    const DeviceStream stream;
     const DeviceMemory source(all(static_cast<float>(rank + 1)));
     const DeviceMemory memory(all(-1000.0F));
     kit.delay(stream.get(), 30);
@@ -44,7 +44,7 @@ TEST(DeviceStreams, AnEventIsEnough) {
     const DeviceMemory source(all(static_cast<float>(rank + 1)));
     const DeviceMemory memory(all(-1000.0F));
     const DeviceMemory late(all(0.0F));
-    const StreamOwner stream;  // ends before the memory does
+    const DeviceStream stream;  // ends before the memory does
     kit.delay(stream.get(), 30);
     kit.copy(stream.get(), memory.get(), source.get(), kBytes);
     void* const event = kit.make_event(stream.get());
@@ -70,7 +70,7 @@ TEST(DeviceStreams, StreamsAndEventsAreReadAtSubmit) {
       const DeviceMemory other(all(-1000.0F));
       const DeviceMemory source(all(static_cast<float>(rank + 1)));
       const DeviceMemory late(all(0.0F));
-      const StreamOwner slow;
+      const DeviceStream slow;
       void* const stream = kit.make_stream();
       kit.delay(stream, 30);
       kit.copy(stream, one.get(), source.get(), kBytes);
@@ -100,7 +100,7 @@ TEST(DeviceStreams, AStreamMayBeCapturedOnceTheTensorIsSubmitted) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
     const DeviceMemory memory(all(1.0F));
-    const StreamOwner stream;
+    const DeviceStream stream;
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
     const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, stream.get()));
     ASSERT_TRUE(work.ok());
@@ -116,8 +116,8 @@ TEST(DeviceStreams, AStreamIsToldToWaitAsSoonAsThatCanBe) {
   ::setenv("RONDE_TOY", "late streams", 1);
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner before;
-    const StreamOwner after;
+    const DeviceStream before;
+    const DeviceStream after;
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const DeviceMemory result(all(0.0F));
     kit.delay(before.get(), rank == 0 ? 200 : 100);
@@ -136,8 +136,8 @@ TEST(DeviceStreams, AStreamIsToldToWaitAsSoonAsThatCanBe) {
 TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner before;
-    const StreamOwner after;
+    const DeviceStream before;
+    const DeviceStream after;
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const DeviceMemory result(all(0.0F));
     if (rank == 0) kit.delay(before.get(), 400);
@@ -158,7 +158,7 @@ TEST(DeviceStreams, AStreamWaitsForTheWorkAndTheHostDoesNot) {
 TEST(DeviceStreams, ThroughHostMemoryTheHostWaits) {
   ::setenv("RONDE_TOY", "staged", 1);
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
-    const StreamOwner stream;
+    const DeviceStream stream;
     const DeviceMemory memory(all(static_cast<float>(rank + 1)));
     const auto work = engine.submit(device_allreduce("t", memory, kStreamElements));
     ASSERT_TRUE(work.ok());
@@ -172,8 +172,8 @@ TEST(DeviceStreams, ThroughHostMemoryTheHostWaits) {
 TEST(DeviceStreams, LaterBatchesFollowWhileOneIsUnderWay) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner slow;
-    const StreamOwner after;
+    const DeviceStream slow;
+    const DeviceStream after;
     const DeviceMemory first(all(1.0F));
     const DeviceMemory second(all(2.0F));
     std::vector<float> host(100, 1.0F);
@@ -198,7 +198,7 @@ TEST(DeviceStreams, WhatIsReadyWhileTheDeviceIsBusyGoesTogether) {
   testing::run_job(2, options_of_device(), [](int rank, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
     constexpr int kTensors = 30;
-    const StreamOwner slow;
+    const DeviceStream slow;
     std::vector<std::unique_ptr<DeviceMemory>> memories;
     std::vector<Engine::WorkPtr> works;
     if (rank == 0) kit.delay(slow.get(), 300);
@@ -219,7 +219,7 @@ TEST(DeviceStreams, WhatIsReadyWhileTheDeviceIsBusyGoesTogether) {
 
 TEST(DeviceStreams, ForHostMemoryNoStreamCanWait) {
   testing::run_job(1, options_of_device(), [](int /*rank*/, Engine& engine) {
-    const StreamOwner stream;
+    const DeviceStream stream;
     std::vector<float> host(4, 1.0F);
     const auto work = engine.submit(testing::allreduce_of("t", host));
     ASSERT_TRUE(work.ok());
@@ -234,8 +234,8 @@ TEST(DeviceStreams, ForHostMemoryNoStreamCanWait) {
 TEST(DeviceStreams, AStreamUnderCaptureCannotWait) {
   testing::run_job(1, options_of_device(), [](int /*rank*/, Engine& engine) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const StreamOwner slow;
-    const StreamOwner captured;
+    const DeviceStream slow;
+    const DeviceStream captured;
     const DeviceMemory memory(all(1.0F));
     kit.delay(slow.get(), 200);
     kit.begin_capture(captured.get());
@@ -260,6 +260,23 @@ TEST(DeviceStreams, NobodyNeedsToWait) {
     }
     EXPECT_TRUE((*work)->completion.done());
   });
+}
+
+TEST(DeviceStreams, ABarrierIsBehindTheStream) {
+  for (const char* const toy : {"", "staged"}) {
+    ::setenv("RONDE_TOY", toy, 1);
+    testing::run_job(3, options_of_device(), [](int rank, Engine& engine) {
+      const DeviceStream stream;
+      const DeviceMemory source(all(1.0F));
+      const DeviceMemory target(all(0.0F));
+      if (rank == 0) stream.delay(30);
+      stream.copy(target, source);
+      const auto status = submit_and_wait(engine, device_barrier("barrier", stream.get()));
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(target.values<float>(), all(1.0F));
+    });
+  }
+  ::unsetenv("RONDE_TOY");
 }
 
 }  // namespace

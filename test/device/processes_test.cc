@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are processes: the toy's devices do not reach each other there, so that everything
-// passes through host memory; and plug-ins that only some processes have.
+// Ranks that are processes, of which only some have a plug-in or a device.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -25,17 +24,6 @@ class Processes : public ::testing::Test {
     return {static_cast<float*>(memory.get()), elements};
   }
 };
-
-TEST_F(Processes, ReduceThroughHostMemory) {
-  ronde::Engine engine;
-  const auto ranks = static_cast<float>(engine.size());
-  for (const std::size_t elements : {1U, 1000U, 1000000U}) {
-    const DeviceMemory memory(std::vector<float>(elements, static_cast<float>(engine.rank() + 1)));
-    engine.allreduce("t", ronde::DeviceSpan<float>(span(memory, elements)), ronde::sum).wait();
-    EXPECT_EQ(memory.values<float>(), std::vector<float>(elements, ranks * (ranks + 1) / 2));
-  }
-  engine.close();
-}
 
 TEST_F(Processes, WithoutADeviceOnOneRankAllGoOnWithout) {
   ::setenv("RONDE_TOY", "absent on rank 1", 1);

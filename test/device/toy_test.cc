@@ -37,9 +37,7 @@ TEST_F(ToyTest, SaysWhenAStreamCanWait) {
     void* const after = kit.make_stream();
     kit.delay(before, 50);
     const DeviceMemory memory(std::vector<float>(10, 1.0F));
-    const std::vector<ronde_plugin_tensor> tensors{
-        tensor_of(memory.get(), memory.get(), 10, rank.mark(before))};
-    ronde_plugin_work* const work = rank.execute(batch_of(RONDE_PLUGIN_ALLREDUCE, tensors));
+    ronde_plugin_work* const work = rank.execute(Batch().add(memory, 10, rank.mark(before)).get());
     Text text{};
     EXPECT_EQ(rank.plugin().wait_on(rank.engine(), work, after, text.data(), text.size()),
               RONDE_PLUGIN_PENDING);

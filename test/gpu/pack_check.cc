@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "fusion/cuda/pack.cuh"
-#include "test/gpu/gpu_rank.h"
+#include "test/device/device.h"
+#include "test/gpu/cuda.h"
 
 namespace ronde::gpu_test {
 namespace {
 
 using base::DType;
+using device_test::DeviceMemory;
 using fusion::PackPiece;
 using fusion::cuda::PackKind;
 using Bytes = std::vector<unsigned char>;
@@ -80,15 +82,15 @@ bool check_kind(const PackKind& kind, std::size_t shift) {
       expected.insert(expected.end(), result, result + to_size);
     }
   }
-  const GpuVector<unsigned char> from(input);
-  const GpuVector<unsigned char> to(Bytes(expected.size(), 0xEE));
+  const DeviceMemory from(input);
+  const DeviceMemory to(Bytes(expected.size(), 0xEE));
   std::vector<PackPiece> pieces;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     pieces.push_back({static_cast<unsigned char*>(from.get()) + starts[i],
                       static_cast<unsigned char*>(to.get()) + ends[i], lengths[i]});
   }
   return good(fusion::cuda::pack(pieces, kind, multiprocessors(), nullptr), "pack") &&
-         good(cudaDeviceSynchronize(), "the kernel") && to.values() == expected;
+         good(cudaDeviceSynchronize(), "the kernel") && to.values<unsigned char>() == expected;
 }
 
 int check() {
@@ -113,15 +115,15 @@ int check() {
   }
   // More pieces than one launch has room for.
   const std::size_t many = 2 * fusion::cuda::kMostPieces + 7;
-  const GpuVector<int> from(std::vector<int>(many, 42));
-  const GpuVector<int> to(std::vector<int>(many, 0));
+  const DeviceMemory from(std::vector<int>(many, 42));
+  const DeviceMemory to(std::vector<int>(many, 0));
   std::vector<PackPiece> pieces;
   for (std::size_t i = 0; i < many; ++i) {
     pieces.push_back({static_cast<int*>(from.get()) + i, static_cast<int*>(to.get()) + i, 1});
   }
   if (!good(fusion::cuda::pack(pieces, {DType::kI32, DType::kI32, 1}, multiprocessors(), nullptr),
             "pack") ||
-      to.values() != from.values()) {
+      to.values<int>() != from.values<int>()) {
     ++wrong;
     std::printf("  %zu pieces: WRONG\n", many);
   }

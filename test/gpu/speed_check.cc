@@ -11,18 +11,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "collectives/cuda/nccl_api.h"
 #include "examples/perf/options/models.h"
 #include "fusion/cuda/pack.cuh"
-#include "test/gpu/batches.h"
-#include "test/gpu/cases.h"
+#include "test/gpu/cuda.h"
+#include "test/gpu/ranks.h"
 
 namespace ronde::gpu_test {
 namespace {
 
+using device_test::Batch;
+using device_test::Device;
+using device_test::DeviceMemory;
+using device_test::MarkOwner;
 using fusion::PackPiece;
 using Clock = std::chrono::steady_clock;
 
@@ -71,7 +76,7 @@ class Stopwatch {
     float best = 1e9F;
     for (int i = 0; i < 20; ++i) {
       // The stream is held back until the host has put all of the run into it.
-      sleep_in_stream(stream_, 2);
+      Device::instance().kit->delay(stream_, 2);
       (void)cudaEventRecord(begin_, stream_);
       run();
       (void)cudaEventRecord(end_, stream_);
@@ -150,8 +155,8 @@ cudaError_t copy_batch(const std::vector<PackPiece>& pieces, cudaStream_t stream
 bool measure_pack(const std::string& name, const std::vector<std::size_t>& elements) {
   std::size_t room = 0;
   for (const std::size_t count : elements) room += count * sizeof(float) + 512;
-  const GpuVector<char> scattered(std::vector<char>(room, 0));
-  const GpuVector<char> packed(std::vector<char>(room, 0));
+  const DeviceMemory scattered(std::vector<char>(room, 0));
+  const DeviceMemory packed(std::vector<char>(room, 0));
   const Layout layout =
       lay_out(elements, static_cast<char*>(scattered.get()), static_cast<char*>(packed.get()));
   int multiprocessors = 0;
@@ -231,10 +236,10 @@ int measure_packs() {
 // ---- the host's time ----
 
 // The gradients of a model as one batch, time after time, as a trainer has them.
-void measure_host(GpuRank& rank, const std::string& model) {
-  std::vector<std::unique_ptr<GpuVector<float>>> memory;
+void measure_host(PluginRank& rank, const std::string& model) {
+  std::deque<DeviceMemory> memory;
   for (const std::size_t elements : sizes_of_model(model, false)) {
-    memory.push_back(std::make_unique<GpuVector<float>>(std::vector<float>(elements)));
+    memory.emplace_back(std::vector<float>(elements));
   }
   cudaStream_t stream = nullptr;
   (void)good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
@@ -243,13 +248,14 @@ void measure_host(GpuRank& rank, const std::string& model) {
   std::vector<double> whole;
   for (int i = 0; i < 60; ++i) {
     const auto begin = Clock::now();
-    Batch batch(rank, RONDE_PLUGIN_ALLREDUCE);
-    batch.batch.op = 0;
+    Batch batch;
+    batch.batch.op = device_test::kAverage;
+    std::deque<MarkOwner> marks;
     for (const auto& each : memory) {
-      batch.add(each->get(), each->get(), each->size(), stream);
+      batch.add(each, each.bytes() / sizeof(float), marks.emplace_back(rank, stream).get());
     }
     const double marked = seconds_since(begin);
-    ronde_plugin_work* const work = rank.execute(batch.batch);
+    ronde_plugin_work* const work = rank.execute(batch.get());
     const double executed = seconds_since(begin);
     rank.expect(rank.finish(work) == RONDE_PLUGIN_OK, "a batch of " + model);
     if (i < 10) continue;
@@ -269,7 +275,7 @@ void measure_host(GpuRank& rank, const std::string& model) {
 // Thread safety: one thread.
 class BareNccl {
  public:
-  explicit BareNccl(GpuRank& rank) : rank_(rank) {
+  explicit BareNccl(PluginRank& rank) : rank_(rank) {
     const auto api = collectives::cuda::load_nccl();
     if (!rank.expect(api.ok(), api.status().message())) return;
     api_ = *api;
@@ -298,14 +304,14 @@ class BareNccl {
  private:
   void check(ncclResult_t result, const char* doing) { rank_.expect(result == ncclSuccess, doing); }
 
-  GpuRank& rank_;
+  PluginRank& rank_;
   collectives::cuda::NcclApi api_;
   ncclComm_t communicator_ = nullptr;
 };
 
 // From the host's call until the stream that waits for the result is over, of both in turns.
-void measure_overhead(GpuRank& rank) {
-  if (!rank.expect(rank.is_open() && rank.info().has_collectives == 1, "collectives")) return;
+void measure_overhead(PluginRank& rank) {
+  if (!rank.has_collectives()) return;
   BareNccl bare(rank);
   if (!bare.is_open()) return;
   const Stopwatch watch;
@@ -313,7 +319,7 @@ void measure_overhead(GpuRank& rank) {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{1} << 20,
                                   std::size_t{16} << 20, std::size_t{64} << 20}) {
     const std::size_t elements = bytes / sizeof(float);
-    const GpuVector<float> memory{std::vector<float>(elements)};
+    const DeviceMemory memory{std::vector<float>(elements)};
     std::vector<double> alone;
     std::vector<double> through;
     const int runs = bytes > (4U << 20U) ? 20 : 50;
@@ -325,9 +331,9 @@ void measure_overhead(GpuRank& rank) {
       if (i >= 5) alone.push_back(seconds_since(begin));
       (void)rank.meeting().meet(rank.size());
       begin = Clock::now();
-      Batch batch(rank, RONDE_PLUGIN_ALLREDUCE);
-      batch.add(memory.get(), memory.get(), elements, watch.stream());
-      ronde_plugin_work* const work = rank.execute(batch.batch);
+      const MarkOwner ready(rank, watch.stream());
+      ronde_plugin_work* const work =
+          rank.execute(Batch().add(memory, elements, ready.get()).get());
       rank.expect(rank.wait_on(work, watch.stream()) == RONDE_PLUGIN_OK, "wait_on");
       finish();
       if (i >= 5) through.push_back(seconds_since(begin));
@@ -342,17 +348,15 @@ void measure_overhead(GpuRank& rank) {
   }
 }
 
-int with_plugin(const char* library, int rank, int size, Meeting& meeting,
-                void (*measure)(GpuRank&)) {
-  if (!good(cudaSetDevice(0), "the device")) return 1;
-  GpuRank me(library, rank, size, meeting);
+int with_plugin(int rank, int size, Meeting& meeting, void (*measure)(PluginRank&)) {
+  PluginRank me(rank, size, meeting);
   measure(me);
   me.close();
   return me.wrong() == 0 ? 0 : 1;
 }
 
-void measure_hosts(GpuRank& rank) {
-  if (!rank.expect(rank.is_open(), "open")) return;
+void measure_hosts(PluginRank& rank) {
+  if (rank.engine() == nullptr) return;
   measure_host(rank, "resnet50");
   measure_host(rank, "gpt2");
 }
@@ -366,10 +370,10 @@ int main(int argc, char** argv) {
     std::printf("usage: gpu_speed <libronde_cuda.so> [case]...\n");
     return 2;
   }
-  const char* const library = argv[1];
-  const auto through = [library](void (*measure)(GpuRank&)) {
-    return [=](int rank, int size, Meeting& meeting) {
-      return with_plugin(library, rank, size, meeting, measure);
+  set_plugin(argv[1]);
+  const auto through = [](void (*measure)(PluginRank&)) {
+    return [measure](int rank, int size, Meeting& meeting) {
+      return with_plugin(rank, size, meeting, measure);
     };
   };
   const std::vector<Case> cases{

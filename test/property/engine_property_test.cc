@@ -39,87 +39,7 @@ std::vector<Tensor> tensors_of(std::uint32_t seed, int count) {
   return tensors;
 }
 
-// Returns small integers: every sum is exact, so that the order does not matter to the check.
-float value_of(int rank, int step, std::size_t tensor, std::size_t i) {
-  return static_cast<float>(
-      (static_cast<std::size_t>(rank) * 31 + static_cast<std::size_t>(step) + tensor * 7 + i) % 97);
-}
-
-// Submits and checks a part of the tensors of one step, in this thread's own order.
-class Trainer {
- public:
-  Trainer(Engine& engine, int rank, int ranks, const std::vector<Tensor>& tensors,
-          std::uint32_t seed)
-      : engine_(engine), rank_(rank), ranks_(ranks), tensors_(tensors), random_(seed) {}
-
-  void step(int step, std::size_t first, std::size_t stride) {
-    std::vector<std::size_t> order;
-    for (std::size_t t = first; t < tensors_.size(); t += stride) order.push_back(t);
-    std::shuffle(order.begin(), order.end(), random_);
-    std::vector<std::vector<float>> data(tensors_.size());
-    std::vector<Engine::WorkPtr> works(tensors_.size());
-    for (const std::size_t t : order) {
-      for (std::size_t i = 0; i < tensors_[t].length; ++i) {
-        data[t].push_back(value_of(rank_, step, t, i));
-      }
-      if (random_() % 4 == 0) std::this_thread::yield();
-      auto work = engine_.submit(allreduce_of(tensors_[t].name, data[t]));
-      ASSERT_TRUE(work.ok()) << work.status().message();
-      works[t] = std::move(*work);
-    }
-    std::shuffle(order.begin(), order.end(), random_);
-    for (const std::size_t t : order) {
-      const base::Status done = engine_.wait(*works[t]);
-      ASSERT_TRUE(done.ok()) << done.message();
-      check(step, t, data[t]);
-    }
-  }
-
- private:
-  void check(int step, std::size_t t, const std::vector<float>& data) const {
-    for (std::size_t i = 0; i < data.size(); ++i) {
-      float expected = 0;
-      for (int rank = 0; rank < ranks_; ++rank) expected += value_of(rank, step, t, i);
-      ASSERT_EQ(data[i], expected) << tensors_[t].name << "[" << i << "] of step " << step;
-    }
-  }
-
-  Engine& engine_;
-  int rank_;
-  int ranks_;
-  const std::vector<Tensor>& tensors_;
-  std::mt19937 random_;
-};
-
 class EngineProperty : public ::testing::TestWithParam<int> {};
-
-TEST_P(EngineProperty, EveryOrderFromEveryThreadGivesTheSums) {
-  const int ranks = GetParam();
-  for (std::uint32_t seed = 0; seed < 4; ++seed) {
-    const std::vector<Tensor> tensors = tensors_of(seed, 24);
-    testing::EngineOptions options;
-    // Limits are small, so that batches are cut, segments are many and the plan is sometimes too
-    // small.
-    if (seed % 2 == 1) {
-      options.environment = {"RONDE_BATCH_BYTES=4096", "RONDE_SEGMENT_BYTES=256",
-                             "RONDE_PLAN_CAPACITY=8"};
-    }
-    run_job(ranks, options, [&](int rank, Engine& engine) {
-      std::vector<std::thread> threads;
-      constexpr std::size_t kThreads = 3;
-      for (std::size_t thread = 0; thread < kThreads; ++thread) {
-        threads.emplace_back([&, thread] {
-          const auto own = seed * 100 + static_cast<std::uint32_t>(rank) * 10;
-          Trainer trainer(engine, rank, ranks, tensors, own + static_cast<std::uint32_t>(thread));
-          for (int step = 0; step < 6; ++step) trainer.step(step, thread, kThreads);
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(engine.statistics().tensors, 24U * 6U);
-      EXPECT_LE(engine.statistics().batches, 24U * 6U);
-    });
-  }
-}
 
 TEST_P(EngineProperty, DroppedWorksAreReducedAllTheSame) {
   const int ranks = GetParam();
@@ -173,19 +93,6 @@ TEST_P(EngineProperty, ClosingWhileWorkIsPendingEndsEveryWork) {
       }
     });
   }
-}
-
-TEST_P(EngineProperty, LateMessagesChangeNothing) {
-  const int ranks = GetParam();
-  const std::vector<Tensor> tensors = tensors_of(3, 12);
-  testing::EngineOptions options;
-  options.faults.max_delay = 5;
-  options.faults.seed = 11;
-  options.environment = {"RONDE_ALGORITHM=ring", "RONDE_SEGMENT_BYTES=512"};
-  run_job(ranks, options, [&](int rank, Engine& engine) {
-    Trainer trainer(engine, rank, ranks, tensors, static_cast<std::uint32_t>(rank));
-    for (int step = 0; step < 5; ++step) trainer.step(step, 0, 1);
-  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineProperty, ::testing::Values(1, 2, 3, 5, 8));

@@ -134,7 +134,7 @@ TEST_F(CudaFailure, RefusesWhatNcclCannotDo) {
 
 TEST_F(CudaFailure, RefusesAStreamOfAnotherDevice) {
   DeviceJob(1).run([](DeviceRank& rank) {
-    const UserStream stream;
+    const DeviceStream stream;
     fakes().set("stream_device", 7);
     Text text{};
     EXPECT_EQ(rank.plugin().check_stream(rank.engine(), stream.get(), text.data(), text.size()),
@@ -195,7 +195,7 @@ TEST_F(CudaFailure, AbortEndsABatchThatNcclIsStillPuttingIntoItsStream) {
     Batch batch;
     batch.add(memory, 10);
     ronde_plugin_work* const work = rank.execute(batch.get());
-    const UserStream stream;
+    const DeviceStream stream;
     Text text{};
     const auto wait_on = [&] {
       return rank.plugin().wait_on(rank.engine(), work, stream.get(), text.data(), text.size());
@@ -233,7 +233,7 @@ TEST_F(CudaFailure, NobodyWaitsForAnAbortThatHangs) {
 
 TEST_F(CudaFailure, AbortReturnsWhileTheTensorsAreNotReady) {
   DeviceJob(1).run([](DeviceRank& rank) {
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 1));
     stream.delay(4000);
     const MarkOwner ready(rank, stream.get());
@@ -290,7 +290,7 @@ TEST_F(CudaFailure, AbortLetsCopiesEndBeforeTheirMemoryGoes) {
   fakes().set("no_nccl", 1);
   DeviceJob(1).run([](DeviceRank& rank) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 3));
     Text text{};
     void* host = nullptr;
@@ -351,7 +351,7 @@ TEST_F(CudaFailure, MemoryOfACopyThatDoesNotEndIsNotFreed) {
   fakes().set("no_nccl", 1);
   DeviceJob(1).run([](DeviceRank& rank) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 3));
     Text text{};
     void* host = nullptr;

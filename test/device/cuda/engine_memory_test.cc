@@ -29,8 +29,8 @@ TEST_F(CudaMarks, AStreamAndAnEventAreNotedAsTheyAreNow) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     const ronde_device_kit& kit = *Device::instance().kit;
     for (const bool with_event : {false, true}) {
-      const UserStream stream;
-      const UserStream other;
+      const DeviceStream stream;
+      const DeviceStream other;
       const DeviceMemory source(floats(10, 5));
       const DeviceMemory memory(floats(10, 0));
       stream.delay(30);
@@ -61,7 +61,7 @@ TEST_F(CudaMarks, AStreamAndAnEventAreNotedAsTheyAreNow) {
 TEST_F(CudaMarks, AnEventThatHasComeIsNotWaitedFor) {
   DeviceJob(1).run([](DeviceRank& rank) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const UserStream stream;
+    const DeviceStream stream;
     void* const event = kit.make_event(stream.get());
     kit.synchronize(stream.get());
     fakes().reset();
@@ -79,7 +79,7 @@ TEST_F(CudaMarks, AnEventThatHasComeIsNotWaitedFor) {
 TEST_F(CudaMarks, WhatIsUnderCaptureIsRefused) {
   DeviceJob(1).run([](DeviceRank& rank) {
     const ronde_device_kit& kit = *Device::instance().kit;
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 1));
     Batch batch;
     batch.add(memory, 10);
@@ -106,7 +106,7 @@ TEST_F(CudaMarks, AnyThreadMarks) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 3; ++i) {
       threads.emplace_back([&rank, &kit] {
-        const UserStream stream;
+        const DeviceStream stream;
         void* const event = kit.make_event(stream.get());
         for (int round = 0; round < 50; ++round) {
           kit.record_event(event, stream.get());
@@ -130,7 +130,7 @@ TEST_F(CudaMarks, AnyThreadMarks) {
 
 TEST_F(CudaMarks, ABarrierBeginsBehindItsTensorAndHasNoOther) {
   DeviceJob(1).run([](DeviceRank& rank) {
-    const UserStream stream;
+    const DeviceStream stream;
     stream.delay(50);
     const MarkOwner ready(rank, stream.get());
     Batch barrier(RONDE_PLUGIN_BARRIER);

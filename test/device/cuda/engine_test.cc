@@ -58,40 +58,6 @@ TEST_F(CudaEngine, OneSmallTensorIsNotPacked) {
   });
 }
 
-// All ways that a number can take: packed or where it lies, alone or not.
-void expect_scaled(DeviceRank& rank, const std::vector<std::size_t>& lengths, std::int32_t op,
-                   std::int32_t compression, float expected) {
-  std::vector<std::unique_ptr<DeviceMemory>> memory;
-  Batch batch;
-  for (const std::size_t length : lengths) {
-    memory.push_back(std::make_unique<DeviceMemory>(floats(length, 4)));
-    batch.add(*memory.back(), length);
-  }
-  batch.batch.op = op;
-  batch.batch.prescale = 0.5;
-  batch.batch.postscale = 8;
-  batch.batch.compression = compression;
-  ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK) << rank.text();
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    EXPECT_EQ(memory[i]->values<float>(), floats(lengths[i], expected))
-        << "op " << op << ", compression " << compression << ", tensor " << i;
-  }
-}
-
-TEST_F(CudaEngine, ScalesOnEveryWay) {
-  DeviceJob(2).run([](DeviceRank& rank) {
-    ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
-    for (const std::int32_t compression : {0, 1, 2}) {
-      for (const std::vector<std::size_t>& lengths :
-           {std::vector<std::size_t>{7}, {7, 0, 9}, {kLarge}, {7, kLarge, 9}}) {
-        expect_scaled(rank, lengths, kSum, compression, 32);
-        expect_scaled(rank, lengths, kAverage, compression, 16);
-        expect_scaled(rank, lengths, kMin, compression, 16);
-      }
-    }
-  });
-}
-
 constexpr std::uint16_t k32768 = 0x7800;  // of f16: twice as much is infinite
 
 TEST_F(CudaEngine, TheAverageOfLargeF16IsNotInfinite) {
@@ -154,7 +120,7 @@ TEST_F(CudaEngine, BroadcastsManySmallTensorsInOneCall) {
 
 TEST_F(CudaEngine, MemoryIsLentToOneBatchAtATime) {
   DeviceJob(1).run([](DeviceRank& rank) {
-    const UserStream stream;
+    const DeviceStream stream;
     std::vector<std::unique_ptr<DeviceMemory>> memory;
     const auto put = [&](float value) {
       const MarkOwner ready(rank, stream.get());
@@ -188,7 +154,7 @@ TEST_F(CudaEngine, WaitsForNcclBeforeItPutsMoreIntoTheStream) {
   DeviceJob(2).run([](DeviceRank& rank) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     const ronde_device_kit& kit = *Device::instance().kit;
-    const UserStream after;
+    const DeviceStream after;
     const DeviceMemory one(floats(10, 1));
     const DeviceMemory two(floats(20, 2));
     const DeviceMemory seen(floats(10, 0));
@@ -221,7 +187,7 @@ TEST_F(CudaEngine, RingsWhenABatchIsInItsStream) {
       EXPECT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
       return;
     }
-    const UserStream stream;
+    const DeviceStream stream;
     ronde_plugin_work* const work = rank.execute(batch.get());
     auto status = RONDE_PLUGIN_PENDING;
     for (bool rung = true; rung && status == RONDE_PLUGIN_PENDING;) {
@@ -244,12 +210,12 @@ TEST_F(CudaEngine, TheCallersDeviceStaysCurrent) {
   std::thread([] {
     fakes().set_current_device(3);
     DeviceJob job(1);
-    DeviceRank rank(job, 0);
+    DeviceRank rank = job.rank(0);
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(rank.info().device, 3);
     EXPECT_EQ(fakes().current_device(), 3);
     fakes().set_current_device(5);
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory memory(floats(10, 1));
     ronde_plugin_mark* const ready = rank.mark(stream.get());
     Batch batch;
@@ -279,7 +245,7 @@ TEST_F(CudaEngine, NobodyMindsWhatIsCapturedElsewhere) {
     ASSERT_EQ(rank.opened(), RONDE_PLUGIN_OK) << rank.text();
     EXPECT_EQ(fakes().capture_mode(), 0);
     fakes().set_capture_mode(1);
-    const UserStream stream;
+    const DeviceStream stream;
     const DeviceMemory one(floats(10, 1));
     const DeviceMemory two(floats(20, 2));
     ronde_plugin_mark* const ready = rank.mark(stream.get());

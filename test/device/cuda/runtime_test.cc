@@ -21,7 +21,7 @@ TEST_F(CudaRuntime, AnErrorOfNcclEndsTheJob) {
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory memory(floats(10, 1));
-    const StreamOwner stream;
+    const DeviceStream stream;
     Device::instance().kit->delay(stream.get(), 200);
     const auto work = engine.submit(device_allreduce("t", memory, 10, stream.get()));
     if (!work.ok()) return;  // the other rank was faster
@@ -57,7 +57,7 @@ TEST_F(CudaRuntime, NobodyCallsCudaWithoutTheDeviceOrInTheWayOfACapture) {
     set_environment("RONDE_TOY", toy);
     testing::run_job(2, options_of_device(), [](int /*rank*/, Engine& engine) {
       const DeviceMemory memory(floats(10, 1));
-      const StreamOwner stream;
+      const DeviceStream stream;
       const auto work = engine.submit(device_allreduce("t", memory, 10, stream.get()));
       ASSERT_TRUE(work.ok()) << work.status().message();
       const Status status = engine.let_stream_wait(**work, stream.get());

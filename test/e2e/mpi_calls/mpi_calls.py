@@ -46,7 +46,8 @@ def run(command, environment):
 
 def check(mpirun, program, ranks, algorithm):
     start = [mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
-    calls = run([*start, program], {"RONDE_ALGORITHM": algorithm})
+    layout = ["single"] if algorithm == "ring" else []  # then every rank counts as a host
+    calls = run([*start, program, *layout], {"RONDE_ALGORITHM": algorithm})
     print(f"--- {ranks} ranks, {algorithm}")
     for phase in PHASES:
         for rank in range(ranks):

@@ -259,25 +259,6 @@ inline Bytes allreduce_of_host(const Reduction& what, const std::vector<Bytes>& 
   return result;
 }
 
-// Allreduces one tensor by a ring of ranks; inputs[r] is rank r's.
-inline Bytes allreduce(const Reduction& what, const std::vector<Bytes>& inputs) {
-  const auto ranks = static_cast<std::int64_t>(inputs.size());
-  const auto bytes = static_cast<std::int64_t>(inputs[0].size());
-  const std::int64_t lines = (bytes + 63) / 64;
-  Bytes result(inputs[0].size());
-  std::vector<std::uint64_t> contributions(inputs.size());
-  for (std::int64_t i = 0; i < bytes / base::size_of(what.dtype); ++i) {
-    const std::int64_t line = i * base::size_of(what.dtype) / 64;
-    const std::int64_t chunk = line * ranks / lines;
-    for (std::int64_t k = 0; k < ranks; ++k) {
-      const auto rank = static_cast<std::size_t>((chunk + 1 + k) % ranks);
-      contributions[static_cast<std::size_t>(k)] = load(what.dtype, inputs[rank].data(), i);
-    }
-    store(what.dtype, result.data(), i, reduce_element(what, contributions));
-  }
-  return result;
-}
-
 // Tells whether the bits are equal; any two NaNs count as equal.
 inline bool same(DType dtype, std::uint64_t a, std::uint64_t b) {
   if (a == b) return true;

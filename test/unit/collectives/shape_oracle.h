@@ -9,7 +9,6 @@
 
 #include "base/dtype.h"
 #include "collectives/kernels/reduce.h"
-#include "test/unit/collectives/ring_oracle.h"
 #include "test/unit/collectives/rule_oracle.h"
 
 namespace ronde::collectives::oracle {

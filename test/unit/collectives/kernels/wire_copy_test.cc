@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "test/unit/collectives/ring_oracle.h"
+#include "test/unit/collectives/random_elements.h"
 
 namespace ronde::collectives {
 namespace {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two data planes of a host: both do every operation, each sums in the order of its shape, and
-// settings decide how windows are cut.
+// The data planes but for the values of results, which test/conformance/planes_test.cc compares:
+// barriers, broken connections, and how settings cut windows.
 #include "collectives/plane/plane.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -15,22 +14,19 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/transport/local.h"
-#include "test/unit/collectives/boards.h"
-#include "test/unit/collectives/in_host/scenario.h"
-#include "test/unit/collectives/plane/planes.h"
+#include "test/conformance/planes.h"
 
 namespace ronde::collectives {
 namespace {
 
-using base::DType;
-using base::ReduceOp;
 using base::Status;
-using base::TensorView;
-using testing::HasSubstr;
-using testing::Not;
-
-constexpr std::int32_t kRanks = 3;
+using conformance::Case;
+using conformance::Cases;
+using conformance::Hosts;
+using conformance::Planes;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 base::Config config_of(const std::vector<std::string>& environment) {
   auto config = base::Config::from_environment(environment, nullptr);
@@ -38,143 +34,80 @@ base::Config config_of(const std::vector<std::string>& environment) {
   return *config;
 }
 
-// The planes of all ranks, stepped in turn by one thread.
-class Planes {
- public:
-  explicit Planes(bool ring, const Algorithm& algorithm = *algorithm_of("ring"))
-      : hub_(std::make_shared<LocalHub>(kRanks)) {
-    BoardGeometry geometry = small(kRanks);
-    geometry.arena_bytes = 1 << 20;
-    boards_ = make_boards(geometry);
-    for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-      workspaces_.push_back(std::make_unique<Workspace>());
-      transports_.push_back(std::make_unique<Transport>(local_transport(hub_, rank)));
-      planes_.push_back(ring ? make_message_plane(*transports_.back(), *workspaces_.back(),
-                                                  base::Bytes(256), algorithm)
-                             : make_in_host_plane(boards_[static_cast<std::size_t>(rank)], false));
-    }
-  }
-  ~Planes() {
-    planes_.clear();
-    transports_.clear();
-  }
-  Planes(const Planes&) = delete;
-  Planes& operator=(const Planes&) = delete;
-
-  [[nodiscard]] DataPlane& of(std::size_t rank) { return *planes_[rank]; }
-  [[nodiscard]] const Board& board() const { return boards_[0]; }
-
-  // Runs the exchanges of all ranks until all are done.
-  void run(const std::function<Exchange(std::size_t)>& exchange) {
-    run_planes(planes_.size(), [&](std::size_t rank) { return of(rank).make(exchange(rank)); });
-  }
-
- private:
-  std::shared_ptr<LocalHub> hub_;
-  std::vector<Board> boards_;
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
-  std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<std::unique_ptr<DataPlane>> planes_;
-};
-
-Memories random_memories(std::int64_t elements) {
-  std::mt19937_64 random(11);
-  Memories all;
-  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-    all.push_back(oracle::random_elements(DType::kF32, elements, random));
-  }
-  return all;
+Exchange barrier(std::uint64_t sequence) {
+  Exchange exchange;
+  exchange.operation = base::Operation::kBarrier;
+  exchange.sequence = sequence;
+  return exchange;
 }
 
-class DataPlaneTest : public testing::TestWithParam<bool> {
+// Sums of f32 numbers in place.
+conformance::Lists sums(const Planes& planes, std::int64_t elements,
+                        Case::Memory memory = Case::Memory::kInPlace) {
+  return lists_of(planes.settings(), [&](const Hosts& hosts, int rank) {
+    Cases cases(hosts, rank);
+    cases.allreduce({}, elements, memory);
+    return cases.take();
+  });
+}
+
+class EveryPlane : public ::testing::TestWithParam<conformance::Job> {
  protected:
-  [[nodiscard]] static bool ring() { return GetParam(); }
+  [[nodiscard]] static conformance::PlaneSettings settings() {
+    return {.leaders = GetParam().leaders,
+            .messages = GetParam().messages,
+            .environment = {"RONDE_ALGORITHM=ring", "RONDE_SEGMENT_BYTES=256"}};
+  }
 };
 
-// There are more batches than tags, so that tags are used again.
-TEST_P(DataPlaneTest, AllreduceSumsInTheOrderOfItsShape) {
-  Planes planes(ring());
-  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .prescale = 0.3};
-  const Memories inputs = random_memories(30000);
-  const Memory expected = ring() ? oracle::ring_tensor(what, inputs) : host_sum(what, inputs);
-  for (const std::uint64_t sequence :
-       {std::uint64_t{0}, std::uint64_t{1023}, std::uint64_t{1024}, std::uint64_t{1} << 40}) {
-    Memories outputs = inputs;
-    planes.run([&](std::size_t rank) {
-      return allreduce({view(&outputs[rank], &outputs[rank])}, what, false, sequence);
-    });
-    for (const Memory& output : outputs) EXPECT_EQ(output, expected);
-  }
-}
-
-TEST_P(DataPlaneTest, BroadcastAndBarrier) {
-  Planes planes(ring());
-  Memories outputs = random_memories(1000);
-  const Memory expected = outputs[2];
-  planes.run(
-      [&](std::size_t rank) { return broadcast(view(&outputs[rank], &outputs[rank]), 2, 1); });
-  for (const Memory& output : outputs) EXPECT_EQ(output, expected);
-  planes.run([&](std::size_t) { return barrier(2); });
-}
-
-TEST_P(DataPlaneTest, AllgatherAndReduceScatter) {
-  Planes planes(ring());
-  const Memories blocks = random_memories(700);
-  const std::vector<std::int64_t> rows(kRanks, 700);
-  Memories gathered(kRanks);
-  planes.run([&](std::size_t rank) {
-    return of_rows(base::Operation::kAllgather, blocks[rank], rows, gathered[rank], 1);
-  });
-  Memory all;
-  for (const Memory& block : blocks) all.insert(all.end(), block.begin(), block.end());
-  for (const Memory& one : gathered) EXPECT_EQ(one, all);
-
-  // Every rank has the same input for all blocks: a ring sums block r in an order of its own.
-  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
-  Memories sums(kRanks, Memory(blocks[0].size()));
-  Memories inputs(kRanks);
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    for (int to = 0; to < kRanks; ++to) {
-      inputs[rank].insert(inputs[rank].end(), blocks[rank].begin(), blocks[rank].end());
+TEST_P(EveryPlane, NobodyPassesABarrierBeforeAllHaveCome) {
+  Planes planes(settings());
+  for (int late = 0; late < planes.size(); ++late) {
+    std::vector<std::unique_ptr<Collective>> open;
+    for (int rank = 0; rank < planes.size(); ++rank) {
+      open.push_back(planes.of(rank).make(barrier(at(late))).value());
     }
-  }
-  planes.run([&](std::size_t rank) {
-    return of_rows(base::Operation::kReduceScatter, inputs[rank], rows, sums[rank], 2, what);
-  });
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(sums[rank], ring() ? oracle::ring_block(what, blocks, static_cast<int>(rank))
-                                 : host_sum(what, blocks));
+    for (int round = 0; round < 50; ++round) {
+      for (int rank = 0; rank < planes.size(); ++rank) {
+        if (rank == late) continue;
+        const auto result = open[at(rank)]->step();
+        ASSERT_TRUE(result.ok());
+        ASSERT_NE(*result, StepResult::kDone) << "rank " << rank << " before " << late;
+      }
+    }
+    planes.ranks().expect_done(open);
   }
 }
 
-TEST_P(DataPlaneTest, AllToAll) {
-  Planes planes(ring());
-  // Rank r sends r + 1 rows of 4 bytes, marked with its number, to all ranks.
-  Memories inputs;
-  Memories outputs(kRanks);
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    inputs.emplace_back((rank + 1) * 4 * kRanks, static_cast<std::byte>(rank));
+// The ranks that use it get an error, and nothing hangs or touches memory that was freed.
+TEST_P(EveryPlane, ACutLinkIsAnError) {
+  const auto& leaders = GetParam().leaders;
+  const int other = GetParam().messages ? 1 : *std::ranges::max_element(leaders);
+  if (other == 0 || leaders.size() == 1) return;  // no messages
+  conformance::PlaneSettings settings = EveryPlane::settings();
+  settings.slot_lines = 2;
+  settings.block = 1000;
+  const auto lists = drawn_lists(Planes(settings), 1, 60);
+  for (std::int64_t after = 0; after < 20; ++after) {
+    settings.faults = {.seed = 1, .max_delay = 1, .cuts = {{0, other, after}}};
+    Planes planes(settings);
+    int errors = 0;
+    for (const Outcome& outcome : try_in_turn(planes, lists, at(after))) {
+      errors += outcome.status.code() == base::Code::kTransport ? 1 : 0;
+    }
+    EXPECT_GE(errors, 1) << "after " << after;
   }
-  planes.run([&](std::size_t rank) {
-    const std::vector<std::int64_t> rows(kRanks, static_cast<std::int64_t>(rank) + 1);
-    return of_rows(base::Operation::kAllToAll, inputs[rank], rows, outputs[rank], 1);
-  });
-  Memory expected;
-  for (std::size_t from = 0; from < kRanks; ++from) {
-    expected.insert(expected.end(), (from + 1) * 4, static_cast<std::byte>(from));
-  }
-  for (const Memory& output : outputs) EXPECT_EQ(output, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Planes, DataPlaneTest, testing::Bool(),
-                         [](const auto& one) { return std::string(one.param ? "Ring" : "Host"); });
+INSTANTIATE_TEST_SUITE_P(Jobs, EveryPlane, ::testing::ValuesIn(conformance::jobs()),
+                         [](const auto& job) { return text_of(job.param); });
 
 // Returns the tuning that the leader publishes with these settings, and its description.
 std::pair<SlotTuning, std::string> tuned(const std::vector<std::string>& settings) {
-  Planes planes(false);
+  Planes planes({.leaders = {0, 0, 0}, .tuned = false});
   const base::Config config = config_of(settings);
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < planes.size(); ++rank) {
     threads.emplace_back([&, rank] {
       EXPECT_TRUE(planes.of(rank)
                       .tune(config,
@@ -186,7 +119,7 @@ std::pair<SlotTuning, std::string> tuned(const std::vector<std::string>& setting
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return {planes.board().tuning().value(), planes.of(kRanks - 1).description()};
+  return {planes.board(0).tuning().value(), planes.of(2).description()};
 }
 
 TEST(InHostPlane, SettingsDecideHowWindowsAreCut) {
@@ -203,16 +136,16 @@ TEST(InHostPlane, OneSettingLeavesTheOtherOpen) {
   EXPECT_EQ(tuned({}).first.store, StoreKind::kTemporal);
 }
 
-// Tells whether the slots of a rank hold anything but the places of tensors.
-bool slots_hold_numbers(const Board& board) {
-  const Slots slots(board);
-  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+// Tells whether the slots of a rank hold anything but the places of tensors: neither zeros nor what
+// free buffers are overwritten with.
+bool slots_hold_numbers(Planes& planes) {
+  for (int rank = 0; rank < planes.size(); ++rank) {
+    const Slots slots(planes.board(rank));
     for (const std::uint64_t window : {0U, 1U}) {
-      const std::span all(slots.buffer(rank, window),
-                          static_cast<std::size_t>(slots.buffer_bytes()));
+      const std::span all(slots.buffer(rank, window), at(slots.buffer_bytes()));
+      const std::byte free = all.back();
       const auto numbers = all.subspan(64);
-      if (std::any_of(numbers.begin(), numbers.end(),
-                      [](std::byte one) { return one != std::byte{0}; })) {
+      if (!std::all_of(numbers.begin(), numbers.end(), [&](std::byte b) { return b == free; })) {
         return true;
       }
     }
@@ -221,37 +154,23 @@ bool slots_hold_numbers(const Board& board) {
 }
 
 TEST(InHostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
-  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kSum};
-  const Memories inputs = random_memories(30000);
-  const Memory expected = host_sum(what, inputs);
-  for (const bool on_board : {true, false}) {
-    Planes planes(false);
-    const auto arena = [&](std::size_t rank) {
-      return planes.board().arena(static_cast<std::int32_t>(rank)).first(inputs[rank].size());
-    };
-    planes.run([&](std::size_t rank) {
-      std::copy(inputs[rank].begin(), inputs[rank].end(), arena(rank).begin());
-      const TensorView view{arena(rank).data(), arena(rank).data(), base::Elements(30000),
-                            DType::kF32};
-      return allreduce({view}, what, on_board, 1);
-    });
-    for (std::size_t rank = 0; rank < kRanks; ++rank) {
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), arena(rank).begin()));
-    }
-    EXPECT_EQ(slots_hold_numbers(planes.board()), !on_board);
+  for (const auto memory : {Case::Memory::kOnBoard, Case::Memory::kInPlace}) {
+    Planes planes({.leaders = {0, 0, 0}});
+    run_in_turn(planes, sums(planes, 30000, memory), 1);
+    EXPECT_EQ(slots_hold_numbers(planes), memory == Case::Memory::kInPlace);
   }
 }
 
 TEST(InHostPlane, WhatTheLeaderPublishedIsUsed) {
-  Planes planes(false);
-  planes.board().publish_tuning({256, StoreKind::kStreaming});
+  Planes planes({.leaders = {0, 0, 0}, .tuned = false});
+  planes.board(0).publish_tuning({256, StoreKind::kStreaming});
   EXPECT_TRUE(planes.of(1).tune(config_of({}), [] { return Status(); }).ok());
   EXPECT_THAT(planes.of(1).description(),
               HasSubstr("pieces of at most 256 bytes, streaming stores"));
 }
 
 TEST(InHostPlane, TuningEndsWithTheErrorOfWhoWaits) {
-  Planes planes(false);
+  Planes planes({.leaders = {0, 0, 0}, .tuned = false});
   const Status status = planes.of(1).tune(config_of({}), [] {
     return Status::error(base::Code::kDeadline, "the leader did not come");
   });
@@ -259,35 +178,53 @@ TEST(InHostPlane, TuningEndsWithTheErrorOfWhoWaits) {
 }
 
 TEST(InHostPlane, WhoAskedIsRung) {
-  Planes planes(false);
+  Planes planes({.leaders = {0, 0, 0}});
   planes.of(1).want_rings(true);
   const auto collective = planes.of(0).make(barrier(1)).value();
   ASSERT_TRUE(collective->step().ok());
-  EXPECT_EQ(planes.board().doorbell(1).rings(), 1U);
-  EXPECT_EQ(planes.board().doorbell(2).rings(), 0U);
-}
-
-// All sum in the order of the ring, and so give its bits.
-TEST(MessagePlane, RunsEveryAlgorithm) {
-  const Reduction what{.dtype = DType::kF32, .op = ReduceOp::kAverage, .postscale = 1.7};
-  const Memories inputs = random_memories(3000);
-  const Memory expected = oracle::ring_tensor(what, inputs);
-  for (const Algorithm& algorithm : algorithms()) {
-    Planes planes(true, algorithm);
-    Memories outputs = inputs;
-    planes.run([&](std::size_t rank) {
-      return allreduce({view(&outputs[rank], &outputs[rank])}, what, false, 1);
-    });
-    for (const Memory& output : outputs) EXPECT_EQ(output, expected);
-    EXPECT_THAT(planes.of(0).description(),
-                HasSubstr("as RONDE_ALGORITHM=" + std::string(algorithm.name) + " asks"));
-  }
+  EXPECT_EQ(planes.board(0).doorbell(1).rings(), 1U);
+  EXPECT_EQ(planes.board(0).doorbell(2).rings(), 0U);
 }
 
 TEST(MessagePlane, DescribesItself) {
-  Planes planes(true);
+  Planes planes({.leaders = {0, 0}, .messages = true, .environment = {"RONDE_ALGORITHM=gather"}});
+  EXPECT_THAT(planes.of(0).description(), HasSubstr("as RONDE_ALGORITHM=gather asks"));
   EXPECT_THAT(planes.of(0).description(), HasSubstr("every rank counts as a host"));
-  EXPECT_TRUE(planes.of(0).tune(config_of({}), [] { return Status(); }).ok());
+}
+
+// In a ring of four, ranks 0 and 2 send each other no messages; in direct all ranks do.
+TEST(TwoLevelPlane, AReduceScatterTakesTheRingOrDirect) {
+  for (const std::string name : {"ring", "direct", "gather"}) {
+    Planes planes({.leaders = {0, 1, 2, 3},
+                   .environment = {"RONDE_ALGORITHM=" + name},
+                   .faults = {.cuts = {{0, 2, 0}}}});
+    const auto lists = lists_of(planes.settings(), [](const Hosts& hosts, int rank) {
+      Cases cases(hosts, rank);
+      cases.reduce_scatter({}, 256, {}, Case::Memory::kApart);
+      return cases.take();
+    });
+    const auto outcomes = try_in_turn(planes, lists, 1);
+    EXPECT_EQ(outcomes[0].done, name == "ring") << name;
+    EXPECT_EQ(outcomes[2].done, name == "ring") << name;
+  }
+}
+
+TEST(TwoLevelPlane, SaysWhatWasChosenAndWhy) {
+  const auto text = [](const std::vector<std::int32_t>& leaders, const std::string& algorithm) {
+    Planes planes({.leaders = leaders, .environment = {"RONDE_ALGORITHM=" + algorithm}});
+    return planes.of(planes.size() - 1).description();
+  };
+  EXPECT_THAT(text({0, 0, 2, 2}, "auto"),
+              StartsWith("hosts: gather up to 61440 bytes, the ring above; 2 hosts x 2 ranks; "
+                         "pieces of at most "));
+  EXPECT_THAT(text({0, 1, 2, 3}, "auto"),
+              "hosts: gather up to 4267 bytes, direct up to 53333, the ring above; "
+              "4 hosts x 1 rank");
+  EXPECT_THAT(text({0, 1, 2}, "auto"),
+              "hosts: gather up to 7286 bytes, direct up to 30000, the ring above; "
+              "3 hosts x 1 rank");
+  EXPECT_THAT(text({0, 0, 2}, "direct"),
+              HasSubstr("the direct, as RONDE_ALGORITHM=direct asks; hosts of 2 + 1 ranks"));
 }
 
 }  // namespace

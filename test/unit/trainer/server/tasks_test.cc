@@ -46,7 +46,8 @@ TEST(ServerTasks, AreThoseOfTfConfigWhereThatNamesServers) {
   EXPECT_EQ(tasks->role, Role::kServer);
   EXPECT_EQ(tasks->text(), "--ps_hosts a:1 --worker_hosts c:3");
   EXPECT_FALSE(tasks_with(""));
-  EXPECT_FALSE(tasks_with("}"));  // what is no JSON is for others to refuse
+  EXPECT_THAT(error_of([&] { (void)tasks_with("}"); }),
+              testing::HasSubstr("TF_CONFIG is no JSON object"));
 }
 
 TEST(ServerTasks, WhatIsWrongIsOneLineThatNamesBothSides) {

@@ -20,13 +20,20 @@ inline double mantissa_of(std::uint64_t bits) {
   return std::min(fraction, 1 - 0x1p-53) * 4.0 - 2.0;
 }
 
-// Returns numbers of a wide range of magnitudes, so that every other order of summation gives other
-// bits; some are so small that their sums are subnormal.
+// Returns floating-point numbers of a wide range of magnitudes, so that every other order of
+// summation gives other bits; some are so small that their sums are subnormal. For the other types,
+// any bytes.
 template <class Random>  // 64 random bits a call
-Bytes random_magnitudes(DType dtype, std::int64_t elements, Random& random) {
+Bytes random_elements(DType dtype, std::int64_t elements, Random& random) {
+  Bytes memory(static_cast<std::size_t>(elements * base::size_of(dtype)));
+  if (!base::is_floating(dtype)) {
+    for (std::byte& b : memory) {
+      b = static_cast<std::byte>(dtype == DType::kBool ? random() % 3 : random() % 256);
+    }
+    return memory;
+  }
   const int smallest = dtype == DType::kF64 ? -1060 : dtype == DType::kF16 ? -22 : -140;
   std::uniform_int_distribution<int> ordinary(-8, 8);
-  Bytes memory(static_cast<std::size_t>(elements * base::size_of(dtype)));
   for (std::int64_t i = 0; i < elements; ++i) {
     const int exponent = random() % 8 == 0 ? smallest + ordinary(random) / 4 : ordinary(random);
     const double value = mantissa_of(random()) * two_to(exponent);
