@@ -262,14 +262,6 @@ TEST(EngineWaitTest, R6ALateTensorPinsNoResultOfAnother) {
   });
 }
 
-TEST(EngineCloseTest, DroppedWorksComplete) {
-  std::vector<std::vector<float>> data(3, std::vector<float>(1000, 1.0F));
-  run_job(3, [&](int rank, Engine& engine) {
-    EXPECT_TRUE(engine.submit(allreduce_of("x", data[static_cast<std::size_t>(rank)])).ok());
-  });
-  for (const auto& mine : data) EXPECT_EQ(mine[999], 3.0F);
-}
-
 TEST(EngineCloseTest, AWorkThatTheOthersNeverJoinFailsWhenTheyClose) {
   const auto engines = open_engines(3);
   std::vector<float> data(4);
