@@ -23,7 +23,6 @@ using base::Code;
 using base::Status;
 using ronde::testing::allreduce_of;
 using ronde::testing::EngineOptions;
-using ronde::testing::open_engines;
 using ronde::testing::run_job;
 using ::testing::HasSubstr;
 
@@ -115,41 +114,6 @@ TEST_P(EngineBufferTest, ChangingPlacesFromStepToStep) {
     }
     // The first request, and at most one more when the tensor leaves the board.
     EXPECT_LE(engine.statistics().full_requests, 2U);
-  });
-}
-
-TEST_P(EngineBufferTest, FusedGroupedAndBesideTensorsElsewhere) {
-  run_job(GetParam(), [](int rank, Engine& engine) {
-    for (int step = 0; step < 5; ++step) {
-      std::vector<Tensor> tensors;
-      for (std::size_t i = 0; i < 8; ++i) {
-        tensors.emplace_back(engine, i % 3 != 0, i == 5 ? 3 : kElements + i);
-        tensors.back().fill(rank, step);
-      }
-      std::vector<Engine::WorkPtr> works;
-      for (std::size_t i = 0; i < 6; ++i) {
-        const auto work = engine.submit(tensors[i].submission("t" + std::to_string(i)));
-        ASSERT_TRUE(work.ok()) << work.status().message();
-        works.push_back(*work);
-      }
-      const auto group = group_of({tensors[6].submission("g6"), tensors[7].submission("g7")});
-      ASSERT_TRUE(group.ok());
-      const auto grouped = engine.submit(*group);
-      ASSERT_TRUE(grouped.ok()) << grouped.status().message();
-      works.push_back(*grouped);
-      for (const auto& work : works) ASSERT_TRUE(engine.wait(*work).ok());
-      for (const Tensor& tensor : tensors) tensor.expect_sum(engine.size(), step);
-      // The memory is freed here, and allocated again in the next step.
-    }
-  });
-}
-
-TEST_P(EngineBufferTest, TheRingTakesThemLikeAnyOther) {
-  EngineOptions options;
-  options.environment = {"RONDE_ALGORITHM=ring"};
-  run_job(GetParam(), options, [](int rank, Engine& engine) {
-    Tensor tensor(engine, rank != 1);
-    for (int step = 0; step < 3; ++step) reduce(engine, tensor, step);
   });
 }
 

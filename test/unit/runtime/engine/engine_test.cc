@@ -9,9 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -47,23 +45,6 @@ std::vector<float> contribution(int rank, std::size_t length) {
 
 float factor_sum(int ranks) { return static_cast<float>(ranks * (ranks + 1) / 2); }
 
-TEST_P(EngineTest, AllreduceSumsOverAllRanks) {
-  const int ranks = GetParam();
-  run_job(ranks, [&](int rank, Engine& engine) {
-    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{2},
-                                     std::size_t{17}, std::size_t{1000}, std::size_t{300000}}) {
-      std::vector<float> data = contribution(rank, length);
-      const auto work = engine.submit(allreduce_of("x" + std::to_string(length), data));
-      ASSERT_TRUE(work.ok()) << work.status().message();
-      const Status done = engine.wait(**work);
-      ASSERT_TRUE(done.ok()) << done.message();
-      for (std::size_t i = 0; i < length; ++i) {
-        ASSERT_EQ(data[i], factor_sum(ranks) * static_cast<float>(i % 1000 + 1)) << i;
-      }
-    }
-  });
-}
-
 TEST_P(EngineTest, OneNameStepAfterStepUsesThePlan) {
   const int ranks = GetParam();
   run_job(ranks, [&](int rank, Engine& engine) {
@@ -80,42 +61,6 @@ TEST_P(EngineTest, OneNameStepAfterStepUsesThePlan) {
     EXPECT_EQ(statistics.tensors, 200U);
     EXPECT_EQ(statistics.full_requests, 1U);
     EXPECT_EQ(statistics.planned_requests, 199U);
-  });
-}
-
-TEST_P(EngineTest, BroadcastGivesTheRootsValues) {
-  const int ranks = GetParam();
-  run_job(ranks, [&](int rank, Engine& engine) {
-    for (int root = 0; root < ranks; ++root) {
-      std::vector<float> data = contribution(rank, 5000);
-      const auto work = engine.submit(broadcast_of("b", data, root));
-      ASSERT_TRUE(work.ok()) << work.status().message();
-      ASSERT_TRUE(engine.wait(**work).ok());
-      ASSERT_EQ(data, contribution(root, 5000));
-    }
-  });
-}
-
-TEST_P(EngineTest, AllgatherConcatenatesDifferingLengths) {
-  const int ranks = GetParam();
-  run_job(ranks, [&](int rank, Engine& engine) {
-    for (int step = 0; step < 3; ++step) {
-      const auto rows = [&](int r) { return static_cast<std::size_t>((r * 7 + step) % 5 * 100); };
-      const std::vector<float> mine(rows(rank), static_cast<float>(rank));
-      const auto work = engine.submit(allgather_of("g", mine));
-      ASSERT_TRUE(work.ok()) << work.status().message();
-      const Status done = engine.wait(**work);
-      ASSERT_TRUE(done.ok()) << done.message();
-      std::vector<float> expected;
-      for (int r = 0; r < ranks; ++r) {
-        expected.insert(expected.end(), rows(r), static_cast<float>(r));
-      }
-      ASSERT_EQ((*work)->output_shape, base::Shape{static_cast<std::int64_t>(expected.size())});
-      ASSERT_EQ((*work)->output.size(), expected.size() * sizeof(float));
-      if (!expected.empty()) {
-        EXPECT_EQ(std::memcmp((*work)->output.data(), expected.data(), (*work)->output.size()), 0);
-      }
-    }
   });
 }
 
@@ -315,14 +260,6 @@ TEST(EngineWaitTest, R6ALateTensorPinsNoResultOfAnother) {
     if (rank == 1) late = engine.submit(allreduce_of("late", late_data)).value();
     EXPECT_TRUE(engine.wait(*late).ok());
   });
-}
-
-TEST(EngineCloseTest, DroppedWorksComplete) {
-  std::vector<std::vector<float>> data(3, std::vector<float>(1000, 1.0F));
-  run_job(3, [&](int rank, Engine& engine) {
-    EXPECT_TRUE(engine.submit(allreduce_of("x", data[static_cast<std::size_t>(rank)])).ok());
-  });
-  for (const auto& mine : data) EXPECT_EQ(mine[999], 3.0F);
 }
 
 TEST(EngineCloseTest, AWorkThatTheOthersNeverJoinFailsWhenTheyClose) {
