@@ -312,7 +312,7 @@ TEST(Meet, HellosOfAnotherRankOrSize) {
 TEST(Meet, ARankOfAnotherJobIsToldSoAndTheJobGoesOn) {
   for (const MeetingPoint& point : {point_on_host(), point_over_tcp()}) {
     MeetingRanks job(2, point);
-    Met rank_0 = Status();
+    Met rank_0 = Status::error(Code::kInternal, "it has not met");
     std::thread meets([&] { rank_0 = job.meet_one(job.plan_of(0)); });
     MeetingPlan other = job.plan_of(1);
     other.job = "step 1001.0";
