@@ -32,7 +32,7 @@ constexpr std::string_view kBeginning =
 
 void fields(auto& f, base::Is<Greeting> auto& g) {
   f.magic(kBeginning);
-  f(g.settings, g.processors, g.leader, g.host_name, g.socket_name, g.addresses, g.secret);
+  f(g.settings, g.processors, g.leader, g.host_name, g.socket_name, g.addresses, g.seed);
   f(g.trouble.rank, g.trouble.culprit, g.trouble.text, g.pid, g.transport);
 }
 

@@ -3,6 +3,7 @@
 // of the job, and leaders find each other. Plain values and pure functions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,7 +27,7 @@ struct Greeting {
   // From a leader: where other leaders reach it; in the verdict after the meeting its own address
   // on the links.
   std::vector<std::string> addresses;
-  JobSecret secret{};                 // from rank 0: by it leaders recognise each other
+  std::array<std::byte, 16> seed{};   // from rank 0: of it the leaders' secret is made
   collectives::StartTrouble trouble;  // why this rank cannot go on
   std::int64_t pid = 0;
   std::vector<std::byte> transport;  // the address of its end of the transport

@@ -81,7 +81,8 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
   plan.log = base::Log(config.log_level, identity.rank);
   const auto join = [&]() -> Result<Met> {
     RONDE_ASSIGN_OR_RETURN(auto met, meet(plan, clock, deadline));
-    return Met{std::move(met), std::nullopt, nullptr};
+    const auto secret = plan.secret.bytes();
+    return Met{std::move(met), std::nullopt, nullptr, {secret.begin(), secret.end()}};
   };
   // Ranks of one process, in threads, do not wait for each other.
   const std::string place = std::to_string(plan.rank) + " at " + text_of(plan.point);

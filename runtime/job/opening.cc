@@ -17,6 +17,7 @@
 #include "base/numbers.h"
 #include "base/process/cores.h"
 #include "base/process/environment.h"
+#include "base/process/secrets.h"
 #include "base/text.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
@@ -27,6 +28,7 @@
 #include "runtime/job/transport_choice.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/links/meeting.h"
+#include "runtime/links/sha256.h"
 #include "runtime/links/tcp_socket.h"
 #include "runtime/links/tree.h"
 
@@ -166,7 +168,7 @@ class Opening {
                                                            Keepalive::of(config_.link_timeout)));
     mine.addresses = leaders_->addresses();
     if (meeting_.rank() != 0) return {};
-    RONDE_ASSIGN_OR_RETURN(mine.secret, make_job_secret());
+    RONDE_ASSIGN_OR_RETURN(mine.seed, base::random_bytes<sizeof mine.seed>());
     return {};
   }
   Status open_transport(Greeting& mine) {
@@ -215,10 +217,19 @@ class Opening {
     connections_ = std::move(handed.connections);
     return {};
   }
+  // Where the ranks know a secret, what rank 0 has told them (in clear, after the proof) is not
+  // enough to make the leaders' one; where MPI introduced them, the seed is as safe as MPI is.
+  [[nodiscard]] JobSecret leaders_secret(const std::vector<Greeting>& greetings) const {
+    const auto& seed = greetings.front().seed;
+    if (met_.secret.empty()) return {seed.begin(), seed.end()};
+    const Digest digest =
+        hmac_sha256(met_.secret, {std::as_bytes(std::span(std::string_view("the leaders"))), seed});
+    return {digest.begin(), digest.end()};
+  }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
     RONDE_ASSIGN_OR_RETURN(
         auto met, leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
-                                 leaders_of(greetings, *shape_), greetings.front().secret, clock_,
+                                 leaders_of(greetings, *shape_), leaders_secret(greetings), clock_,
                                  meet_by_, base::Log(config_.log_level, meeting_.rank())));
     const LinkEnd& first = met.parent ? *met.parent : met.children.front();
     if (const auto own = own_end(first.socket)) address_ = text_of(own->address);

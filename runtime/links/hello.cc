@@ -1,79 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a hello, and reading and sending them.
+// Reading and sending the beginning of a connection.
 #include "runtime/links/hello.h"
 
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <string_view>
+#include <cstring>
 
-#include "base/check.h"
 #include "base/codec.h"
+#include "base/numbers.h"
 
 namespace ronde::runtime {
 
 namespace {
 
-constexpr std::string_view kMagic = "RondeLdr";
+using base::FileDescriptor;
+using Got = HelloReader::Got;
+
+bool send_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
+  return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         std::ssize(bytes);
+}
 
 }  // namespace
 
-// Every version must be able to read these.
-void fields(auto& f, base::Is<LeaderHello> auto& hello) {
-  f.magic(kMagic);
-  f(hello.version, hello.host, hello.secret);
+bool HelloReader::begin(const FileDescriptor& socket) const {
+  return send_all(socket, handshake_.begin());
 }
 
-HelloBytes encode_hello(const LeaderHello& hello) {
-  HelloBytes bytes{};
-  const auto encoded = base::encoded(hello);
-  base::check_eq(encoded.size(), bytes.size(), "encode_hello: all fields, and nothing else");
-  std::copy(encoded.begin(), encoded.end(), bytes.begin());
-  return bytes;
-}
-
-std::optional<LeaderHello> decode_hello(std::span<const std::byte> bytes) {
-  const auto hello = base::decoded<LeaderHello>(bytes);
-  return hello.ok() ? std::optional(*hello) : std::nullopt;
-}
-
-bool may_become_hello(std::span<const std::byte> bytes) {
-  const auto magic = std::as_bytes(std::span(kMagic.substr(0, bytes.size())));
-  return bytes.size() <= kHelloBytes && std::equal(magic.begin(), magic.end(), bytes.begin());
-}
-
-JobSecret inverted(const JobSecret& secret) {
-  JobSecret result{};
-  std::transform(secret.begin(), secret.end(), result.begin(),
-                 [](std::byte byte) { return ~byte; });
-  return result;
-}
-
-HelloReader::Got HelloReader::read(const base::FileDescriptor& socket) {
-  while (size_ < kHelloBytes) {
+Got HelloReader::fill(const FileDescriptor& socket) {
+  while (size_ < bytes_.size()) {
     const ssize_t got =
-        ::recv(socket.get(), bytes_.data() + size_, kHelloBytes - size_, MSG_DONTWAIT);
+        ::recv(socket.get(), bytes_.data() + size_, bytes_.size() - size_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return Got::kPart;
     if (got <= 0) return Got::kEnd;
     size_ += base::narrow<std::size_t>(got);
-    if (!may_become_hello(std::span(bytes_).first(size_))) return Got::kGarbage;
   }
-  const auto hello = decode_hello(bytes_);
-  if (!hello) return Got::kGarbage;
-  hello_ = *hello;
+  size_ = 0;
   return Got::kHello;
 }
 
-bool send_hello(const base::FileDescriptor& socket, const LeaderHello& hello) {
-  const HelloBytes bytes = encode_hello(hello);
+Got HelloReader::prove(const FileDescriptor& socket) {
   for (;;) {
-    const ssize_t sent =
-        ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    return sent == static_cast<ssize_t>(bytes.size());
+    bytes_.resize(handshake_.wants());
+    if (const Got got = fill(socket); got != Got::kHello) return got;
+    std::vector<std::byte> answer;
+    const auto step = handshake_.take(bytes_, answer);
+    if (!answer.empty() && !send_all(socket, answer)) return Got::kEnd;
+    switch (step) {
+      case Handshake::Step::kGoOn:
+        continue;
+      case Handshake::Step::kGarbage:
+        return Got::kGarbage;
+      case Handshake::Step::kVersion:
+        return Got::kVersion;
+      case Handshake::Step::kWrongSecret:
+        return Got::kSecret;
+      case Handshake::Step::kProven:
+        proven_ = true;
+        bytes_.resize(sizeof(std::uint32_t));
+        return Got::kProven;
+    }
   }
+}
+
+Got HelloReader::read(const FileDescriptor& socket) {
+  if (!proven_) return prove(socket);
+  if (const Got got = fill(socket); got != Got::kHello) return got;
+  if (has_length_) return Got::kHello;
+  std::uint32_t length = 0;
+  std::memcpy(&length, bytes_.data(), sizeof length);
+  if (length == 0 || length > kLongestHello) return Got::kGarbage;
+  has_length_ = true;
+  bytes_.resize(length);
+  return fill(socket);
+}
+
+bool send_hello(const FileDescriptor& socket, std::span<const std::byte> hello) {
+  const auto length = base::narrow<std::uint32_t>(hello.size());
+  std::vector<std::byte> frame(sizeof length);
+  std::memcpy(frame.data(), &length, sizeof length);
+  frame.insert(frame.end(), hello.begin(), hello.end());
+  return send_all(socket, frame);
+}
+
+void fields(auto& f, base::Is<LeaderHello> auto& hello) { f(hello.version, hello.host); }
+
+std::vector<std::byte> encode(const LeaderHello& hello) { return base::encoded(hello); }
+
+base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes) {
+  return base::decoded<LeaderHello>(bytes);
 }
 
 }  // namespace ronde::runtime

@@ -1,68 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hello: with it two leaders prove that they belong to the same job, and tell which host each
-// leads. A child sends the job's secret; the parent answers with the secret's bytes inverted, which
-// shows that it knows the secret and does not only send back what it received.
+// How a connection begins, at every door of a job: both ends prove that they know the secret
+// (handshake.h), then the one that has come says hello, in a frame, and the one that listens may
+// answer with a hello of its own.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <vector>
 
 #include "base/process/file_descriptor.h"
+#include "base/status.h"
+#include "runtime/links/handshake.h"
 
 namespace ronde::runtime {
 
-using JobSecret = std::array<std::byte, 16>;
+// By which the leaders of a job recognise each other.
+using JobSecret = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kLeaderProtocolVersion = 2;
-
-struct LeaderHello {
-  std::uint32_t version = kLeaderProtocolVersion;
-  std::int32_t host = -1;
-  JobSecret secret{};
-
-  friend bool operator==(const LeaderHello&, const LeaderHello&) = default;
-};
-
-// Magic, version, host and secret; numbers are little-endian.
-inline constexpr std::size_t kHelloBytes = 8 + 4 + 4 + 16;
-using HelloBytes = std::array<std::byte, kHelloBytes>;
-
-[[nodiscard]] HelloBytes encode_hello(const LeaderHello& hello);
-// Nothing if the size is wrong or the magic is missing. The caller checks version and secret.
-[[nodiscard]] std::optional<LeaderHello> decode_hello(std::span<const std::byte> bytes);
-// Whether bytes that have arrived so far can become a hello.
-[[nodiscard]] bool may_become_hello(std::span<const std::byte> bytes);
-
-[[nodiscard]] JobSecret inverted(const JobSecret& secret);
-
-// Reads a hello that arrives in pieces, and not one byte more, because frames follow it. The socket
-// stays the caller's; no function blocks.
+// The beginning of one connection, as its bytes arrive: reads not one byte more than that, because
+// frames follow. The socket stays the caller's, the secret outlives it; no function blocks.
 //
 // Thread safety: none; one thread uses it.
 class HelloReader {
  public:
+  // Longer hellos are garbage: who is let in has a name, and no data.
+  static constexpr std::size_t kLongestHello = std::size_t{64} << 10U;
+
   enum class Got : std::uint8_t {
     kPart,     // wait for more
+    kProven,   // the other end knows the secret: say hello, and go on reading
     kHello,    // hello() has it
-    kGarbage,  // the bytes cannot become a hello
+    kGarbage,  // the bytes are not Ronde's
+    kVersion,  // they are another version's
+    kSecret,   // the other end has another secret
     kEnd,      // the connection ended before a whole hello
   };
 
-  // Reads what has arrived.
+  HelloReader(Handshake::Role role, std::span<const std::byte> secret, const Nonce& nonce)
+      : handshake_(role, secret, nonce) {}
+
+  // Sends what a caller begins with. False: the connection has ended.
+  [[nodiscard]] bool begin(const base::FileDescriptor& socket) const;
+  // Reads what has arrived, and answers it.
   Got read(const base::FileDescriptor& socket);
-  [[nodiscard]] const LeaderHello& hello() const { return hello_; }
+  [[nodiscard]] std::span<const std::byte> hello() const { return bytes_; }
 
  private:
-  HelloBytes bytes_{};
-  std::size_t size_ = 0;
-  LeaderHello hello_;
+  // Whether `bytes_` is full; otherwise kPart or kEnd.
+  Got fill(const base::FileDescriptor& socket);
+  Got prove(const base::FileDescriptor& socket);
+
+  Handshake handshake_;
+  bool proven_ = false;
+  bool has_length_ = false;
+  std::vector<std::byte> bytes_;  // of what is arriving
+  std::size_t size_ = 0;          // that have arrived
 };
 
-// Sends a hello on a new connection, which always has room for one. False: the connection has
-// ended.
-[[nodiscard]] bool send_hello(const base::FileDescriptor& socket, const LeaderHello& hello);
+// Sends a hello as a frame on a new connection, which always has room for a short one. False: the
+// connection has ended.
+[[nodiscard]] bool send_hello(const base::FileDescriptor& socket, std::span<const std::byte> hello);
+
+// Two leaders tell each other which host each leads.
+struct LeaderHello {
+  static constexpr std::uint32_t kVersion = 3;
+
+  std::uint32_t version = kVersion;
+  std::int32_t host = -1;
+
+  friend bool operator==(const LeaderHello&, const LeaderHello&) = default;
+};
+
+[[nodiscard]] std::vector<std::byte> encode(const LeaderHello& hello);
+base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes);
 
 }  // namespace ronde::runtime

@@ -172,8 +172,6 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
                                      const base::Log& log) {
   base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
   const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
-  const LeaderHello hello{kLeaderProtocolVersion, host, secret};
-
   std::vector<InterfaceAddress> mine;
   std::vector<const base::FileDescriptor*> sockets;
   std::uint32_t link_local_index = 0;
@@ -187,7 +185,17 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
     children.push_back({child, leader_of(leaders, child).host_name});
   }
   if (children.empty()) sockets.clear();
-  ChildReception reception(std::move(sockets), std::move(children), hello, keepalive_);
+  const auto accept = [this](const base::FileDescriptor& listener) {
+    Accepted accepted{accept_next(listener, keepalive_), "", false};
+    if (!accepted.socket.valid()) return accepted;
+    const auto from = other_end(accepted.socket);
+    accepted.from = from ? text_of(*from) : "a socket";
+    return accepted;
+  };
+  const auto expected = std::ssize(children);
+  ChildReception reception(
+      {std::move(sockets), accept, secret, "the secret", "while the hosts connected", expected},
+      std::move(children), host);
 
   std::optional<ParentSearch> search;
   const bool root = host == HostTree::kRoot;
@@ -196,7 +204,7 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
     const LeaderAddress& above = leader_of(leaders, parent);
     RONDE_ASSIGN_OR_RETURN(auto theirs, endpoints_of(parent, above));
     search.emplace(SearchPlan{parent, above.host_name, order_by_nearness(std::move(theirs), mine),
-                              hello, link_local_index, keepalive_});
+                              host, secret, link_local_index, keepalive_});
   }
   const Sides sides{search ? &*search : nullptr, &reception};
   const Status status = run(sides, clock, deadline);

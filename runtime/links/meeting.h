@@ -25,9 +25,6 @@
 
 namespace ronde::runtime {
 
-// Makes a secret from the kernel's random numbers.
-inline base::Result<JobSecret> make_job_secret() { return base::random_bytes<sizeof(JobSecret)>(); }
-
 // How a leader is reached; in a list, item h is host h's.
 struct LeaderAddress {
   std::int32_t rank = -1;  // of the leader

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/process/secrets.h"
-
 namespace ronde::runtime {
 
 namespace {
@@ -16,6 +14,7 @@ constexpr auto kTryTime = std::chrono::seconds(2);
 // The pause between two rounds over all addresses, for when each refuses at once.
 constexpr auto kRoundPause = std::chrono::milliseconds(100);
 
+constexpr const char* kVersionText = "another version of Ronde answers there";
 constexpr const char* kAskedText = "connected, but there was no answer";
 
 }  // namespace
@@ -65,33 +64,46 @@ void ParentSearch::fail(Attempt& attempt, std::string outcome) {
 void ParentSearch::on_connected(Attempt& attempt, base::Instant now) {
   const int error = pending_error(attempt.socket);
   if (error != 0) return fail(attempt, error_text(error));
-  if (!send_hello(attempt.socket, plan_.hello)) return fail(attempt, "the connection was closed");
+  const auto nonce = make_nonce();
+  if (!nonce.ok()) return fail(attempt, nonce.status().message());
+  attempt.answer.emplace(Handshake::Role::kCaller, plan_.secret, *nonce);
+  if (!attempt.answer->begin(attempt.socket)) return fail(attempt, "the connection was closed");
   attempt.state = State::kAsked;
   attempt.since = now;
-  attempt.answer = HelloReader();
   attempt.outcome = kAskedText;
 }
 
 void ParentSearch::on_answer(Attempt& attempt) {
-  switch (attempt.answer.read(attempt.socket)) {
-    case HelloReader::Got::kPart:
+  using Got = HelloReader::Got;
+  Got got = attempt.answer->read(attempt.socket);
+  if (got == Got::kProven) {
+    const bool sent = send_hello(attempt.socket, encode(LeaderHello{.host = plan_.host}));
+    got = sent ? attempt.answer->read(attempt.socket) : Got::kEnd;
+  }
+  switch (got) {
+    case Got::kPart:
+    case Got::kProven:
       return;
-    case HelloReader::Got::kGarbage:
+    case Got::kGarbage:
       return fail(attempt, "what answers there is not Ronde");
-    case HelloReader::Got::kEnd:
+    case Got::kVersion:
+      return fail(attempt, kVersionText);
+    case Got::kSecret:
+      return fail(attempt, "another job answers there");
+    case Got::kEnd:
       return fail(attempt, "the connection was closed without an answer");
-    case HelloReader::Got::kHello:
-      break;
+    case Got::kHello:
+      return on_hello(attempt, attempt.answer->hello());
   }
-  const LeaderHello& answer = attempt.answer.hello();
-  if (answer.version != plan_.hello.version) {
-    return fail(attempt, "another version of Ronde answers there");
+}
+
+void ParentSearch::on_hello(Attempt& attempt, std::span<const std::byte> hello) {
+  const auto answer = decode_leader_hello(hello);
+  if (!answer.ok() || answer->version != LeaderHello::kVersion) {
+    return fail(attempt, kVersionText);
   }
-  if (!base::same_secret(answer.secret, inverted(plan_.hello.secret))) {
-    return fail(attempt, "another job answers there");
-  }
-  if (answer.host != plan_.parent) {
-    return fail(attempt, "host " + std::to_string(answer.host) + " answers there");
+  if (answer->host != plan_.parent) {
+    return fail(attempt, "host " + std::to_string(answer->host) + " answers there");
   }
   link_ = LinkEnd{plan_.parent,
                   "host " + std::to_string(plan_.parent) + " (" + plan_.parent_name + ", " +

@@ -19,12 +19,13 @@
 
 namespace ronde::runtime {
 
-// Where to search, and the hello by which the parent knows this leader.
+// Where to search, and how the parent knows this leader.
 struct SearchPlan {
   std::int32_t parent = -1;
-  std::string parent_name;             // the parent's host name
-  std::vector<Endpoint> addresses;     // nearest first
-  LeaderHello hello;                   // of this leader
+  std::string parent_name;          // the parent's host name
+  std::vector<Endpoint> addresses;  // nearest first
+  std::int32_t host = -1;           // of this leader
+  JobSecret secret;
   std::uint32_t link_local_index = 0;  // the interface through which link-local addresses are tried
   Keepalive keepalive;
 };
@@ -56,7 +57,7 @@ class ParentSearch {
     State state = State::kIdle;
     base::Instant since{};  // when the state began
     base::FileDescriptor socket;
-    HelloReader answer;
+    std::optional<HelloReader> answer;
     bool tried = false;
     std::string outcome = "not tried";
   };
@@ -64,6 +65,7 @@ class ParentSearch {
   void fail(Attempt& attempt, std::string outcome);
   void on_connected(Attempt& attempt, base::Instant now);
   void on_answer(Attempt& attempt);
+  void on_hello(Attempt& attempt, std::span<const std::byte> hello);
   void begin_next(base::Instant now);
   void begin(Attempt& attempt, base::Instant now);
 

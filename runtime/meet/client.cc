@@ -2,7 +2,6 @@
 // The end of a meeting of every rank but 0: it reaches rank 0, sends its bytes of each round, and
 // gets everybody's.
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +11,7 @@
 #include "base/numbers.h"
 #include "collectives/transport/roll.h"
 #include "runtime/links/frame_socket.h"
-#include "runtime/meet/handshake.h"
+#include "runtime/links/hello.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/place.h"
 
@@ -49,32 +48,6 @@ Status failed(const std::string& text) { return Status::error(Code::kTransport, 
 
 // Another attempt cannot mend this; `text` goes to the user as it is.
 Status hopeless(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
-
-Status read_exactly(const FileDescriptor& socket, std::span<std::byte> bytes, const Clock& clock,
-                    Instant deadline) {
-  while (!bytes.empty()) {
-    const ssize_t got = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      bytes = bytes.subspan(narrow<std::size_t>(got));
-      continue;
-    }
-    if (got == 0) return failed("connected, but the other end closed");
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) return failed(error_text(errno));
-    if (!wait_for(socket, POLLIN, clock, deadline)) {
-      return failed("connected, but there was no answer");
-    }
-  }
-  return {};
-}
-
-// A new connection has room for the few bytes of a handshake.
-Status send_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
-  const ssize_t sent =
-      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent == std::ssize(bytes)) return {};
-  return failed("connected, but the other end closed");
-}
 
 class MeetingClient final : public MeetingEnd {
  public:
@@ -132,29 +105,35 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
 }
 
 Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
+  using Got = HelloReader::Got;
   RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
-  Handshake handshake(Handshake::Role::kRank, plan_.secret, nonce);
-  RONDE_RETURN_IF_ERROR(send_all(socket, handshake.begin()));
-  for (;;) {
-    std::vector<std::byte> bytes(handshake.wants());
-    RONDE_RETURN_IF_ERROR(read_exactly(socket, bytes, clock, deadline));
-    std::vector<std::byte> answer;
-    const auto step = handshake.take(bytes, answer);
-    if (!answer.empty()) RONDE_RETURN_IF_ERROR(send_all(socket, answer));
-    switch (step) {
-      case Handshake::Step::kGoOn:
-        break;
-      case Handshake::Step::kProven:
-        return {};
-      case Handshake::Step::kGarbage:
-        return failed("what answers there is no rank 0 of this Ronde");
-      case Handshake::Step::kWrongSecret:
-        return hopeless("rank " + std::to_string(plan_.rank) + " and what answers as rank 0 at " +
-                        text_of(plan_.point) +
-                        " have different secrets: give every rank of the job the same "
-                        "RONDE_JOB_SECRET (or RONDE_JOB_SECRET_FILE)");
+  HelloReader reader(Handshake::Role::kCaller, plan_.secret.bytes(), nonce);
+  Got got = reader.begin(socket) ? Got::kPart : Got::kEnd;
+  while (got == Got::kPart) {
+    if (!wait_for(socket, POLLIN, clock, deadline)) {
+      return failed("connected, but there was no answer");
     }
+    got = reader.read(socket);
   }
+  switch (got) {
+    case Got::kPart:
+    case Got::kHello:
+    case Got::kProven:
+      return {};
+    case Got::kEnd:
+      return failed("connected, but the other end closed");
+    case Got::kGarbage:
+      return failed("what answers there is no rank 0 of this Ronde");
+    case Got::kVersion:
+      return hopeless("another version of Ronde answers as rank 0 at " + text_of(plan_.point) +
+                      ": use the same libronde.so on every rank");
+    case Got::kSecret:
+      return hopeless("rank " + std::to_string(plan_.rank) + " and what answers as rank 0 at " +
+                      text_of(plan_.point) +
+                      " have different secrets: give every rank of the job the same "
+                      "RONDE_JOB_SECRET (or RONDE_JOB_SECRET_FILE)");
+  }
+  return {};
 }
 
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {

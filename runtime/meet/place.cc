@@ -159,6 +159,18 @@ Accepted MeetingListener::accept(const FileDescriptor& socket) const {
   return accepted;
 }
 
+DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret, std::int32_t ranks) {
+  DoorPlan plan;
+  for (const FileDescriptor& one : listener.sockets()) plan.listeners.push_back(&one);
+  plan.accept = [&listener](const FileDescriptor& one) { return listener.accept(one); };
+  const auto bytes = secret.bytes();
+  plan.secret.assign(bytes.begin(), bytes.end());
+  plan.secret_name = "the secret (RONDE_JOB_SECRET)";
+  plan.during = "while the ranks met";
+  plan.guests = ranks;
+  return plan;
+}
+
 Result<FileDescriptor> connect_on_host(const MeetingPoint& point, const Clock& clock,
                                        Instant deadline) {
   auto socket = collectives::connect_abstract(socket_name(point), clock, deadline, SOCK_STREAM);

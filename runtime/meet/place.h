@@ -12,18 +12,13 @@
 #include "base/clock.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
+#include "runtime/links/door.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/links/tcp_socket.h"
+#include "runtime/meet/secret.h"
 #include "runtime/start/point.h"
 
 namespace ronde::runtime {
-
-// A connection that rank 0 has accepted.
-struct Accepted {
-  base::FileDescriptor socket;  // invalid, with errno set: there is none
-  std::string from;             // "10.0.0.3:40112", "process 4711 of user 0"
-  bool of_another_user = false;
-};
 
 // Where rank 0 listens. Nothing listens any more once it is destroyed. No function blocks.
 //
@@ -48,6 +43,10 @@ class MeetingListener {
   bool unix_ = false;
   Keepalive keepalive_;
 };
+
+// Rank 0's door there; the listener outlives it.
+[[nodiscard]] DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
+                               std::int32_t ranks);
 
 // Connects to rank 0's Unix socket and checks that it is this user's. Blocks only while the queue
 // of that socket is full, until the deadline at most.

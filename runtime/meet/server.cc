@@ -10,8 +10,10 @@
 
 #include "base/numbers.h"
 #include "collectives/transport/roll.h"
+#include "runtime/links/door.h"
+#include "runtime/links/frame_socket.h"
 #include "runtime/meet/meet.h"
-#include "runtime/meet/reception.h"
+#include "runtime/meet/place.h"
 
 namespace ronde::runtime {
 
@@ -27,6 +29,12 @@ namespace {
 
 // How long rank 0 stays after a failure, to tell those that come a little later.
 constexpr Nanoseconds kLinger = std::chrono::seconds(2);
+
+// A rank that has come.
+struct Arrival {
+  MeetingHello hello;
+  FrameSocket socket;
+};
 
 class MeetingServer final : public MeetingEnd {
  public:
@@ -48,8 +56,14 @@ class MeetingServer final : public MeetingEnd {
   void leave() override {
     members_.clear();
     strays_.clear();
-    reception_.reset();
+    close_door();
   }
+  void close_door() {
+    door_.reset();
+    listener_.reset();
+  }
+  // Lets in those that have come, and counts those that are no ranks of this version.
+  Status let_in_all(std::span<const pollfd> doors, const Clock& clock);
   // Collects the hellos, or the parts of this round, of the others.
   Status collect(const Clock& clock, Instant deadline);
   [[nodiscard]] bool complete() const;
@@ -68,7 +82,8 @@ class MeetingServer final : public MeetingEnd {
   [[nodiscard]] Status too_late() const;
   void hand_out(const Parts& parts);
 
-  std::optional<Reception> reception_;               // until all ranks have come
+  std::optional<MeetingListener> listener_;  // until all ranks have come
+  std::optional<Door> door_;
   std::vector<std::optional<Member>> members_;       // by rank; rank 0 is none
   std::vector<FrameSocket> strays_;                  // came too late, twice, or with another size
   Instant answer_by_{};                              // when the most impatient rank wants an answer
@@ -112,7 +127,7 @@ Status MeetingServer::flush(const Clock& clock, Instant deadline) {
 
 Status MeetingServer::step(const Clock& clock, Instant until) {
   std::vector<pollfd> entries;
-  if (reception_) reception_->watch(entries);
+  if (door_) door_->watch(entries);
   const std::size_t doors = entries.size();
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
@@ -134,13 +149,23 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
     }
     if ((events & ~POLLOUT) != 0) RONDE_RETURN_IF_ERROR(read(ranks[i], now));
   }
-  if (!reception_) return {};
-  std::vector<Arrival> arrivals;
-  RONDE_RETURN_IF_ERROR(
-      reception_->step(std::span<const pollfd>(entries).first(doors), now, arrivals));
+  if (!door_) return {};
+  return let_in_all(std::span<const pollfd>(entries).first(doors), clock);
+}
+
+Status MeetingServer::let_in_all(std::span<const pollfd> doors, const Clock& clock) {
+  std::vector<Guest> guests;
+  RONDE_RETURN_IF_ERROR(door_->step(doors, clock.now(), guests));
   Status trouble;
-  for (Arrival& arrival : arrivals) {
-    const Status one = let_in(std::move(arrival), clock);
+  for (Guest& guest : guests) {
+    auto message = decode_meeting_message(guest.hello);
+    auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
+    if (hello == nullptr || hello->version != kMeetingVersion) {
+      door_->count(Door::kOtherVersion, guest.from);
+      continue;
+    }
+    FrameSocket socket(LinkEnd{-1, guest.from, std::move(guest.socket)});
+    const Status one = let_in({std::move(*hello), std::move(socket)}, clock);
     if (trouble.ok()) trouble = one;
   }
   return trouble;
@@ -216,7 +241,7 @@ Status MeetingServer::too_late() const {
   std::vector<std::int32_t> missing = roll_.missing(Instant::min());
   std::erase(missing, 0);
   Status absent = roll_.absent(missing);
-  const std::string strangers = reception_ ? reception_->turned_away() : "";
+  const std::string strangers = door_ ? door_->turned_away() : "";
   if (strangers.empty() || missing.empty()) return absent;
   return Status::error(absent.code(), absent.message() + strangers).with_rank(missing.front());
 }
@@ -233,11 +258,11 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
   std::size_t told = 0;
   const auto goes_on = [&] {
     return !strays_.empty() ||
-           (awaits == Awaits::kLatecomers && reception_ && told + 1 < members_.size());
+           (awaits == Awaits::kLatecomers && door_ && told + 1 < members_.size());
   };
   while (clock.now() < until && goes_on()) told += tell(clock, until);
   // The error of a deadline names them itself.
-  if (reception_ && awaits == Awaits::kLatecomers) reception_->report(plan_.log);
+  if (door_ && awaits == Awaits::kLatecomers) door_->report(plan_.log);
   leave();
   return why;
 }
@@ -252,7 +277,7 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
         {socket.fd(), narrow<short>(socket.backlogged() ? POLLIN | POLLOUT : POLLIN), 0});
   }
   const std::size_t heard = entries.size();
-  if (reception_) reception_->watch(entries);
+  if (door_) door_->watch(entries);
   if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, until)) < 0) return 0;
   const auto over = [](FrameSocket& socket) {
     if (!socket.flush().ok()) return true;
@@ -267,12 +292,7 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   }
   strays_ = std::move(left);
   const std::size_t told = heard - strays_.size();
-  std::vector<Arrival> arrivals;
-  if (reception_) {
-    const auto doors = std::span<const pollfd>(entries).subspan(heard);
-    if (!reception_->step(doors, clock.now(), arrivals).ok()) reception_.reset();
-  }
-  for (Arrival& arrival : arrivals) let_in(std::move(arrival), clock).ignore();
+  if (door_) let_in_all(std::span<const pollfd>(entries).subspan(heard), clock).ignore();
   return told;
 }
 
@@ -296,13 +316,13 @@ Status MeetingServer::collect(const Clock& clock, Instant deadline) {
 }
 
 Status MeetingServer::gather(const Clock& clock, Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(auto listener,
+  RONDE_ASSIGN_OR_RETURN(listener_,
                          MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive));
-  reception_.emplace(std::move(listener), plan_.secret, plan_.size);
+  door_.emplace(door_of(*listener_, plan_.secret, plan_.size));
   begin_round("meeting at " + text_of(plan_.point));
   RONDE_RETURN_IF_ERROR(collect(clock, deadline));
-  reception_->report(plan_.log);
-  reception_.reset();
+  door_->report(plan_.log);
+  close_door();
   Parts parts;
   parts.reserve(hellos_.size());
   for (const MeetingHello& hello : hellos_) parts.push_back(encode(hello));

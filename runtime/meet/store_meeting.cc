@@ -9,7 +9,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "collectives/transport/roll.h"
-#include "runtime/meet/handshake.h"
+#include "runtime/links/handshake.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/store.h"

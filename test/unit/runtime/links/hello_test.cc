@@ -1,86 +1,164 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hello of leaders on the wire, and its reader, which must not read the bytes behind it.
+// How a connection begins: whom a listener lets in, what it reads and what not, and damaged bytes.
 #include "runtime/links/hello.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <cstring>
+#include <random>
 #include <string>
+#include <string_view>
 #include <utility>
-
-#include "base/process/secrets.h"
+#include <vector>
 
 namespace ronde::runtime {
 namespace {
 
 using base::FileDescriptor;
+using Got = HelloReader::Got;
+using Bytes = std::vector<std::byte>;
 
-std::pair<FileDescriptor, FileDescriptor> socket_pair() {
-  int fds[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-  return {FileDescriptor(fds[0]), FileDescriptor(fds[1])};
+Bytes of_text(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
 }
 
-LeaderHello sample() {
-  LeaderHello hello{0x01020304, 0x0A0B0C0D, {}};
-  for (std::size_t i = 0; i < hello.secret.size(); ++i) {
-    hello.secret.at(i) = static_cast<std::byte>(0xF0 + i);
+// A connection; its listener knows a secret.
+struct Connection {
+  Connection() {
+    int fds[2] = {-1, -1};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    near = FileDescriptor(fds[0]);
+    far = FileDescriptor(fds[1]);
   }
-  return hello;
-}
-
-// Other versions must be able to read at least this much.
-TEST(LeaderHello, TheBytesAreFixed) {
-  const std::string expected =
-      "RondeLdr\x04\x03\x02\x01\x0D\x0C\x0B\x0A"
-      "\xF0\xF1\xF2\xF3\xF4\xF5\xF6\xF7\xF8\xF9\xFA\xFB\xFC\xFD\xFE\xFF";
-  const HelloBytes bytes = encode_hello(sample());
-  ASSERT_EQ(bytes.size(), expected.size());
-  EXPECT_EQ(std::memcmp(bytes.data(), expected.data(), expected.size()), 0);
-  EXPECT_EQ(decode_hello(bytes), sample());
-}
-
-TEST(LeaderHello, SecretsDifferInAnyBit) {
-  const JobSecret secret = sample().secret;
-  EXPECT_TRUE(base::same_secret(secret, secret));
-  EXPECT_TRUE(base::same_secret(inverted(inverted(secret)), secret));
-  for (std::size_t bit = 0; bit < 8 * secret.size(); ++bit) {
-    JobSecret other = secret;
-    other.at(bit / 8) ^= static_cast<std::byte>(1U << (bit % 8));
-    EXPECT_FALSE(base::same_secret(secret, other)) << bit;
+  void send(std::span<const std::byte> bytes) const {
+    ASSERT_EQ(::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
   }
+  Got listen() { return reader.read(near); }
+
+  FileDescriptor near;
+  FileDescriptor far;
+  Bytes secret = of_text("the secret of this test");
+  HelloReader reader{Handshake::Role::kListener, secret, Nonce{std::byte{1}}};
+};
+
+// What a caller with this secret is told, and what the listener has concluded.
+std::pair<Got, Got> shake(Connection& connection, const Bytes& secret, std::string_view hello) {
+  HelloReader caller(Handshake::Role::kCaller, secret, Nonce{std::byte{2}});
+  EXPECT_TRUE(caller.begin(connection.far));
+  EXPECT_EQ(connection.listen(), Got::kPart);
+  EXPECT_EQ(caller.read(connection.far), Got::kPart);
+  Got listener = connection.listen();
+  const Got told = caller.read(connection.far);
+  if (told == Got::kProven && listener == Got::kProven) {
+    EXPECT_TRUE(send_hello(connection.far, of_text(hello)));
+    listener = connection.listen();
+  }
+  return {told, listener};
 }
 
-TEST(LeaderHello, TheReaderTakesNothingOfWhatFollows) {
-  const auto [near, far] = socket_pair();
-  const HelloBytes hello = encode_hello(sample());
-  std::string bytes(reinterpret_cast<const char*>(hello.data()), hello.size());
-  bytes += "a frame";
-  ASSERT_EQ(::send(far.get(), bytes.data(), 10, 0), 10);
-  HelloReader reader;
-  EXPECT_EQ(reader.read(near), HelloReader::Got::kPart);
-  EXPECT_EQ(reader.read(near), HelloReader::Got::kPart);
-  ASSERT_EQ(::send(far.get(), bytes.data() + 10, bytes.size() - 10, 0),
-            static_cast<ssize_t>(bytes.size() - 10));
-  EXPECT_EQ(reader.read(near), HelloReader::Got::kHello);
-  EXPECT_EQ(reader.hello(), sample());
+TEST(Hello, WhoKnowsTheSecretIsLetIn) {
+  Connection connection;
+  EXPECT_EQ(shake(connection, connection.secret, "rank 3"), std::pair(Got::kProven, Got::kHello));
+  EXPECT_EQ(Bytes(connection.reader.hello().begin(), connection.reader.hello().end()),
+            of_text("rank 3"));
+}
+
+TEST(Hello, AnotherSecretIsToldToBoth) {
+  Connection connection;
+  EXPECT_EQ(shake(connection, of_text("another secret of this test"), "rank 3"),
+            std::pair(Got::kSecret, Got::kSecret));
+}
+
+TEST(Hello, NothingIsReadOfWhatFollows) {
+  Connection connection;
+  HelloReader caller(Handshake::Role::kCaller, connection.secret, Nonce{});
+  ASSERT_TRUE(caller.begin(connection.far));
+  EXPECT_EQ(connection.listen(), Got::kPart);
+  EXPECT_EQ(caller.read(connection.far), Got::kPart);
+  Bytes all(4, std::byte{0});
+  all[0] = std::byte{5};
+  for (const std::byte byte : of_text("helloand a frame")) all.push_back(byte);
+  EXPECT_EQ(connection.listen(), Got::kProven);
+  for (std::size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(connection.listen(), Got::kPart) << i;
+    connection.send(std::span(all).subspan(i, 1));
+  }
+  connection.send(std::span(all).subspan(9));
+  EXPECT_EQ(connection.listen(), Got::kHello);
   std::string rest(100, ' ');
-  rest.resize(static_cast<std::size_t>(::recv(near.get(), rest.data(), rest.size(), 0)));
-  EXPECT_EQ(rest, "a frame");
+  rest.resize(static_cast<std::size_t>(::recv(connection.near.get(), rest.data(), 100, 0)));
+  EXPECT_EQ(rest, "and a frame");
 }
 
-TEST(LeaderHello, TheReaderTellsGarbageAndTheEnd) {
+TEST(Hello, GarbageOtherVersionsAndTheEnd) {
+  Bytes opening = Handshake(Handshake::Role::kCaller, {}, Nonce{}).begin();
   {
-    const auto [near, far] = socket_pair();
-    ASSERT_EQ(::send(far.get(), "RondeLdx", 8, 0), 8);
-    EXPECT_EQ(HelloReader().read(near), HelloReader::Got::kGarbage);
+    Connection connection;
+    Bytes garbage = opening;
+    garbage[5] ^= std::byte{1};
+    connection.send(garbage);
+    EXPECT_EQ(connection.listen(), Got::kGarbage);
   }
-  auto [near, far] = socket_pair();
-  ASSERT_EQ(::send(far.get(), "RondeLdr", 8, 0), 8);
-  far.reset();
-  EXPECT_EQ(HelloReader().read(near), HelloReader::Got::kEnd);
-  EXPECT_FALSE(send_hello(near, sample()));
+  {
+    Connection connection;
+    Bytes older = opening;
+    older[kHandshakeMagicBytes - 1] = static_cast<std::byte>('1');
+    connection.send(older);
+    EXPECT_EQ(connection.listen(), Got::kVersion);
+  }
+  {
+    Connection connection;
+    connection.send(std::span(opening).first(8));
+    connection.far.reset();
+    EXPECT_EQ(connection.listen(), Got::kEnd);
+    EXPECT_FALSE(send_hello(connection.near, opening));
+  }
+  for (const std::uint32_t length : {0U, std::uint32_t{HelloReader::kLongestHello} + 1, ~0U}) {
+    Connection connection;
+    HelloReader caller(Handshake::Role::kCaller, connection.secret, Nonce{});
+    ASSERT_TRUE(caller.begin(connection.far));
+    EXPECT_EQ(connection.listen(), Got::kPart);
+    EXPECT_EQ(caller.read(connection.far), Got::kPart);
+    EXPECT_EQ(connection.listen(), Got::kProven);
+    connection.send(std::as_bytes(std::span(&length, 1)));
+    EXPECT_EQ(connection.listen(), Got::kGarbage) << length;
+  }
+}
+
+TEST(Hello, OfLeaders) {
+  const LeaderHello hello{LeaderHello::kVersion, 7};
+  const auto read = decode_leader_hello(encode(hello));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, hello);
+  EXPECT_FALSE(decode_leader_hello(of_text("RondeLdr and more")).ok());
+}
+
+// Whatever arrives, in whatever pieces: nobody is let in without the secret.
+TEST(HelloFuzz, DamagedBytesLetNobodyIn) {
+  std::mt19937_64 random(20'261'126);
+  const Bytes opening = Handshake(Handshake::Role::kCaller, {}, Nonce{}).begin();
+  int garbage = 0;
+  constexpr int kTries = 2000;
+  for (int i = 0; i < kTries; ++i) {
+    Connection connection;
+    Bytes bytes = opening;
+    const std::size_t more = random() % 200;
+    for (std::size_t j = 0; j < more; ++j) bytes.push_back(static_cast<std::byte>(random()));
+    if (random() % 2 == 0) bytes[random() % bytes.size()] ^= static_cast<std::byte>(random() | 1U);
+    bytes.resize(random() % (bytes.size() + 1));
+    Got got = Got::kPart;
+    for (std::size_t at = 0; at < bytes.size() && got == Got::kPart;) {
+      const std::size_t size = std::min<std::size_t>(1 + random() % 64, bytes.size() - at);
+      connection.send(std::span(bytes).subspan(at, size));
+      at += size;
+      got = connection.listen();
+    }
+    ASSERT_NE(got, Got::kProven);
+    ASSERT_NE(got, Got::kHello);
+    garbage += got == Got::kGarbage ? 1 : 0;
+  }
+  EXPECT_GT(garbage, kTries / 100);
 }
 
 }  // namespace

@@ -6,12 +6,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,7 +48,7 @@ class Lines {
 // mixed up.
 struct Leaders {
   explicit Leaders(std::int32_t hosts, std::int32_t fan_in = HostTree::kFanIn)
-      : tree(hosts, fan_in), secret(*make_job_secret()) {
+      : tree(hosts, fan_in), secret(16, std::byte{0x5A}) {
     for (std::int32_t host = 0; host < hosts; ++host) {
       auto meeting = LeaderMeeting::listen("127.0.0.0/8", name(host));
       EXPECT_TRUE(meeting.ok()) << meeting.status().to_string();
@@ -146,9 +148,29 @@ inline base::FileDescriptor stranger(const Endpoint& to, std::span<const std::by
   return socket;
 }
 
-inline base::FileDescriptor stranger(const Endpoint& to, const LeaderHello& hello) {
-  const HelloBytes bytes = encode_hello(hello);
-  return stranger(to, bytes);
+// One that proves that it knows this secret, and says this, byte by byte; somebody listens.
+inline base::FileDescriptor insider(const Endpoint& to, const JobSecret& secret,
+                                    std::span<const std::byte> says) {
+  base::FileDescriptor socket = stranger(to);
+  HelloReader reader(Handshake::Role::kCaller, secret, Nonce{});
+  auto got = reader.begin(socket) ? HelloReader::Got::kPart : HelloReader::Got::kEnd;
+  for (int i = 0; i < 10'000 && got == HelloReader::Got::kPart; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    got = reader.read(socket);
+  }
+  if (got == HelloReader::Got::kProven) (void)send_hello(socket, says);
+  return socket;
+}
+inline base::FileDescriptor insider(const Endpoint& to, const JobSecret& secret,
+                                    const LeaderHello& hello) {
+  return insider(to, secret, encode(hello));
+}
+// The host that answers an insider; nothing: nobody.
+inline std::optional<LeaderHello> answer_to(const base::FileDescriptor& socket) {
+  std::array<std::byte, 4 + 8> bytes{};
+  if (::recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) != std::ssize(bytes)) return {};
+  const auto hello = decode_leader_hello(std::span(bytes).subspan(4));
+  return hello.ok() ? std::optional(*hello) : std::nullopt;
 }
 
 // Whether the other end closes a connection within some seconds.

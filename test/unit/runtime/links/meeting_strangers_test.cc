@@ -2,6 +2,7 @@
 // Leaders that meet while strangers connect: garbage, wrong secrets, crowds, and false parents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/links/door.h"
 #include "runtime/links/meeting.h"
 #include "runtime/links/tcp_socket.h"
 #include "test/unit/runtime/links/meeting_leaders.h"
@@ -19,6 +21,7 @@ namespace ronde::runtime {
 namespace {
 
 using base::FileDescriptor;
+using Bytes = std::vector<std::byte>;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
@@ -27,35 +30,38 @@ using testing::HasSubstr;
 TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   Leaders job(3, 1);  // a chain: host 1 is a child of 0, host 2 is not
   const Endpoint root = job.endpoint(0);
-  const LeaderHello right{kLeaderProtocolVersion, 1, job.secret};
-  LeaderHello version = right;
-  version.version += 1;
-  LeaderHello secret = right;
-  secret.secret.back() ^= std::byte{1};
-  LeaderHello inverse = right;
-  inverse.secret = inverted(job.secret);
-  LeaderHello host = right;
-  host.host = 2;
-  LeaderHello negative = right;
-  negative.host = -1;
-
+  JobSecret other = job.secret;
+  other.back() ^= std::byte{1};
+  const Bytes opening = Handshake(Handshake::Role::kCaller, job.secret, Nonce{}).begin();
   std::vector<FileDescriptor> strangers;
-  strangers.push_back(stranger(root, bytes_of("GET / HTTP/1.1\r\n\r\n")));
-  for (const LeaderHello& hello : {version, secret, inverse, host, negative}) {
-    strangers.push_back(stranger(root, hello));
-  }
-  const HelloBytes whole = encode_hello(right);
-  stranger(root, std::span(whole).first(20)).reset();
-  stranger(root).reset();
-  strangers.push_back(stranger(root, std::span(whole).first(20)));  // sends no more
-
-  expect_all_meet(job, [](std::int32_t one) { return milliseconds(one == 0 ? 0 : 300); });
+  std::atomic<bool> all_came{false};
+  std::thread come([&] {
+    strangers.push_back(stranger(root, Bytes(50, std::byte{'G'})));
+    Bytes older = opening;
+    older[7] = std::byte{'1'};
+    strangers.push_back(stranger(root, older));
+    strangers.push_back(insider(root, job.secret, LeaderHello{LeaderHello::kVersion + 1, 1}));
+    strangers.push_back(insider(root, job.secret, bytes_of("no hello at all")));
+    strangers.push_back(insider(root, other, LeaderHello{.host = 1}));
+    for (const std::int32_t host : {2, -1}) {
+      strangers.push_back(insider(root, job.secret, LeaderHello{.host = host}));
+    }
+    stranger(root, std::span(opening).first(20)).reset();
+    stranger(root).reset();
+    strangers.push_back(stranger(root, std::span(opening).first(20)));  // sends no more
+    all_came = true;
+  });
+  expect_all_meet(job, [&](std::int32_t one) {
+    while (one != 0 && !all_came) std::this_thread::sleep_for(milliseconds(1));
+    return milliseconds(one == 0 ? 0 : 300);
+  });
+  come.join();
   for (const FileDescriptor& one : strangers) EXPECT_TRUE(gets_closed(one));
   const std::string lines = job.lines.text();
   EXPECT_THAT(lines,
               HasSubstr("1 connection was turned away: what was sent is not Ronde's protocol"));
-  EXPECT_THAT(lines, HasSubstr("1 connection was turned away: another version of Ronde"));
-  EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the secret was not this job's"));
+  EXPECT_THAT(lines, HasSubstr("3 connections were turned away: another version of Ronde"));
+  EXPECT_THAT(lines, HasSubstr("1 connection was turned away: the secret was not this job's"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the host at the other end has "
                                "another parent (last from 127.0.0.1:"));
   EXPECT_THAT(lines, HasSubstr("2 connections were turned away: the other end closed it before"));
@@ -74,15 +80,8 @@ TEST(LeaderStrangers, SlowHellosBesideRealChildren) {
     EXPECT_EQ(links->children.size(), 2U);
   });
   const FileDescriptor silent = stranger(job.endpoint(0), bytes_of("Rond"));
-  const FileDescriptor slow = stranger(job.endpoint(0));
-  for (const std::byte& byte : encode_hello({kLeaderProtocolVersion, 1, job.secret})) {
-    EXPECT_EQ(::send(slow.get(), &byte, 1, MSG_NOSIGNAL), 1);
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  HelloBytes answer{};
-  EXPECT_EQ(::recv(slow.get(), answer.data(), answer.size(), MSG_WAITALL),
-            static_cast<ssize_t>(answer.size()));
-  EXPECT_EQ(decode_hello(answer), (LeaderHello{kLeaderProtocolVersion, 0, inverted(job.secret)}));
+  const FileDescriptor slow = insider(job.endpoint(0), job.secret, LeaderHello{.host = 1});
+  EXPECT_EQ(answer_to(slow), LeaderHello{.host = 0});
 
   manual.advance(milliseconds(4900));
   std::this_thread::sleep_for(milliseconds(100));
@@ -129,14 +128,13 @@ TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
 // connection.
 TEST(LeaderStrangers, AChildThatComesAgainIsTaken) {
   Leaders job(3);
-  const LeaderHello hello{kLeaderProtocolVersion, 1, job.secret};
+  const LeaderHello hello{.host = 1};
   std::thread others([&] {
     {
-      const FileDescriptor first = stranger(job.endpoint(0), hello);
-      HelloBytes answer{};
-      EXPECT_EQ(::recv(first.get(), answer.data(), answer.size(), MSG_WAITALL),
-                static_cast<ssize_t>(answer.size()));
-      EXPECT_TRUE(gets_closed(stranger(job.endpoint(0), hello))) << "it is connected already";
+      const FileDescriptor first = insider(job.endpoint(0), job.secret, hello);
+      EXPECT_EQ(answer_to(first), LeaderHello{.host = 0});
+      EXPECT_TRUE(gets_closed(insider(job.endpoint(0), job.secret, hello)))
+          << "it is connected already";
     }
     auto again = job.meet(1);
     ASSERT_TRUE(again.ok()) << again.status().to_string();
@@ -159,45 +157,42 @@ TEST(LeaderStrangers, AnAddressThatDoesNotAnswerDoesNotHideTheNext) {
   expect_all_meet(job);
 }
 
+// What answers at the parent's address: a listener with this secret that says this.
+std::string answered(const std::function<void(JobSecret&)>& change, const LeaderHello& says) {
+  Leaders job(2);
+  auto listener = listen_on({*parse_address("127.0.0.1"), 0}, 0);
+  job.addresses[0].addresses = {text_of(*own_end(*listener))};
+  JobSecret secret = job.secret;
+  change(secret);
+  std::atomic<bool> stop{false};
+  std::thread parent([&] {
+    const auto accept = [](const FileDescriptor& one) {
+      return Accepted{accept_next(one, {}), "", false};
+    };
+    Door door({{&*listener}, accept, secret, "the secret", "in a test", 1});
+    std::vector<Guest> guests;
+    while (!stop) {
+      std::vector<pollfd> entries;
+      door.watch(entries);
+      (void)::poll(entries.data(), entries.size(), 1);
+      const std::size_t before = guests.size();
+      ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
+      if (guests.size() != before) (void)send_hello(guests.back().socket, encode(says));
+    }
+  });
+  const auto links = job.meet(1, milliseconds(300));
+  stop = true;
+  parent.join();
+  return links.ok() ? std::string("connected") : links.status().message();
+}
+
 TEST(LeaderStrangers, AnAnswerMustBeOfThisJobAndOfTheParent) {
-  const auto answered = [](const std::function<LeaderHello(const LeaderHello&)>& change) {
-    Leaders job(2);
-    auto listener = listen_on({*parse_address("127.0.0.1"), 0}, 0);
-    job.addresses[0].addresses = {text_of(*own_end(*listener))};
-    std::atomic<bool> stop{false};
-    std::thread parent([&] {
-      std::vector<FileDescriptor> open;
-      while (!stop) {
-        FileDescriptor socket = accept_next(*listener, {});
-        if (!socket.valid()) {
-          std::this_thread::sleep_for(milliseconds(1));
-          continue;
-        }
-        (void)send_hello(socket, change({kLeaderProtocolVersion, 0, inverted(job.secret)}));
-        open.push_back(std::move(socket));
-      }
-    });
-    const auto links = job.meet(1, milliseconds(300));
-    stop = true;
-    parent.join();
-    return links.ok() ? std::string("connected") : links.status().message();
-  };
-  EXPECT_EQ(answered([](LeaderHello hello) { return hello; }), "connected");
-  EXPECT_THAT(answered([](LeaderHello hello) {
-                hello.secret = inverted(hello.secret);  // an echo
-                return hello;
-              }),
+  const auto same = [](JobSecret&) {};
+  EXPECT_EQ(answered(same, {.host = 0}), "connected");
+  EXPECT_THAT(answered([](JobSecret& secret) { secret.front() ^= std::byte{1}; }, {.host = 0}),
               HasSubstr(": another job answers there)"));
-  EXPECT_THAT(answered([](LeaderHello hello) {
-                hello.host = 4;
-                return hello;
-              }),
-              HasSubstr(": host 4 answers there)"));
-  EXPECT_THAT(answered([](LeaderHello hello) {
-                hello.version = 9;
-                return hello;
-              }),
-              HasSubstr(": another version of Ronde answers there)"));
+  EXPECT_THAT(answered(same, {.host = 4}), HasSubstr(": host 4 answers there)"));
+  EXPECT_THAT(answered(same, {9, 0}), HasSubstr(": another version of Ronde answers there)"));
 }
 
 }  // namespace

@@ -24,8 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-TEST(LeaderMeeting, SecretsAreRandom) { EXPECT_NE(*make_job_secret(), *make_job_secret()); }
-
 TEST(LeaderMeeting, OneHostMeetsNobody) {
   Leaders job(1);
   const auto links = job.meet(0);

@@ -12,9 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/links/door.h"
 #include "runtime/links/interfaces.h"
 #include "runtime/meet/messages.h"
-#include "runtime/meet/reception.h"
+#include "runtime/meet/place.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
 
 namespace ronde::runtime {
@@ -268,16 +269,16 @@ Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& 
   const auto let_in = [&] {
     auto listener = MeetingListener::open(job.plan.point, "", {});
     ASSERT_TRUE(listener.ok());
-    Reception door(std::move(*listener), {}, job.size);
-    std::vector<Arrival> arrivals;
-    while (arrivals.empty()) {
+    Door door(door_of(*listener, {}, job.size));
+    std::vector<Guest> guests;
+    while (guests.empty()) {
       std::vector<pollfd> entries;
       door.watch(entries);
       ASSERT_GE(::poll(entries.data(), entries.size(), 10'000), 1);
-      ASSERT_TRUE(door.step(entries, job.clock.now(), arrivals).ok());
+      ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
     }
     if (!said.empty()) {
-      EXPECT_TRUE(arrivals.front().socket.send(said).ok());
+      EXPECT_TRUE(send_hello(guests.front().socket, said));
     }
   };
   let_in();

@@ -18,10 +18,9 @@
 #include <vector>
 
 #include "base/process/file_descriptor.h"
-#include "runtime/meet/handshake.h"
+#include "runtime/links/door.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/place.h"
-#include "runtime/meet/reception.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
 
 namespace ronde::runtime {
@@ -124,7 +123,8 @@ TEST(Strangers, SendRandomBytes) {
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
       // Half of them begin as a rank does.
       if (i % 2 == 0) {
-        const auto opening = Handshake(Handshake::Role::kRank, job.plan.secret, Nonce{}).begin();
+        const auto opening =
+            Handshake(Handshake::Role::kCaller, job.plan.secret.bytes(), Nonce{}).begin();
         bytes.insert(bytes.begin(), opening.begin(),
                      opening.begin() + static_cast<std::ptrdiff_t>(random() % opening.size()));
       }
@@ -143,7 +143,7 @@ TEST(Strangers, StaySilentWhileTheOthersMeet) {
       for (int i = 0; i < 20; ++i) silent.push_back(knock(job.plan.point));
     }));
     // Nobody waits until they are turned away for their silence.
-    EXPECT_LT(job.clock.now() - began, Reception::kTime);
+    EXPECT_LT(job.clock.now() - began, Door::kTime);
   }
 }
 
@@ -217,7 +217,7 @@ TEST(Strangers, InThePlaceOfRankZero) {
 TEST(Strangers, RepeatWhatTheyHaveHeard) {
   MeetingRanks job(2, point_over_tcp());
   const Nonce nonce{std::byte{7}};
-  Handshake genuine(Handshake::Role::kRank, job.plan.secret, nonce);
+  Handshake genuine(Handshake::Role::kCaller, job.plan.secret.bytes(), nonce);
   std::vector<std::byte> proof;
   expect_met(meet_beside(job, [&] {
     for (int i = 0; i < 2; ++i) {
@@ -247,7 +247,7 @@ TEST(Strangers, WithTheSecretAndNonsense) {
     MeetingRanks job(2, point_over_tcp());
     expect_met(meet_beside(job, [&] {
       const auto socket = knock(job.plan.point);
-      Handshake handshake(Handshake::Role::kRank, job.plan.secret, Nonce{});
+      Handshake handshake(Handshake::Role::kCaller, job.plan.secret.bytes(), Nonce{});
       say(socket, handshake.begin());
       std::vector<std::byte> answer;
       while (handshake.take(hear(socket, handshake.wants()), answer) == Handshake::Step::kGoOn) {

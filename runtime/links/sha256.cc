@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rounds of SHA-256 as FIPS 180-4 numbers them (sections 4.1.2, 4.2.2, 5.1.1 and 6.2).
-#include "runtime/meet/sha256.h"
+#include "runtime/links/sha256.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 and HMAC-SHA-256 against the standards' vectors, and against Python's hashlib and hmac.
-#include "runtime/meet/sha256.h"
+#include "runtime/links/sha256.h"
 
 #include <gtest/gtest.h>
 

@@ -2,17 +2,18 @@
 // The handshake: before anything else is read from a connection, each end proves to the other that
 // it knows the job's secret, without sending it. Pure: bytes in, bytes out.
 //
-//   rank                              rank 0
+//   caller                            listener
 //   magic, nonce              ->
 //                             <-      magic, nonce
-//   proof of the rank         ->
-//                             <-      proof of rank 0, or zeros: the rank has another secret
+//   proof of the caller       ->
+//                             <-      proof of the listener, or zeros: the caller has another
+//                             secret
 //
 // A proof is HMAC-SHA-256 with the secret as the key over a word for the role, the magic and both
 // nonces, 32 random bytes each: so no proof of one connection, or of the other role, fits another.
-// The rank proves first, so that rank 0 gives nothing away to strangers. Ranks of one host that
-// were given no secret do the same with an empty one: there the socket's credentials keep others
-// out.
+// The caller proves first, so that the listener gives nothing away to strangers. Ranks of one host
+// that were given no secret do the same with an empty one: there the socket's credentials keep
+// others out.
 #pragma once
 
 #include <array>
@@ -23,8 +24,7 @@
 
 #include "base/process/secrets.h"
 #include "base/status.h"
-#include "runtime/meet/secret.h"
-#include "runtime/meet/sha256.h"
+#include "runtime/links/sha256.h"
 
 namespace ronde::runtime {
 
@@ -46,15 +46,16 @@ class Handshake {
     kGoOn,
     kProven,       // the other end knows the secret; what follows are frames
     kGarbage,      // what came is not Ronde's
+    kVersion,      // it is another version's
     kWrongSecret,  // the other end has another secret
   };
 
-  enum class Role : std::uint8_t { kRank, kRankZero };
+  enum class Role : std::uint8_t { kCaller, kListener };
 
-  Handshake(Role role, const MeetingSecret& secret, const Nonce& nonce)
-      : role_(role), secret_(&secret), mine_(nonce) {}
+  Handshake(Role role, std::span<const std::byte> secret, const Nonce& nonce)
+      : role_(role), secret_(secret), mine_(nonce) {}
 
-  // What to send before anything is read: the opening of a rank; rank 0 sends nothing.
+  // What to send before anything is read: the opening of a caller; a listener sends nothing.
   [[nodiscard]] std::vector<std::byte> begin() const;
   // How many bytes take() needs next.
   [[nodiscard]] std::size_t wants() const { return opened_ ? sizeof(Digest) : kOpeningBytes; }
@@ -67,7 +68,7 @@ class Handshake {
   [[nodiscard]] std::vector<std::byte> opening() const;
 
   Role role_;
-  const MeetingSecret* secret_;
+  std::span<const std::byte> secret_;
   Nonce mine_;
   Nonce theirs_{};
   bool opened_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a handshake, and when either end believes the other.
-#include "runtime/meet/handshake.h"
+#include "runtime/links/handshake.h"
 
 #include <algorithm>
 #include <string_view>
@@ -12,7 +12,7 @@ namespace ronde::runtime {
 namespace {
 
 // Its last two characters are the version of the handshake.
-constexpr std::string_view kMagic = "RondeM01";
+constexpr std::string_view kMagic = "RondeM02";
 static_assert(kMagic.size() == kHandshakeMagicBytes);
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -22,11 +22,11 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }  // namespace
 
 Digest Handshake::proof_of(Role role) const {
-  const bool rank = role == Role::kRank;
-  const Nonce& of_rank = role_ == Role::kRank ? mine_ : theirs_;
-  const Nonce& of_zero = role_ == Role::kRank ? theirs_ : mine_;
-  return hmac_sha256(secret_->bytes(),
-                     {bytes_of(rank ? "a rank" : "rank 0"), bytes_of(kMagic), of_rank, of_zero});
+  const bool caller = role == Role::kCaller;
+  const Nonce& of_caller = role_ == Role::kCaller ? mine_ : theirs_;
+  const Nonce& of_listener = role_ == Role::kCaller ? theirs_ : mine_;
+  return hmac_sha256(secret_, {bytes_of(caller ? "a caller" : "a listener"), bytes_of(kMagic),
+                               of_caller, of_listener});
 }
 
 std::vector<std::byte> Handshake::opening() const {
@@ -37,19 +37,22 @@ std::vector<std::byte> Handshake::opening() const {
 }
 
 std::vector<std::byte> Handshake::begin() const {
-  return role_ == Role::kRank ? opening() : std::vector<std::byte>();
+  return role_ == Role::kCaller ? opening() : std::vector<std::byte>();
 }
 
 Handshake::Step Handshake::open(std::span<const std::byte> bytes, std::vector<std::byte>& answer) {
   const auto magic = bytes_of(kMagic);
-  if (!std::equal(magic.begin(), magic.end(), bytes.begin())) return Step::kGarbage;
+  constexpr std::size_t kVersionBytes = 2;
+  const auto name = magic.first(magic.size() - kVersionBytes);
+  if (!std::equal(name.begin(), name.end(), bytes.begin())) return Step::kGarbage;
+  if (!std::equal(magic.begin(), magic.end(), bytes.begin())) return Step::kVersion;
   std::copy(bytes.begin() + kHandshakeMagicBytes, bytes.end(), theirs_.begin());
   opened_ = true;
-  if (role_ == Role::kRankZero) {
+  if (role_ == Role::kListener) {
     answer = opening();
     return Step::kGoOn;
   }
-  const Digest proof = proof_of(Role::kRank);
+  const Digest proof = proof_of(Role::kCaller);
   answer.assign(proof.begin(), proof.end());
   return Step::kGoOn;
 }
@@ -58,11 +61,11 @@ Handshake::Step Handshake::take(std::span<const std::byte> bytes, std::vector<st
   base::check(bytes.size() == wants(), "Handshake: as many bytes as it wants");
   answer.clear();
   if (!opened_) return open(bytes, answer);
-  const Role other = role_ == Role::kRank ? Role::kRankZero : Role::kRank;
+  const Role other = role_ == Role::kCaller ? Role::kListener : Role::kCaller;
   const Digest expected = proof_of(other);
   const bool same = base::same_secret(expected, bytes.first<sizeof(Digest)>());
-  if (role_ == Role::kRankZero) {
-    const Digest proof = same ? proof_of(Role::kRankZero) : Digest{};
+  if (role_ == Role::kListener) {
+    const Digest proof = same ? proof_of(Role::kListener) : Digest{};
     answer.assign(proof.begin(), proof.end());
   }
   return same ? Step::kProven : Step::kWrongSecret;

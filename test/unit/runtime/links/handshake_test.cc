@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who believes whom.
+#include "runtime/links/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ronde::runtime {
+namespace {
+
+using Step = Handshake::Step;
+using Bytes = std::vector<std::byte>;
+
+Bytes secret_from(std::string_view characters) {
+  const auto bytes = std::as_bytes(std::span(characters));
+  return {bytes.begin(), bytes.end()};
+}
+
+Nonce nonce_of(int number) { return Nonce{static_cast<std::byte>(number), std::byte{1}}; }
+
+// What each end of a handshake concludes: that of rank 0, then that of the rank. `change` damages
+// the message of this number on its way.
+std::pair<Step, Step> shake(const Bytes& of_zero, const Bytes& of_rank, int changed = -1,
+                            std::size_t at = 0) {
+  Handshake zero(Handshake::Role::kListener, of_zero, nonce_of(1));
+  Handshake rank(Handshake::Role::kCaller, of_rank, nonce_of(2));
+  Bytes message = rank.begin();
+  std::pair<Step, Step> steps{Step::kGoOn, Step::kGoOn};
+  for (int i = 0; i < 4 && !message.empty(); ++i) {
+    if (i == changed) message.at(at) ^= std::byte{4};
+    Bytes answer;
+    (i % 2 == 0 ? steps.first : steps.second) =
+        i % 2 == 0 ? zero.take(message, answer) : rank.take(message, answer);
+    message = std::move(answer);
+  }
+  return steps;
+}
+
+TEST(Handshake, ProvesTheSecretToBoth) {
+  const auto secret = secret_from("sixteen bytes...");
+  EXPECT_EQ(shake(secret, secret), std::pair(Step::kProven, Step::kProven));
+  EXPECT_EQ(shake({}, {}), std::pair(Step::kProven, Step::kProven)) << "ranks of one host";
+}
+
+TEST(Handshake, AnotherSecret) {
+  const auto one = secret_from("sixteen bytes...");
+  EXPECT_EQ(shake(one, secret_from("sixteen bytes..,")),
+            std::pair(Step::kWrongSecret, Step::kWrongSecret));
+  EXPECT_EQ(shake(one, {}), std::pair(Step::kWrongSecret, Step::kWrongSecret));
+  EXPECT_EQ(shake({}, one), std::pair(Step::kWrongSecret, Step::kWrongSecret));
+}
+
+TEST(Handshake, EveryBitOfEveryMessageCounts) {
+  const auto secret = secret_from("sixteen bytes...");
+  for (int message = 0; message < 4; ++message) {
+    const std::size_t size = message < 2 ? kOpeningBytes : sizeof(Digest);
+    for (std::size_t at = 0; at < size; ++at) {
+      EXPECT_NE(shake(secret, secret, message, at), std::pair(Step::kProven, Step::kProven))
+          << "message " << message << ", byte " << at;
+    }
+  }
+}
+
+TEST(Handshake, AProofFitsOneConnectionAndOneRole) {
+  const auto secret = secret_from("sixteen bytes...");
+  const auto proof = [&](Handshake::Role role, int mine, int theirs) {
+    const auto other =
+        role == Handshake::Role::kCaller ? Handshake::Role::kListener : Handshake::Role::kCaller;
+    Handshake end(role, secret, nonce_of(mine));
+    Bytes answer;
+    // The opening of the other end.
+    end.take(other == Handshake::Role::kCaller
+                 ? Handshake(Handshake::Role::kCaller, secret, nonce_of(theirs)).begin()
+                 : [&] {
+                     Handshake zero(Handshake::Role::kListener, secret, nonce_of(theirs));
+                     Bytes opening;
+                     zero.take(Handshake(Handshake::Role::kCaller, secret, nonce_of(mine)).begin(),
+                               opening);
+                     return opening;
+                   }(),
+             answer);
+    return answer;
+  };
+  const Bytes first = proof(Handshake::Role::kCaller, 1, 2);
+  EXPECT_EQ(first, proof(Handshake::Role::kCaller, 1, 2));
+  EXPECT_NE(first, proof(Handshake::Role::kCaller, 1, 3));
+  EXPECT_NE(first, proof(Handshake::Role::kCaller, 3, 2));
+  EXPECT_NE(first, proof(Handshake::Role::kCaller, 2, 1));
+}
+
+TEST(Handshake, NoncesAreNew) { EXPECT_NE(*make_nonce(), *make_nonce()); }
+
+}  // namespace
+}  // namespace ronde::runtime
