@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -15,6 +16,7 @@
 #include "base/tensor.h"
 #include "collectives/kernels/reduce.h"
 #include "test/unit/collectives/rule_oracle.h"
+#include "test/unit/collectives/shape_oracle.h"
 
 namespace ronde::conformance {
 
@@ -24,6 +26,7 @@ using base::ReduceOp;
 using collectives::Reduction;
 using collectives::oracle::Bytes;
 using Rows = std::vector<std::int64_t>;
+using collectives::oracle::Hosts;
 
 // An operation of one rank.
 struct Case {
@@ -189,5 +192,18 @@ class Running {
   std::vector<Bytes> outputs_;
   std::uint64_t bits_ = 0xCBF29CE484222325U;  // FNV's first value
 };
+
+// The hosts of a job by the lowest rank on the host of each rank.
+inline Hosts hosts_of(const std::vector<std::int32_t>& leaders) {
+  Hosts hosts;
+  for (std::int32_t leader = 0; std::cmp_less(leader, leaders.size()); ++leader) {
+    std::vector<int> ranks;
+    for (int rank = 0; std::cmp_less(rank, leaders.size()); ++rank) {
+      if (leaders[static_cast<std::size_t>(rank)] == leader) ranks.push_back(rank);
+    }
+    if (!ranks.empty()) hosts.push_back(std::move(ranks));
+  }
+  return hosts;
+}
 
 }  // namespace ronde::conformance

@@ -10,14 +10,13 @@
 
 #include "base/dtype.h"
 #include "test/conformance/case.h"
+#include "test/conformance/special_numbers.h"
 #include "test/support/twister.h"
 #include "test/unit/collectives/random_elements.h"
 #include "test/unit/collectives/rule_oracle.h"
 #include "test/unit/collectives/shape_oracle.h"
 
 namespace ronde::conformance {
-
-using collectives::oracle::Hosts;
 
 inline std::int64_t sum_of(const Rows& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -41,6 +40,7 @@ class Cases {
     sizes_ = {0, 1, 7, some};
     add_allreduces();
     add_scaled(some);
+    if (numbers_ == Numbers::kTelling) add_special();
     allreduce({}, large_bytes / 4, Case::Memory::kInPlace);
     allreduce({.dtype = DType::kBf16, .op = ReduceOp::kAverage}, large_bytes / 8,
               Case::Memory::kApart);
@@ -57,7 +57,6 @@ class Cases {
 
   // What has been made so far.
   std::vector<Case> take() { return std::move(cases_); }
-
   // ---- each ----
 
   void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
@@ -186,6 +185,28 @@ class Cases {
     }
   }
 
+  void add_special() {
+    for (const Reduction& what :
+         {Reduction{.dtype = DType::kF16}, Reduction{.dtype = DType::kBf16}, Reduction{},
+          Reduction{.dtype = DType::kF64, .op = ReduceOp::kAverage},
+          Reduction{.compression = base::Compression::kF16},
+          Reduction{.op = ReduceOp::kAverage, .compression = base::Compression::kBf16}}) {
+      constexpr std::int64_t kElements = 70;
+      std::vector<Bytes> inputs = telling(what.dtype, kElements);
+      for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+        for (std::int64_t i = 0; i < kElements; ++i) {
+          const auto special = special_number(i % 9, rank == 0, rank + 1 == inputs.size());
+          if (!special) continue;
+          collectives::oracle::store(what.dtype, inputs[rank].data(), i,
+                                     collectives::oracle::encode(what.dtype, *special));
+        }
+      }
+      Case one = begin("allreduce of special numbers " + text_of(what), Operation::kAllreduce, what,
+                       Case::Memory::kApart);
+      add(one, std::move(inputs), [&](const auto& all) { return reduced(what, all); });
+      end(std::move(one));
+    }
+  }
   void add_moves(std::int64_t some, std::int64_t large_bytes) {
     for (std::int32_t root = 0; root < size_; ++root) {
       for (const DType dtype : {DType::kU8, DType::kBf16, DType::kI64}) {
@@ -375,18 +396,5 @@ class Cases {
   bool in_place_ = false;
   std::vector<Case> cases_;
 };
-
-// The hosts of a job by the lowest rank on the host of each rank.
-inline Hosts hosts_of(const std::vector<std::int32_t>& leaders) {
-  Hosts hosts;
-  for (std::int32_t leader = 0; std::cmp_less(leader, leaders.size()); ++leader) {
-    std::vector<int> ranks;
-    for (int rank = 0; std::cmp_less(rank, leaders.size()); ++rank) {
-      if (leaders[static_cast<std::size_t>(rank)] == leader) ranks.push_back(rank);
-    }
-    if (!ranks.empty()) hosts.push_back(std::move(ranks));
-  }
-  return hosts;
-}
 
 }  // namespace ronde::conformance

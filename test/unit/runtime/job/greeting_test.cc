@@ -36,7 +36,7 @@ TEST(Greeting, WhatIsSentArrives) {
   EXPECT_EQ(again->host_name, "node7");
   EXPECT_EQ(again->socket_name, "4f");
   EXPECT_EQ(again->addresses, sent.addresses);
-  EXPECT_EQ(again->secret, sent.secret);
+  EXPECT_EQ(again->seed, sent.seed);
   EXPECT_EQ(again->trouble.rank, 1);
   EXPECT_EQ(again->trouble.culprit, 3);
   EXPECT_EQ(again->trouble.text, "no memory");
