@@ -65,15 +65,16 @@ std::string accelerator() {
 // Whether a launcher has set this for its rank. What users set for Open MPI stays.
 bool is_of_a_rank(std::string_view name) {
   static constexpr auto kNames = std::to_array<std::string_view>(
-      {"RONDE_RANK", "RONDE_SIZE", "RONDE_MEET", "RONDE_RANK_PROCESS", "RANK", "WORLD_SIZE",
-       "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT",
-       "TF_CONFIG", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+      {"RONDE_RANK", "RONDE_SIZE", "RONDE_MEET", "RONDE_JOB", "RONDE_RANK_PROCESS", "RANK",
+       "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR",
+       "MASTER_PORT", "TF_CONFIG", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   static constexpr auto kPrefixes = std::to_array<std::string_view>(
-      {"PMIX_", "PMI_", "MV2_COMM_WORLD_", "JSM_NAMESPACE_", "HOROVOD_", "TORCHELASTIC_",
-       "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
-       "OMPI_MCA_shmem_RUNTIME"});
+      {"PMIX_", "PMI_", "MV2_COMM_WORLD_", "JSM_NAMESPACE_", "HOROVOD_RANK", "HOROVOD_SIZE",
+       "HOROVOD_LOCAL_", "HOROVOD_CROSS_", "HOROVOD_GLOO_", "TORCHELASTIC_", "OMPI_MCA_orte_",
+       "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_MCA_shmem_RUNTIME"});
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
-  if (std::ranges::find(kNames, name) != kNames.end() || std::ranges::any_of(kPrefixes, begins)) {
+  if (std::ranges::find(kNames, name) != kNames.end() ||
+      (std::ranges::any_of(kPrefixes, begins) && !begins("PMIX_MCA_"))) {
     return true;
   }
   return begins("OMPI_") && !begins("OMPI_MCA_") && !begins("OMPI_ALLOW_");

@@ -4,8 +4,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "base/mutex.h"
 
@@ -16,6 +20,23 @@ namespace {
 Mutex& environment_lock() {
   static Mutex mutex;
   return mutex;
+}
+
+// Overwrites a text in the environment that the process was started with, which stays readable in
+// /proc/PID/environ; elsewhere it may be the program's own, and constant.
+void overwrite_if_initial(char* text, std::size_t size) {
+  std::ifstream file("/proc/self/stat");
+  std::string stat;
+  std::getline(file, stat);
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  constexpr int kBegin = 50;  // the fields of proc(5), counted from 1; the third one comes next
+  std::string field;
+  for (int i = 3; i < kBegin; ++i) fields >> field;
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  fields >> begin >> end;
+  const auto at = reinterpret_cast<std::uintptr_t>(text);
+  if (at >= begin && at + size <= end) ::explicit_bzero(text, size);
 }
 
 }  // namespace
@@ -38,7 +59,7 @@ std::optional<std::string> take_variable(const std::string& name) {
   char* const value = std::getenv(name.c_str());
   if (value == nullptr) return std::nullopt;
   std::string taken = value;
-  ::explicit_bzero(value, taken.size());
+  overwrite_if_initial(value, taken.size());
   ::unsetenv(name.c_str());
   if (taken.empty()) return std::nullopt;
   return taken;

@@ -13,8 +13,9 @@ namespace ronde::base {
 [[nodiscard]] std::vector<std::string> process_environment();
 // Any thread.
 void set_variable(const std::string& name, const std::string& value);
-// Takes a variable out of the environment, and overwrites its value, which others can read for as
-// long as the process lives (/proc/PID/environ). Nothing where it is not set or empty. Any thread.
+// Takes a variable out of the environment, and overwrites its value where the process was started
+// with it, since others could read it there for as long as the process lives (/proc/PID/environ).
+// Nothing where it is not set or empty. Any thread.
 std::optional<std::string> take_variable(const std::string& name);
 
 }  // namespace ronde::base

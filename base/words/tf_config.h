@@ -45,7 +45,8 @@ using Json = nlohmann::json;
 inline std::string refused(const std::string& text) {
   constexpr const char* kExample =
       R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}})";
-  return "TF_CONFIG " + text + ": expected something like " + kExample;
+  return "TF_CONFIG " + text + ": expected something like " + kExample +
+         "; RONDE_ALONE=1 makes this process a job of one";
 }
 
 // The member of an object, or nullptr.
@@ -97,6 +98,7 @@ inline std::string read_task(const Json& task, TfConfig& config) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, config.index);
   constexpr std::int64_t kMost = std::int64_t{1} << 20U;
+  if (index == nullptr && config.cluster.empty()) return "";  // the only one
   if (error != std::errc() || stop != end || config.index < 0 || config.index > kMost) {
     return refused("has a task.index=" + text + " that is no whole number from 0");
   }

@@ -57,7 +57,7 @@ std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::strin
     ronde_error_release(error);
     engine = nullptr;
   } else if (ronde_size(engine) != size) {
-    reason = "RONDE_MPI=off";
+    reason = "RONDE_ALONE=1 (or RONDE_MPI=off)";
   } else {
     reason = "Ronde cannot serve this job without threads in MPI";
     fits = usable(engine);

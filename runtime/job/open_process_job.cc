@@ -42,14 +42,16 @@ Result<std::unique_ptr<Job>> job_of_one(const base::Config& config, const base::
   return job->join(0, config, clock);
 }
 
-// Tells children of this process, which inherit the words of its launcher, whose children they are.
-// Ronde's own threads do not run yet.
-void leave_mark(const Job& job) {
-  if (job.size() == 1) return;
-  const auto identity = identity_of_this_process();
-  const RankMark mark{::getpid(), job.rank(), job.size(), identity.ok() ? identity->said : ""};
+// Tells children of this process, which inherit the words of its launcher, whose children they are:
+// once in a process, where it can before the meeting and plug-ins have threads.
+void leave_mark(std::int32_t rank, std::int32_t size) {
+  if (size <= 1) return;
   const auto old = variable(base::process_environment(), RankMark::kVariable);
-  if (old != mark.text()) base::set_variable(RankMark::kVariable, mark.text());
+  const auto known = old ? RankMark::parse(*old) : std::nullopt;
+  if (known && known->pid == ::getpid()) return;
+  const auto identity = identity_of_this_process();
+  const RankMark mark{::getpid(), rank, size, identity.ok() ? words_of(*identity) : ""};
+  base::set_variable(RankMark::kVariable, mark.text());
 }
 
 // Makes a job of the ranks that open the same engine; see OpeningEngine for name and place.
@@ -61,7 +63,7 @@ Result<std::unique_ptr<Job>> job_of(const std::string& name, const std::string& 
   RONDE_ASSIGN_OR_RETURN(auto met, engine->meet(join, clock, deadline));
   RONDE_ASSIGN_OR_RETURN(auto job,
                          open_job(std::move(met), std::move(engine), config, clock, deadline));
-  leave_mark(*job);
+  leave_mark(job->rank(), job->size());  // where the launcher did not say them
   return job;
 }
 
@@ -79,6 +81,7 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
   plan.interfaces = config.interfaces;
   plan.keepalive = Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);
+  leave_mark(plan.rank, plan.size);
   const auto join = [&]() -> Result<Met> {
     RONDE_ASSIGN_OR_RETURN(auto met, meet(plan, clock, deadline));
     const auto secret = plan.secret.bytes();
@@ -132,9 +135,12 @@ Result<std::unique_ptr<Job>> open_own_job(const OwnJob& own, const base::Config&
   if (own.size == 1) return job_of_one(config, clock);
   if (own.store != nullptr) {
     const base::Instant deadline = clock.after(config.start_timeout);
+    leave_mark(own.rank, own.size);
+    RONDE_ASSIGN_OR_RETURN(const auto secret, MeetingSecret::of_this_process());
     const auto join = [&]() -> Result<Met> {
       RONDE_ASSIGN_OR_RETURN(auto met, meet_over(own.store, own.rank, own.size, clock, deadline));
-      return Met{std::move(met), std::nullopt, nullptr};
+      const auto bytes = secret.bytes();
+      return Met{std::move(met), std::nullopt, nullptr, {bytes.begin(), bytes.end()}};
     };
     return job_of(own.name, "", join, config, clock, deadline);
   }
@@ -196,6 +202,7 @@ Result<std::unique_ptr<Job>> open_process_job(const ProgramCommunicator* communi
                          plugin.status());
   }
   RONDE_RETURN_IF_ERROR(check_mpi(*plugin, communicator, loaded));
+  if (launched) leave_mark(identity.rank, identity.size);
   const base::Instant deadline = clock.after(config.start_timeout);
   const auto join = [&] { return join_over_mpi(*plugin, communicator, identity, clock, deadline); };
   return job_of(name, communicator == nullptr ? kMpi : "", join, config, clock, deadline);

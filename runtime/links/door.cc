@@ -49,8 +49,12 @@ Status Door::step(std::span<const pollfd> entries, Instant now, std::vector<Gues
 }
 
 void Door::close_oldest() {
-  // One that has proved that it knows the secret would not try again.
-  auto oldest = std::ranges::find_if(strangers_, [](const Stranger& one) { return !one.proven; });
+  // First one that has not begun; one that has proved that it knows the secret would not try again.
+  auto oldest =
+      std::ranges::find_if(strangers_, [](const auto& one) { return !one.reader.begun(); });
+  if (oldest == strangers_.end()) {
+    oldest = std::ranges::find_if(strangers_, [](const Stranger& one) { return !one.proven; });
+  }
   if (oldest == strangers_.end()) oldest = strangers_.begin();
   turn_away(*oldest, "too many others were waiting");
   strangers_.erase(oldest);
@@ -74,7 +78,7 @@ Status Door::accept_some(const FileDescriptor& listener, Instant now, std::vecto
                           HelloReader(Handshake::Role::kListener, plan_.secret, nonce)});
     Stranger& stranger = strangers_.back();
     if (accepted.of_another_user) turn_away(stranger, "it was another user's");
-    // The first message has usually arrived with the connection; so no crowd delays it.
+    // The first message has usually arrived with the connection.
     if (stranger.socket.valid()) read(stranger, guests);
     if (!stranger.socket.valid()) strangers_.pop_back();
     if (strangers_.size() > most_strangers_) close_oldest();

@@ -40,12 +40,20 @@ std::vector<std::byte> Handshake::begin() const {
   return role_ == Role::kCaller ? opening() : std::vector<std::byte>();
 }
 
+bool Handshake::may_begin(std::span<const std::byte> bytes) {
+  constexpr std::size_t kVersionBytes = 2;
+  const auto name = bytes_of(kMagic.substr(0, kMagic.size() - kVersionBytes));
+  const std::size_t size = std::min(bytes.size(), name.size());
+  return std::equal(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(size), bytes.begin());
+}
+
 Handshake::Step Handshake::open(std::span<const std::byte> bytes, std::vector<std::byte>& answer) {
   const auto magic = bytes_of(kMagic);
-  constexpr std::size_t kVersionBytes = 2;
-  const auto name = magic.first(magic.size() - kVersionBytes);
-  if (!std::equal(name.begin(), name.end(), bytes.begin())) return Step::kGarbage;
-  if (!std::equal(magic.begin(), magic.end(), bytes.begin())) return Step::kVersion;
+  if (!may_begin(bytes)) return Step::kGarbage;
+  if (!std::equal(magic.begin(), magic.end(), bytes.begin())) {
+    if (role_ == Role::kListener) answer = opening();  // so that the caller sees another version
+    return Step::kVersion;
+  }
   std::copy(bytes.begin() + kHandshakeMagicBytes, bytes.end(), theirs_.begin());
   opened_ = true;
   if (role_ == Role::kListener) {

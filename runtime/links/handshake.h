@@ -57,6 +57,9 @@ class Handshake {
 
   // What to send before anything is read: the opening of a caller; a listener sends nothing.
   [[nodiscard]] std::vector<std::byte> begin() const;
+  // Whether bytes that have arrived can become an opening, of any version.
+  [[nodiscard]] static bool may_begin(std::span<const std::byte> bytes);
+  [[nodiscard]] bool opened() const { return opened_; }
   // How many bytes take() needs next.
   [[nodiscard]] std::size_t wants() const { return opened_ ? sizeof(Digest) : kOpeningBytes; }
   // `answer`: what to send, after kWrongSecret too; empty: nothing.

@@ -37,6 +37,7 @@ Got HelloReader::fill(const FileDescriptor& socket) {
     if (got < 0 && errno == EAGAIN) return Got::kPart;
     if (got <= 0) return Got::kEnd;
     size_ += base::narrow<std::size_t>(got);
+    arrived_ = size_;
   }
   size_ = 0;
   return Got::kHello;
@@ -45,7 +46,11 @@ Got HelloReader::fill(const FileDescriptor& socket) {
 Got HelloReader::prove(const FileDescriptor& socket) {
   for (;;) {
     bytes_.resize(handshake_.wants());
-    if (const Got got = fill(socket); got != Got::kHello) return got;
+    const Got got = fill(socket);
+    if (!handshake_.opened() && !Handshake::may_begin(std::span(bytes_).first(arrived_))) {
+      return Got::kGarbage;
+    }
+    if (got != Got::kHello) return got;
     std::vector<std::byte> answer;
     const auto step = handshake_.take(bytes_, answer);
     if (!answer.empty() && !send_all(socket, answer)) return Got::kEnd;

@@ -44,6 +44,8 @@ class HelloReader {
   [[nodiscard]] bool begin(const base::FileDescriptor& socket) const;
   // Reads what has arrived, and answers it.
   Got read(const base::FileDescriptor& socket);
+  // Whether a whole opening has come.
+  [[nodiscard]] bool begun() const { return handshake_.opened(); }
   [[nodiscard]] std::span<const std::byte> hello() const { return bytes_; }
 
  private:
@@ -55,7 +57,8 @@ class HelloReader {
   bool proven_ = false;
   bool has_length_ = false;
   std::vector<std::byte> bytes_;  // of what is arriving
-  std::size_t size_ = 0;          // that have arrived
+  std::size_t size_ = 0;          // that have arrived, of those that are not read yet
+  std::size_t arrived_ = 0;       // of `bytes_`
 };
 
 // Sends a hello as a frame on a new connection, which always has room for a short one. False: the

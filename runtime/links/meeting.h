@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the leaders of the hosts are connected. Each listens, the bootstrap gives all leaders the
-// addresses of all and a secret of the job, and then every leader connects to its parent in the
-// tree of hosts and accepts its children. Both ends prove that they know the secret. Connections of
-// strangers are closed and counted, and cannot keep a leader out. After the meeting nothing
-// listens.
+// How the leaders of the hosts are connected. Each listens, the start gives all leaders the
+// addresses of all and what they make a secret of, and then every leader connects to its parent in
+// the tree of hosts and accepts its children. Both ends prove that they know the secret.
+// Connections of strangers are closed and counted, and cannot keep a leader out. After the meeting
+// nothing listens.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,11 @@ Result<MeetingSecret> MeetingSecret::of(std::span<const std::string> environment
 }
 
 Result<MeetingSecret> MeetingSecret::of_this_process() {
-  const auto path = variable(base::process_environment(), kFile);
-  return checked(kept_text(), path);
+  const auto environment = base::process_environment();
+  const auto path = variable(environment, kFile);
+  const bool here = variable(environment, kText).has_value();
+  // What was kept counts where nothing is said now.
+  return checked(path && !here ? std::nullopt : kept_text(), path);
 }
 
 }  // namespace ronde::runtime

@@ -155,8 +155,7 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
 
 Status MeetingServer::let_in_all(std::span<const pollfd> doors, const Clock& clock) {
   std::vector<Guest> guests;
-  RONDE_RETURN_IF_ERROR(door_->step(doors, clock.now(), guests));
-  Status trouble;
+  Status trouble = door_->step(doors, clock.now(), guests);
   for (Guest& guest : guests) {
     auto message = decode_meeting_message(guest.hello);
     auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
@@ -183,7 +182,7 @@ Status MeetingServer::send_away(Arrival arrival) {
           text_of(plan_.point) +
           ": give each job a meeting point of its own, and all ranks of one the same RONDE_JOB");
   arrival.socket.send(encode(MeetingVerdict::of(why))).ignore();
-  plan_.log.warning("while the ranks met, another job's rank was turned away: " + why.message());
+  door_->count("it was a rank of another job (RONDE_JOB)", text_of_rank(arrival.hello));
   return {};
 }
 
@@ -292,7 +291,10 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   }
   strays_ = std::move(left);
   const std::size_t told = heard - strays_.size();
-  if (door_) let_in_all(std::span<const pollfd>(entries).subspan(heard), clock).ignore();
+  if (door_) {
+    const auto doors = std::span<const pollfd>(entries).subspan(heard);
+    let_in_all(doors, clock).ignore();
+  }
   return told;
 }
 

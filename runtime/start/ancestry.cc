@@ -58,7 +58,14 @@ std::vector<std::string> lines_of(const std::string& environment) {
 
 std::size_t Ancestry::distance_of(const std::vector<std::string>& variables,
                                   Environment environment) const {
+  const auto is_foreign = [&](const std::vector<std::string>& lines) {
+    return std::ranges::none_of(lines, [&](const std::string& line) {
+      return std::ranges::find(environment, line) != environment.end();
+    });
+  };
   const auto has_all = [&](const std::vector<std::string>& lines) {
+    // A program that has written a title over its environment hides it.
+    if (is_foreign(lines)) return true;
     return std::ranges::all_of(variables, [&](const std::string& name) {
       return variable(lines, name) == variable(environment, name);
     });

@@ -25,6 +25,8 @@ namespace {
 using Introduced = Identity::Introduced;
 using MaybePoint = Result<std::optional<MeetingPoint>>;
 
+constexpr std::size_t kLongestJob = 200;  // characters
+
 Status refused_identity(const std::string& text) {
   return Status::error(Code::kInvalidArgument, text);
 }
@@ -33,6 +35,10 @@ Status contradiction(const Word& one, const Word& other) {
   return refused_identity("two launchers contradict each other: " + one.launcher + " (" + one.said +
                           ") and " + other.launcher + " (" + other.said +
                           "); unset the variables of the one that did not start this process");
+}
+
+bool agree(const Word& one, const Word& other) {
+  return one.size > 0 && one.rank == other.rank && one.size == other.size;
 }
 
 bool contradict(const Word& one, const Word& other) {
@@ -70,10 +76,13 @@ Result<Speakers> speakers_of(Environment environment) {
   for (const Launcher& one : all.first(all.size() - 1)) {
     RONDE_RETURN_IF_ERROR(add(word_of(one, environment)));
   }
-  RONDE_RETURN_IF_ERROR(add(word_of_tf_config(environment)));
+  // What is around a launcher as a rule (a pod, an allocation) does not matter to it where it makes
+  // no sense.
+  const bool alone = speakers.words.empty();
+  const Status config = add(word_of_tf_config(environment));
+  if (alone) RONDE_RETURN_IF_ERROR(config);
   const std::size_t inner = speakers.words.size();
   const Status slurm = add(word_of(all.back(), environment));
-  // An outer Slurm whose variables make no sense does not matter to what runs inside it.
   if (inner == 0) RONDE_RETURN_IF_ERROR(slurm);
   speakers.with_slurm = speakers.words.size() > inner;
   return speakers;
@@ -101,11 +110,15 @@ class Deciding {
     }
   }
 
-  // Its place among the words.
+  // Its place among the words. Those that agree go by their order: a program that MPI has started
+  // tells other libraries so in their words.
   [[nodiscard]] Result<std::size_t> decide() const {
     std::size_t best = 0;
     for (std::size_t i = 1; i < distances_.size(); ++i) {
-      if (!is_beside(i, best) && distances_[i] < distances_[best]) best = i;
+      const bool nearer = distances_[i] < distances_[best];
+      const bool agent = word(i).by_agent && word(best).by_mpi && distances_[i] <= distances_[best];
+      if (is_beside(i, best) || !(nearer || agent)) continue;
+      if (agent || !agree(word(i), word(best))) best = i;
     }
     for (std::size_t i = 0; i < distances_.size(); ++i) {
       if (is_outside(i, best) || !contradict(word(best), word(i))) continue;
@@ -123,8 +136,8 @@ class Deciding {
            !speakers_->is_slurm(word(best));
   }
   [[nodiscard]] bool is_outside(std::size_t i, std::size_t best) const {
-    return i == best || speakers_->is_slurm(word(i)) || is_beside(i, best) ||
-           (word(i).by_mpi && word(best).by_mpi) || distances_[best] < distances_[i];
+    return i == best || is_beside(i, best) || (word(i).by_mpi && word(best).by_mpi) ||
+           distances_[best] < distances_[i];
   }
 
   const Speakers* speakers_;
@@ -133,14 +146,15 @@ class Deciding {
 
 // A rank's child has the words of the rank's launcher. What runs in a launcher that a rank has
 // started has words of its own: they are nearer to it than the mark of the rank, or other ones.
-Status check_child(Environment environment, std::int64_t pid, const Word* word,
+Status check_child(Environment environment, std::int64_t pid, const Identity* identity,
                    std::size_t distance, const Ancestry& ancestry) {
   const auto text = variable(environment, RankMark::kVariable);
   const auto mark = text ? RankMark::parse(*text) : std::nullopt;
   if (!mark || mark->pid == pid) return {};
   const std::size_t to_mark = ancestry.distance_of({RankMark::kVariable}, environment);
-  const bool other_words = word != nullptr && word->said != mark->said;
-  if (word != nullptr && (distance < to_mark || (distance == to_mark && other_words))) return {};
+  const bool other_words = identity != nullptr && words_of(*identity) != mark->said;
+  if (identity != nullptr && (distance < to_mark || (distance == to_mark && other_words)))
+    return {};
   return Status::error(Code::kUnsupported,
                        "this process (pid " + std::to_string(pid) + ") is a child of rank " +
                            std::to_string(mark->rank) + " of " + std::to_string(mark->size) +
@@ -154,7 +168,7 @@ Result<MeetingPoint> point_for(const Word& word, const Speakers& speakers,
   if (chosen) return *chosen;
   if (word.point) return *word.point;
   for (const Word& other : speakers.words) {
-    if (other.point && !speakers.is_slurm(other)) return *other.point;
+    if (other.point && !speakers.is_slurm(other) && !contradict(word, other)) return *other.point;
   }
   return refused_identity(word.launcher + " started " + std::to_string(word.size) + " ranks (" +
                           word.said + "), but " + word.no_point);
@@ -169,6 +183,18 @@ Result<Identity> identity_by(const Word& word, const Speakers& speakers,
                     word.size,
                     {},
                     variable(environment, "RONDE_JOB").value_or(word.job)};
+  if (identity.job.size() > kLongestJob) {
+    return refused_identity("RONDE_JOB has " + std::to_string(identity.job.size()) +
+                            " characters: expected a name of at most " +
+                            std::to_string(kLongestJob));
+  }
+  // PMIx says no size; whoever has started the same rank may.
+  for (const Word& other : speakers.words) {
+    if (identity.size < 0 && other.rank == word.rank && other.size > 0) {
+      identity.size = other.size;
+      identity.said += " " + other.said;
+    }
+  }
   if (word.by_mpi) {
     if (chosen) {
       return refused_identity(
@@ -183,6 +209,11 @@ Result<Identity> identity_by(const Word& word, const Speakers& speakers,
   if (!word.no_member.empty()) {
     return refused_identity(word.no_member + "; RONDE_ALONE=1 makes this process a job of one");
   }
+  if (word.size == 1 && chosen && word.variables.size() == 1) {
+    return refused_identity("RONDE_MEET=" + text_of(*chosen) + " names a meeting point, but " +
+                            word.said +
+                            " says that this process is alone: set RONDE_RANK and RONDE_SIZE");
+  }
   if (word.size == 1) return identity;
   RONDE_ASSIGN_OR_RETURN(identity.point, point_for(word, speakers, chosen));
   identity.introduced = Introduced::kAtAMeeting;
@@ -191,6 +222,12 @@ Result<Identity> identity_by(const Word& word, const Speakers& speakers,
 }
 
 }  // namespace
+
+std::string words_of(const Identity& identity) {
+  const bool meets = identity.introduced == Introduced::kAtAMeeting;
+  return identity.said + (meets ? " at " + text_of(identity.point) : "") +
+         (identity.job.empty() ? "" : " of " + identity.job);
+}
 
 Result<Identity> identity_of(Environment environment, std::int64_t pid,
                              const std::function<Ancestry()>& ancestry) {
@@ -213,8 +250,9 @@ Result<Identity> identity_of(Environment environment, std::int64_t pid,
   const Deciding deciding(speakers, environment, above);
   RONDE_ASSIGN_OR_RETURN(const std::size_t best, deciding.decide());
   const Word& word = speakers.words[best];
-  RONDE_RETURN_IF_ERROR(check_child(environment, pid, &word, deciding.distance(best), above));
-  return identity_by(word, speakers, chosen, environment);
+  RONDE_ASSIGN_OR_RETURN(auto identity, identity_by(word, speakers, chosen, environment));
+  RONDE_RETURN_IF_ERROR(check_child(environment, pid, &identity, deciding.distance(best), above));
+  return identity;
 }
 
 Result<Identity> identity_of_this_process() {

@@ -45,7 +45,7 @@ struct Identity {
   std::string job{};  // RONDE_JOB, or which of its jobs the launcher calls this; empty: nobody says
 };
 
-// From lines "NAME=value"; `ancestry` is called where more than one speaks. An error is one line
+// From lines "NAME=value"; `ancestry` is called where it may matter. An error is one line
 // that names the variable and what was expected, or both launchers that contradict each other
 // (kInvalidArgument), or the rank that this process is a child of (kUnsupported). Pure.
 base::Result<Identity> identity_of(
@@ -54,6 +54,9 @@ base::Result<Identity> identity_of(
 
 // The identity of this process, from its own environment; RONDE_ALONE=1 makes it a job of one.
 base::Result<Identity> identity_of_this_process();
+
+// What the launcher has said, by which a rank is told from others: variables, point and job.
+[[nodiscard]] std::string words_of(const Identity& identity);
 
 // Refuses a process that the launcher has not started alone.
 [[nodiscard]] base::Status check_alone(const Identity& identity);

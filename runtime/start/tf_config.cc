@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "base/process/secrets.h"
+#include "base/text.h"
+#include "runtime/links/sha256.h"
 #include "runtime/start/variables.h"
 #include "runtime/start/words.h"
 
@@ -30,6 +33,15 @@ Result<MeetingPoint> point_of(const std::vector<std::string>& all) {
   return first;
 }
 
+// "the cluster of 3 at a:1, 5f3c...".
+std::string job_of(const std::vector<std::string>& all) {
+  const std::string text = base::joined(all);
+  const Digest digest = sha256(std::as_bytes(std::span(text)));
+  return "the cluster of " + std::to_string(all.size()) +
+         (all.empty() ? "" : " at " + all.front().substr(0, 100)) + ", " +
+         base::hex_of(std::span(digest).first(8));
+}
+
 }  // namespace
 
 MaybeWord word_of_tf_config(std::span<const std::string> environment) {
@@ -50,8 +62,7 @@ MaybeWord word_of_tf_config(std::span<const std::string> environment) {
   word.launcher = "whatever set TF_CONFIG";
   word.variables = {"TF_CONFIG"};
   word.said = "TF_CONFIG: " + config.type + " " + std::to_string(config.index);
-  word.job = "the cluster";
-  for (const std::string& address : all) word.job += " " + address;
+  word.job = job_of(all);
   word.size = narrow<std::int32_t>(all.size());
   word.of_more_than_ranks = !config.addresses("ps").empty();
   if (config.type != "chief" && config.type != "worker") {

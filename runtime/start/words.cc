@@ -94,6 +94,7 @@ Status complete_by_hand(Environment /*environment*/, Word& word) {
 
 Status complete_torchrun(Environment environment, Word& word) {
   if (const auto run = variable(environment, "TORCHELASTIC_RUN_ID")) word.job = "run " + *run;
+  word.by_agent = !word.job.empty();
   const auto address = variable(environment, "MASTER_ADDR");
   const auto port = variable(environment, "MASTER_PORT");
   if (!address || !port) {

@@ -24,6 +24,9 @@ struct Word {
   std::int32_t rank = -1;  // -1: it does not say
   std::int32_t size = -1;
   bool by_mpi = false;  // MPI introduces the ranks
+  // An agent (torchrun's) has started this very process: what MPI says is what it said to the
+  // agent.
+  bool by_agent = false;
   // Which of its jobs this is, where the launcher says that: ranks of other jobs may come to the
   // same meeting point.
   std::string job;

@@ -41,8 +41,7 @@ def main():
     done = run([program], **allocation)
     expect(done.returncode == 0 and "ranks=1" in done.stdout, done, "refused without a launcher")
     for ranks in ("1", "2"):
-        done = run([mpirun, "--oversubscribe", "-np", ranks, "-x", "SLURM_STEP_NUM_TASKS=4", "-x", "SLURM_PROCID=0",
-                    program])
+        done = run([mpirun, "--oversubscribe", "-np", ranks, program], SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0")
         expect(done.returncode == 0 and f"ranks={ranks}" in done.stdout, done, "refused under its own mpirun")
 
     done = run([mpirun, "--oversubscribe", "-np", "2", "-x", "RONDE_MPI=off", program])

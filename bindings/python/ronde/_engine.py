@@ -106,6 +106,18 @@ class LocalJob:
         LIBRARY.ronde_local_job_release(self._pointer)
 
 
+def _copy_environment() -> None:
+    """What an engine has changed in the environment, which os.environ, a copy, does not see: the mark by which children
+    know whose children they are, and the secret that is gone."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype, getenv.argtypes = ctypes.c_char_p, [ctypes.c_char_p]
+    mark = getenv(b"RONDE_RANK_PROCESS")
+    if mark is not None:
+        os.environ["RONDE_RANK_PROCESS"] = mark.decode()
+    if getenv(b"RONDE_JOB_SECRET") is None:
+        os.environ.pop("RONDE_JOB_SECRET", None)
+
+
 class Engine:
     """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
     closed nor used any more stays open until the program ends."""
@@ -144,6 +156,7 @@ class Engine:
         finally:
             if functions is not None:
                 functions.release()
+        _copy_environment()
         self._pointer = pointer
         self._rank = LIBRARY.ronde_rank(pointer)
         self._size = LIBRARY.ronde_size(pointer)

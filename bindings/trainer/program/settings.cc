@@ -42,8 +42,10 @@ void check_run(const FlagTable& table, RunSettings& settings) {
   const auto words = variable("TF_CONFIG");
   const auto task = base::read_tf_config(words.value_or("{}"));
   const auto* const config = std::get_if<base::TfConfig>(&task);
+  // An evaluator by TF_CONFIG is no rank, but mpirun may have started several.
+  if (config != nullptr && config->type == "evaluator") unsetenv("TF_CONFIG");
   try {
-    if (config == nullptr || config->type != "evaluator") require_alone();
+    require_alone();
   } catch (const Error& error) {
     throw UsageError(std::string("--job evaluate is a process of its own: ") + error.what());
   }

@@ -61,8 +61,8 @@ Keys keys_of(const std::string& secret) {
 
 std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
   const auto text = variable("RONDE_JOB_SECRET");
-  const auto [secret, error] =
-      base::secret_of(text ? text : kSecretAtStart, variable("RONDE_JOB_SECRET_FILE"));
+  const auto path = variable("RONDE_JOB_SECRET_FILE");
+  const auto [secret, error] = base::secret_of(text || path ? text : kSecretAtStart, path);
   if (!error.empty()) throw TrainerError(error, kExitConfiguration);
   if (secret.empty()) {
     const auto far = std::ranges::find_if_not(addresses, is_of_this_host);

@@ -90,7 +90,7 @@ void check(const Tasks& tasks) {
 // None where TF_CONFIG names no servers.
 std::optional<Tasks> tasks_of_environment() {
   const auto text = variable("TF_CONFIG");
-  if (!text || text->empty()) return {};
+  if (!text || text->empty() || variable("RONDE_ALONE") == "1") return {};
   const auto read = base::read_tf_config(*text);
   if (const auto* const wrong = std::get_if<std::string>(&read)) refuse(*wrong);
   const auto& config = std::get<base::TfConfig>(read);

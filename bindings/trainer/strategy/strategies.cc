@@ -22,6 +22,9 @@ namespace ronde::trainer {
 
 namespace {
 
+// As it was when this library was loaded: an engine takes the secret out of the environment.
+const bool kHasSecret = variable("RONDE_JOB_SECRET") || variable("RONDE_JOB_SECRET_FILE");
+
 // Devices are named as in the guides; those of a strategy are CPUs of this host.
 void require_cpu(const std::string& device) {
   if (device == "cpu" || device.starts_with("/cpu:")) return;
@@ -48,9 +51,13 @@ std::function<Engine(std::size_t)> in_this_process(const std::string& name, std:
   try {
     require_alone();
   } catch (const Error& error) {
-    throw TrainerError(name + " is for one process: " + error.what() +
-                           ". MultiWorkerMirrored (--strategy multiworker) trains in several",
-                       kExitConfiguration);
+    const std::string why = error.what();
+    const bool several = why.find("has started several processes") != std::string::npos;
+    throw TrainerError(
+        (name == "Default" ? "no Scope of a strategy is open, and Default" : name) +
+            " is for one process: " + why +
+            (several ? ". MultiWorkerMirrored (--strategy multiworker) trains in several" : ""),
+        kExitConfiguration);
   }
   const auto job = std::make_shared<LocalJob>(static_cast<int>(replicas));
   return [job](std::size_t local) { return Engine(*job, static_cast<int>(local)); };
@@ -161,7 +168,7 @@ void agree(Opening& opening, std::size_t replicas) {
   const std::vector<char> chiefs = workers.allgather_blocking("strategy/meet", std::span(said));
   said.assign(chiefs.begin(), chiefs.end());
   opening.meet = said.substr(0, said.find(' '));
-  if (!variable("RONDE_JOB_SECRET") && !variable("RONDE_JOB_SECRET_FILE")) {
+  if (!kHasSecret) {
     opening.secret.emplace("RONDE_JOB_SECRET", said.substr(said.find(' ') + 1));
   }
   opening.first = static_cast<std::size_t>(workers.rank()) * replicas;

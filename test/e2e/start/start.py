@@ -229,6 +229,18 @@ def check_child(folder, mpirun):
                 expect("RONDE_ALONE=1 makes it a job of one" in err, all_ranks, "no way out")
 
 
+    # Python's os.environ is a copy, which is what children are started with.
+    child = "import ronde\ntry: ronde.Engine()\nexcept ronde.Error as error: print(error)"
+    rank = ("import os, subprocess, sys, ronde\nengine = ronde.Engine()\n"
+            f"print(subprocess.run([sys.executable, '-c', {child!r}], env={{**os.environ}}, capture_output=True,"
+            " text=True).stdout)\nengine.close()")
+    root = pathlib.Path(__file__).resolve().parents[3]
+    paths = {"LIBRONDE": pathlib.Path(folder).resolve().parent / "lib" / "libronde.so",
+             "PYTHONPATH": root / "bindings" / "python", "PYTHONDONTWRITEBYTECODE": 1}
+    for number, one in enumerate(Job(folder).run((sys.executable, "-c", rank), by_hand(2, **paths))):
+        expect(one.returncode == 0 and f"is a child of rank {number} of 2" in one.stdout, one, "Python's child is not told")
+
+
 def check_secret(folder, _):
     """Over TCP, as over hosts: with the secret in a file or in the environment, and with a wrong one."""
     line = ("linear_regression",)

@@ -82,10 +82,10 @@ def main():
     done = run([work / "started_mpi"], RONDE_TRANSPORT_PATH=str(empty))
     lines = done.stderr.splitlines()
     expect(done.returncode != 0 and len(lines) == 1, done, "it is not refused in one line without the plug-in")
-    expect(all(word in lines[0] for word in ("the program has started MPI (Open MPI v", str(empty), "RONDE_MPI=off")),
+    expect(all(word in lines[0] for word in ("the program has started MPI (Open MPI v", str(empty), "RONDE_ALONE=1")),
            done, "the line does not say what is missing and what to do")
-    done = run([work / "started_mpi"], RONDE_TRANSPORT_PATH=str(empty), RONDE_MPI="off")
-    expect(done.returncode == 0 and "1 rank" in done.stdout, done, "RONDE_MPI=off is the way out")
+    done = run([work / "started_mpi"], RONDE_TRANSPORT_PATH=str(empty), RONDE_ALONE="1")
+    expect(done.returncode == 0 and "1 rank" in done.stdout, done, "RONDE_ALONE=1 is the way out")
     print("MPI is a plug-in, and only for those that need it")
 
 

@@ -339,14 +339,16 @@ static inline void ronde_engine_options_init(ronde_engine_options* options) {
  * any it is a job of one, as with RONDE_ALONE=1. In a job of several ranks it leaves
  * RONDE_RANK_PROCESS in the environment (setenv, before threads of its own run: none of the program
  * should use the environment then), by which a child of this process knows that the words of the
- * launcher are not meant for it. Release *engine with ronde_engine_close. Returns: argument codes;
- * RONDE_INVALID_ARGUMENT: a setting is wrong or differs between ranks, the variables of a launcher
- * are incomplete, two launchers contradict each other, the ranks have different secrets or sizes,
- * or open different engines or two without a name at once, or the communicator (of another MPI than
- * the library's, null, or an inter-communicator), local_job_rank or MPI's state does not fit;
- * RONDE_UNSUPPORTED: unknown flags, no MPI in this build, an MPI without threads, or a child of a
- * rank; RONDE_DEADLINE: a rank did not open its engine in time; RONDE_PEER_FAILED: a rank died or
- * failed to open; RONDE_TRANSPORT, RONDE_SYSTEM. An error of one rank reaches all. */
+ * launcher are not meant for it; and where ranks meet at a meeting point or over a store it takes
+ * RONDE_JOB_SECRET out of the environment, and keeps it for further engines. Release *engine with
+ * ronde_engine_close. Returns: argument codes; RONDE_INVALID_ARGUMENT: a setting is wrong or
+ * differs between ranks, the variables of a launcher are incomplete, two launchers contradict each
+ * other, the ranks have different secrets or sizes, or open different engines or two without a name
+ * at once, or the communicator (of another MPI than the library's, null, or an inter-communicator),
+ * local_job_rank or MPI's state does not fit; RONDE_UNSUPPORTED: unknown flags, no MPI in this
+ * build, an MPI without threads, or a child of a rank; RONDE_DEADLINE: a rank did not open its
+ * engine in time; RONDE_PEER_FAILED: a rank died or failed to open; RONDE_TRANSPORT, RONDE_SYSTEM.
+ * An error of one rank reaches all. */
 RONDE_API ronde_status ronde_engine_open(const ronde_engine_options* options, ronde_engine** engine,
                                          ronde_error** error);
 /* Completes what can be completed (waits for it at most RONDE_SHUTDOWN_TIMEOUT_SECONDS), fails the

@@ -31,6 +31,7 @@ std::pair<Step, Step> shake(const Bytes& of_zero, const Bytes& of_rank, int chan
   Bytes message = rank.begin();
   std::pair<Step, Step> steps{Step::kGoOn, Step::kGoOn};
   for (int i = 0; i < 4 && !message.empty(); ++i) {
+    if (i % 2 == 0 && steps.first != Step::kGoOn) break;  // the listener has let go
     if (i == changed) message.at(at) ^= std::byte{4};
     Bytes answer;
     (i % 2 == 0 ? steps.first : steps.second) =

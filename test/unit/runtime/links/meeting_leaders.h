@@ -173,13 +173,14 @@ inline std::optional<LeaderHello> answer_to(const base::FileDescriptor& socket) 
   return hello.ok() ? std::optional(*hello) : std::nullopt;
 }
 
-// Whether the other end closes a connection within some seconds.
+// Whether the other end closes a connection within some seconds, whatever it says before.
 inline bool gets_closed(const base::FileDescriptor& socket) {
   const timeval limit{10, 0};
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char byte = 0;
-  const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
-  return got == 0 || (got < 0 && errno == ECONNRESET);
+  ssize_t got = 1;
+  while (got > 0) got = ::recv(socket.get(), &byte, 1, 0);  // it may have answered before
+  return got == 0 || errno == ECONNRESET;
 }
 
 }  // namespace ronde::runtime

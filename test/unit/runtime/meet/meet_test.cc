@@ -324,7 +324,8 @@ TEST(Meet, ARankOfAnotherJobIsToldSoAndTheJobGoesOn) {
     meets.join();
     EXPECT_TRUE(rank_0.ok()) << rank_0.status().message();
     EXPECT_TRUE(rank_1.ok()) << rank_1.status().message();
-    EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("another job's rank was turned away"));
+    EXPECT_THAT(job.warnings.text(),
+                ::testing::HasSubstr("turned away: it was a rank of another job"));
   }
 }
 

@@ -87,13 +87,11 @@ TEST(Secret, OfAFileThatKubernetesHasMadeForAGroup) {
 TEST(Secret, OfThisProcessLeavesTheEnvironmentAndIsKept) {
   const std::string given = "the secret of this test";
   ::setenv("RONDE_JOB_SECRET", given.c_str(), 1);
-  const char* const place = ::getenv("RONDE_JOB_SECRET");
   for (int engine = 0; engine < 2; ++engine) {
     const auto secret = MeetingSecret::of_this_process();
     ASSERT_TRUE(secret.ok());
     EXPECT_EQ(secret->bytes().size(), given.size());
     EXPECT_EQ(::getenv("RONDE_JOB_SECRET"), nullptr);
-    EXPECT_EQ(std::string(place, given.size()), std::string(given.size(), '\0'));
   }
   ::setenv("RONDE_JOB_SECRET", kGood.c_str(), 1);
   const auto later = MeetingSecret::of_this_process();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process/environment.h"
 #include "runtime/start/ancestry.h"
 #include "runtime/start/identity.h"
 #include "runtime/start/words.h"
@@ -60,6 +61,8 @@ const Lines kBatchShell{"SLURM_JOB_ID=7",  "SLURM_NTASKS=4", "SLURM_PROCID=0",
 const Lines kSrun =
     Lines{"SLURM_JOB_ID=7",         "SLURM_STEP_ID=0", "SLURM_PROCID=1",
           "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=2",  "SLURM_STEP_NODELIST=n[1-2]"};
+const Lines kSrunOfFour{"SLURM_JOB_ID=7", "SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=4",
+                        "SLURM_STEP_NODELIST=n[1-2]"};
 const Lines kHand{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=localhost:4000"};
 const Lines kServers{R"(TF_CONFIG={"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]},)"
                      R"( "task": {"type": "worker", "index": 1}})"};
@@ -119,6 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
         Situation{"TfConfig", kWorkers, "1 of 2 at a:1"},
         Situation{
             "TfConfigOfOne", {R"(TF_CONFIG={"task": {"type": "worker", "index": 0}})"}, "alone"},
+        Situation{
+            "TfConfigOfOneWithoutAnIndex", {R"(TF_CONFIG={"task": {"type": "worker"}})"}, "alone"},
+        Situation{"MpirunInAPodWithASparseCluster",
+                  kMpirun + Lines{R"(TF_CONFIG={"sparseCluster": {"worker": {"1": "b:1"}}})"},
+                  "1 of 2 by MPI"},
         Situation{"TfConfigWithOtherKeys", {R"(TF_CONFIG={"environment": "cloud"})"}, "alone"},
         Situation{"Alone", kMpirun + Lines{"RONDE_ALONE=1"}, "alone"},
         Situation{"AloneByItsOldName", kHand + Lines{"RONDE_MPI=off"}, "alone"},
@@ -161,6 +169,9 @@ INSTANTIATE_TEST_SUITE_P(
         Situation{"HalfBesideAJobOfOne",
                   {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "RANK=1", "MASTER_ADDR=n1"},
                   "WORLD_SIZE is not"},
+        Situation{"AMeetingPointBesideASizeOfOne",
+                  {"WORLD_SIZE=1", "RONDE_MEET=localhost:4000"},
+                  "set RONDE_RANK and RONDE_SIZE"},
         Situation{"TfConfigInCapitals",
                   {R"(TF_CONFIG={"Cluster": {"worker": ["a:1"]}, "Task": {"type": "worker"}})"},
                   "a key 'Cluster', which nobody reads"},
@@ -198,10 +209,25 @@ INSTANTIATE_TEST_SUITE_P(
                   kSrun + kMpirun,
                   "1 of 2 by MPI",
                   {kSrun + kMpirun, kSrun, kShell}},
-        Situation{"SrunInsideAJobOfMpirun",
-                  kMpirun + kSrun,
-                  "1 of 2 at n1:20217",
-                  {kMpirun + kSrun, kMpirun, kShell}},
+        Situation{"AnAgentOfEachRankThatAgrees",
+                  kMpirun + Lines{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n1", "MASTER_PORT=29500",
+                                  "TORCHELASTIC_RUN_ID=none"},
+                  "1 of 2 at n1:29500",
+                  {kMpirun + Lines{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n1", "MASTER_PORT=29500",
+                                   "TORCHELASTIC_RUN_ID=none"},
+                   kMpirun, kShell}},
+        Situation{"WordsOfMpiThatAProgramRepeatsForOthers",
+                  kMpirun + Lines{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n1", "MASTER_PORT=29500"},
+                  "1 of 2 by MPI",
+                  {kMpirun, kShell}},
+        Situation{"AnAgentThatHidesItsEnvironment",
+                  kSrun + kAgent,
+                  "3 of 4 at n1:29500",
+                  {kSrun + kAgent, {"python: agent of node 1"}, kSrun}},
+        Situation{"PmixUnderSrun",
+                  kSrun + Lines{"PMIX_RANK=1"},
+                  "1 of 2 by MPI",
+                  {kSrun + Lines{"PMIX_RANK=1"}}},
         Situation{"KubeflowsWordsAroundAnAgent",
                   kAgent,
                   "3 of 4 at n1:29500",
@@ -285,9 +311,7 @@ TEST(Ancestry, OfThisProcessReachesTheFirstThatCanBeRead) {
   ::setenv("RONDE_TEST_OF_ANCESTRY", "set here", 1);
   const Ancestry ancestry = ancestry_of_this_process();
   ASSERT_FALSE(ancestry.started_with.empty());
-  EXPECT_EQ(
-      ancestry.distance_of({"RONDE_TEST_OF_ANCESTRY"}, Lines{"RONDE_TEST_OF_ANCESTRY=set here"}),
-      0U);
+  EXPECT_EQ(ancestry.distance_of({"RONDE_TEST_OF_ANCESTRY"}, base::process_environment()), 0U);
   ::unsetenv("RONDE_TEST_OF_ANCESTRY");
 }
 

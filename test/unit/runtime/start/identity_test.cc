@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/start/ancestry.h"
 #include "runtime/start/words.h"
 
 namespace ronde::runtime {
@@ -17,8 +18,13 @@ using testing::HasSubstr;
 using Variables = std::vector<std::string>;
 
 // "rank 1 of 4 at node1:29500 of one host", "rank 1 of 4 over MPI", "alone", or the error.
-std::string said(const Variables& variables) {
-  const auto identity = identity_of(variables);
+// `above`: with what the processes above were started.
+std::string said(const Variables& variables, const std::vector<Variables>& above = {}) {
+  const auto identity = identity_of(variables, 0, [&] {
+    Ancestry ancestry{{variables}};
+    ancestry.started_with.insert(ancestry.started_with.end(), above.begin(), above.end());
+    return ancestry;
+  });
   if (!identity.ok()) {
     EXPECT_EQ(identity.status().code(), base::Code::kInvalidArgument);
     EXPECT_EQ(identity.status().message().find('\n'), std::string::npos);
@@ -116,8 +122,8 @@ TEST(Identity, Mpi) {
   EXPECT_EQ(said({"PMIX_RANK=2"}), "rank 2 of -1 over MPI");
   EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank 0 of 1 over MPI")
       << "the innermost";
-  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"})), "rank 0 of 1 over MPI");
-  EXPECT_EQ(said(with(kSlurm, {"PMIX_RANK=1"})), "rank 1 of -1 over MPI");
+  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"}), {kSlurm}), "rank 0 of 1 over MPI");
+  EXPECT_EQ(said(with(kSlurm, {"PMIX_RANK=1"})), "rank 1 of 4 over MPI") << "Slurm says the size";
   EXPECT_EQ(said(with({"PMI_SIZE=many"}, kSlurm)), "rank 1 of 4 at n07:21002")
       << "no launcher writes this";
   EXPECT_THAT(said({"PMI_SIZE=many", "PMI_RANK=0"}), HasSubstr("PMI_SIZE=many is not valid"));
@@ -156,10 +162,12 @@ TEST(Identity, Slurm) {
   EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_NUM_NODES=1"})), "rank 1 of 4 at n07:21002 on one host");
   EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_RESV_PORTS=12000-12003"})), "rank 1 of 4 at n07:12000");
   EXPECT_EQ(said(with(kSlurm, {"RONDE_MEET=node2:7"})), "rank 1 of 4 at node2:7");
-  EXPECT_EQ(said(with(kSlurm, kTorchrun)), "rank 3 of 8 at node1:29500") << "started by srun";
-  EXPECT_EQ(said(with(kSlurm, kByHand)), "rank 1 of 2 at localhost:4000 on one host");
-  EXPECT_EQ(said(with(kSlurm, {tf_config(R"({"type": "worker", "index": 0})", kCluster)})),
-            "rank 1 of 3 at a:1");
+  EXPECT_EQ(said(with(kSlurm, kTorchrun), {kSlurm}), "rank 3 of 8 at node1:29500")
+      << "started by srun";
+  EXPECT_EQ(said(with(kSlurm, kByHand), {kSlurm}), "rank 1 of 2 at localhost:4000 on one host");
+  EXPECT_EQ(
+      said(with(kSlurm, {tf_config(R"({"type": "worker", "index": 0})", kCluster)}), {kSlurm}),
+      "rank 1 of 3 at a:1");
 }
 
 TEST(Identity, SlurmWithNonsense) {
@@ -325,7 +333,7 @@ TEST(Launch, OtherJobsAreNot) {
   EXPECT_TRUE(check({"PMI_SIZE=1"}, 1));
   EXPECT_TRUE(check({"PMI_SIZE=4", "PMI_RANK=0"}, 4));
   EXPECT_TRUE(check({"PMI_SIZE=4", "PMI_RANK=0"}, 2)) << "a job may be split";
-  EXPECT_TRUE(check({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=1"}, 1));
+  EXPECT_FALSE(check(with(kSlurm, {"PMIX_RANK=0", "SLURM_PROCID=0"}), 1));
 }
 
 }  // namespace
