@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <string_view>
 
 #include "base/mutex.h"
+#include "base/text.h"
 
 namespace ronde::base {
 
@@ -28,13 +30,12 @@ void overwrite_if_initial(char* text, std::size_t size) {
   std::ifstream file("/proc/self/stat");
   std::string stat;
   std::getline(file, stat);
-  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
-  constexpr int kBegin = 50;  // the fields of proc(5), counted from 1; the third one comes next
-  std::string field;
-  for (int i = 3; i < kBegin; ++i) fields >> field;
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-  fields >> begin >> end;
+  const auto fields =
+      words_of(std::string_view(stat).substr(std::min(stat.rfind(')') + 1, stat.size())));
+  constexpr std::size_t kBegin = 50 - 3;  // proc(5) counts fields from 1; here is the third one
+  if (fields.size() <= kBegin + 1) return;
+  const auto begin = parse_number<std::uintptr_t>(fields[kBegin]).value_or(0);
+  const auto end = parse_number<std::uintptr_t>(fields[kBegin + 1]).value_or(0);
   const auto at = reinterpret_cast<std::uintptr_t>(text);
   if (at >= begin && at + size <= end) ::explicit_bzero(text, size);
 }

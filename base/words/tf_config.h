@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,9 +30,9 @@ struct TfConfig {
   std::int64_t index = 0;
 
   [[nodiscard]] const std::vector<std::string>& addresses(std::string_view kind) const {
-    static const std::vector<std::string> none;
+    static const std::vector<std::string> kNone;
     const auto found = cluster.find(kind);
-    return found == cluster.end() ? none : found->second;
+    return found == cluster.end() ? kNone : found->second;
   }
 };
 
@@ -135,19 +136,21 @@ inline std::string read_alone(const Json& json, TfConfig& config) {
 }  // namespace tf_config
 
 inline TfConfigOrError read_tf_config(std::string_view text) {
-  using namespace tf_config;
+  using tf_config::Json;
+  using tf_config::member;
+  using tf_config::refused;
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return refused("is no JSON object");
   TfConfig config;
   const Json* const cluster = member(json, "cluster");
   if (cluster == nullptr || (cluster->is_object() && cluster->empty())) {
-    std::string wrong = read_alone(json, config);
+    std::string wrong = tf_config::read_alone(json, config);
     return wrong.empty() ? TfConfigOrError(std::move(config)) : TfConfigOrError(std::move(wrong));
   }
-  if (std::string wrong = read_cluster(*cluster, config); !wrong.empty()) return wrong;
+  if (std::string wrong = tf_config::read_cluster(*cluster, config); !wrong.empty()) return wrong;
   const Json* const task = member(json, "task");
   if (task == nullptr) return refused("names a cluster, but not this process");
-  if (std::string wrong = read_task(*task, config); !wrong.empty()) return wrong;
+  if (std::string wrong = tf_config::read_task(*task, config); !wrong.empty()) return wrong;
   const std::size_t peers = config.addresses(config.type).size();
   const bool listed = config.type == "chief" || config.type == "worker";
   if (listed && config.index >= static_cast<std::int64_t>(peers)) {

@@ -3,6 +3,7 @@
 // a batch.
 #include <gmock/gmock.h>
 
+#include <cstddef>
 #include <vector>
 
 #include "test/device/conformance.h"

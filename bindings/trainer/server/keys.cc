@@ -20,7 +20,14 @@ namespace ronde::trainer::server {
 namespace {
 
 // As it was when this library was loaded: an engine takes it out of the environment.
-const std::optional<std::string> kSecretAtStart = variable("RONDE_JOB_SECRET");
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): it catches all
+const std::optional<std::string> kSecretAtStart = []() noexcept -> std::optional<std::string> {
+  try {
+    return variable("RONDE_JOB_SECRET");
+  } catch (...) {
+    return std::nullopt;  // no memory, of which others will hear
+  }
+}();
 
 // ZeroMQ's text of a key that everybody makes who has the secret.
 std::string key_of(const std::string& purpose, const std::string& secret) {

@@ -23,7 +23,8 @@ namespace ronde::trainer {
 namespace {
 
 // As it was when this library was loaded: an engine takes the secret out of the environment.
-const bool kHasSecret = variable("RONDE_JOB_SECRET") || variable("RONDE_JOB_SECRET_FILE");
+const bool kHasSecret =
+    std::getenv("RONDE_JOB_SECRET") != nullptr || std::getenv("RONDE_JOB_SECRET_FILE") != nullptr;
 
 // Devices are named as in the guides; those of a strategy are CPUs of this host.
 void require_cpu(const std::string& device) {
