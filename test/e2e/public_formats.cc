@@ -34,6 +34,7 @@ void write_run(const std::string& directory, int run, std::uint64_t first, std::
     events.scalar("training/accuracy", step, 0.0);
     log.write(step, {{"loss", loss}, {"rate", std::numeric_limits<double>::quiet_NaN()}});
   }
+  events.flush();
 }
 
 void write_tensors(const std::string& directory) {
