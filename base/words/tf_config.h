@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TF_CONFIG, the JSON by which TensorFlow's processes are told who they are:
-//   {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index":
-//   0}}
+//   {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}
 // The ranks' identity and the tasks of parameter servers read it here, so that both say the same.
 // Headers alone (nlohmann's too), so that programs that see no other part of Ronde may include it.
 // Pure.

@@ -14,13 +14,13 @@
 namespace ronde::runtime {
 
 struct Ancestry {
-  // Of this process, of its parent, and so on to the first, or to one that cannot be read (a
-  // process of another user).
+  // The first item is this process's environment, the next one its parent's, and so on upwards. The
+  // list ends before a process whose environment cannot be read, as that of another user.
   std::vector<std::vector<std::string>> started_with;
 
-  // How many processes up somebody stands who was not started with these variables: 0 where this
-  // process has set them itself. Where that cannot be seen, or all have them: as many as can be
-  // read, which is farther than all that can be seen.
+  // The index of the nearest process that was not started with these variables: 0 where this
+  // process has set them itself. The length of the list where every process in it was started with
+  // them.
   [[nodiscard]] std::size_t distance_of(const std::vector<std::string>& variables,
                                         Environment environment) const;
 };

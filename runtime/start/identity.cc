@@ -184,8 +184,9 @@ Result<Identity> identity_by(const Word& word, const Speakers& speakers,
                     {},
                     variable(environment, "RONDE_JOB").value_or(word.job)};
   if (identity.job.size() > kLongestJob) {
-    return refused_identity("RONDE_JOB has " + std::to_string(identity.job.size()) +
-                            " characters: expected a name of at most " +
+    return refused_identity("the name of the job (RONDE_JOB, or what " + word.launcher +
+                            " calls it) has " + std::to_string(identity.job.size()) +
+                            " characters: set RONDE_JOB to one of at most " +
                             std::to_string(kLongestJob));
   }
   // PMIx says no size; whoever has started the same rank may.

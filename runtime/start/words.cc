@@ -2,6 +2,7 @@
 // The launchers that speak in plain variables, and what is special in the words of each.
 #include "runtime/start/words.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -141,55 +142,51 @@ Status complete_slurm(Environment environment, Word& word) {
 
 std::span<const Launcher> launchers() {
   static const std::array<Launcher, 9> kLaunchers{{
-      {"you", "RONDE_RANK", "RONDE_SIZE", {}, false, false, complete_by_hand},
-      {"Open MPI's mpirun",
-       "OMPI_COMM_WORLD_RANK",
-       "OMPI_COMM_WORLD_SIZE",
-       {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK"},
-       false,
-       true},
-      {"the mpirun of MVAPICH",
-       "MV2_COMM_WORLD_RANK",
-       "MV2_COMM_WORLD_SIZE",
-       {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
-       false,
-       true},
-      {"the mpirun of MPICH or Intel MPI",
-       "PMI_RANK",
-       "PMI_SIZE",
-       {"PMI_FD", "PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-       false,
-       true},
-      {"jsrun",
-       "JSM_NAMESPACE_RANK",
-       "JSM_NAMESPACE_SIZE",
-       {"JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
-       false,
-       true},
-      {"a launcher with PMIx", "PMIX_RANK", "", {"PMIX_NAMESPACE"}, false, true},
-      {"torchrun or one like it",
-       "RANK",
-       "WORLD_SIZE",
-       {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID"},
-       true,
-       false,
-       complete_torchrun},
-      {"horovodrun",
-       "HOROVOD_RANK",
-       "HOROVOD_SIZE",
-       {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
-       false,
-       false,
-       complete_horovod},
-      // The shell of an allocation has SLURM_PROCID and SLURM_NTASKS, too.
-      {"Slurm's srun",
-       "SLURM_PROCID",
-       "SLURM_STEP_NUM_TASKS",
-       {"SLURM_STEP_NUM_TASKS"},
-       true,
-       false,
-       complete_slurm},
+      {.name = "you", .rank = "RONDE_RANK", .size = "RONDE_SIZE", .complete = complete_by_hand},
+      {.name = "Open MPI's mpirun",
+       .rank = "OMPI_COMM_WORLD_RANK",
+       .size = "OMPI_COMM_WORLD_SIZE",
+       .more = {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                "OMPI_COMM_WORLD_NODE_RANK"},
+       .by_mpi = true},
+      {.name = "the mpirun of MVAPICH",
+       .rank = "MV2_COMM_WORLD_RANK",
+       .size = "MV2_COMM_WORLD_SIZE",
+       .more = {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+       .by_mpi = true},
+      {.name = "the mpirun of MPICH or Intel MPI",
+       .rank = "PMI_RANK",
+       .size = "PMI_SIZE",
+       .more = {"PMI_FD", "PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+       .by_mpi = true},
+      {.name = "jsrun",
+       .rank = "JSM_NAMESPACE_RANK",
+       .size = "JSM_NAMESPACE_SIZE",
+       .more = {"JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
+       .by_mpi = true},
+      {.name = "a launcher with PMIx",
+       .rank = "PMIX_RANK",
+       .more = {"PMIX_NAMESPACE"},
+       .by_mpi = true},
+      {.name = "torchrun or one like it",
+       .rank = "RANK",
+       .size = "WORLD_SIZE",
+       .more = {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR",
+                "MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+       .common_names = true,
+       .complete = complete_torchrun},
+      {.name = "horovodrun",
+       .rank = "HOROVOD_RANK",
+       .size = "HOROVOD_SIZE",
+       .more = {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
+       .complete = complete_horovod},
+      // The shell of an allocation has SLURM_PROCID, too, and SLURM_NTASKS.
+      {.name = "Slurm's srun",
+       .rank = "SLURM_PROCID",
+       .size = "SLURM_STEP_NUM_TASKS",
+       .more = {"SLURM_STEP_NUM_TASKS"},
+       .common_names = true,
+       .complete = complete_slurm},
   }};
   return kLaunchers;
 }
@@ -215,18 +212,13 @@ std::string half_said(const Launcher& launcher, Environment environment) {
   };
   const bool ranked = there(launcher.rank);
   const bool sized = there(launcher.size);
-  if ((ranked && (sized || launcher.size.empty())) ||
-      variable(environment, std::string(launcher.size)) == "1") {
-    return "";
-  }
-  std::string seen;
-  for (const std::string_view name : launcher.more) {
-    if (seen.empty() && there(name)) seen = name;
-  }
-  if (launcher.common_names ? seen.empty() || !(ranked || sized)
-                            : seen.empty() && !ranked && !sized) {
-    return "";
-  }
+  const bool whole = ranked && (sized || launcher.size.empty());
+  if (whole || variable(environment, launcher.size) == "1") return "";
+  const auto first = std::ranges::find_if(launcher.more, there);
+  const bool shown = first != launcher.more.end();
+  const bool began = launcher.common_names ? shown && (ranked || sized) : shown || ranked || sized;
+  if (!began) return "";
+  std::string seen(shown ? *first : "");
   if (ranked || sized) seen = ranked ? launcher.rank : launcher.size;
   const std::string missing(ranked ? launcher.size : launcher.rank);
   return seen + " is set, but " + missing + " is not (" + std::string(launcher.name) +

@@ -49,9 +49,9 @@ struct Launcher {
   std::string_view name;
   // Every rank has both; size may be empty: the launcher does not say it.
   std::string_view rank;
-  std::string_view size;
+  std::string_view size{};
   // What its ranks have besides: one that is there shows that this launcher has been here.
-  std::vector<std::string_view> more;
+  std::vector<std::string_view> more{};
   // Anybody may use the names of rank and size for something else, so one of them shows a launcher
   // only where something of `more` stands beside it.
   bool common_names = false;
@@ -60,8 +60,7 @@ struct Launcher {
   base::Status (*complete)(Environment, Word&) = nullptr;
 };
 
-// In the order in which they count where nothing shows which is inside which; Slurm, the last one,
-// has started the others where it is not alone.
+// In the order in which they count where nothing shows which is inside which; Slurm is the last.
 [[nodiscard]] std::span<const Launcher> launchers();
 
 // Returns nothing where the launcher says nothing, and an error (kInvalidArgument) that names the

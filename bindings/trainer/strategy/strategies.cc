@@ -52,13 +52,11 @@ std::function<Engine(std::size_t)> in_this_process(const std::string& name, std:
   try {
     require_alone();
   } catch (const Error& error) {
-    const std::string why = error.what();
-    const bool several = why.find("has started several processes") != std::string::npos;
-    throw TrainerError(
-        (name == "Default" ? "no Scope of a strategy is open, and Default" : name) +
-            " is for one process: " + why +
-            (several ? ". MultiWorkerMirrored (--strategy multiworker) trains in several" : ""),
-        kExitConfiguration);
+    throw TrainerError((name == "Default" ? "no Scope of a strategy is open, and Default" : name) +
+                           " is for one process (MultiWorkerMirrored, --strategy multiworker, for "
+                           "several): " +
+                           error.what(),
+                       kExitConfiguration);
   }
   const auto job = std::make_shared<LocalJob>(static_cast<int>(replicas));
   return [job](std::size_t local) { return Engine(*job, static_cast<int>(local)); };
