@@ -66,7 +66,7 @@ struct Config {
   std::string mpi;             // "off": the older word for it
   std::string transport;       // "auto": runtime/job/transport_choice.h chooses
   std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
-  std::string interfaces;      // empty: runtime/links/interfaces.h chooses
+  std::string interfaces;      // empty: base/wire/interfaces.h chooses
   std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string plugin_path;     // what plugin_place() of collectives/device takes
 

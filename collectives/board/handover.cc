@@ -15,6 +15,7 @@
 #include "base/numbers.h"
 #include "base/process/secrets.h"
 #include "base/text.h"
+#include "base/wire/unix_socket.h"
 #include "collectives/board/handover_socket.h"
 
 namespace ronde::collectives {
@@ -152,13 +153,13 @@ class Gathering {
 
   Status accept_some() {
     for (int accepted = 0; accepted < kMostPerLook; ++accepted) {
-      FileDescriptor socket = accept_member(listener_);
+      FileDescriptor socket = base::accept_member(listener_);
       if (!socket.valid()) {
         if (errno == EAGAIN) return {};
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return Status::system("could not accept a rank of this host", errno);
       }
-      if (!same_user(socket)) continue;
+      if (!base::same_user(socket)) continue;
       if (strangers_.size() >= ranks_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
       strangers_.push_back(std::move(socket));
     }
@@ -272,7 +273,7 @@ Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::siz
 Result<HandoverListener> HandoverListener::open() {
   RONDE_ASSIGN_OR_RETURN(const auto random, base::random_bytes<16>());
   std::string name = base::hex_of(random);
-  RONDE_ASSIGN_OR_RETURN(auto socket, listen_abstract(name));
+  RONDE_ASSIGN_OR_RETURN(auto socket, base::listen_abstract(name));
   return HandoverListener(std::move(socket), std::move(name));
 }
 
@@ -306,9 +307,9 @@ Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> 
 Result<BoardHandover> receive_board(const std::string& name, std::size_t position,
                                     std::span<const int> ranks_on_host, const Clock& clock,
                                     Instant deadline) {
-  auto socket = connect_abstract(name, clock, deadline);
+  auto socket = base::connect_abstract(name, clock, deadline);
   if (!socket.ok()) return not_received(ranks_on_host, socket.status());
-  if (!same_user(*socket)) {
+  if (!base::same_user(*socket)) {
     return not_received(ranks_on_host,
                         Status::error(Code::kSystem, "its socket belongs to another user"));
   }

@@ -4,8 +4,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -24,34 +22,7 @@ using base::Instant;
 using base::Result;
 using base::Status;
 
-constexpr int kBacklog = 512;
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kFdsPerMessage);
-
-struct Address {
-  sockaddr_un address{};
-  socklen_t size = 0;
-};
-
-// In the abstract namespace the first byte of the path is 0, and the size of the address ends the
-// name.
-Address abstract_address(const std::string& name) {
-  Address result;
-  const std::string path = "ronde-" + name;
-  result.address.sun_family = AF_UNIX;
-  base::check(path.size() < sizeof(result.address.sun_path), "a socket name fits");
-  std::memcpy(result.address.sun_path + 1, path.data(), path.size());
-  result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
-  return result;
-}
-
-// Without pidfds the end of a connection is how a death is noticed, which a child's copy would
-// hide.
-Result<FileDescriptor> make_socket(int type) {
-  FileDescriptor fd = FileDescriptor::kept_from_children(
-      [type] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-  if (!fd.valid()) return Status::system("could not create a Unix socket", errno);
-  return fd;
-}
 
 Status past_deadline() { return Status::error(Code::kDeadline, "the deadline has passed"); }
 
@@ -87,47 +58,6 @@ std::vector<FileDescriptor> take_fds(msghdr& header) {
 }
 
 }  // namespace
-
-Result<FileDescriptor> listen_abstract(const std::string& name, int type) {
-  auto socket = make_socket(type);
-  if (!socket.ok()) return socket.status();
-  const Address at = abstract_address(name);
-  if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0) {
-    return Status::system("could not bind a Unix socket", errno);
-  }
-  if (::listen(socket->get(), kBacklog) != 0) {
-    return Status::system("could not listen on a Unix socket", errno);
-  }
-  return socket;
-}
-
-Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& clock,
-                                        Instant deadline, int type) {
-  auto socket = make_socket(type);
-  if (!socket.ok()) return socket.status();
-  const Address to = abstract_address(name);
-  while (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
-    if (errno != EAGAIN && errno != EINTR) {
-      return Status::system("could not connect to the Unix socket", errno);
-    }
-    if (clock.now() >= deadline) return past_deadline();
-    pause_shortly();  // the queue is full, and no descriptor announces that it has room
-  }
-  return socket;
-}
-
-FileDescriptor accept_member(const FileDescriptor& listener) {
-  return FileDescriptor::kept_from_children([&listener] {
-    return ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  });
-}
-
-bool same_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
 
 Status send_message(const FileDescriptor& socket, const HandoverMessage& message,
                     const std::vector<int>& fds, const Clock& clock, Instant deadline) {

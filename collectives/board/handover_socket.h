@@ -50,22 +50,6 @@ struct ReceivedMessage {
   std::vector<base::FileDescriptor> fds;
 };
 
-// Listens under the name in the abstract namespace (no file; the name goes with its last owner).
-// `type`: SOCK_SEQPACKET for messages, SOCK_STREAM for a stream.
-base::Result<base::FileDescriptor> listen_abstract(const std::string& name,
-                                                   int type = SOCK_SEQPACKET);
-// Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
-base::Result<base::FileDescriptor> connect_abstract(const std::string& name,
-                                                    const base::Clock& clock,
-                                                    base::Instant deadline,
-                                                    int type = SOCK_SEQPACKET);
-
-// Takes a connection that waits at the listener; not valid, with errno, if there is none.
-[[nodiscard]] base::FileDescriptor accept_member(const base::FileDescriptor& listener);
-
-// Tells whether the process at the other end belongs to the user of this one.
-[[nodiscard]] bool same_user(const base::FileDescriptor& socket);
-
 // The caller keeps its descriptors: the kernel makes duplicates for the receiver. Fails with
 // kDeadline, or with kPeerFailed when the other end is closed.
 base::Status send_message(const base::FileDescriptor& socket, const HandoverMessage& message,

@@ -137,7 +137,7 @@ Status LocalJob::make_hosts() {
     hosts_[base::narrow<std::size_t>(parent)].links.children.push_back(
         {child, name_of_host(child), base::FileDescriptor(ends[0])});
     hosts_[base::narrow<std::size_t>(child)].links.parent =
-        LinkEnd{parent, name_of_host(parent), base::FileDescriptor(ends[1])};
+        base::LinkEnd{parent, name_of_host(parent), base::FileDescriptor(ends[1])};
   }
   return {};
 }

@@ -20,9 +20,9 @@
 #include "base/job_shape.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/wire/frame_socket.h"
 #include "collectives/transport/local.h"
 #include "runtime/job/job.h"
-#include "runtime/links/frame_socket.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -67,7 +67,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   struct Host {
     collectives::EventFds event_fds;
     std::shared_ptr<collectives::SharedMemory> memory;
-    LinkEnds links;  // until the leader takes them
+    base::LinkEnds links;  // until the leader takes them
   };
 
   LocalJob(const base::JobShape& shape, std::int32_t fan_in, Transports transports)

@@ -79,7 +79,7 @@ Result<std::unique_ptr<Job>> job_of_meeting(const Identity& identity, const std:
   plan.job = identity.job;
   RONDE_ASSIGN_OR_RETURN(plan.secret, MeetingSecret::of_this_process());
   plan.interfaces = config.interfaces;
-  plan.keepalive = Keepalive::of(config.link_timeout);
+  plan.keepalive = base::Keepalive::of(config.link_timeout);
   plan.log = base::Log(config.log_level, identity.rank);
   leave_mark(plan.rank, plan.size);
   const auto join = [&]() -> Result<Met> {

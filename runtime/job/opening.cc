@@ -19,6 +19,9 @@
 #include "base/process/environment.h"
 #include "base/process/secrets.h"
 #include "base/text.h"
+#include "base/wire/interfaces.h"
+#include "base/wire/sha256.h"
+#include "base/wire/tcp_socket.h"
 #include "collectives/board/handover.h"
 #include "collectives/board/shared_memory.h"
 #include "collectives/transport/transport.h"
@@ -26,10 +29,7 @@
 #include "runtime/job/opening_engine.h"
 #include "runtime/job/process_job.h"
 #include "runtime/job/transport_choice.h"
-#include "runtime/links/interfaces.h"
 #include "runtime/links/meeting.h"
-#include "runtime/links/sha256.h"
-#include "runtime/links/tcp_socket.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -68,12 +68,13 @@ Result<std::vector<Greeting>> exchange(collectives::Meeting& meeting, const std:
 
 // The interfaces that the user has chosen for traffic between hosts, as "eth0,eth1"; empty: any.
 Result<std::string> chosen_interfaces(const base::Config& config, const std::string& host_name) {
-  const WantedInterfaces wanted = wanted_interfaces(config.interfaces, base::process_environment());
+  const base::WantedInterfaces wanted =
+      base::wanted_interfaces(config.interfaces, base::process_environment());
   if (wanted.words.empty()) return std::string();
-  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
-  RONDE_ASSIGN_OR_RETURN(const auto chosen, choose_addresses(all, wanted, host_name));
+  RONDE_ASSIGN_OR_RETURN(const auto all, base::list_interfaces());
+  RONDE_ASSIGN_OR_RETURN(const auto chosen, base::choose_addresses(all, wanted, host_name));
   std::set<std::string> names;
-  for (const InterfaceAddress& one : chosen) names.insert(one.name);
+  for (const base::InterfaceAddress& one : chosen) names.insert(one.name);
   return base::joined(names, ",");
 }
 
@@ -164,8 +165,9 @@ class Opening {
     return collectives::Board::format(*memory_, geometry_);
   }
   Status listen(Greeting& mine) {
-    RONDE_ASSIGN_OR_RETURN(leaders_, LeaderMeeting::listen(config_.interfaces, mine.host_name,
-                                                           Keepalive::of(config_.link_timeout)));
+    RONDE_ASSIGN_OR_RETURN(leaders_,
+                           LeaderMeeting::listen(config_.interfaces, mine.host_name,
+                                                 base::Keepalive::of(config_.link_timeout)));
     mine.addresses = leaders_->addresses();
     if (meeting_.rank() != 0) return {};
     RONDE_ASSIGN_OR_RETURN(mine.seed, base::random_bytes<sizeof mine.seed>());
@@ -219,11 +221,11 @@ class Opening {
   }
   // Where the ranks know a secret, what rank 0 has told them (in clear, after the proof) is not
   // enough to make the leaders' one; where MPI introduced them, the seed is as safe as MPI is.
-  [[nodiscard]] JobSecret leaders_secret(const std::vector<Greeting>& greetings) const {
+  [[nodiscard]] base::JobSecret leaders_secret(const std::vector<Greeting>& greetings) const {
     const auto& seed = greetings.front().seed;
     if (met_.secret.empty()) return {seed.begin(), seed.end()};
-    const Digest digest =
-        hmac_sha256(met_.secret, {std::as_bytes(std::span(std::string_view("the leaders"))), seed});
+    const base::Digest digest = base::hmac_sha256(
+        met_.secret, {std::as_bytes(std::span(std::string_view("the leaders"))), seed});
     return {digest.begin(), digest.end()};
   }
   Status meet_leaders(const std::vector<Greeting>& greetings) {
@@ -231,8 +233,8 @@ class Opening {
         auto met, leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
                                  leaders_of(greetings, *shape_), leaders_secret(greetings), clock_,
                                  meet_by_, base::Log(config_.log_level, meeting_.rank())));
-    const LinkEnd& first = met.parent ? *met.parent : met.children.front();
-    if (const auto own = own_end(first.socket)) address_ = text_of(own->address);
+    const base::LinkEnd& first = met.parent ? *met.parent : met.children.front();
+    if (const auto own = base::own_end(first.socket)) address_ = text_of(own->address);
     RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(met)));
     return {};
   }

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <utility>
+#include "runtime/links/link_messages.h"
 
 namespace ronde::runtime {
 
 using base::Instant;
 using base::Status;
 
-ChildReception::ChildReception(DoorPlan door, std::vector<ExpectedChild> children,
+ChildReception::ChildReception(base::DoorPlan door, std::vector<ExpectedChild> children,
                                std::int32_t host)
     : door_(std::move(door)), host_(host), missing_(children.size()) {
   for (ExpectedChild& child : children) children_.push_back({std::move(child), "", {}});
@@ -36,16 +37,16 @@ Status ChildReception::step(std::span<const pollfd> entries, Instant now) {
     child.socket.reset();
     ++missing_;
   }
-  std::vector<Guest> guests;
+  std::vector<base::Guest> guests;
   const Status stepped = door_.step(entries.subspan(watched_children_.size()), now, guests);
-  for (Guest& guest : guests) let_in(std::move(guest));
+  for (base::Guest& guest : guests) let_in(std::move(guest));
   return stepped;
 }
 
-void ChildReception::let_in(Guest guest) {
+void ChildReception::let_in(base::Guest guest) {
   const auto hello = decode_leader_hello(guest.hello);
   if (!hello.ok() || hello->version != LeaderHello::kVersion) {
-    return door_.count(Door::kOtherVersion, guest.from);
+    return door_.count(base::Door::kOtherVersion, guest.from);
   }
   const auto child = std::ranges::find_if(
       children_, [&](const Child& one) { return one.expected.host == hello->host; });
@@ -57,7 +58,7 @@ void ChildReception::let_in(Guest guest) {
     return door_.count("the host at the other end was connected already", guest.from,
                        base::LogLevel::kDebug);
   }
-  if (!send_hello(guest.socket, encode(LeaderHello{.host = host_}))) {
+  if (!base::send_hello(guest.socket, encode(LeaderHello{.host = host_}))) {
     return door_.count("the other end closed it before a whole hello", guest.from);
   }
   child->socket = std::move(guest.socket);
@@ -65,8 +66,8 @@ void ChildReception::let_in(Guest guest) {
   --missing_;
 }
 
-std::vector<LinkEnd> ChildReception::take() {
-  std::vector<LinkEnd> ends;
+std::vector<base::LinkEnd> ChildReception::take() {
+  std::vector<base::LinkEnd> ends;
   ends.reserve(children_.size());
   for (Child& child : children_) {
     ends.push_back({child.expected.host,

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "runtime/links/door.h"
-#include "runtime/links/frame_socket.h"
+#include "base/wire/door.h"
+#include "base/wire/frame_socket.h"
 
 namespace ronde::runtime {
 
@@ -29,7 +29,7 @@ struct ExpectedChild {
 class ChildReception {
  public:
   // host: this leader's own.
-  ChildReception(DoorPlan door, std::vector<ExpectedChild> children, std::int32_t host);
+  ChildReception(base::DoorPlan door, std::vector<ExpectedChild> children, std::int32_t host);
 
   // Appends the descriptors to poll.
   void watch(std::vector<pollfd>& entries);
@@ -38,7 +38,7 @@ class ChildReception {
 
   [[nodiscard]] bool done() const { return missing_ == 0; }
   // In the order in which they were expected.
-  std::vector<LinkEnd> take();
+  std::vector<base::LinkEnd> take();
   [[nodiscard]] std::vector<std::int32_t> missing() const;
   // Logs one line for each reason for which connections were rejected.
   void report(const base::Log& log) const { door_.report(log); }
@@ -50,9 +50,9 @@ class ChildReception {
     base::FileDescriptor socket;  // invalid: not connected yet
   };
 
-  void let_in(Guest guest);
+  void let_in(base::Guest guest);
 
-  Door door_;
+  base::Door door_;
   std::vector<Child> children_;
   std::vector<std::size_t> watched_children_;  // in the order in which watch() appended them
   std::int32_t host_;

@@ -15,6 +15,7 @@ void fields(auto& f, base::Is<FailureRecord> auto& record) {
 namespace ronde::runtime {
 
 void fields(auto& f, base::Is<StepSpan::End> auto& end) { f(end.step, end.rank); }
+void fields(auto& f, base::Is<LeaderHello> auto& hello) { f(hello.version, hello.host); }
 void fields(auto& f, base::Is<RelayedAnnouncement> auto& relayed) {
   f(relayed.rank);
   f.rest(relayed.announcement);
@@ -36,6 +37,12 @@ std::vector<std::byte> encode(const LinkMessage& message) { return base::encoded
 
 base::Result<LinkMessage> decode_link_message(std::span<const std::byte> bytes) {
   return base::decoded<LinkMessage>(bytes);
+}
+
+std::vector<std::byte> encode(const LeaderHello& hello) { return base::encoded(hello); }
+
+base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes) {
+  return base::decoded<LeaderHello>(bytes);
 }
 
 }  // namespace ronde::runtime

@@ -61,6 +61,19 @@ struct GoodBye {};
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
                                  collectives::FailureRecord, RollCall, GoodBye>;
 
+// Two leaders tell each other which host each leads.
+struct LeaderHello {
+  static constexpr std::uint32_t kVersion = 3;
+
+  std::uint32_t version = kVersion;
+  std::int32_t host = -1;
+
+  friend bool operator==(const LeaderHello&, const LeaderHello&) = default;
+};
+
+[[nodiscard]] std::vector<std::byte> encode(const LeaderHello& hello);
+base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes);
+
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.
 [[nodiscard]] std::vector<std::byte> encode(const LinkMessage& message);

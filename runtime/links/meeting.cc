@@ -41,10 +41,10 @@ const LeaderAddress& leader_of(std::span<const LeaderAddress> leaders, std::int3
   return leaders[base::narrow<std::size_t>(host)];
 }
 
-Result<std::vector<Endpoint>> endpoints_of(std::int32_t host, const LeaderAddress& leader) {
-  std::vector<Endpoint> endpoints;
+Result<std::vector<base::Endpoint>> endpoints_of(std::int32_t host, const LeaderAddress& leader) {
+  std::vector<base::Endpoint> endpoints;
   for (const std::string& text : leader.addresses) {
-    const auto endpoint = parse_endpoint(text);
+    const auto endpoint = base::parse_endpoint(text);
     if (!endpoint) {
       return Status::error(Code::kInternal, "host " + std::to_string(host) + " (" +
                                                 leader.host_name + ") told '" + text +
@@ -116,15 +116,16 @@ Status no_children(const ChildReception& reception, std::int32_t host,
 }  // namespace
 
 Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
-                                            const Keepalive& keepalive) {
-  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
+                                            const base::Keepalive& keepalive) {
+  RONDE_ASSIGN_OR_RETURN(const auto all, base::list_interfaces());
   RONDE_ASSIGN_OR_RETURN(
       const auto chosen,
-      choose_addresses(all, wanted_interfaces(wanted, base::process_environment()), host_name));
+      base::choose_addresses(all, base::wanted_interfaces(wanted, base::process_environment()),
+                             host_name));
   LeaderMeeting meeting;
   meeting.keepalive_ = keepalive;
   Status trouble;
-  for (const IpFamily family : {IpFamily::kV4, IpFamily::kV6}) {
+  for (const base::IpFamily family : {base::IpFamily::kV4, base::IpFamily::kV6}) {
     const Status status = meeting.listen_on_family(chosen, family);
     if (!status.ok()) trouble = status;
   }
@@ -132,16 +133,17 @@ Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std
   return meeting;
 }
 
-Status LeaderMeeting::listen_on_family(std::span<const InterfaceAddress> chosen, IpFamily family) {
+Status LeaderMeeting::listen_on_family(std::span<const base::InterfaceAddress> chosen,
+                                       base::IpFamily family) {
   Status trouble;
   for (int attempt = 0; attempt < kPortTries; ++attempt) {
     std::vector<Listener> opened;
     std::uint16_t port = 0;
     bool all = true;
-    for (const InterfaceAddress& one : chosen) {
+    for (const base::InterfaceAddress& one : chosen) {
       if (one.address.family != family) continue;
-      auto socket = listen_on({one.address, port}, one.index);
-      const auto end = socket.ok() ? own_end(*socket) : std::nullopt;
+      auto socket = base::listen_on({one.address, port}, one.index);
+      const auto end = socket.ok() ? base::own_end(*socket) : std::nullopt;
       if (!end) {
         // The address may have been removed, or not be usable yet.
         all = false;
@@ -166,19 +168,19 @@ std::vector<std::string> LeaderMeeting::addresses() const {
   return texts;
 }
 
-Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
-                                     std::span<const LeaderAddress> leaders,
-                                     const JobSecret& secret, const Clock& clock, Instant deadline,
-                                     const base::Log& log) {
+Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
+                                           std::span<const LeaderAddress> leaders,
+                                           const base::JobSecret& secret, const Clock& clock,
+                                           Instant deadline, const base::Log& log) {
   base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
   const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
-  std::vector<InterfaceAddress> mine;
+  std::vector<base::InterfaceAddress> mine;
   std::vector<const base::FileDescriptor*> sockets;
   std::uint32_t link_local_index = 0;
   for (const Listener& listener : listeners) {
     mine.push_back(listener.on);
     sockets.push_back(&listener.socket);
-    if (is_link_local(listener.on.address)) link_local_index = listener.on.index;
+    if (base::is_link_local(listener.on.address)) link_local_index = listener.on.index;
   }
   std::vector<ExpectedChild> children;
   for (const std::int32_t child : tree.children_of(host)) {
@@ -186,9 +188,9 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   }
   if (children.empty()) sockets.clear();
   const auto accept = [this](const base::FileDescriptor& listener) {
-    Accepted accepted{accept_next(listener, keepalive_), "", false};
+    base::Accepted accepted{base::accept_next(listener, keepalive_), "", false};
     if (!accepted.socket.valid()) return accepted;
-    const auto from = other_end(accepted.socket);
+    const auto from = base::other_end(accepted.socket);
     accepted.from = from ? text_of(*from) : "a socket";
     return accepted;
   };
@@ -203,8 +205,9 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   if (!root) {
     const LeaderAddress& above = leader_of(leaders, parent);
     RONDE_ASSIGN_OR_RETURN(auto theirs, endpoints_of(parent, above));
-    search.emplace(SearchPlan{parent, above.host_name, order_by_nearness(std::move(theirs), mine),
-                              host, secret, link_local_index, keepalive_});
+    search.emplace(SearchPlan{parent, above.host_name,
+                              base::order_by_nearness(std::move(theirs), mine), host, secret,
+                              link_local_index, keepalive_});
   }
   const Sides sides{search ? &*search : nullptr, &reception};
   const Status status = run(sides, clock, deadline);
@@ -212,7 +215,7 @@ Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
   RONDE_RETURN_IF_ERROR(status);
   if (search && !search->done()) return no_parent(*search, host, parent, leaders);
   if (!reception.done()) return no_children(reception, host, leaders);
-  return LinkEnds{search ? search->take() : std::nullopt, reception.take()};
+  return base::LinkEnds{search ? search->take() : std::nullopt, reception.take()};
 }
 
 }  // namespace ronde::runtime

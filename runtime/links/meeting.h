@@ -17,10 +17,10 @@
 #include "base/process/file_descriptor.h"
 #include "base/process/secrets.h"
 #include "base/status.h"
-#include "runtime/links/frame_socket.h"
-#include "runtime/links/hello.h"
-#include "runtime/links/interfaces.h"
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/frame_socket.h"
+#include "base/wire/hello.h"
+#include "base/wire/interfaces.h"
+#include "base/wire/tcp_socket.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -41,32 +41,33 @@ class LeaderMeeting {
   // chosen by the kernel, and only on the addresses that RONDE_INTERFACE (`wanted`) selects, as
   // choose_addresses() does.
   static base::Result<LeaderMeeting> listen(const std::string& wanted, const std::string& host_name,
-                                            const Keepalive& keepalive = {});
+                                            const base::Keepalive& keepalive = {});
 
   [[nodiscard]] std::vector<std::string> addresses() const;
 
   // Connects to the parent of `host` in the tree and accepts its children. `leaders`: of all hosts.
   // Stops listening before it returns, with an error too. An error (kDeadline) names both ends, and
   // the rank of the leader that was not connected.
-  base::Result<LinkEnds> meet(const HostTree& tree, std::int32_t host,
-                              std::span<const LeaderAddress> leaders, const JobSecret& secret,
-                              const base::Clock& clock, base::Instant deadline,
-                              const base::Log& log);
+  base::Result<base::LinkEnds> meet(const HostTree& tree, std::int32_t host,
+                                    std::span<const LeaderAddress> leaders,
+                                    const base::JobSecret& secret, const base::Clock& clock,
+                                    base::Instant deadline, const base::Log& log);
 
  private:
   struct Listener {
-    InterfaceAddress on;
-    Endpoint endpoint;
+    base::InterfaceAddress on;
+    base::Endpoint endpoint;
     base::FileDescriptor socket;
   };
 
   LeaderMeeting() = default;
   // Listens on the addresses of one family, with one port for all. An address that cannot be
   // listened on is left out; its error is returned if none is left.
-  base::Status listen_on_family(std::span<const InterfaceAddress> chosen, IpFamily family);
+  base::Status listen_on_family(std::span<const base::InterfaceAddress> chosen,
+                                base::IpFamily family);
 
   std::vector<Listener> listeners_;
-  Keepalive keepalive_;
+  base::Keepalive keepalive_;
 };
 
 }  // namespace ronde::runtime

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include "runtime/links/link_messages.h"
 
 namespace ronde::runtime {
 
@@ -62,11 +63,11 @@ void ParentSearch::fail(Attempt& attempt, std::string outcome) {
 }
 
 void ParentSearch::on_connected(Attempt& attempt, base::Instant now) {
-  const int error = pending_error(attempt.socket);
-  if (error != 0) return fail(attempt, error_text(error));
-  const auto nonce = make_nonce();
+  const int error = base::pending_error(attempt.socket);
+  if (error != 0) return fail(attempt, base::error_text(error));
+  const auto nonce = base::make_nonce();
   if (!nonce.ok()) return fail(attempt, nonce.status().message());
-  attempt.answer.emplace(Handshake::Role::kCaller, plan_.secret, *nonce);
+  attempt.answer.emplace(base::Handshake::Role::kCaller, plan_.secret, *nonce);
   if (!attempt.answer->begin(attempt.socket)) return fail(attempt, "the connection was closed");
   attempt.state = State::kAsked;
   attempt.since = now;
@@ -74,10 +75,10 @@ void ParentSearch::on_connected(Attempt& attempt, base::Instant now) {
 }
 
 void ParentSearch::on_answer(Attempt& attempt) {
-  using Got = HelloReader::Got;
+  using Got = base::HelloReader::Got;
   Got got = attempt.answer->read(attempt.socket);
   if (got == Got::kProven) {
-    const bool sent = send_hello(attempt.socket, encode(LeaderHello{.host = plan_.host}));
+    const bool sent = base::send_hello(attempt.socket, encode(LeaderHello{.host = plan_.host}));
     got = sent ? attempt.answer->read(attempt.socket) : Got::kEnd;
   }
   switch (got) {
@@ -105,10 +106,10 @@ void ParentSearch::on_hello(Attempt& attempt, std::span<const std::byte> hello) 
   if (answer->host != plan_.parent) {
     return fail(attempt, "host " + std::to_string(answer->host) + " answers there");
   }
-  link_ = LinkEnd{plan_.parent,
-                  "host " + std::to_string(plan_.parent) + " (" + plan_.parent_name + ", " +
-                      text_of(attempt.to) + ")",
-                  std::move(attempt.socket)};
+  link_ = base::LinkEnd{plan_.parent,
+                        "host " + std::to_string(plan_.parent) + " (" + plan_.parent_name + ", " +
+                            text_of(attempt.to) + ")",
+                        std::move(attempt.socket)};
 }
 
 void ParentSearch::begin_next(base::Instant now) {
@@ -128,7 +129,7 @@ void ParentSearch::begin_next(base::Instant now) {
 }
 
 void ParentSearch::begin(Attempt& attempt, base::Instant now) {
-  auto socket = begin_connect(attempt.to, plan_.link_local_index, plan_.keepalive);
+  auto socket = base::begin_connect(attempt.to, plan_.link_local_index, plan_.keepalive);
   if (!socket.ok()) return fail(attempt, socket.status().message());
   attempt.socket = std::move(*socket);
   attempt.state = State::kConnecting;

@@ -12,22 +12,22 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "runtime/links/frame_socket.h"
-#include "runtime/links/hello.h"
-#include "runtime/links/interfaces.h"
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/frame_socket.h"
+#include "base/wire/hello.h"
+#include "base/wire/interfaces.h"
+#include "base/wire/tcp_socket.h"
 
 namespace ronde::runtime {
 
 // Where to search, and how the parent knows this leader.
 struct SearchPlan {
   std::int32_t parent = -1;
-  std::string parent_name;          // the parent's host name
-  std::vector<Endpoint> addresses;  // nearest first
-  std::int32_t host = -1;           // of this leader
-  JobSecret secret;
+  std::string parent_name;                // the parent's host name
+  std::vector<base::Endpoint> addresses;  // nearest first
+  std::int32_t host = -1;                 // of this leader
+  base::JobSecret secret;
   std::uint32_t link_local_index = 0;  // the interface through which link-local addresses are tried
-  Keepalive keepalive;
+  base::Keepalive keepalive;
 };
 
 // A search in steps, between which the caller polls; no step blocks. An address that accepts but
@@ -45,7 +45,7 @@ class ParentSearch {
   void step(std::span<const pollfd> entries, base::Instant now);
 
   [[nodiscard]] bool done() const { return link_.has_value(); }
-  std::optional<LinkEnd> take() { return std::move(link_); }
+  std::optional<base::LinkEnd> take() { return std::move(link_); }
   // "10.0.0.1:4000: Connection refused, 192.168.1.1:4000: timed out".
   [[nodiscard]] std::string tried() const;
 
@@ -53,11 +53,11 @@ class ParentSearch {
   enum class State : std::uint8_t { kIdle, kConnecting, kAsked };
 
   struct Attempt {
-    Endpoint to;
+    base::Endpoint to;
     State state = State::kIdle;
     base::Instant since{};  // when the state began
     base::FileDescriptor socket;
-    std::optional<HelloReader> answer;
+    std::optional<base::HelloReader> answer;
     bool tried = false;
     std::string outcome = "not tried";
   };
@@ -74,7 +74,7 @@ class ParentSearch {
   std::vector<std::size_t> watched_;  // attempts, in the order in which watch() appended them
   std::size_t next_ = 0;
   base::Instant not_before_{};  // when the next round may begin
-  std::optional<LinkEnd> link_;
+  std::optional<base::LinkEnd> link_;
 };
 
 }  // namespace ronde::runtime

@@ -24,21 +24,21 @@ constexpr int kLastMessageMilliseconds = 200;
 
 }  // namespace
 
-Result<std::unique_ptr<TcpLinks>> TcpLinks::open(LinkEnds ends) {
+Result<std::unique_ptr<TcpLinks>> TcpLinks::open(base::LinkEnds ends) {
   std::unique_ptr<TcpLinks> links(new TcpLinks);
   links->epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (links->epoll_.get() < 0) return Status::system("epoll_create1", errno);
   links->has_parent_ = ends.parent.has_value();
   if (ends.parent) RONDE_RETURN_IF_ERROR(links->add(std::move(*ends.parent)));
-  for (LinkEnd& child : ends.children) RONDE_RETURN_IF_ERROR(links->add(std::move(child)));
+  for (base::LinkEnd& child : ends.children) RONDE_RETURN_IF_ERROR(links->add(std::move(child)));
   for (Neighbour& neighbour : links->neighbours_) {
     RONDE_RETURN_IF_ERROR(links->watch(neighbour, true));
   }
   return links;
 }
 
-Status TcpLinks::add(LinkEnd end) {
-  neighbours_.push_back(Neighbour{FrameSocket(std::move(end))});
+Status TcpLinks::add(base::LinkEnd end) {
+  neighbours_.push_back(Neighbour{base::FrameSocket(std::move(end))});
   return {};
 }
 

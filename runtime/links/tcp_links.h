@@ -14,8 +14,8 @@
 
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
+#include "base/wire/frame_socket.h"
 #include "collectives/board/board.h"
-#include "runtime/links/frame_socket.h"
 #include "runtime/links/link_messages.h"
 #include "runtime/links/links.h"
 
@@ -26,7 +26,7 @@ namespace ronde::runtime {
 // Thread safety: only the agent uses it, but any thread may call fd().
 class TcpLinks final : public Links {
  public:
-  static base::Result<std::unique_ptr<TcpLinks>> open(LinkEnds ends);
+  static base::Result<std::unique_ptr<TcpLinks>> open(base::LinkEnds ends);
 
   // Becomes readable when poll() or flush() has something to do.
   [[nodiscard]] int fd() const { return epoll_.get(); }
@@ -49,7 +49,7 @@ class TcpLinks final : public Links {
 
  private:
   struct Neighbour {
-    FrameSocket link;
+    base::FrameSocket link;
     bool answered = true;     // it has answered the last roll call
     bool good_bye = false;    // it has sent a GoodBye
     bool lost = false;        // take_lost() has returned it
@@ -57,7 +57,7 @@ class TcpLinks final : public Links {
   };
 
   TcpLinks() = default;
-  base::Status add(LinkEnd end);
+  base::Status add(base::LinkEnd end);
   void write_last(const LinkMessage& message);
   base::Result<int> read(Neighbour& neighbour, const Take& take);
   base::Status watch(Neighbour& neighbour, bool add);

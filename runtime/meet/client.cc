@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/wire/frame_socket.h"
+#include "base/wire/hello.h"
 #include "collectives/transport/roll.h"
-#include "runtime/links/frame_socket.h"
-#include "runtime/links/hello.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/place.h"
 
@@ -69,7 +69,7 @@ class MeetingClient final : public MeetingEnd {
   Result<Parts> answer(const Clock& clock, Instant deadline);
   [[nodiscard]] Status rank_0_gone(const std::string& how) const;
 
-  std::optional<FrameSocket> socket_;  // to rank 0, until the start is over
+  std::optional<base::FrameSocket> socket_;  // to rank 0, until the start is over
 };
 
 Status MeetingClient::rank_0_gone(const std::string& how) const {
@@ -84,11 +84,11 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
   if (plan_.point.one_host) return connect_on_host(plan_.point, clock, deadline);
   RONDE_ASSIGN_OR_RETURN(const auto addresses, addresses_of(plan_.point, clock, deadline));
   std::string tried;
-  const auto note = [&](const Endpoint& to, const std::string& what) {
+  const auto note = [&](const base::Endpoint& to, const std::string& what) {
     tried += (tried.empty() ? "" : ", ") + text_of(to) + ": " + what;
   };
-  for (const Endpoint& to : addresses) {
-    auto socket = begin_connect(to, 0, plan_.keepalive);
+  for (const base::Endpoint& to : addresses) {
+    auto socket = base::begin_connect(to, 0, plan_.keepalive);
     if (!socket.ok()) {
       note(to, socket.status().message());
       continue;
@@ -97,17 +97,17 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
       note(to, "timed out");
       continue;
     }
-    const int error = pending_error(*socket);
+    const int error = base::pending_error(*socket);
     if (error == 0) return socket;
-    note(to, error_text(error));
+    note(to, base::error_text(error));
   }
   return failed(tried.empty() ? "the name " + plan_.point.host + " has no address" : tried);
 }
 
 Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
-  using Got = HelloReader::Got;
-  RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
-  HelloReader reader(Handshake::Role::kCaller, plan_.secret.bytes(), nonce);
+  using Got = base::HelloReader::Got;
+  RONDE_ASSIGN_OR_RETURN(const auto nonce, base::make_nonce());
+  base::HelloReader reader(base::Handshake::Role::kCaller, plan_.secret.bytes(), nonce);
   Got got = reader.begin(socket) ? Got::kPart : Got::kEnd;
   while (got == Got::kPart) {
     if (!wait_for(socket, POLLIN, clock, deadline)) {
@@ -139,7 +139,7 @@ Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, In
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {
   RONDE_ASSIGN_OR_RETURN(auto socket, connect(clock, deadline));
   RONDE_RETURN_IF_ERROR(prove(socket, clock, std::min(deadline, clock.after(kReachTime))));
-  socket_.emplace(LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(socket)});
+  socket_.emplace(base::LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(socket)});
   MeetingHello mine = own_hello();
   mine.patience = patience_of(deadline - clock.now());
   return socket_->send(encode(mine));

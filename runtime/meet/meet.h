@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/wire/tcp_socket.h"
 #include "collectives/transport/meeting.h"
 #include "collectives/transport/roll.h"
-#include "runtime/links/tcp_socket.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/secret.h"
 #include "runtime/start/point.h"
@@ -31,7 +31,7 @@ struct MeetingPlan {
   std::string job;         // which job this is; ranks of another one are strangers
   MeetingSecret secret;    // needed unless all ranks are on one host
   std::string interfaces;  // RONDE_INTERFACE: where rank 0 listens
-  Keepalive keepalive;
+  base::Keepalive keepalive;
   base::Log log;
 };
 

@@ -16,7 +16,7 @@
 #include "base/config.h"
 #include "base/host_name.h"
 #include "base/process/own_thread.h"
-#include "collectives/board/handover_socket.h"
+#include "base/wire/unix_socket.h"
 
 namespace ronde::runtime {
 
@@ -44,9 +44,9 @@ Status cannot_listen(const MeetingPoint& point, const Status& why) {
 }
 
 // An address of this host with its interface; a literal meeting point must be one.
-Result<InterfaceAddress> own_address(const IpAddress& address) {
-  RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
-  for (const InterfaceAddress& one : all) {
+Result<base::InterfaceAddress> own_address(const base::IpAddress& address) {
+  RONDE_ASSIGN_OR_RETURN(const auto all, base::list_interfaces());
+  for (const base::InterfaceAddress& one : all) {
     if (one.address == address) return one;
   }
   return Status::error(Code::kInvalidArgument,
@@ -54,19 +54,19 @@ Result<InterfaceAddress> own_address(const IpAddress& address) {
                            ") has no such address: start rank 0 on the host that has it");
 }
 
-Result<std::vector<InterfaceAddress>> addresses_to_listen_on(const MeetingPoint& point,
-                                                             const std::string& interfaces) {
-  if (const auto literal = parse_address(point.host)) {
+Result<std::vector<base::InterfaceAddress>> addresses_to_listen_on(const MeetingPoint& point,
+                                                                   const std::string& interfaces) {
+  if (const auto literal = base::parse_address(point.host)) {
     RONDE_ASSIGN_OR_RETURN(auto own, own_address(*literal));
-    return std::vector<InterfaceAddress>{std::move(own)};
+    return std::vector<base::InterfaceAddress>{std::move(own)};
   }
   if (!interfaces.empty()) {
-    RONDE_ASSIGN_OR_RETURN(const auto all, list_interfaces());
-    return choose_addresses(all, {interfaces, true}, base::host_name());
+    RONDE_ASSIGN_OR_RETURN(const auto all, base::list_interfaces());
+    return base::choose_addresses(all, {interfaces, true}, base::host_name());
   }
-  InterfaceAddress v6;
-  v6.address.family = IpFamily::kV6;
-  return std::vector<InterfaceAddress>{InterfaceAddress(), v6};  // any address
+  base::InterfaceAddress v6;
+  v6.address.family = base::IpFamily::kV6;
+  return std::vector<base::InterfaceAddress>{base::InterfaceAddress(), v6};  // any address
 }
 
 // What a thread that looks a name up shares with the one that waits for it. A lookup cannot be
@@ -76,7 +76,7 @@ struct Lookup {
   std::condition_variable done_changed;
   bool done = false;
   int error = 0;
-  std::vector<Endpoint> endpoints;
+  std::vector<base::Endpoint> endpoints;
 };
 
 void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
@@ -87,10 +87,10 @@ void look_up(const std::string& host, std::uint16_t port, Lookup& lookup) {
   int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(error == 0 ? found : nullptr,
                                                                    ::freeaddrinfo);
-  std::vector<Endpoint> endpoints;
+  std::vector<base::Endpoint> endpoints;
   try {
     for (const addrinfo* one = owned.get(); one != nullptr; one = one->ai_next) {
-      auto endpoint = endpoint_of(one->ai_addr);
+      auto endpoint = base::endpoint_of(one->ai_addr);
       if (!endpoint) continue;
       endpoint->port = port;
       endpoints.push_back(*endpoint);
@@ -112,12 +112,12 @@ constexpr auto kSlice = std::chrono::milliseconds(20);
 
 Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
                                               const std::string& interfaces,
-                                              const Keepalive& keepalive) {
+                                              const base::Keepalive& keepalive) {
   MeetingListener listener;
   listener.keepalive_ = keepalive;
   listener.unix_ = point.one_host;
   if (point.one_host) {
-    auto socket = collectives::listen_abstract(socket_name(point), SOCK_STREAM);
+    auto socket = base::listen_abstract(socket_name(point), SOCK_STREAM);
     if (!socket.ok()) return cannot_listen(point, socket.status());
     listener.sockets_.push_back(std::move(*socket));
     return listener;
@@ -125,8 +125,8 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
   const auto chosen = addresses_to_listen_on(point, interfaces);
   if (!chosen.ok()) return cannot_listen(point, chosen.status());
   Status trouble;
-  for (const InterfaceAddress& one : *chosen) {
-    auto socket = listen_on({one.address, point.port}, one.index);
+  for (const base::InterfaceAddress& one : *chosen) {
+    auto socket = base::listen_on({one.address, point.port}, one.index);
     if (socket.ok()) {
       listener.sockets_.push_back(std::move(*socket));
     } else if (trouble.ok()) {
@@ -135,19 +135,19 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
   }
   // IPv4 comes first. A host may lack IPv6, but what is taken in one family is taken.
   if (listener.sockets_.empty() ||
-      (!trouble.ok() && chosen->front().address.family == IpFamily::kV4 &&
-       own_end(listener.sockets_.front())->address.family != IpFamily::kV4)) {
+      (!trouble.ok() && chosen->front().address.family == base::IpFamily::kV4 &&
+       base::own_end(listener.sockets_.front())->address.family != base::IpFamily::kV4)) {
     return cannot_listen(point, trouble);
   }
   return listener;
 }
 
-Accepted MeetingListener::accept(const FileDescriptor& socket) const {
-  Accepted accepted;
-  accepted.socket = unix_ ? collectives::accept_member(socket) : accept_next(socket, keepalive_);
+base::Accepted MeetingListener::accept(const FileDescriptor& socket) const {
+  base::Accepted accepted;
+  accepted.socket = unix_ ? base::accept_member(socket) : base::accept_next(socket, keepalive_);
   if (!accepted.socket.valid()) return accepted;
   if (!unix_) {
-    const auto from = other_end(accepted.socket);
+    const auto from = base::other_end(accepted.socket);
     accepted.from = from ? text_of(*from) : "a socket";
     return accepted;
   }
@@ -155,12 +155,13 @@ Accepted MeetingListener::accept(const FileDescriptor& socket) const {
   socklen_t size = sizeof peer;
   (void)::getsockopt(accepted.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
   accepted.from = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
-  accepted.of_another_user = !collectives::same_user(accepted.socket);
+  accepted.of_another_user = !base::same_user(accepted.socket);
   return accepted;
 }
 
-DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret, std::int32_t ranks) {
-  DoorPlan plan;
+base::DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
+                       std::int32_t ranks) {
+  base::DoorPlan plan;
   for (const FileDescriptor& one : listener.sockets()) plan.listeners.push_back(&one);
   plan.accept = [&listener](const FileDescriptor& one) { return listener.accept(one); };
   const auto bytes = secret.bytes();
@@ -173,18 +174,18 @@ DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret, s
 
 Result<FileDescriptor> connect_on_host(const MeetingPoint& point, const Clock& clock,
                                        Instant deadline) {
-  auto socket = collectives::connect_abstract(socket_name(point), clock, deadline, SOCK_STREAM);
+  auto socket = base::connect_abstract(socket_name(point), clock, deadline, SOCK_STREAM);
   RONDE_RETURN_IF_ERROR(socket.status());
-  if (!collectives::same_user(*socket)) {
+  if (!base::same_user(*socket)) {
     return Status::error(Code::kSystem, "a process of another user listens there");
   }
   return socket;
 }
 
-Result<std::vector<Endpoint>> addresses_of(const MeetingPoint& point, const Clock& clock,
-                                           Instant deadline) {
-  if (const auto literal = parse_address(point.host)) {
-    return std::vector<Endpoint>{{*literal, point.port}};
+Result<std::vector<base::Endpoint>> addresses_of(const MeetingPoint& point, const Clock& clock,
+                                                 Instant deadline) {
+  if (const auto literal = base::parse_address(point.host)) {
+    return std::vector<base::Endpoint>{{*literal, point.port}};
   }
   const auto lookup = std::make_shared<Lookup>();
   auto thread = base::start_thread(

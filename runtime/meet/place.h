@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "runtime/links/door.h"
-#include "runtime/links/interfaces.h"
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/door.h"
+#include "base/wire/interfaces.h"
+#include "base/wire/tcp_socket.h"
 #include "runtime/meet/secret.h"
 #include "runtime/start/point.h"
 
@@ -30,23 +30,23 @@ class MeetingListener {
   // that of a service in front of this host. An error is one line that says what to do.
   static base::Result<MeetingListener> open(const MeetingPoint& point,
                                             const std::string& interfaces,
-                                            const Keepalive& keepalive);
+                                            const base::Keepalive& keepalive);
 
   [[nodiscard]] const std::vector<base::FileDescriptor>& sockets() const { return sockets_; }
   // The next connection of one of the sockets.
-  [[nodiscard]] Accepted accept(const base::FileDescriptor& socket) const;
+  [[nodiscard]] base::Accepted accept(const base::FileDescriptor& socket) const;
 
  private:
   MeetingListener() = default;
 
   std::vector<base::FileDescriptor> sockets_;
   bool unix_ = false;
-  Keepalive keepalive_;
+  base::Keepalive keepalive_;
 };
 
 // Rank 0's door there; the listener outlives it.
-[[nodiscard]] DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
-                               std::int32_t ranks);
+[[nodiscard]] base::DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
+                                     std::int32_t ranks);
 
 // Connects to rank 0's Unix socket and checks that it is this user's. Blocks only while the queue
 // of that socket is full, until the deadline at most.
@@ -56,7 +56,8 @@ base::Result<base::FileDescriptor> connect_on_host(const MeetingPoint& point,
 
 // The addresses of a meeting point over hosts. Looks names up, which blocks, until the deadline at
 // most.
-base::Result<std::vector<Endpoint>> addresses_of(const MeetingPoint& point,
-                                                 const base::Clock& clock, base::Instant deadline);
+base::Result<std::vector<base::Endpoint>> addresses_of(const MeetingPoint& point,
+                                                       const base::Clock& clock,
+                                                       base::Instant deadline);
 
 }  // namespace ronde::runtime

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/wire/door.h"
+#include "base/wire/frame_socket.h"
 #include "collectives/transport/roll.h"
-#include "runtime/links/door.h"
-#include "runtime/links/frame_socket.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/place.h"
 
@@ -33,7 +33,7 @@ constexpr Nanoseconds kLinger = std::chrono::seconds(2);
 // A rank that has come.
 struct Arrival {
   MeetingHello hello;
-  FrameSocket socket;
+  base::FrameSocket socket;
 };
 
 class MeetingServer final : public MeetingEnd {
@@ -48,7 +48,7 @@ class MeetingServer final : public MeetingEnd {
 
  private:
   struct Member {
-    FrameSocket socket;
+    base::FrameSocket socket;
     std::string text;  // "rank 3 (host node2, pid 4711)"
     std::optional<MeetingPart> part;
   };
@@ -83,9 +83,9 @@ class MeetingServer final : public MeetingEnd {
   void hand_out(const Parts& parts);
 
   std::optional<MeetingListener> listener_;  // until all ranks have come
-  std::optional<Door> door_;
+  std::optional<base::Door> door_;
   std::vector<std::optional<Member>> members_;       // by rank; rank 0 is none
-  std::vector<FrameSocket> strays_;                  // came too late, twice, or with another size
+  std::vector<base::FrameSocket> strays_;            // came too late, twice, or with another size
   Instant answer_by_{};                              // when the most impatient rank wants an answer
   std::vector<collectives::StartTrouble> troubles_;  // of this round
   Status failed_;
@@ -102,7 +102,7 @@ bool MeetingServer::complete() const {
 Status MeetingServer::flush(const Clock& clock, Instant deadline) {
   for (;;) {
     std::vector<pollfd> entries;
-    std::vector<FrameSocket*> sockets;
+    std::vector<base::FrameSocket*> sockets;
     for (auto& member : members_) {
       if (!member || !member->socket.backlogged()) continue;
       entries.push_back({member->socket.fd(), POLLOUT, 0});
@@ -118,7 +118,7 @@ Status MeetingServer::flush(const Clock& clock, Instant deadline) {
     }
     if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, deadline)) < 0)
       continue;
-    for (FrameSocket* const socket : sockets) {
+    for (base::FrameSocket* const socket : sockets) {
       const auto flushed = socket->flush();
       if (!flushed.ok()) return fail(flushed.status(), clock, Awaits::kNobody);
     }
@@ -132,7 +132,7 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     if (!members_[rank]) continue;
-    const FrameSocket& socket = members_[rank]->socket;
+    const base::FrameSocket& socket = members_[rank]->socket;
     const int events = socket.backlogged() ? POLLIN | POLLOUT : POLLIN;
     entries.push_back({socket.fd(), narrow<short>(events), 0});
     ranks.push_back(rank);
@@ -154,16 +154,16 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
 }
 
 Status MeetingServer::let_in_all(std::span<const pollfd> doors, const Clock& clock) {
-  std::vector<Guest> guests;
+  std::vector<base::Guest> guests;
   Status trouble = door_->step(doors, clock.now(), guests);
-  for (Guest& guest : guests) {
+  for (base::Guest& guest : guests) {
     auto message = decode_meeting_message(guest.hello);
     auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
     if (hello == nullptr || hello->version != kMeetingVersion) {
-      door_->count(Door::kOtherVersion, guest.from);
+      door_->count(base::Door::kOtherVersion, guest.from);
       continue;
     }
-    FrameSocket socket(LinkEnd{-1, guest.from, std::move(guest.socket)});
+    base::FrameSocket socket(base::LinkEnd{-1, guest.from, std::move(guest.socket)});
     const Status one = let_in({std::move(*hello), std::move(socket)}, clock);
     if (trouble.ok()) trouble = one;
   }
@@ -252,7 +252,7 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
     member.reset();
   }
   const auto verdict = encode(MeetingVerdict::of(why));
-  for (FrameSocket& socket : strays_) socket.send(verdict).ignore();
+  for (base::FrameSocket& socket : strays_) socket.send(verdict).ignore();
   const Instant until = clock.after(kLinger);
   std::size_t told = 0;
   const auto goes_on = [&] {
@@ -271,21 +271,21 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
 std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   std::vector<pollfd> entries;
   entries.reserve(strays_.size());
-  for (const FrameSocket& socket : strays_) {
+  for (const base::FrameSocket& socket : strays_) {
     entries.push_back(
         {socket.fd(), narrow<short>(socket.backlogged() ? POLLIN | POLLOUT : POLLIN), 0});
   }
   const std::size_t heard = entries.size();
   if (door_) door_->watch(entries);
   if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, until)) < 0) return 0;
-  const auto over = [](FrameSocket& socket) {
+  const auto over = [](base::FrameSocket& socket) {
     if (!socket.flush().ok()) return true;
     for (;;) {
       const auto frame = socket.receive();
       if (!frame.ok() || !frame->has_value()) return !frame.ok() || socket.closed();
     }
   };
-  std::vector<FrameSocket> left;
+  std::vector<base::FrameSocket> left;
   for (std::size_t i = 0; i < heard; ++i) {
     if (entries[i].revents == 0 || !over(strays_[i])) left.push_back(std::move(strays_[i]));
   }

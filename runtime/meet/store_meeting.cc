@@ -8,8 +8,8 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/wire/handshake.h"
 #include "collectives/transport/roll.h"
-#include "runtime/links/handshake.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/store.h"
@@ -216,7 +216,7 @@ Result<StoreMeeting::Parts> StoreMeeting::allgather(std::span<const std::byte> m
 }
 
 Status StoreMeeting::begin(const Clock& clock, Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
+  RONDE_ASSIGN_OR_RETURN(const auto nonce, base::make_nonce());
   // A hello and random bytes behind it.
   Bytes mine = encode(own_hello());
   mine.insert(mine.end(), nonce.begin(), nonce.end());

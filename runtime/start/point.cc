@@ -7,7 +7,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
-#include "runtime/links/interfaces.h"
+#include "base/wire/interfaces.h"
 
 namespace ronde::runtime {
 
@@ -42,10 +42,10 @@ std::string text_of(const MeetingPoint& point) {
 
 bool is_loopback(const std::string& host) {
   if (host == "localhost" || host == "ip6-localhost") return true;
-  const auto address = parse_address(host);
+  const auto address = base::parse_address(host);
   if (!address) return false;
-  if (address->family == IpFamily::kV4) return address->bytes[0] == 127;
-  return *address == *parse_address("::1");
+  if (address->family == base::IpFamily::kV4) return address->bytes[0] == 127;
+  return *address == *base::parse_address("::1");
 }
 
 Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::string& text) {
@@ -60,8 +60,8 @@ Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::str
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   const auto port = whole_number("port", text.substr(colon + 1), 1, 65535);
-  const auto address = parse_address(host);
-  const bool v6 = address && address->family == IpFamily::kV6;
+  const auto address = base::parse_address(host);
+  const bool v6 = address && address->family == base::IpFamily::kV6;
   const bool printable =
       host.find_first_not_of(
           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:") ==

@@ -8,7 +8,7 @@
 #include "base/numbers.h"
 #include "base/process/secrets.h"
 #include "base/text.h"
-#include "runtime/links/sha256.h"
+#include "base/wire/sha256.h"
 #include "runtime/start/variables.h"
 #include "runtime/start/words.h"
 
@@ -36,7 +36,7 @@ Result<MeetingPoint> point_of(const std::vector<std::string>& all) {
 // "the cluster of 3 at a:1, 5f3c...".
 std::string job_of(const std::vector<std::string>& all) {
   const std::string text = base::joined(all);
-  const Digest digest = sha256(std::as_bytes(std::span(text)));
+  const base::Digest digest = base::sha256(std::as_bytes(std::span(text)));
   return "the cluster of " + std::to_string(all.size()) +
          (all.empty() ? "" : " at " + all.front().substr(0, 100)) + ", " +
          base::hex_of(std::span(digest).first(8));

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/links/frame_socket.h"
+#include "base/wire/frame_socket.h"
 
 namespace ronde::runtime {
 namespace {
@@ -52,7 +52,7 @@ Stream random_stream(Random& random) {
 
 // Feeds bytes in random pieces; returns the frames that were read, and whether it failed.
 bool read_all(Random& random, const Bytes& wire, std::vector<Bytes>& frames) {
-  FrameReader reader;
+  base::FrameReader reader;
   std::size_t at = 0;
   for (;;) {
     const auto frame = reader.next();

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/wire/unix_socket.h"
 #include "collectives/board/board.h"
 #include "collectives/board/handover_socket.h"
 #include "test/unit/collectives/board/sleeper.h"
@@ -153,7 +154,7 @@ TEST(BoardHandover, ManyRanksNeedSeveralBatches) {
     for (std::size_t position = 1; position < kCount; ++position) {
       threads.emplace_back([&, position] {
         auto socket =
-            connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)));
+            base::connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)));
         auto bell = make_event_fd();
         if (!socket.ok() || !bell.ok()) return;
         HandoverMessage hello;
@@ -206,7 +207,8 @@ TEST(BoardHandover, NamesARankThatDied) {
   Host host(3);
   Children children;
   children.start([&] {
-    auto socket = connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)));
+    auto socket =
+        base::connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)));
     auto bell = make_event_fd();
     HandoverMessage hello;
     hello.kind = HandoverKind::kHello;
@@ -241,7 +243,7 @@ TEST(BoardHandover, ARankThatGivesUpWhenItGetsTheBoardIsNoMember) {
   Children children;
   children.start([&] {
     const base::Instant deadline = host.clock.after(seconds(20));
-    auto socket = connect_abstract(host.listener.name(), host.clock, deadline);
+    auto socket = base::connect_abstract(host.listener.name(), host.clock, deadline);
     auto bell = make_event_fd();
     HandoverMessage word;
     word.kind = HandoverKind::kHello;
@@ -299,7 +301,8 @@ std::vector<FileDescriptor> garbage(const Host& host) {
   std::vector<FileDescriptor> sockets;
   const auto deadline = host.clock.after(seconds(20));
   const auto connect = [&]() -> FileDescriptor& {
-    sockets.push_back(std::move(*connect_abstract(host.listener.name(), host.clock, deadline)));
+    sockets.push_back(
+        std::move(*base::connect_abstract(host.listener.name(), host.clock, deadline)));
     return sockets.back();
   };
   const auto bell = std::move(*make_event_fd());
@@ -347,7 +350,7 @@ TEST(BoardHandover, ManySilentStrangersDoNotKeepRanksOut) {
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 150; ++i) {
     strangers.push_back(std::move(
-        *connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)))));
+        *base::connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)))));
   }
   Children children;
   expect_works(host, children);
@@ -371,7 +374,7 @@ TEST(BoardHandover, TheDeadlineHoldsWhileStrangersKeepComing) {
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 400; ++i) {
     strangers.push_back(std::move(
-        *connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)))));
+        *base::connect_abstract(host.listener.name(), host.clock, host.clock.after(seconds(20)))));
   }
   const HastyClock hasty;  // two looks at it between two at the sockets, so two at the sockets here
   const auto board =

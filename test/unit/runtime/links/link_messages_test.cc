@@ -83,5 +83,13 @@ TEST(LinkMessages, GarbageIsRefusedOrUnderstoodTheSameWayBack) {
   }
 }
 
+TEST(LeaderHello, IsReadAsItWasWritten) {
+  const LeaderHello hello{LeaderHello::kVersion, 7};
+  const auto read = decode_leader_hello(encode(hello));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, hello);
+  EXPECT_FALSE(decode_leader_hello(std::as_bytes(std::span("RondeLdr and more"))).ok());
+}
+
 }  // namespace
 }  // namespace ronde::runtime

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/links/link_messages.h"
 #include "runtime/links/meeting.h"
 
 namespace ronde::runtime {
@@ -58,17 +59,18 @@ struct Leaders {
   }
   static std::string name(std::int32_t host) { return "node" + std::to_string(host); }
 
-  base::Result<LinkEnds> meet(std::int32_t host,
-                              std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
+  base::Result<base::LinkEnds> meet(std::int32_t host,
+                                    std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
     return meetings[static_cast<std::size_t>(host)].meet(tree, host, addresses, secret, clock,
                                                          clock.after(limit), log);
   }
-  [[nodiscard]] Endpoint endpoint(std::int32_t host) const {
-    return parse_endpoint(addresses[static_cast<std::size_t>(host)].addresses.front()).value();
+  [[nodiscard]] base::Endpoint endpoint(std::int32_t host) const {
+    return base::parse_endpoint(addresses[static_cast<std::size_t>(host)].addresses.front())
+        .value();
   }
 
   HostTree tree;
-  JobSecret secret;
+  base::JobSecret secret;
   std::vector<LeaderAddress> addresses;
   std::vector<LeaderMeeting> meetings;
   base::SteadyClock clock;
@@ -81,7 +83,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 // The next frame of a link, in at most ten seconds.
-inline std::string next_frame(FrameSocket& link) {
+inline std::string next_frame(base::FrameSocket& link) {
   for (int i = 0; i < 10'000 && !link.closed(); ++i) {
     const auto frame = link.receive();
     if (!frame.ok()) return frame.status().message();
@@ -94,25 +96,25 @@ inline std::string next_frame(FrameSocket& link) {
 }
 
 // Every host sends its number to each neighbour, which shows that each link joins the right two.
-inline bool talk(const HostTree& tree, std::int32_t host, LinkEnds ends) {
+inline bool talk(const HostTree& tree, std::int32_t host, base::LinkEnds ends) {
   bool good = ends.parent.has_value() == (host != HostTree::kRoot);
-  std::vector<FrameSocket> links;
+  std::vector<base::FrameSocket> links;
   if (ends.parent) {
     good = good && ends.parent->host == tree.parent_of(host);
     links.emplace_back(std::move(*ends.parent));
   }
   std::vector<std::int32_t> children;
-  for (LinkEnd& end : ends.children) {
+  for (base::LinkEnd& end : ends.children) {
     children.push_back(end.host);
     links.emplace_back(std::move(end));
   }
   good = good && children == tree.children_of(host);
-  for (FrameSocket& link : links) {
+  for (base::FrameSocket& link : links) {
     good = good && link.send(bytes_of("from " + std::to_string(host))).ok();
     good = good && link.peer().starts_with("host " + std::to_string(link.host()) + " (node" +
                                            std::to_string(link.host()) + ", 127.0.0.1:");
   }
-  for (FrameSocket& link : links) {
+  for (base::FrameSocket& link : links) {
     good = good && next_frame(link) == "from " + std::to_string(link.host());
   }
   return good;
@@ -137,7 +139,8 @@ inline void expect_all_meet(
 }
 
 // A stranger's connection. It blocks, so that all its bytes are sent.
-inline base::FileDescriptor stranger(const Endpoint& to, std::span<const std::byte> says = {}) {
+inline base::FileDescriptor stranger(const base::Endpoint& to,
+                                     std::span<const std::byte> says = {}) {
   base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -149,19 +152,19 @@ inline base::FileDescriptor stranger(const Endpoint& to, std::span<const std::by
 }
 
 // One that proves that it knows this secret, and says this, byte by byte; somebody listens.
-inline base::FileDescriptor insider(const Endpoint& to, const JobSecret& secret,
+inline base::FileDescriptor insider(const base::Endpoint& to, const base::JobSecret& secret,
                                     std::span<const std::byte> says) {
   base::FileDescriptor socket = stranger(to);
-  HelloReader reader(Handshake::Role::kCaller, secret, Nonce{});
-  auto got = reader.begin(socket) ? HelloReader::Got::kPart : HelloReader::Got::kEnd;
-  for (int i = 0; i < 10'000 && got == HelloReader::Got::kPart; ++i) {
+  base::HelloReader reader(base::Handshake::Role::kCaller, secret, base::Nonce{});
+  auto got = reader.begin(socket) ? base::HelloReader::Got::kPart : base::HelloReader::Got::kEnd;
+  for (int i = 0; i < 10'000 && got == base::HelloReader::Got::kPart; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     got = reader.read(socket);
   }
-  if (got == HelloReader::Got::kProven) (void)send_hello(socket, says);
+  if (got == base::HelloReader::Got::kProven) (void)base::send_hello(socket, says);
   return socket;
 }
-inline base::FileDescriptor insider(const Endpoint& to, const JobSecret& secret,
+inline base::FileDescriptor insider(const base::Endpoint& to, const base::JobSecret& secret,
                                     const LeaderHello& hello) {
   return insider(to, secret, encode(hello));
 }

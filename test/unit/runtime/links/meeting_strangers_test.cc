@@ -12,9 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/links/door.h"
+#include "base/wire/door.h"
+#include "base/wire/tcp_socket.h"
+#include "runtime/links/link_messages.h"
 #include "runtime/links/meeting.h"
-#include "runtime/links/tcp_socket.h"
 #include "test/unit/runtime/links/meeting_leaders.h"
 
 namespace ronde::runtime {
@@ -29,10 +30,11 @@ using testing::HasSubstr;
 // Strangers send everything that they can; each leaves its connection open.
 TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
   Leaders job(3, 1);  // a chain: host 1 is a child of 0, host 2 is not
-  const Endpoint root = job.endpoint(0);
-  JobSecret other = job.secret;
+  const base::Endpoint root = job.endpoint(0);
+  base::JobSecret other = job.secret;
   other.back() ^= std::byte{1};
-  const Bytes opening = Handshake(Handshake::Role::kCaller, job.secret, Nonce{}).begin();
+  const Bytes opening =
+      base::Handshake(base::Handshake::Role::kCaller, job.secret, base::Nonce{}).begin();
   std::vector<FileDescriptor> strangers;
   std::atomic<bool> all_came{false};
   std::thread come([&] {
@@ -99,7 +101,7 @@ TEST(LeaderStrangers, AThousandStrangersKeepNobodyOut) {
   Leaders job(5);
   std::atomic<bool> stop{false};
   std::atomic<int> sent{0};
-  const Endpoint root = job.endpoint(0);
+  const base::Endpoint root = job.endpoint(0);
   std::vector<std::thread> crowd;
   crowd.reserve(2);
   for (int i = 0; i < 2; ++i) {
@@ -158,26 +160,26 @@ TEST(LeaderStrangers, AnAddressThatDoesNotAnswerDoesNotHideTheNext) {
 }
 
 // What answers at the parent's address: a listener with this secret that says this.
-std::string answered(const std::function<void(JobSecret&)>& change, const LeaderHello& says) {
+std::string answered(const std::function<void(base::JobSecret&)>& change, const LeaderHello& says) {
   Leaders job(2);
-  auto listener = listen_on({*parse_address("127.0.0.1"), 0}, 0);
-  job.addresses[0].addresses = {text_of(*own_end(*listener))};
-  JobSecret secret = job.secret;
+  auto listener = base::listen_on({*base::parse_address("127.0.0.1"), 0}, 0);
+  job.addresses[0].addresses = {text_of(*base::own_end(*listener))};
+  base::JobSecret secret = job.secret;
   change(secret);
   std::atomic<bool> stop{false};
   std::thread parent([&] {
     const auto accept = [](const FileDescriptor& one) {
-      return Accepted{accept_next(one, {}), "", false};
+      return base::Accepted{base::accept_next(one, {}), "", false};
     };
-    Door door({{&*listener}, accept, secret, "the secret", "in a test", 1});
-    std::vector<Guest> guests;
+    base::Door door({{&*listener}, accept, secret, "the secret", "in a test", 1});
+    std::vector<base::Guest> guests;
     while (!stop) {
       std::vector<pollfd> entries;
       door.watch(entries);
       (void)::poll(entries.data(), entries.size(), 1);
       const std::size_t before = guests.size();
       ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
-      if (guests.size() != before) (void)send_hello(guests.back().socket, encode(says));
+      if (guests.size() != before) (void)base::send_hello(guests.back().socket, encode(says));
     }
   });
   const auto links = job.meet(1, milliseconds(300));
@@ -187,10 +189,11 @@ std::string answered(const std::function<void(JobSecret&)>& change, const Leader
 }
 
 TEST(LeaderStrangers, AnAnswerMustBeOfThisJobAndOfTheParent) {
-  const auto same = [](JobSecret&) {};
+  const auto same = [](base::JobSecret&) {};
   EXPECT_EQ(answered(same, {.host = 0}), "connected");
-  EXPECT_THAT(answered([](JobSecret& secret) { secret.front() ^= std::byte{1}; }, {.host = 0}),
-              HasSubstr(": another job answers there)"));
+  EXPECT_THAT(
+      answered([](base::JobSecret& secret) { secret.front() ^= std::byte{1}; }, {.host = 0}),
+      HasSubstr(": another job answers there)"));
   EXPECT_THAT(answered(same, {.host = 4}), HasSubstr(": host 4 answers there)"));
   EXPECT_THAT(answered(same, {9, 0}), HasSubstr(": another version of Ronde answers there)"));
 }

@@ -58,7 +58,7 @@ TEST(LeaderMeeting, AParentThatComesLateIsWaitedFor) {
 
 TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
   Leaders job(2);
-  std::optional<Result<LinkEnds>> child;
+  std::optional<Result<base::LinkEnds>> child;
   std::thread thread([&] { child.emplace(job.meet(1)); });
   const auto parent = job.meet(0);
   thread.join();
@@ -87,7 +87,7 @@ TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
 // until shortly before, so that a host that was silent for a while is found to be back.
 TEST(KeepaliveR12, EndsAConnectionWhenTheSettingSays) {
   for (const std::int64_t span : {2, 3, 4, 5, 10, 13, 23, 60, 100, 86'400}) {
-    const Keepalive keepalive = Keepalive::of(seconds(span));
+    const base::Keepalive keepalive = base::Keepalive::of(seconds(span));
     EXPECT_EQ(keepalive.idle + keepalive.count * keepalive.interval, seconds(span));
     EXPECT_EQ(keepalive.unanswered, seconds(span));
     for (const auto each : {keepalive.idle, keepalive.interval}) {
@@ -99,14 +99,14 @@ TEST(KeepaliveR12, EndsAConnectionWhenTheSettingSays) {
     const seconds last_probe = keepalive.idle + (keepalive.count - 1) * keepalive.interval;
     EXPECT_TRUE(5 * last_probe >= 4 * seconds(span) || keepalive.interval == seconds(1)) << span;
   }
-  const Keepalive odd = Keepalive::of(milliseconds(2500));
+  const base::Keepalive odd = base::Keepalive::of(milliseconds(2500));
   EXPECT_EQ(odd.idle + odd.count * odd.interval, seconds(3));
   EXPECT_EQ(odd.unanswered, milliseconds(2500));
-  const Keepalive usual = Keepalive::of(seconds(60));
-  EXPECT_EQ(usual.idle, Keepalive().idle);
-  EXPECT_EQ(usual.interval, Keepalive().interval);
-  EXPECT_EQ(usual.count, Keepalive().count);
-  EXPECT_EQ(usual.unanswered, Keepalive().unanswered);
+  const base::Keepalive usual = base::Keepalive::of(seconds(60));
+  EXPECT_EQ(usual.idle, base::Keepalive().idle);
+  EXPECT_EQ(usual.interval, base::Keepalive().interval);
+  EXPECT_EQ(usual.count, base::Keepalive().count);
+  EXPECT_EQ(usual.unanswered, base::Keepalive().unanswered);
 }
 
 TEST(LeaderMeeting, NobodyListensAfterwards) {
@@ -148,7 +148,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
     Leaders job(2);
     job.meetings[0] = std::move(*LeaderMeeting::listen("lo", "node0"));
     job.addresses[0].addresses = {job.meetings[0].addresses().at(i)};
-    std::optional<Result<LinkEnds>> child;
+    std::optional<Result<base::LinkEnds>> child;
     std::thread thread([&] { child.emplace(job.meet(1)); });
     const auto parent = job.meet(0);
     thread.join();
@@ -160,7 +160,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
 
 TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
   Leaders job(4);
-  std::optional<Result<LinkEnds>> other;
+  std::optional<Result<base::LinkEnds>> other;
   std::thread thread([&] { other.emplace(job.meet(2, seconds(20))); });
   const auto links = job.meet(0, milliseconds(500));
   thread.join();

@@ -17,14 +17,14 @@ using From = TcpLinks::From;
 using LinksPtr = std::unique_ptr<TcpLinks>;
 
 // Two ends of one connection.
-std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
+std::pair<base::LinkEnd, base::LinkEnd> connection(std::int32_t left, std::int32_t right) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  return {LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
-          LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
+  return {base::LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
+          base::LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
-LinksPtr open(LinkEnds ends) {
+LinksPtr open(base::LinkEnds ends) {
   auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
@@ -41,15 +41,15 @@ class TcpLinksTest : public ::testing::Test {
     auto [top, middle] = connection(0, 1);
     auto [upper, left] = connection(1, 2);
     auto [also_upper, right] = connection(1, 3);
-    LinkEnds of_root;
+    base::LinkEnds of_root;
     of_root.children.push_back(std::move(top));
-    LinkEnds of_middle;
+    base::LinkEnds of_middle;
     of_middle.parent = std::move(middle);
     of_middle.children.push_back(std::move(upper));
     of_middle.children.push_back(std::move(also_upper));
-    LinkEnds of_left;
+    base::LinkEnds of_left;
     of_left.parent = std::move(left);
-    LinkEnds of_right;
+    base::LinkEnds of_right;
     of_right.parent = std::move(right);
     root_ = open(std::move(of_root));
     middle_ = open(std::move(of_middle));
@@ -189,10 +189,10 @@ TEST_F(TcpLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
 
 TEST_F(TcpLinksTest, AMessageThatCannotBeUnderstoodNamesItsSender) {
   auto [stranger, end] = connection(9, 8);
-  LinkEnds of_victim;
+  base::LinkEnds of_victim;
   of_victim.parent = std::move(end);
   const LinksPtr victim = open(std::move(of_victim));
-  FrameSocket link(std::move(stranger));
+  base::FrameSocket link(std::move(stranger));
   const std::vector<std::byte> garbage(3, std::byte{200});
   ASSERT_TRUE(link.send(garbage).ok());
   const auto read = victim->poll([](From, const LinkMessage&) { return base::Status(); });

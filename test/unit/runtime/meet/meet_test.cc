@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/links/door.h"
-#include "runtime/links/interfaces.h"
+#include "base/wire/door.h"
+#include "base/wire/interfaces.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/place.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
@@ -69,10 +69,10 @@ TEST(Meet, OverTcp) {
 }
 
 TEST(Meet, OverIpv6) {
-  const auto all = list_interfaces();
+  const auto all = base::list_interfaces();
   ASSERT_TRUE(all.ok());
-  const bool has = std::any_of(all->begin(), all->end(), [](const InterfaceAddress& one) {
-    return one.address == *parse_address("::1");
+  const bool has = std::any_of(all->begin(), all->end(), [](const base::InterfaceAddress& one) {
+    return one.address == *base::parse_address("::1");
   });
   if (!has) return;  // nothing to connect over
   MeetingRanks job(3, {"::1", free_port(), false});
@@ -135,7 +135,8 @@ TEST(Meet, NothingListensAfterwards) {
     RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
     // Meanwhile rank 0 is in the next exchange.
     if (rank == 1) {
-      const auto again = listen_on({*parse_address("127.0.0.1"), job.plan.point.port}, 0);
+      const auto again =
+          base::listen_on({*base::parse_address("127.0.0.1"), job.plan.point.port}, 0);
       EXPECT_TRUE(again.ok()) << again.status().to_string();
     }
     return exchange_and_check(rank, meeting, 1, job.clock);
@@ -269,8 +270,8 @@ Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& 
   const auto let_in = [&] {
     auto listener = MeetingListener::open(job.plan.point, "", {});
     ASSERT_TRUE(listener.ok());
-    Door door(door_of(*listener, {}, job.size));
-    std::vector<Guest> guests;
+    base::Door door(door_of(*listener, {}, job.size));
+    std::vector<base::Guest> guests;
     while (guests.empty()) {
       std::vector<pollfd> entries;
       door.watch(entries);
@@ -278,7 +279,7 @@ Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& 
       ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
     }
     if (!said.empty()) {
-      EXPECT_TRUE(send_hello(guests.front().socket, said));
+      EXPECT_TRUE(base::send_hello(guests.front().socket, said));
     }
   };
   let_in();

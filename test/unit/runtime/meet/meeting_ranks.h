@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/tcp_socket.h"
 #include "runtime/meet/meet.h"
 
 namespace ronde::runtime {
@@ -37,7 +37,7 @@ inline std::uint16_t free_port() {
   for (int tries = 0; tries < 1000; ++tries) {
     const std::uint32_t port = (static_cast<std::uint32_t>(::getpid()) * 37U + next++) % 20000U;
     const auto own = static_cast<std::uint16_t>(10000U + port);
-    if (listen_on({*parse_address("127.0.0.1"), own}, 0).ok()) return own;
+    if (base::listen_on({*base::parse_address("127.0.0.1"), own}, 0).ok()) return own;
   }
   return 1;
 }

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/board/handover_socket.h"
+#include "base/wire/unix_socket.h"
 #include "runtime/meet/secret.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
 
@@ -55,7 +55,7 @@ TEST_F(OtherUsers, AreTurnedAwayUnread) {
     const auto deadline = job.clock.after(seconds(20));
     while (job.clock.now() < deadline) {
       const auto socket =
-          collectives::connect_abstract(name_of(job.plan.point), job.clock, deadline, SOCK_STREAM);
+          base::connect_abstract(name_of(job.plan.point), job.clock, deadline, SOCK_STREAM);
       if (!socket.ok()) {
         std::this_thread::sleep_for(milliseconds(2));
         continue;
@@ -85,7 +85,7 @@ TEST_F(OtherUsers, AreNotTakenForRankZero) {
   std::atomic<bool> listening{false};
   std::atomic<bool> over{false};
   std::thread impostor = as_another_user([&] {
-    const auto socket = collectives::listen_abstract(name_of(job.plan.point), SOCK_STREAM);
+    const auto socket = base::listen_abstract(name_of(job.plan.point), SOCK_STREAM);
     EXPECT_TRUE(socket.ok());
     listening = true;
     while (!over) std::this_thread::sleep_for(milliseconds(1));

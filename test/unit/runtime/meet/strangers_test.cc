@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/process/file_descriptor.h"
-#include "runtime/links/door.h"
+#include "base/wire/door.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/place.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
@@ -43,9 +43,9 @@ FileDescriptor knock(const MeetingPoint& point) {
       auto connected = connect_on_host(point, clock, deadline);
       if (connected.ok()) socket = std::move(*connected);
     } else {
-      auto connected = begin_connect({*parse_address(point.host), point.port}, 0, {});
+      auto connected = base::begin_connect({*base::parse_address(point.host), point.port}, 0, {});
       pollfd entry{connected.ok() ? connected->get() : -1, POLLOUT, 0};
-      if (connected.ok() && ::poll(&entry, 1, 1000) == 1 && pending_error(*connected) == 0) {
+      if (connected.ok() && ::poll(&entry, 1, 1000) == 1 && base::pending_error(*connected) == 0) {
         socket = std::move(*connected);
       }
     }
@@ -124,7 +124,8 @@ TEST(Strangers, SendRandomBytes) {
       // Half of them begin as a rank does.
       if (i % 2 == 0) {
         const auto opening =
-            Handshake(Handshake::Role::kCaller, job.plan.secret.bytes(), Nonce{}).begin();
+            base::Handshake(base::Handshake::Role::kCaller, job.plan.secret.bytes(), base::Nonce{})
+                .begin();
         bytes.insert(bytes.begin(), opening.begin(),
                      opening.begin() + static_cast<std::ptrdiff_t>(random() % opening.size()));
       }
@@ -143,7 +144,7 @@ TEST(Strangers, StaySilentWhileTheOthersMeet) {
       for (int i = 0; i < 20; ++i) silent.push_back(knock(job.plan.point));
     }));
     // Nobody waits until they are turned away for their silence.
-    EXPECT_LT(job.clock.now() - began, Door::kTime);
+    EXPECT_LT(job.clock.now() - began, base::Door::kTime);
   }
 }
 
@@ -197,18 +198,18 @@ TEST(Strangers, InThePlaceOfRankZero) {
   std::thread impostor([&] {
     pollfd entry{listener->sockets().front().get(), POLLIN, 0};
     ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
-    Accepted rank_1 = listener->accept(listener->sockets().front());
+    base::Accepted rank_1 = listener->accept(listener->sockets().front());
     (void)::fcntl(rank_1.socket.get(), F_SETFL, 0);
-    heard = hear(rank_1.socket, kOpeningBytes);
+    heard = hear(rank_1.socket, base::kOpeningBytes);
     say(rank_1.socket, heard);  // its own nonce, back
-    const auto proof = hear(rank_1.socket, sizeof(Digest));
+    const auto proof = hear(rank_1.socket, sizeof(base::Digest));
     say(rank_1.socket, proof);  // and its own proof
     heard.insert(heard.end(), proof.begin(), proof.end());
     EXPECT_TRUE(is_closed_soon(rank_1.socket));
   });
   const Status result = job.meet_one(job.plan_of(1)).status();
   impostor.join();
-  EXPECT_EQ(heard.size(), kOpeningBytes + sizeof(Digest));
+  EXPECT_EQ(heard.size(), base::kOpeningBytes + sizeof(base::Digest));
   EXPECT_EQ(result.code(), Code::kInvalidArgument) << result.to_string();
   EXPECT_THAT(result.message(), HasSubstr("what answers as rank 0 at"));
 }
@@ -216,21 +217,21 @@ TEST(Strangers, InThePlaceOfRankZero) {
 // Somebody who has recorded a rank's side of a meeting cannot use it again.
 TEST(Strangers, RepeatWhatTheyHaveHeard) {
   MeetingRanks job(2, point_over_tcp());
-  const Nonce nonce{std::byte{7}};
-  Handshake genuine(Handshake::Role::kCaller, job.plan.secret.bytes(), nonce);
+  const base::Nonce nonce{std::byte{7}};
+  base::Handshake genuine(base::Handshake::Role::kCaller, job.plan.secret.bytes(), nonce);
   std::vector<std::byte> proof;
   expect_met(meet_beside(job, [&] {
     for (int i = 0; i < 2; ++i) {
       const auto socket = knock(job.plan.point);
       say(socket, genuine.begin());
-      const auto opening = hear(socket, kOpeningBytes);
-      ASSERT_EQ(opening.size(), kOpeningBytes);
+      const auto opening = hear(socket, base::kOpeningBytes);
+      ASSERT_EQ(opening.size(), base::kOpeningBytes);
       if (i == 0) {
         genuine.take(opening, proof);
         continue;
       }
       say(socket, proof);
-      EXPECT_EQ(hear(socket, sizeof(Digest)), std::vector<std::byte>(sizeof(Digest)));
+      EXPECT_EQ(hear(socket, sizeof(base::Digest)), std::vector<std::byte>(sizeof(base::Digest)));
       EXPECT_TRUE(is_closed_soon(socket));
     }
   }));
@@ -247,10 +248,12 @@ TEST(Strangers, WithTheSecretAndNonsense) {
     MeetingRanks job(2, point_over_tcp());
     expect_met(meet_beside(job, [&] {
       const auto socket = knock(job.plan.point);
-      Handshake handshake(Handshake::Role::kCaller, job.plan.secret.bytes(), Nonce{});
+      base::Handshake handshake(base::Handshake::Role::kCaller, job.plan.secret.bytes(),
+                                base::Nonce{});
       say(socket, handshake.begin());
       std::vector<std::byte> answer;
-      while (handshake.take(hear(socket, handshake.wants()), answer) == Handshake::Step::kGoOn) {
+      while (handshake.take(hear(socket, handshake.wants()), answer) ==
+             base::Handshake::Step::kGoOn) {
         say(socket, answer);
       }
       std::vector<std::byte> whole(4);

@@ -32,14 +32,14 @@ inline base::JobShape shape_of_test() {
   return base::JobShape::of_leaders(leaders).value();
 }
 
-inline std::pair<LinkEnd, LinkEnd> connection(std::int32_t left, std::int32_t right) {
+inline std::pair<base::LinkEnd, base::LinkEnd> connection(std::int32_t left, std::int32_t right) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  return {LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
-          LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
+  return {base::LinkEnd{right, "host " + std::to_string(right), base::FileDescriptor(ends[0])},
+          base::LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
-inline LinksPtr open(LinkEnds ends) {
+inline LinksPtr open(base::LinkEnds ends) {
   auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
@@ -85,16 +85,16 @@ using Words = std::vector<std::string>;
 class RelayTest : public ::testing::TestWithParam<int> {
  protected:
   RelayTest() : shape_(shape_of_test()), boards_(collectives::make_boards(geometry())) {
-    LinkEnds own;
+    base::LinkEnds own;
     auto [down, up] = connection(0, kHost);
     own.parent = std::move(up);
-    LinkEnds of_root;
+    base::LinkEnds of_root;
     of_root.children.push_back(std::move(down));
     parent_ = open(std::move(of_root));
     for (int i = 0; i < children(); ++i) {
       auto [lower, upper] = connection(kHost, 2 + i);
       own.children.push_back(std::move(lower));
-      LinkEnds of_child;
+      base::LinkEnds of_child;
       of_child.parent = std::move(upper);
       children_.push_back(open(std::move(of_child)));
     }

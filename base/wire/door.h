@@ -18,27 +18,27 @@
 #include "base/log.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "runtime/links/hello.h"
+#include "base/wire/hello.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 // A connection that a listener has accepted.
 struct Accepted {
-  base::FileDescriptor socket;  // invalid, with errno set: there is none
-  std::string from;             // "10.0.0.3:40112", "process 4711 of user 0"
+  FileDescriptor socket;  // invalid, with errno set: there is none
+  std::string from;       // "10.0.0.3:40112", "process 4711 of user 0"
   bool of_another_user = false;
 };
 
 // One that knows the secret, with its hello.
 struct Guest {
-  base::FileDescriptor socket;
+  FileDescriptor socket;
   std::string from;
   std::vector<std::byte> hello;
 };
 
 struct DoorPlan {
-  std::vector<const base::FileDescriptor*> listeners;  // they stay the caller's
-  std::function<Accepted(const base::FileDescriptor& listener)> accept;
+  std::vector<const FileDescriptor*> listeners;  // they stay the caller's
+  std::function<Accepted(const FileDescriptor& listener)> accept;
   std::vector<std::byte> secret;
   std::string secret_name;  // "the secret (RONDE_JOB_SECRET)", for people
   std::string during;       // "while the ranks met"
@@ -62,34 +62,33 @@ class Door {
   // Appends the descriptors to poll.
   void watch(std::vector<pollfd>& entries) const;
   // `entries`: those that watch() appended, after poll(). Appends those that have come.
-  base::Status step(std::span<const pollfd> entries, base::Instant now, std::vector<Guest>& guests);
+  Status step(std::span<const pollfd> entries, Instant now, std::vector<Guest>& guests);
 
   static constexpr const char* kOtherVersion = "another version of Ronde was at the other end";
   // Counts one that is not let in: "the host at the other end has another parent".
   void count(const std::string& reason, const std::string& from,
-             base::LogLevel level = base::LogLevel::kWarning);
+             LogLevel level = LogLevel::kWarning);
   // Logs one line for each reason.
-  void report(const base::Log& log) const;
+  void report(const Log& log) const;
   // "; 2 connections were turned away: ... (last from 10.0.0.3:4711)", for an error about those
   // that did not come; empty if there were none.
   [[nodiscard]] std::string turned_away() const;
 
  private:
   struct Stranger {
-    base::FileDescriptor socket;  // invalid once it was turned away or let in
+    FileDescriptor socket;  // invalid once it was turned away or let in
     std::string from;
-    base::Instant since{};
+    Instant since{};
     HelloReader reader;
     bool proven = false;
   };
   struct Count {
     std::uint64_t times = 0;
     std::string last_from;
-    base::LogLevel level = base::LogLevel::kWarning;
+    LogLevel level = LogLevel::kWarning;
   };
 
-  base::Status accept_some(const base::FileDescriptor& listener, base::Instant now,
-                           std::vector<Guest>& guests);
+  Status accept_some(const FileDescriptor& listener, Instant now, std::vector<Guest>& guests);
   void read(Stranger& stranger, std::vector<Guest>& guests);
   void turn_away(Stranger& stranger, const std::string& reason);
   void close_oldest();
@@ -101,4 +100,4 @@ class Door {
   std::map<std::string, Count> counts_;  // by reason
 };
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -24,14 +24,14 @@
 
 #include "base/process/secrets.h"
 #include "base/status.h"
-#include "runtime/links/sha256.h"
+#include "base/wire/sha256.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 using Nonce = std::array<std::byte, 32>;
 
 // From the kernel's random numbers.
-inline base::Result<Nonce> make_nonce() { return base::random_bytes<sizeof(Nonce)>(); }
+inline Result<Nonce> make_nonce() { return random_bytes<sizeof(Nonce)>(); }
 
 inline constexpr std::size_t kHandshakeMagicBytes = 8;
 inline constexpr std::size_t kOpeningBytes = kHandshakeMagicBytes + sizeof(Nonce);
@@ -77,4 +77,4 @@ class Handshake {
   bool opened_ = false;
 };
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames over a socket pair: whole, in pieces, many at once, too many, too long, and cut off.
-#include "runtime/links/frame_socket.h"
+#include "base/wire/frame_socket.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,11 +15,9 @@
 #include <thread>
 #include <vector>
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
 
-using base::Code;
-using base::FileDescriptor;
 using testing::HasSubstr;
 
 std::span<const std::byte> frame_bytes(std::string_view text) {
@@ -47,7 +45,7 @@ struct Wire {
     int fds[2] = {-1, -1};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     other = FileDescriptor(fds[1]);
-    link.emplace(LinkEnd{2, "host 2 (node7, 10.0.0.3:4711)", FileDescriptor(fds[0])});
+    link.emplace(base::LinkEnd{2, "host 2 (node7, 10.0.0.3:4711)", FileDescriptor(fds[0])});
   }
   void say(const std::string& text) const {
     ASSERT_EQ(::send(other.get(), text.data(), text.size(), MSG_NOSIGNAL),
@@ -68,7 +66,7 @@ struct Wire {
   }
 
   FileDescriptor other;
-  std::optional<FrameSocket> link;
+  std::optional<base::FrameSocket> link;
 };
 
 TEST(FrameSocket, KnowsItsOtherEnd) {
@@ -171,7 +169,7 @@ TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
 
 TEST(FrameSocket, ImpossibleLengthsAreAnErrorForEver) {
   for (const std::uint32_t length :
-       {std::uint32_t{0}, static_cast<std::uint32_t>(FrameSocket::kLongestFrame) + 1, ~0U}) {
+       {std::uint32_t{0}, static_cast<std::uint32_t>(base::FrameSocket::kLongestFrame) + 1, ~0U}) {
     Wire pair;
     pair.say(wire("good") + wire_length(length));
     EXPECT_EQ(pair.next(), "good");
@@ -188,36 +186,38 @@ TEST(FrameSocket, ImpossibleLengthsAreAnErrorForEver) {
 TEST(FrameSocket, FramesThatCannotBeSentAreRefused) {
   Wire pair;
   EXPECT_EQ(pair.link->send({}).code(), Code::kInvalidArgument);
-  const std::vector<std::byte> longer(FrameSocket::kLongestFrame + 1);
+  const std::vector<std::byte> longer(base::FrameSocket::kLongestFrame + 1);
   EXPECT_EQ(pair.link->queue(longer).code(), Code::kInvalidArgument);
   EXPECT_FALSE(pair.link->backlogged());
 }
 
 TEST(FrameReader, MemoryGrowsWithWhatArrivesNotWithTheLength) {
-  FrameReader reader;
-  const std::string head = wire_length(static_cast<std::uint32_t>(FrameReader::kLongestFrame));
+  base::FrameReader reader;
+  const std::string head =
+      wire_length(static_cast<std::uint32_t>(base::FrameReader::kLongestFrame));
   std::memcpy(reader.room().data(), head.data(), head.size());
   reader.arrived(head.size());
   ASSERT_TRUE(reader.next().ok());
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
   // The whole frame arrives, and then its memory is freed.
   std::size_t arrived = 0;
-  while (arrived < FrameReader::kLongestFrame) {
-    const std::size_t some = std::min(reader.room().size(), FrameReader::kLongestFrame - arrived);
+  while (arrived < base::FrameReader::kLongestFrame) {
+    const std::size_t some =
+        std::min(reader.room().size(), base::FrameReader::kLongestFrame - arrived);
     reader.arrived(some);
     arrived += some;
     ASSERT_LE(reader.capacity(), 2 * (arrived + head.size()) + (std::size_t{64} << 10U));
   }
   const auto frame = reader.next();
   ASSERT_TRUE(frame.ok() && frame->has_value());
-  EXPECT_EQ((*frame)->size(), FrameReader::kLongestFrame);
+  EXPECT_EQ((*frame)->size(), base::FrameReader::kLongestFrame);
   EXPECT_FALSE(reader.room().empty());
   EXPECT_LE(reader.capacity(), std::size_t{64} << 10U);
 }
 
 // A stream in which the end of a frame never coincides with the end of the bytes that have arrived.
 TEST(FrameReader, AStreamWithoutPauseStaysInItsBuffer) {
-  FrameReader reader;
+  base::FrameReader reader;
   const std::string stream = wire(std::string(999, 'a')) + wire(std::string(1500, 'b'));
   std::size_t at = 0;
   std::size_t frames = 0;
@@ -298,7 +298,7 @@ std::pair<FileDescriptor, FileDescriptor> tcp_pair() {
 
 TEST(FrameSocket, AResetIsAnEndWithItsReason) {
   auto [near, far] = tcp_pair();
-  FrameSocket link(LinkEnd{1, "host 1", std::move(near)});
+  base::FrameSocket link(base::LinkEnd{1, "host 1", std::move(near)});
   const linger at_once{1, 0};
   ASSERT_EQ(::setsockopt(far.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
   far.reset();
@@ -313,4 +313,4 @@ TEST(FrameSocket, AResetIsAnEndWithItsReason) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

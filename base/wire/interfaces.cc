@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing, choosing and ordering addresses; list_interfaces() at the end asks the kernel for them.
-#include "runtime/links/interfaces.h"
+#include "base/wire/interfaces.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -17,14 +17,9 @@
 #include "base/numbers.h"
 #include "base/text.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
-
-using base::Code;
-using base::parse_number;
-using base::Result;
-using base::Status;
 
 constexpr int kBitsV4 = 32;
 constexpr int kBitsV6 = 128;
@@ -112,7 +107,7 @@ std::string text_of(const IpAddress& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const int family = address.family == IpFamily::kV4 ? AF_INET : AF_INET6;
   const char* const written =
-      ::inet_ntop(family, address.bytes.data(), text.data(), base::narrow<socklen_t>(text.size()));
+      ::inet_ntop(family, address.bytes.data(), text.data(), narrow<socklen_t>(text.size()));
   return written == nullptr ? "?" : written;
 }
 
@@ -140,7 +135,7 @@ std::string text_of(const Endpoint& endpoint) {
 bool same_network(const IpAddress& network, int prefix_length, const IpAddress& other) {
   if (network.family != other.family) return false;
   for (int bit = 0; bit < prefix_length; bit += 8) {
-    const std::size_t at = base::narrow<std::size_t>(bit / 8);
+    const std::size_t at = narrow<std::size_t>(bit / 8);
     const int shared = std::min(8, prefix_length - bit);
     const unsigned mask = 0xFFU << static_cast<unsigned>(8 - shared);
     if (((unsigned{network.bytes.at(at)} ^ unsigned{other.bytes.at(at)}) & mask & 0xFFU) != 0) {
@@ -265,4 +260,4 @@ Result<std::vector<InterfaceAddress>> list_interfaces() {
   return all;
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and sending the beginning of a connection.
-#include "runtime/links/hello.h"
+#include "base/wire/hello.h"
 
 #include <sys/socket.h>
 
@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/codec.h"
 #include "base/numbers.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
 
-using base::FileDescriptor;
 using Got = HelloReader::Got;
 
 bool send_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
@@ -36,7 +34,7 @@ Got HelloReader::fill(const FileDescriptor& socket) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return Got::kPart;
     if (got <= 0) return Got::kEnd;
-    size_ += base::narrow<std::size_t>(got);
+    size_ += narrow<std::size_t>(got);
     arrived_ = size_;
   }
   size_ = 0;
@@ -84,19 +82,11 @@ Got HelloReader::read(const FileDescriptor& socket) {
 }
 
 bool send_hello(const FileDescriptor& socket, std::span<const std::byte> hello) {
-  const auto length = base::narrow<std::uint32_t>(hello.size());
+  const auto length = narrow<std::uint32_t>(hello.size());
   std::vector<std::byte> frame(sizeof length);
   std::memcpy(frame.data(), &length, sizeof length);
   frame.insert(frame.end(), hello.begin(), hello.end());
   return send_all(socket, frame);
 }
 
-void fields(auto& f, base::Is<LeaderHello> auto& hello) { f(hello.version, hello.host); }
-
-std::vector<std::byte> encode(const LeaderHello& hello) { return base::encoded(hello); }
-
-base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes) {
-  return base::decoded<LeaderHello>(bytes);
-}
-
-}  // namespace ronde::runtime
+}  // namespace ronde::base

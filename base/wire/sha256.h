@@ -14,7 +14,7 @@
 #include <initializer_list>
 #include <span>
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 using Digest = std::array<std::byte, 32>;
 
@@ -43,4 +43,4 @@ class Sha256 {
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::initializer_list<std::span<const std::byte>> parts);
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

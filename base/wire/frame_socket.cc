@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing frames, and sending and receiving them over a socket that may be full or closed.
-#include "runtime/links/frame_socket.h"
+#include "base/wire/frame_socket.h"
 
 #include <sys/socket.h>
 
@@ -12,15 +12,11 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/tcp_socket.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
-
-using base::Code;
-using base::Result;
-using base::Status;
 
 static_assert(std::endian::native == std::endian::little,
               "lengths are written in the machine's order, which must be little-endian");
@@ -92,10 +88,10 @@ Status FrameSocket::queue(std::span<const std::byte> frame) {
   // Written bytes are erased only once they are more than half, so fewer bytes move than were
   // written.
   if (written_ > out_.size() / 2) {
-    out_.erase(out_.begin(), out_.begin() + base::narrow<std::ptrdiff_t>(written_));
+    out_.erase(out_.begin(), out_.begin() + narrow<std::ptrdiff_t>(written_));
     written_ = 0;
   }
-  const auto length = base::narrow<std::uint32_t>(frame.size());
+  const auto length = narrow<std::uint32_t>(frame.size());
   const std::size_t at = out_.size();
   out_.resize(at + kLengthBytes + frame.size());
   std::memcpy(out_.data() + at, &length, kLengthBytes);
@@ -113,7 +109,7 @@ Result<bool> FrameSocket::flush() {
     const ssize_t sent =
         ::send(fd(), out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
-      written_ += base::narrow<std::size_t>(sent);
+      written_ += narrow<std::size_t>(sent);
       continue;
     }
     if (errno == EINTR) continue;
@@ -157,7 +153,7 @@ Result<bool> FrameSocket::read_some() {
   for (;;) {
     const ssize_t size = ::recv(fd(), room.data(), room.size(), MSG_DONTWAIT);
     if (size > 0) {
-      reader_.arrived(base::narrow<std::size_t>(size));
+      reader_.arrived(narrow<std::size_t>(size));
       return true;
     }
     if (size == 0) {
@@ -188,4 +184,4 @@ void FrameSocket::close_with(std::string reason) {
   drop_output();
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

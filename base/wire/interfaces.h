@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 enum class IpFamily : std::uint8_t { kV4, kV6 };
 
@@ -73,9 +73,9 @@ struct WantedInterfaces {
 // Returns the addresses to listen on, IPv4 first. Without words these are all addresses of
 // interfaces that are up, except link-local ones, and loopback only if there is nothing else. Words
 // are names of interfaces or networks; only a network can select a link-local address.
-base::Result<std::vector<InterfaceAddress>> choose_addresses(
-    const std::vector<InterfaceAddress>& all, const WantedInterfaces& wanted,
-    const std::string& host_name);
+Result<std::vector<InterfaceAddress>> choose_addresses(const std::vector<InterfaceAddress>& all,
+                                                       const WantedInterfaces& wanted,
+                                                       const std::string& host_name);
 
 // Returns the addresses of another host in the order in which this one should try them: those in a
 // network of this host first. Those that this host has too come last: all hosts may have the same
@@ -84,6 +84,6 @@ base::Result<std::vector<InterfaceAddress>> choose_addresses(
                                                       const std::vector<InterfaceAddress>& mine);
 
 // All addresses of this host. Asks the kernel.
-base::Result<std::vector<InterfaceAddress>> list_interfaces();
+Result<std::vector<InterfaceAddress>> list_interfaces();
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leaders' sockets and forked children: a worker that a rank has forked and that
 // outlives it does not hide the rank's death from the other hosts.
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/tcp_socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,15 +18,13 @@
 
 #include "test/support/eventually.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
-
-using base::FileDescriptor;
 
 constexpr int kSoonMilliseconds = 5000;  // far below any deadline of a link
 
 FileDescriptor listener() {
-  auto socket = listen_on({parse_endpoint("127.0.0.1:1").value().address, 0}, 0);
+  auto socket = base::listen_on({base::parse_endpoint("127.0.0.1:1").value().address, 0}, 0);
   EXPECT_TRUE(socket.ok()) << socket.status().message();
   return std::move(*socket);
 }
@@ -38,13 +36,13 @@ bool readable(const FileDescriptor& socket, int limit_ms) {
 
 FileDescriptor accept_from(const FileDescriptor& listener) {
   EXPECT_TRUE(readable(listener, kSoonMilliseconds));
-  FileDescriptor socket = accept_next(listener, Keepalive{});
+  FileDescriptor socket = base::accept_next(listener, base::Keepalive{});
   EXPECT_TRUE(socket.valid());
   return socket;
 }
 
-FileDescriptor connect_to(const Endpoint& address) {
-  auto socket = begin_connect(address, 0, Keepalive{});
+FileDescriptor connect_to(const base::Endpoint& address) {
+  auto socket = base::begin_connect(address, 0, base::Keepalive{});
   EXPECT_TRUE(socket.ok()) << socket.status().message();
   return std::move(*socket);
 }
@@ -77,7 +75,7 @@ class Sleeper {
 
 TEST(TcpSocket, R15AForkedChildKeepsNoConnectionOpen) {
   FileDescriptor listening = listener();
-  const Endpoint address = own_end(listening).value();
+  const base::Endpoint address = base::own_end(listening).value();
   FileDescriptor connected = connect_to(address);
   FileDescriptor accepted = accept_from(listening);
   const Sleeper child;
@@ -91,10 +89,10 @@ TEST(TcpSocket, R15AForkedChildKeepsNoConnectionOpen) {
   listening.reset();
   // A child closes its copies a moment after fork() has returned here.
   EXPECT_TRUE(testing::eventually([&] {
-    const auto late = begin_connect(address, 0, Keepalive{});
+    const auto late = base::begin_connect(address, 0, base::Keepalive{});
     if (!late.ok()) return true;
     pollfd watched{late->get(), POLLOUT, 0};
-    return ::poll(&watched, 1, kSoonMilliseconds) > 0 && pending_error(*late) == ECONNREFUSED;
+    return ::poll(&watched, 1, kSoonMilliseconds) > 0 && base::pending_error(*late) == ECONNREFUSED;
   })) << "the listener";
 }
 
@@ -102,11 +100,11 @@ TEST(TcpSocket, R15ALeaderThatIsKilledIsNoticedThoughItsWorkerLives) {
   const FileDescriptor listening = listener();
   std::array<int, 2> said{};
   ASSERT_EQ(::pipe(said.data()), 0);
-  const Endpoint address = own_end(listening).value();
+  const base::Endpoint address = base::own_end(listening).value();
   const pid_t leader = ::fork();
   ASSERT_GE(leader, 0);
   if (leader == 0) {
-    const auto link = begin_connect(address, 0, Keepalive{});
+    const auto link = base::begin_connect(address, 0, base::Keepalive{});
     const pid_t worker = link.ok() ? ::fork() : -1;
     if (worker != 0) {
       const bool written = ::write(said[1], &worker, sizeof worker) == sizeof worker;
@@ -131,7 +129,7 @@ TEST(TcpSocket, R15ALeaderThatIsKilledIsNoticedThoughItsWorkerLives) {
 // The number of a closed descriptor may become that of a file which the child opens.
 TEST(TcpSocket, R15AForkedChildThatDropsItsCopyClosesNoFileOfItsOwn) {
   const FileDescriptor listening = listener();
-  const Endpoint address = own_end(listening).value();
+  const base::Endpoint address = base::own_end(listening).value();
   FileDescriptor connected = connect_to(address);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -154,4 +152,4 @@ TEST(TcpSocket, R15AForkedChildThatDropsItsCopyClosesNoFileOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -13,13 +13,13 @@
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 // A connection as the meeting of the leaders hands it over.
 struct LinkEnd {
-  std::int32_t host = -1;       // the host at the other end
-  std::string peer;             // "host 2 (node7, 10.0.0.3:4711)", for error texts
-  base::FileDescriptor socket;  // connected, non-blocking
+  std::int32_t host = -1;  // the host at the other end
+  std::string peer;        // "host 2 (node7, 10.0.0.3:4711)", for error texts
+  FileDescriptor socket;   // connected, non-blocking
 };
 
 // The connections of one leader to its neighbours in the tree of hosts, as they are handed over.
@@ -42,7 +42,7 @@ class FrameReader {
   void arrived(std::size_t bytes) { end_ += bytes; }
   // The next whole frame, if there is one. No frame is empty or longer than kLongestFrame; after
   // such a length the stream cannot be parsed any more, and every call fails (kTransport).
-  base::Result<std::optional<std::span<const std::byte>>> next();
+  Result<std::optional<std::span<const std::byte>>> next();
   // Whether a frame has arrived in part.
   [[nodiscard]] bool inside_frame() const { return begin_ != end_; }
   // The bytes of memory that the reader holds: bounded by what has arrived, not by the length in a
@@ -77,16 +77,16 @@ class FrameSocket {
   //
   // A connection that has ended is no error here: frames are dropped from then on, and receive()
   // reports the end, after it has returned the last frames of the other end.
-  base::Status send(std::span<const std::byte> frame);
+  Status send(std::span<const std::byte> frame);
   // Queues a frame without writing.
-  base::Status queue(std::span<const std::byte> frame);
+  Status queue(std::span<const std::byte> frame);
   // Writes queued bytes as far as the socket takes them. True: nothing is left.
-  base::Result<bool> flush();
+  Result<bool> flush();
   [[nodiscard]] bool backlogged() const { return written_ != out_.size(); }
 
   // The next whole frame, or nothing when the socket has no more for now. The bytes are valid until
   // the next call. After an error (kTransport) every call returns it.
-  base::Result<std::optional<std::span<const std::byte>>> receive();
+  Result<std::optional<std::span<const std::byte>>> receive();
 
   // Whether receive() has reached the end of the stream, which it does after all whole frames.
   [[nodiscard]] bool closed() const { return closed_; }
@@ -95,7 +95,7 @@ class FrameSocket {
 
  private:
   // Reads once. True: something arrived.
-  base::Result<bool> read_some();
+  Result<bool> read_some();
   void close_with(std::string reason);
   void drop_output();
 
@@ -110,4 +110,4 @@ class FrameSocket {
   std::string close_reason_;
 };
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

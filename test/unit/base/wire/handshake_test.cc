@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who believes whom.
-#include "runtime/links/handshake.h"
+#include "base/wire/handshake.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
 
 using Step = Handshake::Step;
@@ -96,4 +96,4 @@ TEST(Handshake, AProofFitsOneConnectionAndOneRole) {
 TEST(Handshake, NoncesAreNew) { EXPECT_NE(*make_nonce(), *make_nonce()); }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a handshake, and when either end believes the other.
-#include "runtime/links/handshake.h"
+#include "base/wire/handshake.h"
 
 #include <algorithm>
 #include <string_view>
 
 #include "base/check.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
 
@@ -66,12 +66,12 @@ Handshake::Step Handshake::open(std::span<const std::byte> bytes, std::vector<st
 }
 
 Handshake::Step Handshake::take(std::span<const std::byte> bytes, std::vector<std::byte>& answer) {
-  base::check(bytes.size() == wants(), "Handshake: as many bytes as it wants");
+  check(bytes.size() == wants(), "Handshake: as many bytes as it wants");
   answer.clear();
   if (!opened_) return open(bytes, answer);
   const Role other = role_ == Role::kCaller ? Role::kListener : Role::kCaller;
   const Digest expected = proof_of(other);
-  const bool same = base::same_secret(expected, bytes.first<sizeof(Digest)>());
+  const bool same = same_secret(expected, bytes.first<sizeof(Digest)>());
   if (role_ == Role::kListener) {
     const Digest proof = same ? proof_of(Role::kListener) : Digest{};
     answer.assign(proof.begin(), proof.end());
@@ -79,4 +79,4 @@ Handshake::Step Handshake::take(std::span<const std::byte> bytes, std::vector<st
   return same ? Step::kProven : Step::kWrongSecret;
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "runtime/links/interfaces.h"
+#include "base/wire/interfaces.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 // When the connection to a host that has vanished (no power, no network) ends, whether or not bytes
 // were in flight to it. The end of a process is noticed at once, without this. The connection to a
@@ -26,30 +26,30 @@ struct Keepalive {
 
   // A connection that ends after `silence` (RONDE_LINK_TIMEOUT_SECONDS: at least 2 s), rounded up
   // to whole seconds where the kernel takes no others.
-  static Keepalive of(base::Nanoseconds silence);
+  static Keepalive of(Nanoseconds silence);
 };
 
 // Listens on an address; port 0 lets the kernel choose. `index`: the kernel's number of its
 // interface. All functions here return at once; any thread may call them, and the caller owns the
 // sockets that they return.
-base::Result<base::FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index);
+Result<FileDescriptor> listen_on(const Endpoint& endpoint, std::uint32_t index);
 
 // Begins to connect. The attempt is finished when the socket can be written; pending_error() then
 // returns whether it failed.
-base::Result<base::FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
-                                                 const Keepalive& keepalive);
+Result<FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
+                                     const Keepalive& keepalive);
 // The errno of what failed on a socket since the last call, or 0.
-[[nodiscard]] int pending_error(const base::FileDescriptor& socket);
+[[nodiscard]] int pending_error(const FileDescriptor& socket);
 
 // Returns the next connection of a listener; an invalid descriptor, with errno set, when there is
 // none.
-base::FileDescriptor accept_next(const base::FileDescriptor& listener, const Keepalive& keepalive);
+FileDescriptor accept_next(const FileDescriptor& listener, const Keepalive& keepalive);
 
 // The two ends of a socket. Nothing for a socket without such an end.
-[[nodiscard]] std::optional<Endpoint> own_end(const base::FileDescriptor& socket);
-[[nodiscard]] std::optional<Endpoint> other_end(const base::FileDescriptor& socket);
+[[nodiscard]] std::optional<Endpoint> own_end(const FileDescriptor& socket);
+[[nodiscard]] std::optional<Endpoint> other_end(const FileDescriptor& socket);
 
 // "Connection refused".
 [[nodiscard]] std::string error_text(int error_number);
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rounds of SHA-256 as FIPS 180-4 numbers them (sections 4.1.2, 4.2.2, 5.1.1 and 6.2).
-#include "runtime/links/sha256.h"
+#include "base/wire/sha256.h"
 
 #include <algorithm>
 #include <bit>
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
 
@@ -130,4 +130,4 @@ Digest hmac_sha256(std::span<const std::byte> key,
   return outside.finish();
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

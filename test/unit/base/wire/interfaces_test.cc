@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which addresses a leader listens on, and the order in which it tries those of another.
-#include "runtime/links/interfaces.h"
+#include "base/wire/interfaces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
 
-using base::Code;
 using testing::ElementsAre;
 
 InterfaceAddress interface(const std::string& name, const std::string& address, int prefix_length,
@@ -169,4 +168,4 @@ TEST(Interfaces, ThisMachineHasALoopback) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door's step: listeners, and strangers between their first byte and their hello.
-#include "runtime/links/door.h"
+#include "base/wire/door.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,11 +8,7 @@
 
 #include "base/numbers.h"
 
-namespace ronde::runtime {
-
-using base::FileDescriptor;
-using base::Instant;
-using base::Status;
+namespace ronde::base {
 
 namespace {
 
@@ -23,7 +19,7 @@ constexpr int kAcceptedInATurn = 64;
 
 Door::Door(DoorPlan plan)
     : plan_(std::move(plan)),
-      most_strangers_(base::narrow<std::size_t>(std::max(kFewestStrangers, plan_.guests))) {}
+      most_strangers_(narrow<std::size_t>(std::max(kFewestStrangers, plan_.guests))) {}
 
 void Door::watch(std::vector<pollfd>& entries) const {
   for (const FileDescriptor* one : plan_.listeners) entries.push_back({one->get(), POLLIN, 0});
@@ -116,7 +112,7 @@ void Door::turn_away(Stranger& stranger, const std::string& reason) {
   stranger.socket.reset();
 }
 
-void Door::count(const std::string& reason, const std::string& from, base::LogLevel level) {
+void Door::count(const std::string& reason, const std::string& from, LogLevel level) {
   Count& one = counts_[reason];
   ++one.times;
   one.last_from = from;
@@ -129,7 +125,7 @@ std::string Door::text_of(const std::string& reason, const Count& count) {
          " (last from " + count.last_from + ")";
 }
 
-void Door::report(const base::Log& log) const {
+void Door::report(const Log& log) const {
   for (const auto& [reason, one] : counts_) {
     log.log(one.level, plan_.during + ", " + text_of(reason, one));
   }
@@ -141,4 +137,4 @@ std::string Door::turned_away() const {
   return text;
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

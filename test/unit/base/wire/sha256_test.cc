@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 and HMAC-SHA-256 against the standards' vectors, and against Python's hashlib and hmac.
-#include "runtime/links/sha256.h"
+#include "base/wire/sha256.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
 
 std::span<const std::byte> text(std::string_view characters) {
@@ -104,4 +104,4 @@ TEST(Hmac, EveryLengthOfKeyAsPythonHasIt) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a connection begins: whom a listener lets in, what it reads and what not, and damaged bytes.
-#include "runtime/links/hello.h"
+#include "base/wire/hello.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -11,10 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace ronde::runtime {
+namespace ronde::base {
 namespace {
 
-using base::FileDescriptor;
 using Got = HelloReader::Got;
 using Bytes = std::vector<std::byte>;
 
@@ -126,14 +125,6 @@ TEST(Hello, GarbageOtherVersionsAndTheEnd) {
   }
 }
 
-TEST(Hello, OfLeaders) {
-  const LeaderHello hello{LeaderHello::kVersion, 7};
-  const auto read = decode_leader_hello(encode(hello));
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(*read, hello);
-  EXPECT_FALSE(decode_leader_hello(of_text("RondeLdr and more")).ok());
-}
-
 // Whatever arrives, in whatever pieces: nobody is let in without the secret.
 TEST(HelloFuzz, DamagedBytesLetNobodyIn) {
   std::mt19937_64 random(20'261'126);
@@ -162,4 +153,4 @@ TEST(HelloFuzz, DamagedBytesLetNobodyIn) {
 }
 
 }  // namespace
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The system calls behind the leaders' sockets: addresses for both families, and socket options.
-#include "runtime/links/tcp_socket.h"
+#include "base/wire/tcp_socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,14 +13,9 @@
 
 #include "base/numbers.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
-
-using base::FileDescriptor;
-using base::narrow;
-using base::Result;
-using base::Status;
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -82,7 +77,7 @@ void configure(const FileDescriptor& socket, const Keepalive& keepalive) {
 
 }  // namespace
 
-Keepalive Keepalive::of(base::Nanoseconds silence) {
+Keepalive Keepalive::of(Nanoseconds silence) {
   // There are many probes, so that the last one comes shortly before the end: a host that is back
   // by then answers it. No part may be zero.
   constexpr std::int64_t kMostProbes = 11;
@@ -119,7 +114,7 @@ Result<FileDescriptor> begin_connect(const Endpoint& to, std::uint32_t index,
   // An interrupted connect() continues in the kernel.
   if (::connect(socket->get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
-    return Status::error(base::Code::kSystem, error_text(errno));
+    return Status::error(Code::kSystem, error_text(errno));
   }
   return socket;
 }
@@ -147,4 +142,4 @@ std::optional<Endpoint> other_end(const FileDescriptor& socket) {
 
 std::string error_text(int error_number) { return std::generic_category().message(error_number); }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base

@@ -11,9 +11,9 @@
 
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
-#include "runtime/links/handshake.h"
+#include "base/wire/handshake.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 // By which the leaders of a job recognise each other.
 using JobSecret = std::vector<std::byte>;
@@ -41,17 +41,17 @@ class HelloReader {
       : handshake_(role, secret, nonce) {}
 
   // Sends what a caller begins with. False: the connection has ended.
-  [[nodiscard]] bool begin(const base::FileDescriptor& socket) const;
+  [[nodiscard]] bool begin(const FileDescriptor& socket) const;
   // Reads what has arrived, and answers it.
-  Got read(const base::FileDescriptor& socket);
+  Got read(const FileDescriptor& socket);
   // Whether a whole opening has come.
   [[nodiscard]] bool begun() const { return handshake_.opened(); }
   [[nodiscard]] std::span<const std::byte> hello() const { return bytes_; }
 
  private:
   // Whether `bytes_` is full; otherwise kPart or kEnd.
-  Got fill(const base::FileDescriptor& socket);
-  Got prove(const base::FileDescriptor& socket);
+  Got fill(const FileDescriptor& socket);
+  Got prove(const FileDescriptor& socket);
 
   Handshake handshake_;
   bool proven_ = false;
@@ -63,19 +63,6 @@ class HelloReader {
 
 // Sends a hello as a frame on a new connection, which always has room for a short one. False: the
 // connection has ended.
-[[nodiscard]] bool send_hello(const base::FileDescriptor& socket, std::span<const std::byte> hello);
+[[nodiscard]] bool send_hello(const FileDescriptor& socket, std::span<const std::byte> hello);
 
-// Two leaders tell each other which host each leads.
-struct LeaderHello {
-  static constexpr std::uint32_t kVersion = 3;
-
-  std::uint32_t version = kVersion;
-  std::int32_t host = -1;
-
-  friend bool operator==(const LeaderHello&, const LeaderHello&) = default;
-};
-
-[[nodiscard]] std::vector<std::byte> encode(const LeaderHello& hello);
-base::Result<LeaderHello> decode_leader_hello(std::span<const std::byte> bytes);
-
-}  // namespace ronde::runtime
+}  // namespace ronde::base
