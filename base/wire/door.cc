@@ -125,15 +125,26 @@ std::string Door::text_of(const std::string& reason, const Count& count) {
          " (last from " + count.last_from + ")";
 }
 
-void Door::report(const Log& log) const {
-  for (const auto& [reason, one] : counts_) {
+void Door::report(const Log& log, Report what) {
+  for (auto& [reason, one] : counts_) {
+    if (what == Report::kNewReasons && one.reported > 0) continue;
+    if (std::exchange(one.reported, one.times) == one.times) continue;
     log.log(one.level, plan_.during + ", " + text_of(reason, one));
   }
 }
 
-std::string Door::turned_away() const {
+void Door::send_to_proven(std::span<const std::byte> frame) const {
+  for (const Stranger& one : strangers_) {
+    if (one.proven) (void)send_hello(one.socket, frame);
+  }
+}
+
+std::string Door::turned_away() {
   std::string text;
-  for (const auto& [reason, one] : counts_) text += "; " + text_of(reason, one);
+  for (auto& [reason, one] : counts_) {
+    one.reported = one.times;
+    text += "; " + text_of(reason, one);
+  }
   return text;
 }
 

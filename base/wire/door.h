@@ -64,15 +64,20 @@ class Door {
   // `entries`: those that watch() appended, after poll(). Appends those that have come.
   Status step(std::span<const pollfd> entries, Instant now, std::vector<Guest>& guests);
 
+  // Sends a frame to those who have proved that they know the secret, and may just have said hello.
+  void send_to_proven(std::span<const std::byte> frame) const;
+
   static constexpr const char* kOtherVersion = "another version of Ronde was at the other end";
   // Counts one that is not let in: "the host at the other end has another parent".
   void count(const std::string& reason, const std::string& from,
              LogLevel level = LogLevel::kWarning);
-  // Logs one line for each reason.
-  void report(const Log& log) const;
+  // Logs one line for each reason that has grown since it was last reported, or for those that are
+  // new.
+  enum class Report : std::uint8_t { kAll, kNewReasons };
+  void report(const Log& log, Report what = Report::kAll);
   // "; 2 connections were turned away: ... (last from 10.0.0.3:4711)", for an error about those
-  // that did not come; empty if there were none.
-  [[nodiscard]] std::string turned_away() const;
+  // that did not come, which need not be reported then; empty if there were none.
+  [[nodiscard]] std::string turned_away();
 
  private:
   struct Stranger {
@@ -84,6 +89,7 @@ class Door {
   };
   struct Count {
     std::uint64_t times = 0;
+    std::uint64_t reported = 0;  // of these
     std::string last_from;
     LogLevel level = LogLevel::kWarning;
   };

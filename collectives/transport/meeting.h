@@ -17,6 +17,13 @@
 
 namespace ronde::collectives {
 
+// Those who come to a job that has started: `fd` becomes readable when somebody has, and `answer`,
+// which any thread may call, sees to them. It is false once nobody can come any more.
+struct Visitors {
+  int fd = -1;  // none can come
+  std::function<bool()> answer;
+};
+
 // A rank's part in the meeting of its job. The process job owns it from the start to the end of the
 // engine.
 //
@@ -54,6 +61,8 @@ class Meeting {
   // The start is over on this rank, and allgather() is not called any more: a meeting that is
   // needed for nothing else keeps nothing open from here on.
   virtual void started() {}
+  // They may come as long as this object exists.
+  [[nodiscard]] virtual Visitors visitors() { return {}; }
 
   // Whether an engine that the program leaves open has to be closed when the process exits: because
   // what the meeting stands on must have ended by then (MPI that Ronde started), or because the

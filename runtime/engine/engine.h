@@ -127,7 +127,7 @@ class Engine {
   void learn(Work& work, bool waits);
   base::Status enter(base::Instant deadline);
   base::Status wait_for_ranks(base::Instant deadline);
-  base::Status watch_peers();
+  base::Status watch_others();
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);

@@ -142,7 +142,7 @@ Status Engine::enter(base::Instant deadline) {
   job_->board().enter();
   RONDE_RETURN_IF_ERROR(wait_for_ranks(deadline));
   RONDE_RETURN_IF_ERROR(start_device(deadline));
-  RONDE_RETURN_IF_ERROR(watch_peers());
+  RONDE_RETURN_IF_ERROR(watch_others());
   RONDE_RETURN_IF_ERROR(tune(deadline));
   RONDE_RETURN_IF_ERROR(runner_.start());
   open_ = true;
@@ -231,15 +231,20 @@ Status Engine::not_tuned() const {
       .with_rank(culprit);
 }
 
-Status Engine::watch_peers() {
+Status Engine::watch_others() {
   RONDE_ASSIGN_OR_RETURN(peers_, job_->watch_peers());
   for (const PeerWatch& peer : peers_) {
-    agent_.watch(peer.descriptor.get(), peer.rank);
+    agent_.watch(peer.descriptor.get(), [this, rank = peer.rank] { agent_.on_end_of(rank); });
     RONDE_RETURN_IF_ERROR(runner_.watch(peer.descriptor.get()));
   }
   const std::string note = job_->watch_note();
   if (local_rank_ == 0 && !note.empty()) log_.warning(note);
-  return {};
+  const collectives::Visitors visitors = job_->visitors();
+  if (visitors.fd < 0) return {};
+  agent_.watch(visitors.fd, [this, visitors] {
+    if (visitors.answer()) runner_.watch(visitors.fd).ignore();
+  });
+  return runner_.watch(visitors.fd);
 }
 
 }  // namespace ronde::runtime

@@ -77,12 +77,13 @@ Instant RankAgent::next_deadline() {
   return std::min({look, stalls_.next(), execution_.next_deadline(), control_.next_deadline()});
 }
 
-// The process of another rank has ended.
 void RankAgent::on_event(int fd) {
   const auto found = std::find_if(watched_.begin(), watched_.end(),
                                   [fd](const auto& watched) { return watched.first == fd; });
-  if (found == watched_.end()) return;
-  const std::int32_t rank = found->second;
+  if (found != watched_.end()) found->second();
+}
+
+void RankAgent::on_end_of(std::int32_t rank) {
   const std::int32_t position = context_.shape.position_of(rank);
   const collectives::Presence presence = context_.board.presence(position);
   if (presence.state == collectives::PresenceState::kClosed) return;

@@ -68,9 +68,12 @@ class RankAgent final : public Agent, private Member::Owner {
 
   // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
-  // Registers which rank's process has ended when this descriptor becomes readable. Call it before
-  // the runner watches the descriptor.
-  void watch(int pidfd, std::int32_t rank) { watched_.emplace_back(pidfd, rank); }
+  // What to do when this descriptor becomes readable, which the runner is to watch from then on.
+  void watch(int fd, std::function<void()> on_event) {
+    watched_.emplace_back(fd, std::move(on_event));
+  }
+  // The process of this rank has ended. Any thread.
+  void on_end_of(std::int32_t rank);
   // Where the runner does not run yet: sends the failure of the start to the other hosts.
   void spread_failure() noexcept;
   // Releases the device, the transport and the links; the last call.
@@ -94,7 +97,7 @@ class RankAgent final : public Agent, private Member::Owner {
   HostControl control_;
   Execution execution_;
   StallWatch stalls_;
-  std::vector<std::pair<int, std::int32_t>> watched_;  // pidfd, rank
+  std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
 };
 

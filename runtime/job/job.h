@@ -18,6 +18,7 @@
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
+#include "collectives/transport/meeting.h"
 #include "collectives/transport/program.h"
 #include "collectives/transport/transport.h"
 #include "runtime/job/rank_table.h"
@@ -81,6 +82,9 @@ class Job {
   virtual base::Result<std::vector<PeerWatch>> watch_peers() = 0;
   // After watch_peers(): what a user should know about how ranks are watched; empty as a rule.
   [[nodiscard]] virtual std::string watch_note() const { return ""; }
+
+  // Who may come beside the ranks, for the runner to watch.
+  [[nodiscard]] virtual collectives::Visitors visitors() { return {}; }
 
   // Collective: returns every rank's bytes, by rank; lengths may differ. `activity`: what the ranks
   // do here, for the error that names a rank which does not take part (kDeadline). Only for the

@@ -85,6 +85,7 @@ class ProcessJob final : public Job {
     }
     return watches;
   }
+  [[nodiscard]] collectives::Visitors visitors() override { return meeting_->visitors(); }
   [[nodiscard]] std::string watch_note() const override { return watch_note_; }
 
  private:

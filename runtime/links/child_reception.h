@@ -41,7 +41,7 @@ class ChildReception {
   std::vector<base::LinkEnd> take();
   [[nodiscard]] std::vector<std::int32_t> missing() const;
   // Logs one line for each reason for which connections were rejected.
-  void report(const base::Log& log) const { door_.report(log); }
+  void report(const base::Log& log) { door_.report(log); }
 
  private:
   struct Child {

@@ -31,6 +31,8 @@ namespace {
 // How long one attempt may take: longer than a lost first packet takes to be sent again (1 s), and
 // than rank 0 is away from its door.
 constexpr Nanoseconds kReachTime = std::chrono::seconds(5);
+// How long a second rank 0 waits for the answer of the first.
+constexpr Nanoseconds kAskTime = std::chrono::seconds(1);
 // The pause between two attempts; it grows, so that many ranks that wait for long cost little.
 constexpr Nanoseconds kFirstRetryPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kLongestRetryPause = std::chrono::milliseconds(250);
@@ -49,11 +51,16 @@ Status failed(const std::string& text) { return Status::error(Code::kTransport, 
 // Another attempt cannot mend this; `text` goes to the user as it is.
 Status hopeless(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
 
+// Rank 0 has sent an empty verdict: it closed its last engine, and may open another one.
+bool comes_again(const Status& status) { return !status.ok() && status.message().empty(); }
+
 class MeetingClient final : public MeetingEnd {
  public:
   using MeetingEnd::MeetingEnd;
 
   Status come(const Clock& clock, Instant deadline);
+  // One attempt; returns what the rank 0 that is there says.
+  Status ask(const Clock& clock, Instant deadline);
 
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
@@ -151,7 +158,12 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
   const Instant began = clock.now();
   for (;;) {
     Status reached = reach(clock, deadline);
-    if (reached.ok()) break;
+    if (reached.ok()) {
+      const auto parts = answer(clock, deadline);
+      if (parts.ok()) return take_hellos(*parts);
+      if (!comes_again(parts.status())) return parts.status();
+      reached = failed("rank 0 has closed its engine there");
+    }
     if (reached.code() == Code::kInvalidArgument) return reached;
     if (clock.now() + pause >= deadline) {
       const auto waited = std::chrono::round<std::chrono::seconds>(clock.now() - began).count();
@@ -168,8 +180,11 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
     while (clock.now() < until) ::poll(nullptr, 0, base::poll_milliseconds(clock, until));
     pause = std::min(2 * pause, kLongestRetryPause);
   }
-  RONDE_ASSIGN_OR_RETURN(const auto parts, answer(clock, deadline));
-  return take_hellos(parts);
+}
+
+Status MeetingClient::ask(const Clock& clock, Instant deadline) {
+  RONDE_RETURN_IF_ERROR(reach(clock, deadline));
+  return answer(clock, deadline).status();
 }
 
 Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
@@ -222,6 +237,11 @@ Result<std::unique_ptr<collectives::Meeting>> meet_rank_0(const MeetingPlan& pla
   auto client = std::make_unique<MeetingClient>(plan);
   RONDE_RETURN_IF_ERROR(client->come(clock, deadline));
   return std::unique_ptr<collectives::Meeting>(std::move(client));
+}
+
+Status ask_rank_0(const MeetingPlan& plan, const Clock& clock) {
+  MeetingClient client(plan);
+  return client.ask(clock, clock.after(kAskTime));
 }
 
 }  // namespace ronde::runtime

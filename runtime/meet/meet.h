@@ -100,5 +100,7 @@ base::Result<std::unique_ptr<collectives::Meeting>> meet_as_rank_0(const Meeting
 base::Result<std::unique_ptr<collectives::Meeting>> meet_rank_0(const MeetingPlan& plan,
                                                                 const base::Clock& clock,
                                                                 base::Instant deadline);
+// What another rank 0 that listens at the point of the plan answers to this one; within a second.
+base::Status ask_rank_0(const MeetingPlan& plan, const base::Clock& clock);
 
 }  // namespace ronde::runtime

@@ -159,15 +159,15 @@ base::Accepted MeetingListener::accept(const FileDescriptor& socket) const {
   return accepted;
 }
 
-base::DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
-                       std::int32_t ranks) {
+base::DoorPlan door_of(const MeetingListener& listener, const MeetingPoint& point,
+                       const MeetingSecret& secret, std::int32_t ranks) {
   base::DoorPlan plan;
   for (const FileDescriptor& one : listener.sockets()) plan.listeners.push_back(&one);
   plan.accept = [&listener](const FileDescriptor& one) { return listener.accept(one); };
   const auto bytes = secret.bytes();
   plan.secret.assign(bytes.begin(), bytes.end());
   plan.secret_name = "the secret (RONDE_JOB_SECRET)";
-  plan.during = "while the ranks met";
+  plan.during = "at the meeting point " + text_of(point);
   plan.guests = ranks;
   return plan;
 }

@@ -45,8 +45,8 @@ class MeetingListener {
 };
 
 // Rank 0's door there; the listener outlives it.
-[[nodiscard]] base::DoorPlan door_of(const MeetingListener& listener, const MeetingSecret& secret,
-                                     std::int32_t ranks);
+[[nodiscard]] base::DoorPlan door_of(const MeetingListener& listener, const MeetingPoint& point,
+                                     const MeetingSecret& secret, std::int32_t ranks);
 
 // Connects to rank 0's Unix socket and checks that it is this user's. Blocks only while the queue
 // of that socket is full, until the deadline at most.

@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "base/wire/door.h"
 #include "base/wire/frame_socket.h"
 #include "collectives/transport/roll.h"
+#include "runtime/meet/lobby.h"
 #include "runtime/meet/meet.h"
-#include "runtime/meet/place.h"
 
 namespace ronde::runtime {
 
@@ -30,21 +29,19 @@ namespace {
 // How long rank 0 stays after a failure, to tell those that come a little later.
 constexpr Nanoseconds kLinger = std::chrono::seconds(2);
 
-// A rank that has come.
-struct Arrival {
-  MeetingHello hello;
-  base::FrameSocket socket;
-};
-
 class MeetingServer final : public MeetingEnd {
  public:
-  explicit MeetingServer(const MeetingPlan& plan) : MeetingEnd(plan), members_(hellos_.size()) {}
+  MeetingServer(const MeetingPlan& plan, const Clock& clock)
+      : MeetingEnd(plan), clock_(clock), members_(hellos_.size()) {}
+  ~MeetingServer() override { close_door(); }
 
   Status gather(const Clock& clock, Instant deadline);
 
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
                           Instant deadline) override;
+  void started() override { hang_up(); }
+  [[nodiscard]] collectives::Visitors visitors() override;
 
  private:
   struct Member {
@@ -54,23 +51,24 @@ class MeetingServer final : public MeetingEnd {
   };
 
   void leave() override {
-    members_.clear();
-    strays_.clear();
+    hang_up();
     close_door();
   }
-  void close_door() {
-    door_.reset();
-    listener_.reset();
+  void hang_up() {
+    members_.clear();
+    strays_.clear();
   }
-  // Lets in those that have come, and counts those that are no ranks of this version.
-  Status let_in_all(std::span<const pollfd> doors, const Clock& clock);
+  void close_door() {
+    if (const auto lobby = std::exchange(lobby_, nullptr)) lobby->leave(clock_);
+  }
+  // Lets in those that have come to the lobby.
+  Status let_in_all(const Clock& clock);
   // Collects the hellos, or the parts of this round, of the others.
   Status collect(const Clock& clock, Instant deadline);
   [[nodiscard]] bool complete() const;
   // One poll, and what it shows. An error fails the meeting.
   Status step(const Clock& clock, Instant until);
   Status let_in(Arrival arrival, const Clock& clock);
-  Status send_away(Arrival arrival);
   Status read(std::size_t rank, Instant now);
   // Everybody gets this error; with kLatecomers also those that come within kLinger.
   enum class Awaits : std::uint8_t { kNobody, kLatecomers };
@@ -82,8 +80,8 @@ class MeetingServer final : public MeetingEnd {
   [[nodiscard]] Status too_late() const;
   void hand_out(const Parts& parts);
 
-  std::optional<MeetingListener> listener_;  // until all ranks have come
-  std::optional<base::Door> door_;
+  const Clock& clock_;
+  std::shared_ptr<Lobby> lobby_;
   std::vector<std::optional<Member>> members_;       // by rank; rank 0 is none
   std::vector<base::FrameSocket> strays_;            // came too late, twice, or with another size
   Instant answer_by_{};                              // when the most impatient rank wants an answer
@@ -126,9 +124,7 @@ Status MeetingServer::flush(const Clock& clock, Instant deadline) {
 }
 
 Status MeetingServer::step(const Clock& clock, Instant until) {
-  std::vector<pollfd> entries;
-  if (door_) door_->watch(entries);
-  const std::size_t doors = entries.size();
+  std::vector<pollfd> entries{{lobby_->fd(), POLLIN, 0}};
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     if (!members_[rank]) continue;
@@ -143,56 +139,32 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
   }
   const Instant now = clock.now();
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const short events = entries[doors + i].revents;
+    const short events = entries[1 + i].revents;
     if ((events & POLLOUT) != 0) {
       RONDE_RETURN_IF_ERROR(members_[ranks[i]]->socket.flush().status());
     }
     if ((events & ~POLLOUT) != 0) RONDE_RETURN_IF_ERROR(read(ranks[i], now));
   }
-  if (!door_) return {};
-  return let_in_all(std::span<const pollfd>(entries).first(doors), clock);
+  return let_in_all(clock);
 }
 
-Status MeetingServer::let_in_all(std::span<const pollfd> doors, const Clock& clock) {
-  std::vector<base::Guest> guests;
-  Status trouble = door_->step(doors, clock.now(), guests);
-  for (base::Guest& guest : guests) {
-    auto message = decode_meeting_message(guest.hello);
-    auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
-    if (hello == nullptr || hello->version != kMeetingVersion) {
-      door_->count(base::Door::kOtherVersion, guest.from);
-      continue;
-    }
-    base::FrameSocket socket(base::LinkEnd{-1, guest.from, std::move(guest.socket)});
-    const Status one = let_in({std::move(*hello), std::move(socket)}, clock);
+Status MeetingServer::let_in_all(const Clock& clock) {
+  Status trouble = lobby_->answer(clock);
+  // Further engines of these ranks wait until the next meeting.
+  if (round_ > 0) return trouble;
+  for (Arrival& arrival : lobby_->take()) {
+    const Status one = let_in(std::move(arrival), clock);
     if (trouble.ok()) trouble = one;
   }
   return trouble;
 }
 
-// A rank of another job is a stranger, who is told so; this job goes on.
-Status MeetingServer::send_away(Arrival arrival) {
-  const auto named = [](const std::string& job) {
-    return job.empty() ? "a job without a name" : "job '" + job + "'";
-  };
-  const Status why = Status::error(
-      Code::kInvalidArgument,
-      text_of_rank(arrival.hello) + " is of " + named(arrival.hello.job) + ", and came to " +
-          text_of_rank(own_hello()) + " of " + named(own_hello().job) + " at " +
-          text_of(plan_.point) +
-          ": give each job a meeting point of its own, and all ranks of one the same RONDE_JOB");
-  arrival.socket.send(encode(MeetingVerdict::of(why))).ignore();
-  door_->count("it was a rank of another job (RONDE_JOB)", text_of_rank(arrival.hello));
-  return {};
-}
-
 // The first error counts; afterwards ranks that come are only told.
 Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   const MeetingHello& hello = arrival.hello;
-  if (hello.job != own_hello().job) return send_away(std::move(arrival));
   Status wrong = failed_.ok() ? check(hello) : failed_;
   const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
-  if (wrong.ok() && (rank == 0 || members_[rank])) {
+  if (wrong.ok() && members_[rank]) {
     wrong = Status::error(Code::kInvalidArgument,
                           "two processes came as rank " + std::to_string(hello.rank) + ": " +
                               text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
@@ -204,10 +176,9 @@ Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
     if (!failed_.ok()) return strays_.back().send(encode(MeetingVerdict::of(failed_)));
     return wrong;
   }
-  const Instant now = clock.now();
-  answer_by_ = std::min(answer_by_, now + hello.patience);
+  answer_by_ = std::min(answer_by_, arrival.since + hello.patience);
   hellos_[rank] = hello;
-  record(hello.rank, now);
+  record(hello.rank, clock.now());
   members_[rank].emplace(Member{std::move(arrival.socket), text_of_rank(hello), std::nullopt});
   return {};
 }
@@ -240,7 +211,7 @@ Status MeetingServer::too_late() const {
   std::vector<std::int32_t> missing = roll_.missing(Instant::min());
   std::erase(missing, 0);
   Status absent = roll_.absent(missing);
-  const std::string strangers = door_ ? door_->turned_away() : "";
+  const std::string strangers = round_ == 0 ? lobby_->turned_away() : "";
   if (strangers.empty() || missing.empty()) return absent;
   return Status::error(absent.code(), absent.message() + strangers).with_rank(missing.front());
 }
@@ -257,11 +228,11 @@ Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits)
   std::size_t told = 0;
   const auto goes_on = [&] {
     return !strays_.empty() ||
-           (awaits == Awaits::kLatecomers && door_ && told + 1 < members_.size());
+           (awaits == Awaits::kLatecomers && round_ == 0 && told + 1 < members_.size());
   };
   while (clock.now() < until && goes_on()) told += tell(clock, until);
   // The error of a deadline names them itself.
-  if (door_ && awaits == Awaits::kLatecomers) door_->report(plan_.log);
+  if (awaits == Awaits::kLatecomers) lobby_->report();
   leave();
   return why;
 }
@@ -276,7 +247,7 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
         {socket.fd(), narrow<short>(socket.backlogged() ? POLLIN | POLLOUT : POLLIN), 0});
   }
   const std::size_t heard = entries.size();
-  if (door_) door_->watch(entries);
+  entries.push_back({lobby_->fd(), POLLIN, 0});
   if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, until)) < 0) return 0;
   const auto over = [](base::FrameSocket& socket) {
     if (!socket.flush().ok()) return true;
@@ -291,11 +262,13 @@ std::size_t MeetingServer::tell(const Clock& clock, Instant until) {
   }
   strays_ = std::move(left);
   const std::size_t told = heard - strays_.size();
-  if (door_) {
-    const auto doors = std::span<const pollfd>(entries).subspan(heard);
-    let_in_all(doors, clock).ignore();
-  }
+  let_in_all(clock).ignore();
   return told;
+}
+
+collectives::Visitors MeetingServer::visitors() {
+  if (lobby_ == nullptr) return {};
+  return {lobby_->fd(), [lobby = lobby_, &clock = clock_] { return lobby->attend(clock); }};
 }
 
 void MeetingServer::hand_out(const Parts& parts) {
@@ -318,13 +291,17 @@ Status MeetingServer::collect(const Clock& clock, Instant deadline) {
 }
 
 Status MeetingServer::gather(const Clock& clock, Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(listener_,
-                         MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive));
-  door_.emplace(door_of(*listener_, plan_.secret, plan_.size));
+  auto lobby = Lobby::enter(plan_, own_hello());
+  if (!lobby.ok()) {
+    // Where another rank 0 listens it says so by name.
+    const Status other = ask_rank_0(plan_, clock);
+    return other.code() == Code::kInvalidArgument ? other.with_rank(0) : lobby.status();
+  }
+  lobby_ = std::move(*lobby);
   begin_round("meeting at " + text_of(plan_.point));
   RONDE_RETURN_IF_ERROR(collect(clock, deadline));
-  door_->report(plan_.log);
-  close_door();
+  lobby_->complete(hellos_);
+  lobby_->report();
   Parts parts;
   parts.reserve(hellos_.size());
   for (const MeetingHello& hello : hellos_) parts.push_back(encode(hello));
@@ -361,7 +338,7 @@ Result<MeetingServer::Parts> MeetingServer::allgather(std::span<const std::byte>
 
 Result<std::unique_ptr<collectives::Meeting>> meet_as_rank_0(const MeetingPlan& plan,
                                                              const Clock& clock, Instant deadline) {
-  auto server = std::make_unique<MeetingServer>(plan);
+  auto server = std::make_unique<MeetingServer>(plan, clock);
   RONDE_RETURN_IF_ERROR(server->gather(clock, deadline));
   return std::unique_ptr<collectives::Meeting>(std::move(server));
 }

@@ -151,9 +151,9 @@ def check_wrong(folder, _):
     # A second rank 0: the first one waits for the others in vain.
     environments = by_hand(2, RONDE_START_TIMEOUT_SECONDS=8)
     environments[1]["RONDE_RANK"] = 0
-    second, first = sorted(Job(folder).run(line, environments), key=lambda done: done.stderr)
-    expect_line(second, "rank 0 cannot listen at the meeting point localhost:", "a second rank 0")
-    expect_line(first, "rank 1 (host ", "took no part in meeting at localhost:")
+    second, first = sorted(Job(folder).run(line, environments), key=lambda done: "is a second" not in done.stderr)
+    expect_line(second, "is a second rank 0 at localhost:", "give each job a meeting point of its own")
+    expect_line(first, "rank 1 (host ", "took no part in meeting at localhost:", "turned away: it was a second rank 0")
     # A rank that is missing is named at the deadline, and so is rank 0.
     began = time.monotonic()
     environments = by_hand(3, RONDE_START_TIMEOUT_SECONDS=4)
@@ -234,11 +234,111 @@ def check_child(folder, mpirun):
     rank = ("import os, subprocess, sys, ronde\nengine = ronde.Engine()\n"
             f"print(subprocess.run([sys.executable, '-c', {child!r}], env={{**os.environ}}, capture_output=True,"
             " text=True).stdout)\nengine.close()")
-    root = pathlib.Path(__file__).resolve().parents[3]
-    paths = {"LIBRONDE": pathlib.Path(folder).resolve().parent / "lib" / "libronde.so",
-             "PYTHONPATH": root / "bindings" / "python", "PYTHONDONTWRITEBYTECODE": 1}
-    for number, one in enumerate(Job(folder).run((sys.executable, "-c", rank), by_hand(2, **paths))):
+    for number, one in enumerate(Job(folder).run((sys.executable, "-c", rank), by_hand(2, **python_paths(folder)))):
         expect(one.returncode == 0 and f"is a child of rank {number} of 2" in one.stdout, one, "Python's child is not told")
+
+
+def python_paths(folder):
+    return {"LIBRONDE": pathlib.Path(folder).resolve().parent / "lib" / "libronde.so",
+            "PYTHONPATH": pathlib.Path(__file__).resolve().parents[3] / "bindings" / "python",
+            "PYTHONDONTWRITEBYTECODE": 1}
+
+
+# A rank that trains until the file that it is given is there, and, where it is told so, opens engines beside the first.
+DOOR = """
+import os, sys, threading, time, ronde
+done, how = sys.argv[1:]
+def more(name):
+    with ronde.Engine(name=name) as engine:
+        engine.barrier().wait()
+        print("engine", name, engine.rank, engine.size, flush=True)
+engine = ronde.Engine()
+for number in range(20 if how == "again" else 0):
+    engine.close()
+    engine = ronde.Engine()
+engine.barrier().wait()
+print("open", engine.rank, engine.size, flush=True)
+if how == "more":
+    more("one after the other")
+    threads = [threading.Thread(target=more, args=(name,)) for name in (("a", "b") if engine.rank == 0 else ("b", "a"))]
+    [one.start() for one in threads], [one.join() for one in threads]
+if how == "child" and engine.rank == 0 and os.fork() == 0:
+    os.close(0), os.close(1), os.close(2)
+    time.sleep(20)
+    os._exit(0)
+while not os.path.exists(done):
+    time.sleep(0.02)
+engine.barrier().wait()
+engine.close()
+print("closed", flush=True)
+"""
+
+
+def check_door(folder, _):
+    """Rank 0's door stays open while the job lives: whoever comes to a complete job is told at once, and its further
+    engines meet there."""
+    paths = python_paths(folder)
+    with tempfile.TemporaryDirectory() as place:
+        done = pathlib.Path(place) / "done"
+
+        def line(how=""):
+            return (sys.executable, "-c", DOOR, str(done), how)
+
+        def opened(job, environments, how=""):
+            ranks = [job.start(line(how), **variables) for variables in environments]
+            for number, rank in enumerate(ranks):
+                said = rank.stdout.readline()
+                assert said == f"open {number} {len(ranks)}\n", (said, rank.stderr.read())
+            return ranks
+
+        for how in ("", "more", "again"):
+            done.unlink(missing_ok=True)
+            environments = by_hand(2, **paths)
+            job = Job(folder)
+            opened(job, environments, how)
+            for variables, parts in (
+                    (environments[1], ("came to a job that is complete", "among them rank 1 (host ", "RONDE_MEET")),
+                    (environments[0], ("is a second rank 0 at localhost:", "RONDE_MEET")),
+                    ({**environments[1], "RONDE_JOB": "another"}, ("is of job 'another'", "RONDE_JOB"))):
+                for _ in range(2):
+                    began = time.monotonic()
+                    stranger, = Job(folder).run(line(), [variables])
+                    late.at_most(time.monotonic() - began, 10, "what is told at once")
+                    expect(stranger.returncode == 1 and "Traceback" in stranger.stderr, stranger, "expected an error")
+                    expect(all(part in stranger.stderr for part in parts), stranger, f"expected {parts}")
+            done.touch()
+            for rank, one in enumerate(job.end()):
+                expect(one.returncode == 0 and one.stdout.endswith("closed\n"), one, f"rank {rank} has suffered")
+                names = sorted(said for said in one.stdout.splitlines() if said.startswith("engine"))
+                expect(len(names) == (3 if how == "more" else 0), one, "an engine is missing")
+                reasons = ("the job is complete", "it was a second rank 0", "it was a rank of another job")
+                for reason in reasons:
+                    expect(one.stderr.count(reason) == (2 if rank == 0 else 0), one, reason)
+        # Two jobs at one point: at most one pair trains, and the others are told.
+        both = by_hand(2, **paths)
+        done.unlink()
+        job = Job(folder)
+        for variables in (*both, *both):
+            job.start(line(), **variables)
+        began = time.monotonic()
+        while sum(rank.poll() is None for rank in job.ranks) > 2 and time.monotonic() - began < 20:
+            time.sleep(0.02)
+        done.touch()
+        codes = sorted(one.returncode for one in job.end())
+        assert codes in ([0, 0, 1, 1], [1, 1, 1, 1]), codes
+        # A restart at the same port, while a child of the dead rank 0 lives.
+        done.unlink()
+        job = Job(folder)
+        environments = by_hand(2, **paths)
+        first, second = opened(job, environments, "child")
+        first.kill()
+        second.kill()
+        first.wait(), second.wait()
+        job.ranks = []
+        opened(job, environments)
+        done.touch()
+        for one in job.end():
+            expect(one.returncode == 0, one, "it did not start again")
 
 
 def check_secret(folder, _):

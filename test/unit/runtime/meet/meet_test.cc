@@ -129,19 +129,45 @@ TEST(Meet, RankZeroComesLast) {
   }
 }
 
-TEST(Meet, NothingListensAfterwards) {
-  MeetingRanks job(2, point_over_tcp());
-  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
-    RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
-    // Meanwhile rank 0 is in the next exchange.
-    if (rank == 1) {
-      const auto again =
-          base::listen_on({*base::parse_address("127.0.0.1"), job.plan.point.port}, 0);
-      EXPECT_TRUE(again.ok()) << again.status().to_string();
-    }
-    return exchange_and_check(rank, meeting, 1, job.clock);
-  });
-  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
+// Who is told what while the door stays open, and that nothing listens after the last engine.
+TEST(Meet, TheDoorStaysOpenWhileTheJobLives) {
+  for (const MeetingPoint& point : {point_on_host(), point_over_tcp()}) {
+    MeetingRanks job(2, point);
+    Met rank_0 = Status::error(Code::kInternal, "it has not met");
+    std::thread meets([&] { rank_0 = job.meet_one(job.plan_of(0)); });
+    const Met rank_1 = job.meet_one(job.plan_of(1));
+    meets.join();
+    ASSERT_TRUE(rank_0.ok() && rank_1.ok());
+    (*rank_0)->started();
+    const collectives::Visitors visitors = (*rank_0)->visitors();
+    std::atomic<bool> over{false};
+    std::thread agent([&] {
+      while (!over) {
+        pollfd entry{visitors.fd, POLLIN, 0};
+        if (::poll(&entry, 1, 10) != 1) continue;
+        EXPECT_TRUE(visitors.answer());
+      }
+    });
+    expect_all_say({ask_rank_0(job.plan_of(0), job.clock)}, Code::kInvalidArgument,
+                   {"is a second rank 0 at", "where rank 0 (host "});
+    MeetingPlan third = job.plan_of(2);
+    third.size = 3;
+    expect_all_say({job.meet_one(third).status()}, Code::kInvalidArgument,
+                   {"rank 2 (host ", "came to a job that is complete at", "has all 2 ranks"});
+    EXPECT_FALSE(MeetingListener::open(point, "", {}).ok());
+    // A further engine of rank 1 waits for rank 0's, and is told to come again when the first ends.
+    Met again = Status::error(Code::kInternal, "it has not met");
+    std::thread waits([&] { again = job.meet_one(job.plan_of(1)); });
+    std::this_thread::sleep_for(milliseconds(50));
+    over = true;
+    agent.join();
+    EXPECT_TRUE((*rank_0)->close().ok());
+    EXPECT_TRUE(job.meet_one(job.plan_of(0)).ok());
+    waits.join();
+    EXPECT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_TRUE(MeetingListener::open(point, "", {}).ok());
+    EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("turned away: the job is complete"));
+  }
 }
 
 TEST(Meet, ARankThatDoesNotCome) {
@@ -270,7 +296,7 @@ Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& 
   const auto let_in = [&] {
     auto listener = MeetingListener::open(job.plan.point, "", {});
     ASSERT_TRUE(listener.ok());
-    base::Door door(door_of(*listener, {}, job.size));
+    base::Door door(door_of(*listener, job.plan.point, {}, job.size));
     std::vector<base::Guest> guests;
     while (guests.empty()) {
       std::vector<pollfd> entries;

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lobbies of this process, and what each answers.
+#include "runtime/meet/lobby.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <new>
+#include <utility>
+
+#include "base/numbers.h"
+
+namespace ronde::runtime {
+
+using base::Clock;
+using base::Code;
+using base::Instant;
+using base::MutexLock;
+using base::Result;
+using base::Status;
+
+namespace {
+
+struct Lobbies {
+  base::Mutex lock;
+  std::map<std::string, std::weak_ptr<Lobby>> places RONDE_GUARDED_BY(lock);
+};
+
+// Never destroyed: engines may end after the program's last statement.
+Lobbies& lobbies() {
+  static auto* const kLobbies = new Lobbies;
+  return *kLobbies;
+}
+
+std::string text_of_job(const std::string& job) {
+  return job.empty() ? "a job without a name" : "job '" + job + "'";
+}
+
+constexpr const char* kApart =
+    ": give each job a meeting point of its own (RONDE_MEET, MASTER_PORT, or TF_CONFIG's first "
+    "worker)";
+
+}  // namespace
+
+Result<std::shared_ptr<Lobby>> Lobby::enter(const MeetingPlan& plan, const MeetingHello& own) {
+  // A forked child has no part in what its parent has opened.
+  const std::string place = std::to_string(::getpid()) + " " + text_of(plan.point);
+  const MutexLock all(lobbies().lock);
+  std::weak_ptr<Lobby>& known = lobbies().places[place];
+  std::shared_ptr<Lobby> lobby = known.lock();
+  if (lobby == nullptr) {
+    lobby = std::shared_ptr<Lobby>(new Lobby(plan, own));
+    lobby->epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+    lobby->timer_ =
+        base::FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!lobby->epoll_.valid() || !lobby->timer_.valid()) {
+      return Status::system("could not watch the meeting point " + text_of(plan.point), errno);
+    }
+    known = lobby;
+  }
+  const MutexLock lock(lobby->mutex_);
+  if (lobby->engines_ == 0) RONDE_RETURN_IF_ERROR(lobby->open());
+  ++lobby->engines_;
+  return lobby;
+}
+
+Status Lobby::open() {
+  RONDE_ASSIGN_OR_RETURN(listener_,
+                         MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive));
+  door_.emplace(door_of(*listener_, plan_.point, plan_.secret, plan_.size));
+  std::vector<pollfd> entries{{timer_.get(), POLLIN, 0}};
+  door_->watch(entries);
+  return watch(entries);
+}
+
+void Lobby::leave(const Clock& clock) {
+  answer(clock).ignore();
+  report();
+  const MutexLock lock(mutex_);
+  if (--engines_ > 0) return;
+  // Those who wait for this process's next engine come again.
+  const auto again = encode(MeetingVerdict());
+  for (Arrival& one : waiting_) one.socket.send(again).ignore();
+  door_->send_to_proven(again);
+  waiting_.clear();
+  ranks_.clear();
+  door_.reset();
+  listener_.reset();
+}
+
+// What is closed leaves the epoll by itself.
+Status Lobby::watch(std::span<const pollfd> entries) {
+  for (const pollfd& entry : entries) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = entry.fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, entry.fd, &event) == 0 || errno == EEXIST)
+      continue;
+    return Status::system("could not watch who comes to " + text_of(plan_.point), errno);
+  }
+  return {};
+}
+
+Status Lobby::answer(const Clock& clock) {
+  const MutexLock lock(mutex_);
+  if (!door_) return {};
+  drop_those_who_left();
+  std::vector<pollfd> entries;
+  door_->watch(entries);
+  if (::poll(entries.data(), entries.size(), 0) < 0) return {};
+  std::vector<base::Guest> guests;
+  const Status stepped = door_->step(entries, clock.now(), guests);
+  for (base::Guest& guest : guests) receive(std::move(guest), clock.now());
+  entries.clear();
+  door_->watch(entries);
+  const bool strangers = entries.size() > listener_->sockets().size();
+  for (const Arrival& one : waiting_) entries.push_back({one.socket.fd(), POLLIN, 0});
+  const itimerspec silence{{}, {strangers ? base::Door::kTime.count() : 0, 0}};
+  (void)::timerfd_settime(timer_.get(), 0, &silence, nullptr);
+  const Status watched = watch(entries);
+  return stepped.ok() ? watched : stepped;
+}
+
+bool Lobby::attend(const Clock& clock) {
+  try {
+    const Status answered = answer(clock);
+    const MutexLock lock(mutex_);
+    if (door_) door_->report(plan_.log, base::Door::Report::kNewReasons);
+    if (answered.ok()) return true;
+    plan_.log.warning("whoever comes to " + text_of(plan_.point) +
+                      " is not answered any more: " + answered.message());
+  } catch (const std::bad_alloc&) {
+    // The job may do without its door.
+  }
+  return false;
+}
+
+// A rank sends nothing before it is answered, so one that can be read has ended, or is none.
+void Lobby::drop_those_who_left() {
+  std::erase_if(waiting_, [](Arrival& one) {
+    const auto frame = one.socket.receive();
+    return !frame.ok() || frame->has_value() || one.socket.closed();
+  });
+}
+
+void Lobby::receive(base::Guest guest, Instant now) {
+  auto message = decode_meeting_message(guest.hello);
+  auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
+  if (hello == nullptr || hello->version != kMeetingVersion) {
+    return door_->count(base::Door::kOtherVersion, guest.from);
+  }
+  Arrival arrival{std::move(*hello),
+                  base::FrameSocket(base::LinkEnd{-1, guest.from, std::move(guest.socket)}), now};
+  const MeetingHello& who = arrival.hello;
+  const std::string came = text_of_rank(who);
+  const std::string here = text_of_rank(own_) + " of " + text_of_job(own_.job);
+  const std::string at = " at " + text_of(plan_.point);
+  if (who.job != own_.job) {
+    return tell(std::move(arrival),
+                came + " is of " + text_of_job(who.job) + ", and came to " + here + at + kApart +
+                    ", and all ranks of one the same RONDE_JOB",
+                "it was a rank of another job (RONDE_JOB)");
+  }
+  if (who.rank == 0) {
+    return tell(std::move(arrival),
+                came + " is a second rank 0" + at + ", where " + here + " is" + kApart +
+                    ", and each process a rank of its own",
+                "it was a second rank 0");
+  }
+  const auto rank = base::narrow<std::size_t>(std::max(who.rank, 0));
+  const MeetingHello* const known = rank < ranks_.size() ? &ranks_[rank] : nullptr;
+  const bool member = known != nullptr && known->pid == who.pid &&
+                      known->host_identity == who.host_identity && who.rank > 0;
+  if (ranks_.empty() || member) return waiting_.push_back(std::move(arrival));
+  tell(std::move(arrival),
+       came + " came to a job that is complete" + at + ": " + here + " has all " +
+           std::to_string(ranks_.size()) + " ranks" +
+           (known != nullptr ? ", among them " + text_of_rank(*known) : "") + kApart +
+           ", or wait until that one has ended",
+       "the job is complete");
+}
+
+void Lobby::tell(Arrival arrival, const std::string& text, const std::string& reason) {
+  const Status why = Status::error(Code::kInvalidArgument, text);
+  arrival.socket.send(encode(MeetingVerdict::of(why))).ignore();
+  door_->count(reason, text_of_rank(arrival.hello));
+}
+
+std::vector<Arrival> Lobby::take() {
+  const MutexLock lock(mutex_);
+  for (const Arrival& one : waiting_) {
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, one.socket.fd(), nullptr);
+  }
+  return std::exchange(waiting_, {});
+}
+
+void Lobby::complete(std::span<const MeetingHello> ranks) {
+  const MutexLock lock(mutex_);
+  ranks_.assign(ranks.begin(), ranks.end());
+}
+
+void Lobby::report() {
+  const MutexLock lock(mutex_);
+  if (door_) door_->report(plan_.log);
+}
+
+std::string Lobby::turned_away() {
+  const MutexLock lock(mutex_);
+  return door_ ? door_->turned_away() : "";
+}
+
+}  // namespace ronde::runtime
