@@ -83,7 +83,7 @@ class LocalMember final : public Job {
  private:
   const std::shared_ptr<LocalJob> job_;
   const std::int32_t rank_;
-  std::uint64_t rounds_ = 0;
+  std::uint64_t rounds_ = 1;  // after that of join()
   const base::JobShape shape_;
   std::unique_ptr<collectives::Transport> transport_;
   collectives::Board board_;
@@ -113,7 +113,7 @@ Result<std::shared_ptr<LocalJob>> LocalJob::create(const base::JobShape& shape, 
   base::take_standard_descriptors();
   auto job = std::shared_ptr<LocalJob>(new LocalJob(shape, fan_in, std::move(transports)));
   const MutexLock lock(job->mutex_);
-  job->settings_.resize(static_cast<std::size_t>(shape.ranks()));
+  job->has_joined_.resize(static_cast<std::size_t>(shape.ranks()));
   job->hub_ =
       hub != nullptr ? std::move(hub) : std::make_shared<collectives::LocalHub>(shape.ranks());
   RONDE_RETURN_IF_ERROR(job->make_hosts());
@@ -165,33 +165,6 @@ Status LocalJob::make_boards(const base::Config& config) {
   return {};
 }
 
-bool LocalJob::all_joined() const {
-  for (const auto& settings : settings_) {
-    if (!settings) return false;
-  }
-  return true;
-}
-
-Status LocalJob::wait_for_all(base::Nanoseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (!all_joined()) {
-    if (!failure_.ok()) return failure_;
-    if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout) continue;
-    if (!failure_.ok()) return failure_;
-    std::vector<std::int32_t> missing;
-    for (std::int32_t rank = 0; rank < shape_.ranks(); ++rank) {
-      if (!settings_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
-    }
-    if (missing.empty()) break;
-    joined_.notify_all();
-    return failure_ =
-               Status::error(Code::kDeadline, base::ranks_phrase(missing) +
-                                                  " did not open an engine in time: open one in a "
-                                                  "thread of its own for each rank");
-  }
-  return failure_;
-}
-
 Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Config& config,
                                             const base::Clock& /*clock*/) {
   if (rank < 0 || rank >= shape_.ranks()) {
@@ -200,32 +173,41 @@ Result<std::unique_ptr<Job>> LocalJob::join(std::int32_t rank, const base::Confi
         "rank " + std::to_string(rank) + " of a local job of " + std::to_string(shape_.ranks()));
   }
   const MutexLock lock(mutex_);
-  auto& mine = settings_[static_cast<std::size_t>(rank)];
-  if (mine) {
+  if (has_joined_[static_cast<std::size_t>(rank)]) {
     return Status::error(Code::kInvalidArgument,
                          "rank " + std::to_string(rank) + " of this local job has an engine");
   }
   if (!has_boards_) RONDE_RETURN_IF_ERROR(make_boards(config));
-  mine = config.shared_text();
-  joined_.notify_all();
-  RONDE_RETURN_IF_ERROR(wait_for_all(config.start_timeout));
+  has_joined_[static_cast<std::size_t>(rank)] = true;
+  const std::string mine = config.shared_text();
+  RONDE_ASSIGN_OR_RETURN(const auto all,
+                         exchange(rank, 0, std::as_bytes(std::span(mine)), config.start_timeout,
+                                  "did not open an engine in time: open one in a thread of its "
+                                  "own for each rank"));
   std::vector<std::string> texts;
-  texts.reserve(settings_.size());
-  for (const auto& settings : settings_) texts.push_back(*settings);
+  texts.reserve(all.size());
+  for (const auto& bytes : all) {
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   RONDE_RETURN_IF_ERROR(check_shared_settings(texts));
   return make_member(rank);
 }
 
-Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t rank,
-                                                                std::uint64_t number,
-                                                                std::span<const std::byte> mine,
-                                                                base::Nanoseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+Result<LocalJob::Parts> LocalJob::allgather(std::int32_t rank, std::uint64_t number,
+                                            std::span<const std::byte> mine,
+                                            base::Nanoseconds timeout) {
   const MutexLock lock(mutex_);
+  return exchange(rank, number, mine, timeout, "did not go on with opening an engine in time");
+}
+
+Result<LocalJob::Parts> LocalJob::exchange(std::int32_t rank, std::uint64_t number,
+                                           std::span<const std::byte> mine,
+                                           base::Nanoseconds timeout, const std::string& failing) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   Round& round = rounds_[number];
-  round.parts.resize(settings_.size());
+  round.parts.resize(has_joined_.size());
   round.parts[static_cast<std::size_t>(rank)].emplace(mine.begin(), mine.end());
-  joined_.notify_all();
+  arrived_.notify_all();
   std::vector<std::int32_t> missing;
   const auto look = [&]() RONDE_REQUIRES(mutex_) {
     missing.clear();
@@ -234,12 +216,14 @@ Result<std::vector<std::vector<std::byte>>> LocalJob::allgather(std::int32_t ran
     }
     return missing.empty();
   };
-  while (!look()) {
-    if (joined_.wait_until(mutex_, deadline) == std::cv_status::no_timeout || look()) continue;
-    return Status::error(Code::kDeadline, base::ranks_phrase(missing) +
-                                              " did not go on with opening an engine in time");
+  while (failure_.ok() && !look()) {
+    if (arrived_.wait_until(mutex_, deadline) == std::cv_status::no_timeout || look()) continue;
+    if (!failure_.ok()) break;
+    failure_ = Status::error(Code::kDeadline, base::ranks_phrase(missing) + " " + failing);
+    arrived_.notify_all();
   }
-  std::vector<std::vector<std::byte>> parts;
+  RONDE_RETURN_IF_ERROR(failure_);
+  Parts parts;
   parts.reserve(round.parts.size());
   for (const auto& part : round.parts) parts.push_back(*part);
   if (++round.read == shape_.ranks()) rounds_.erase(number);

@@ -53,10 +53,9 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
 
   // Returns every rank's bytes of round `round`; each rank counts its rounds. Only ranks that have
   // joined may call it.
-  base::Result<std::vector<std::vector<std::byte>>> allgather(std::int32_t rank,
-                                                              std::uint64_t round,
-                                                              std::span<const std::byte> mine,
-                                                              base::Nanoseconds timeout);
+  using Parts = std::vector<std::vector<std::byte>>;
+  base::Result<Parts> allgather(std::int32_t rank, std::uint64_t round,
+                                std::span<const std::byte> mine, base::Nanoseconds timeout);
 
  private:
   struct Round {
@@ -75,17 +74,17 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   base::Status make_hosts() RONDE_REQUIRES(mutex_);
   base::Status make_boards(const base::Config& config) RONDE_REQUIRES(mutex_);
   base::Result<std::unique_ptr<Job>> make_member(std::int32_t rank) RONDE_REQUIRES(mutex_);
-  [[nodiscard]] bool all_joined() const RONDE_REQUIRES(mutex_);
-  base::Status wait_for_all(base::Nanoseconds timeout) RONDE_REQUIRES(mutex_);
+  base::Result<Parts> exchange(std::int32_t rank, std::uint64_t round,
+                               std::span<const std::byte> mine, base::Nanoseconds timeout,
+                               const std::string& failing) RONDE_REQUIRES(mutex_);
 
   const base::JobShape shape_;
   const std::int32_t fan_in_;
   const Transports transports_;
   base::Mutex mutex_;
-  std::condition_variable_any joined_;
-  std::vector<std::optional<std::string>> settings_ RONDE_GUARDED_BY(mutex_);
-  base::Status failure_
-      RONDE_GUARDED_BY(mutex_);  // why the ranks did not all join; afterwards none can
+  std::condition_variable_any arrived_;
+  std::vector<bool> has_joined_ RONDE_GUARDED_BY(mutex_);  // by rank
+  base::Status failure_ RONDE_GUARDED_BY(mutex_);  // some rank did not come; afterwards none can
   bool has_boards_ RONDE_GUARDED_BY(mutex_) = false;
   std::vector<Host> hosts_ RONDE_GUARDED_BY(mutex_);
   std::shared_ptr<collectives::LocalHub> hub_ RONDE_GUARDED_BY(mutex_);
