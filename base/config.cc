@@ -71,6 +71,9 @@ constexpr auto kSettings = std::to_array<Setting>({
      "the networks for control between hosts and for ucx: names of interfaces or networks, as in "
      "eth0,10.0.0.0/8; empty takes OMPI_MCA_btl_tcp_if_include, or else every interface that is "
      "up"},
+    {"RONDE_PORTS", &Config::ports, "", "", 1, 65535, false,
+     "the TCP ports at which the leaders of hosts and ucx listen, as in 29600-29699: on each host "
+     "an engine takes one for the leader and one for each rank; empty lets the kernel choose"},
     {"RONDE_PLUGIN_PATH", &Config::plugin_path, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
@@ -133,6 +136,10 @@ Status assign(Config& config, const Setting& setting, const std::string& value) 
       config.*place = static_cast<LogLevel>(choice);
     } else if constexpr (std::is_same_v<Value, Nanoseconds>) {
       RONDE_ASSIGN_OR_RETURN(config.*place, parse_seconds(setting, value));
+    } else if constexpr (std::is_same_v<Value, PortRange>) {
+      const auto ports = value.empty() ? PortRange() : PortRange::parse(value);
+      if (!ports) return bad_value(setting, value);
+      config.*place = *ports;
     } else {
       RONDE_ASSIGN_OR_RETURN(const auto number, parse_integer(setting, value));
       config.*place = Value(number);
@@ -148,6 +155,7 @@ std::span<const Setting> settings() { return kSettings; }
 
 SettingKind Setting::kind() const {
   if (std::holds_alternative<Nanoseconds Config::*>(place)) return SettingKind::kSeconds;
+  if (std::holds_alternative<PortRange Config::*>(place)) return SettingKind::kPorts;
   if (!choices.empty()) return SettingKind::kChoice;
   const bool is_text = std::holds_alternative<std::string Config::*>(place);
   return is_text ? SettingKind::kText : SettingKind::kInteger;
@@ -162,6 +170,9 @@ std::string valid_values(const Setting& setting) {
              number_text(setting.maximum);
     case SettingKind::kSeconds:
       return "seconds from " + number_text(setting.minimum) + " to " + number_text(setting.maximum);
+    case SettingKind::kPorts:
+      return "two ports from " + number_text(setting.minimum) + " to " +
+             number_text(setting.maximum) + ", as in 29600-29699";
     case SettingKind::kText:
       return "any text";
   }

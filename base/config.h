@@ -13,11 +13,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/numbers.h"
+#include "base/port_range.h"
 #include "base/status.h"
 
 namespace ronde::base {
 
-enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds, kText };
+enum class SettingKind : std::uint8_t { kChoice, kInteger, kSeconds, kPorts, kText };
 
 struct Config;
 
@@ -25,11 +26,11 @@ struct Setting {
   std::string_view name;  // "RONDE_ALGORITHM"
   // Where its value goes, whose type says how it is read: a string is a choice or any text.
   std::variant<std::string Config::*, LogLevel Config::*, Bytes Config::*, std::int64_t Config::*,
-               Nanoseconds Config::*>
+               Nanoseconds Config::*, PortRange Config::*>
       place;
   std::string_view default_value;  // as it would be written in the environment
   std::string_view choices;        // kChoice: the valid words, separated by blanks
-  double minimum;                  // kInteger, kSeconds: both ends are valid
+  double minimum;                  // kInteger, kSeconds, kPorts: both ends are valid
   double maximum;
   // A job whose ranks differ in it is refused at start. False for kText, which may hold a line end.
   bool same_on_all_ranks;
@@ -67,6 +68,7 @@ struct Config {
   std::string transport;       // "auto": runtime/job/transport_choice.h chooses
   std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
   std::string interfaces;      // empty: base/wire/interfaces.h chooses
+  PortRange ports;             // of leaders and UCX
   std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string plugin_path;     // what plugin_place() of collectives/device takes
 

@@ -123,6 +123,8 @@ const char* value_name(base::SettingKind kind) {
       return "N";
     case base::SettingKind::kSeconds:
       return "SECONDS";
+    case base::SettingKind::kPorts:
+      return "PORTS";
     case base::SettingKind::kText:
       return "TEXT";
   }

@@ -166,7 +166,7 @@ class Opening {
   }
   Status listen(Greeting& mine) {
     RONDE_ASSIGN_OR_RETURN(leaders_,
-                           LeaderMeeting::listen(config_.interfaces, mine.host_name,
+                           LeaderMeeting::listen(config_.interfaces, mine.host_name, config_.ports,
                                                  base::Keepalive::of(config_.link_timeout)));
     mine.addresses = leaders_->addresses();
     if (meeting_.rank() != 0) return {};

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/config.h"
 #include "base/numbers.h"
 #include "base/process/environment.h"
 #include "base/text.h"
@@ -29,7 +28,7 @@ constexpr int kPortTries = 16;
 constexpr std::size_t kMostNamed = 4;
 
 constexpr const char* kAdvice =
-    ": check the firewall between them, or choose the network with RONDE_INTERFACE";
+    ": check the firewall between them (RONDE_PORTS), or choose the network with RONDE_INTERFACE";
 
 // "host 2 (node7, 10.0.0.3:4711)".
 std::string leader_text(std::int32_t host, const LeaderAddress& leader) {
@@ -116,6 +115,7 @@ Status no_children(const ChildReception& reception, std::int32_t host,
 }  // namespace
 
 Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std::string& host_name,
+                                            const base::PortRange& ports,
                                             const base::Keepalive& keepalive) {
   RONDE_ASSIGN_OR_RETURN(const auto all, base::list_interfaces());
   RONDE_ASSIGN_OR_RETURN(
@@ -126,20 +126,23 @@ Result<LeaderMeeting> LeaderMeeting::listen(const std::string& wanted, const std
   meeting.keepalive_ = keepalive;
   Status trouble;
   for (const base::IpFamily family : {base::IpFamily::kV4, base::IpFamily::kV6}) {
-    const Status status = meeting.listen_on_family(chosen, family);
+    const Status status = meeting.listen_on_family(chosen, family, ports);
     if (!status.ok()) trouble = status;
   }
-  if (meeting.listeners_.empty()) return trouble;
+  if (meeting.listeners_.empty()) return ports.size() > 0 ? ports.exhausted(trouble) : trouble;
   return meeting;
 }
 
 Status LeaderMeeting::listen_on_family(std::span<const base::InterfaceAddress> chosen,
-                                       base::IpFamily family) {
+                                       base::IpFamily family, const base::PortRange& ports) {
   Status trouble;
-  for (int attempt = 0; attempt < kPortTries; ++attempt) {
+  std::vector<Listener> most;
+  const bool given = ports.size() > 0;
+  bool all = false;
+  for (int attempt = 0; !all && attempt < (given ? ports.size() : kPortTries); ++attempt) {
     std::vector<Listener> opened;
-    std::uint16_t port = 0;
-    bool all = true;
+    std::uint16_t port = given ? ports.at(attempt) : 0;
+    all = true;
     for (const base::InterfaceAddress& one : chosen) {
       if (one.address.family != family) continue;
       auto socket = base::listen_on({one.address, port}, one.index);
@@ -153,12 +156,10 @@ Status LeaderMeeting::listen_on_family(std::span<const base::InterfaceAddress> c
       port = end->port;
       opened.push_back({one, *end, std::move(*socket)});
     }
-    const bool last = attempt + 1 == kPortTries;
-    if (!all && !last) continue;
-    std::move(opened.begin(), opened.end(), std::back_inserter(listeners_));
-    return all ? Status() : trouble;
+    if (all || opened.size() > most.size()) most = std::move(opened);
   }
-  return trouble;
+  std::move(most.begin(), most.end(), std::back_inserter(listeners_));
+  return all ? Status() : trouble;
 }
 
 std::vector<std::string> LeaderMeeting::addresses() const {

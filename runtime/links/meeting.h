@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/port_range.h"
 #include "base/process/file_descriptor.h"
 #include "base/process/secrets.h"
 #include "base/status.h"
@@ -38,9 +39,10 @@ struct LeaderAddress {
 class LeaderMeeting {
  public:
   // Starts to listen, so that the addresses may be sent to others. One port per address family,
-  // chosen by the kernel, and only on the addresses that RONDE_INTERFACE (`wanted`) selects, as
-  // choose_addresses() does.
+  // the first free one of `ports` or chosen by the kernel, and only on the addresses that
+  // RONDE_INTERFACE (`wanted`) selects, as choose_addresses() does.
   static base::Result<LeaderMeeting> listen(const std::string& wanted, const std::string& host_name,
+                                            const base::PortRange& ports = {},
                                             const base::Keepalive& keepalive = {});
 
   [[nodiscard]] std::vector<std::string> addresses() const;
@@ -64,7 +66,7 @@ class LeaderMeeting {
   // Listens on the addresses of one family, with one port for all. An address that cannot be
   // listened on is left out; its error is returned if none is left.
   base::Status listen_on_family(std::span<const base::InterfaceAddress> chosen,
-                                base::IpFamily family);
+                                base::IpFamily family, const base::PortRange& ports);
 
   std::vector<Listener> listeners_;
   base::Keepalive keepalive_;

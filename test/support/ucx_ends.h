@@ -3,11 +3,14 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,6 +51,22 @@ inline std::vector<std::unique_ptr<Transport>> ucx_ends(
   }
   for (const auto& end : ends) EXPECT_TRUE(end->connect(addresses).ok());
   return ends;
+}
+
+// The addresses at which this process listens for TCP.
+inline std::vector<sockaddr_storage> listeners_of_this_process() {
+  std::vector<sockaddr_storage> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_storage address{};
+    size = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    if (address.ss_family == AF_INET || address.ss_family == AF_INET6) found.push_back(address);
+  }
+  return found;
 }
 
 }  // namespace ronde::collectives

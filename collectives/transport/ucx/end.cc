@@ -3,16 +3,22 @@
 // end_messages.cc.
 #include "collectives/transport/ucx/end.h"
 
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "base/config.h"
 #include "base/numbers.h"
+#include "base/process/environment.h"
+#include "base/process/file_descriptor.h"
 #include "base/process/own_thread.h"
 #include "collectives/transport/ucx/devices.h"
 
@@ -33,6 +39,17 @@ constexpr std::int64_t kLongestPoll = 100;
 // How long close_endpoints() waits for what UCX has to finish by itself.
 constexpr base::Nanoseconds kLocalEnd = std::chrono::seconds(1);
 
+// Why a port cannot be taken, as errno; 0: it can. UCX takes longer to say so, and complains in its
+// log.
+int trouble_at(std::uint16_t port) {
+  const auto socket = base::FileDescriptor::kept_from_children(
+      [] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 // ---- opening ----
@@ -52,7 +69,7 @@ Result<std::unique_ptr<End>> End::open(const ronde_transport_host& host,
   return end;
 }
 
-Status End::configure(ucp_config_t* config) const {
+Status End::configure(ucp_config_t* config, std::uint16_t port) const {
   // What the user has set in the environment goes first; UCX has read it. The prefix of a setting
   // of one of UCX's transports is part of the variable's name only.
   const auto set = [&](const std::string& prefix, const std::string& name,
@@ -67,6 +84,7 @@ Status End::configure(ucp_config_t* config) const {
   if (const std::string devices = devices_of(interfaces); !devices.empty()) {
     RONDE_RETURN_IF_ERROR(set("", "NET_DEVICES", devices));
   }
+  if (port != 0) RONDE_RETURN_IF_ERROR(set("TCP_", "PORT_RANGE", std::to_string(port)));
   // A host that is silent counts as lost after peer_timeout: half of it passes before the system
   // asks, and then it asks five times.
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
@@ -89,19 +107,19 @@ Status End::configure(ucp_config_t* config) const {
   return set("TCP_", "CONN_NB", "y");
 }
 
-Status End::start() {
-  const auto check = [&](ucs_status_t status, const char* activity) -> Status {
-    if (status == UCS_OK) return {};
-    return Status::error(Code::kTransport,
-                         std::string(activity) + " failed: " + ucx_.text_of(status) +
-                             "; UCX_LOG_LEVEL=info shows what UCX found, and UCX_TLS and "
-                             "UCX_NET_DEVICES what it may use");
-  };
-  const base::SignalsBlocked blocked;  // for UCX's own thread
+Status End::check(ucs_status_t status, const char* activity) const {
+  if (status == UCS_OK) return {};
+  return Status::error(Code::kTransport, std::string(activity) +
+                                             " failed: " + ucx_.text_of(status) +
+                                             "; UCX_LOG_LEVEL=info shows what UCX found, and "
+                                             "UCX_TLS and UCX_NET_DEVICES what it may use");
+}
+
+Result<bool> End::open_worker(std::uint16_t port) {
   ucp_config_t* config = nullptr;
   RONDE_RETURN_IF_ERROR(
       check(ucx_.config_read(nullptr, nullptr, &config), "reading UCX's settings"));
-  const Status configured = configure(config);
+  const Status configured = configure(config, port);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -117,8 +135,39 @@ Status End::start() {
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   worker.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;  // after a failure requests are given up
-  RONDE_RETURN_IF_ERROR(
-      check(ucx_.worker_create(context_, &worker, &worker_), "starting a UCX worker"));
+  const ucs_status_t created = ucx_.worker_create(context_, &worker, &worker_);
+  if (created == UCS_ERR_BUSY && port != 0) {
+    ucx_.cleanup(std::exchange(context_, nullptr));
+    return false;
+  }
+  RONDE_RETURN_IF_ERROR(check(created, "starting a UCX worker"));
+  return true;
+}
+
+// From a range UCX would draw ports without end where all are taken, so it is given one port at a
+// time. Each rank begins at another one, and goes round twice: what is taken the first time may
+// have been another rank's try.
+Status End::open_worker_in(const base::PortRange& ports) {
+  int trouble = EADDRINUSE;
+  for (int number = 0; number < 2 * ports.size(); ++number) {
+    const std::uint16_t port = ports.at(host_.rank + number);
+    if (const int here = trouble_at(port); here != 0) {
+      trouble = here;
+      continue;
+    }
+    RONDE_ASSIGN_OR_RETURN(const bool opened, open_worker(port));
+    if (opened) return {};
+  }
+  return ports.exhausted(Status::system("UCX could not listen", trouble));
+}
+
+Status End::start() {
+  const base::SignalsBlocked blocked;  // for UCX's own thread
+  // What Ronde tells an end has no place for its ports.
+  RONDE_ASSIGN_OR_RETURN(const auto config,
+                         base::Config::from_environment(base::process_environment()));
+  const bool chosen = config.ports.size() > 0 && std::getenv("UCX_TCP_PORT_RANGE") == nullptr;
+  RONDE_RETURN_IF_ERROR(chosen ? open_worker_in(config.ports) : open_worker(0).status());
   RONDE_RETURN_IF_ERROR(
       check(ucx_.worker_get_efd(worker_, &descriptor_), "asking UCX for a descriptor"));
   ucp_am_handler_param_t words{};

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/port_range.h"
 #include "base/process/fork_mark.h"
 #include "base/status.h"
 #include "collectives/transport/message_slots.h"
@@ -117,7 +118,11 @@ class End {
 
   End(const Library& library, const ronde_transport_host& host);
   base::Status start();
-  base::Status configure(ucp_config_t* config) const;
+  // Opens UCX and a worker that listens at `port`; 0: wherever UCX chooses. False: it is taken.
+  base::Result<bool> open_worker(std::uint16_t port);
+  base::Status open_worker_in(const base::PortRange& ports);
+  base::Status configure(ucp_config_t* config, std::uint16_t port) const;
+  [[nodiscard]] base::Status check(ucs_status_t status, const char* activity) const;
   [[nodiscard]] base::Status check_message(int peer, int tag) const;
   base::Result<ucp_ep_h> endpoint_to(int peer);
   static void on_lost(void* peer, ucp_ep_h endpoint, ucs_status_t status);

@@ -60,6 +60,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->transport_path, "");
   EXPECT_EQ(config->interfaces, "");
   EXPECT_EQ(config->plugin_path, "");
+  EXPECT_EQ(config->ports.size(), 0);
   EXPECT_EQ(config->check, "off");
 }
 
@@ -85,6 +86,7 @@ TEST(Config, EverySettingReachesItsField) {
                             "RONDE_TRANSPORT_PATH=/opt/my transports",
                             "RONDE_INTERFACE=eth0, fd00::/8",
                             "RONDE_PLUGIN_PATH=/opt/my plugins",
+                            "RONDE_PORTS=29600-65535",
                             "RONDE_CHECK=memory"});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->algorithm, "ring");
@@ -109,6 +111,8 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->mpi, "off");
   EXPECT_EQ(config->interfaces, "eth0, fd00::/8");
   EXPECT_EQ(config->plugin_path, "/opt/my plugins");
+  EXPECT_EQ(config->ports.first, 29600);
+  EXPECT_EQ(config->ports.last, 65535);
 }
 
 TEST(Config, EveryRowOfTheTableIsSound) {
@@ -141,6 +145,10 @@ TEST(Config, BadValuesNameTheSettingTheValueAndWhatIsValid) {
     if (row.kind() == SettingKind::kInteger) {
       bad.insert(bad.end(), {"1.5", "1e3", std::to_string(static_cast<long long>(row.maximum) + 1),
                              std::to_string(static_cast<long long>(row.minimum) - 1)});
+    }
+    if (row.kind() == SettingKind::kPorts) {
+      bad.insert(bad.end(), {"29600", "2-1", "0-9", "1-65536", "1-", "-", "1--2", "1 - 2",
+                             "1-2,4-5", "1-2-3"});
     }
     if (row.kind() == SettingKind::kChoice)
       bad.insert(bad.end(), {std::string(row.choices), "AUTO"});

@@ -132,11 +132,12 @@ TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
   ASSERT_FALSE(links.ok());
   EXPECT_EQ(links.status().code(), Code::kDeadline);
   EXPECT_EQ(links.status().rank(), 3);
-  EXPECT_EQ(links.status().message(),
-            "host 1 (node1, " + job.addresses[1].addresses.front() +
-                ") could not connect to host 0 (node0; tried " + gone +
-                ": Connection refused): check the firewall between them, or choose the network "
-                "with RONDE_INTERFACE");
+  EXPECT_EQ(
+      links.status().message(),
+      "host 1 (node1, " + job.addresses[1].addresses.front() +
+          ") could not connect to host 0 (node0; tried " + gone +
+          ": Connection refused): check the firewall between them (RONDE_PORTS), or choose the "
+          "network with RONDE_INTERFACE");
 }
 
 // Leaders connect over every address of the loopback interface: of both families where the machine
@@ -172,8 +173,8 @@ TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
             "host 1 (node1, " + job.addresses[1].addresses.front() + "), host 3 (node3, " +
                 job.addresses[3].addresses.front() + ") did not connect to host 0 (node0, " +
                 job.addresses[0].addresses.front() +
-                ") in time: check the firewall between them, or choose the network with "
-                "RONDE_INTERFACE");
+                ") in time: check the firewall between them (RONDE_PORTS), or choose the "
+                "network with RONDE_INTERFACE");
 }
 
 // The deadline is on the injected clock, so this does not wait a real minute.
@@ -198,6 +199,33 @@ TEST(LeaderMeeting, ListensOnWhatIsWantedAlone) {
   const auto refused = LeaderMeeting::listen("eht0", "node7");
   EXPECT_THAT(refused.status().message(),
               HasSubstr("RONDE_INTERFACE names 'eht0', which no interface of host node7 matches"));
+}
+
+// Ports that the tests beside this one do not take as the kernel chooses them: below its range.
+TEST(LeaderMeeting, TakesTheFirstFreePortOfItsRange) {
+  const auto in = [](std::uint16_t last) {
+    return LeaderMeeting::listen("127.0.0.1", "node", base::PortRange{29440, last});
+  };
+  const auto port_of = [](const LeaderMeeting& meeting) {
+    return base::parse_endpoint(meeting.addresses().at(0))->port;
+  };
+  const auto first = in(29459);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  const std::uint16_t taken = port_of(*first);
+  EXPECT_GE(taken, 29440);
+  const auto second = in(29459);
+  ASSERT_TRUE(second.ok()) << second.status().to_string();
+  EXPECT_GT(port_of(*second), taken);
+  EXPECT_LE(port_of(*second), 29459);
+  const auto none = in(taken);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().message(),
+            "none of the " + std::to_string(taken - 29439) + " ports of RONDE_PORTS=29440-" +
+                std::to_string(taken) +
+                " is free here: on each host an engine needs 1 for the leader and, over UCX, 1 for "
+                "each rank; widen the range (a port is free a minute after its job), or end what "
+                "has them ('ss -tan' shows it): could not listen on 127.0.0.1:" +
+                std::to_string(taken) + ": Address already in use");
 }
 
 }  // namespace

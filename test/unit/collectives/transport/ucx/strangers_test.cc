@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,22 +17,6 @@
 
 namespace ronde::collectives::ucx {
 namespace {
-
-// The addresses at which this process listens for TCP.
-std::vector<sockaddr_storage> listeners_of_this_process() {
-  std::vector<sockaddr_storage> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::stoi(entry.path().filename().string());
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
-    sockaddr_storage address{};
-    size = sizeof address;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
-    if (address.ss_family == AF_INET || address.ss_family == AF_INET6) found.push_back(address);
-  }
-  return found;
-}
 
 // A socket that closes with it.
 class Stranger {
