@@ -133,10 +133,10 @@ bool Lobby::attend(const Clock& clock) {
     if (answered.ok()) return true;
     plan_.log.warning("whoever comes to " + text_of(plan_.point) +
                       " is not answered any more: " + answered.message());
+    return false;
   } catch (const std::bad_alloc&) {
-    // The job may do without its door.
+    return false;  // the job may do without its door
   }
-  return false;
 }
 
 // A rank sends nothing before it is answered, so one that can be read has ended, or is none.

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -339,6 +340,50 @@ def check_door(folder, _):
         done.touch()
         for one in job.end():
             expect(one.returncode == 0, one, "it did not start again")
+
+
+def check_strangers(folder, _):
+    """Whoever knocks at the door of a job that lives: garbage, half hellos, silence, 7,000 connections. The job goes on,
+    and each reason is a line."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    with tempfile.TemporaryDirectory() as place:
+        done = pathlib.Path(place) / "done"
+        job = Job(folder)
+        environments = by_hand(2, **python_paths(folder))
+        port = environments[0]["RONDE_MEET"].split(":")[1]
+        for rank, variables in enumerate(environments):
+            job.start((sys.executable, "-c", DOOR, str(done), ""), **variables)
+        assert all(rank.stdout.readline().startswith("open") for rank in job.ranks)
+        crowd = []
+
+        def knock(said=b""):
+            one = socket.socket(socket.AF_UNIX)
+            one.connect(f"\0ronde-meet-{os.getuid()}-{port}")
+            one.settimeout(20)
+            if said:
+                one.sendall(said)
+            crowd.append(one)
+            return one
+
+        for said in (b"GET / HTTP/1.1\r\n\r\n", b"RondeM99" + bytes(32)):
+            knock(said).recv(1000)
+        for one in (knock(b"RondeM02"), knock()):  # half a hello, and silence
+            began = time.monotonic()
+            assert one.recv(1000) == b""
+            late.at_most(time.monotonic() - began, 25, "a stranger's 5 s")
+        for _ in range(7000):
+            knock()
+        third, = Job(folder).run((sys.executable, "-c", DOOR, str(done), ""), environments[1:])
+        expect("came to a job that is complete" in third.stderr, third, "the door is blocked")
+        done.touch()
+        for rank, one in enumerate(job.end()):
+            expect(one.returncode == 0 and one.stdout.endswith("closed\n"), one, f"rank {rank} has suffered")
+            for reason in ("what was sent is not Ronde's protocol", "another version of Ronde", "the job is complete",
+                           "no whole hello arrived within 5 s", "too many others were waiting"):
+                expect(one.stderr.count(reason) in ((1, 2) if rank == 0 else (0,)), one, reason)
+        for one in crowd:
+            one.close()
 
 
 def check_secret(folder, _):
