@@ -2,6 +2,7 @@
 // Descriptors that forked children do not keep: they are closed by a handler of pthread_atfork.
 #include "base/process/file_descriptor.h"
 
+#include <poll.h>
 #include <pthread.h>
 
 #include <cerrno>
@@ -94,6 +95,15 @@ FileDescriptor FileDescriptor::kept_from_children(const std::function<int()>& op
 
 void FileDescriptor::close_listed() {
   ClosedInChildren::of_process().close(*std::exchange(listed_, std::nullopt));
+}
+
+bool wait_until_ready(const FileDescriptor& fd, short events, const Clock& clock,
+                      Instant deadline) {
+  while (clock.now() < deadline) {
+    pollfd entry{fd.get(), events, 0};
+    if (::poll(&entry, 1, poll_milliseconds(clock, deadline)) > 0) return true;
+  }
+  return false;
 }
 
 }  // namespace ronde::base

@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace ronde::base {
 
 // Thread safety: a value; owned by one thread at a time. get() may be shared.
@@ -52,5 +54,9 @@ class FileDescriptor {
   // Its place in the list of those that children close.
   std::optional<std::list<int>::iterator> listed_;
 };
+
+// Waits for poll()'s `events`. False: the deadline has passed.
+[[nodiscard]] bool wait_until_ready(const FileDescriptor& fd, short events, const Clock& clock,
+                                    Instant deadline);
 
 }  // namespace ronde::base

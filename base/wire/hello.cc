@@ -2,6 +2,7 @@
 // Reading and sending the beginning of a connection.
 #include "base/wire/hello.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -87,6 +88,17 @@ bool send_hello(const FileDescriptor& socket, std::span<const std::byte> hello) 
   std::memcpy(frame.data(), &length, sizeof length);
   frame.insert(frame.end(), hello.begin(), hello.end());
   return send_all(socket, frame);
+}
+
+Result<Got> prove_to(const FileDescriptor& listener, std::span<const std::byte> secret,
+                     const Clock& clock, Instant deadline) {
+  RONDE_ASSIGN_OR_RETURN(const auto nonce, make_nonce());
+  HelloReader reader(Handshake::Role::kCaller, secret, nonce);
+  Got got = reader.begin(listener) ? Got::kPart : Got::kEnd;
+  while (got == Got::kPart && wait_until_ready(listener, POLLIN, clock, deadline)) {
+    got = reader.read(listener);
+  }
+  return got;
 }
 
 }  // namespace ronde::base

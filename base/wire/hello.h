@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "base/wire/handshake.h"
@@ -64,5 +65,10 @@ class HelloReader {
 // Sends a hello as a frame on a new connection, which always has room for a short one. False: the
 // connection has ended.
 [[nodiscard]] bool send_hello(const FileDescriptor& socket, std::span<const std::byte> hello);
+
+// A caller's proof, for who has nothing else to do meanwhile. kProven: say hello; kPart: the
+// deadline passed before there was an answer.
+Result<HelloReader::Got> prove_to(const FileDescriptor& listener, std::span<const std::byte> secret,
+                                  const Clock& clock, Instant deadline);
 
 }  // namespace ronde::base

@@ -3,6 +3,7 @@
 #include "base/wire/unix_socket.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -37,17 +38,25 @@ Address abstract_address(const std::string& name) {
 
 // Without pidfds the end of a connection is how a death is noticed, which a child's copy would
 // hide.
-Result<FileDescriptor> make_socket(int type) {
+Result<FileDescriptor> make_socket() {
   FileDescriptor fd = FileDescriptor::kept_from_children(
-      [type] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+      [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd.valid()) return Status::system("could not create a Unix socket", errno);
   return fd;
 }
 
+// The process at the other end; nobody's (uid -1) if the kernel does not tell.
+ucred peer_of(const FileDescriptor& socket) {
+  ucred peer{0, ~uid_t{0}, ~gid_t{0}};
+  socklen_t size = sizeof peer;
+  static_cast<void>(::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size));
+  return peer;
+}
+
 }  // namespace
 
-Result<FileDescriptor> listen_abstract(const std::string& name, int type) {
-  auto socket = make_socket(type);
+Result<FileDescriptor> listen_abstract(const std::string& name) {
+  auto socket = make_socket();
   if (!socket.ok()) return socket.status();
   const Address at = abstract_address(name);
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0) {
@@ -60,8 +69,8 @@ Result<FileDescriptor> listen_abstract(const std::string& name, int type) {
 }
 
 Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& clock,
-                                        Instant deadline, int type) {
-  auto socket = make_socket(type);
+                                        Instant deadline) {
+  auto socket = make_socket();
   if (!socket.ok()) return socket.status();
   const Address to = abstract_address(name);
   while (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
@@ -76,17 +85,18 @@ Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& cl
   return socket;
 }
 
-FileDescriptor accept_member(const FileDescriptor& listener) {
-  return FileDescriptor::kept_from_children([&listener] {
+Accepted accept_member(const FileDescriptor& listener) {
+  Accepted accepted;
+  accepted.socket = FileDescriptor::kept_from_children([&listener] {
     return ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   });
+  if (!accepted.socket.valid()) return accepted;
+  const ucred peer = peer_of(accepted.socket);
+  accepted.from = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
+  accepted.of_another_user = peer.uid != ::geteuid();
+  return accepted;
 }
 
-bool same_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
+bool same_user(const FileDescriptor& socket) { return peer_of(socket).uid == ::geteuid(); }
 
 }  // namespace ronde::base

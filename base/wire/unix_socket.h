@@ -7,25 +7,23 @@
 // Thread safety: a socket belongs to one thread at a time; same_user() is a pure read.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <string>
 
 #include "base/clock.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
+#include "base/wire/door.h"
 
 namespace ronde::base {
 
 // Listens under the name.
-// `type`: SOCK_SEQPACKET for messages, SOCK_STREAM for a stream.
-Result<FileDescriptor> listen_abstract(const std::string& name, int type = SOCK_SEQPACKET);
+Result<FileDescriptor> listen_abstract(const std::string& name);
 // Connects, and waits while the listener's queue is full. Fails at once if no socket has the name.
 Result<FileDescriptor> connect_abstract(const std::string& name, const Clock& clock,
-                                        Instant deadline, int type = SOCK_SEQPACKET);
+                                        Instant deadline);
 
-// Takes a connection that waits at the listener; not valid, with errno, if there is none.
-[[nodiscard]] FileDescriptor accept_member(const FileDescriptor& listener);
+// Takes a connection that waits at the listener, with whose it is.
+[[nodiscard]] Accepted accept_member(const FileDescriptor& listener);
 
 // Tells whether the process at the other end belongs to the user of this one.
 [[nodiscard]] bool same_user(const FileDescriptor& socket);

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides of a handover: the leader's collecting of ranks, and a rank's conversation with it.
-// The messages themselves are in handover_socket.cc.
+// Both sides of a handover: who comes in by the leader's door, and what it is sent.
 #include "collectives/board/handover.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <string>
-#include <utility>
-#include <vector>
+#include <cstdint>
+#include <cstring>
 
+#include "base/codec.h"
 #include "base/host_name.h"
 #include "base/numbers.h"
 #include "base/process/secrets.h"
 #include "base/text.h"
+#include "base/wire/door.h"
+#include "base/wire/hello.h"
 #include "base/wire/unix_socket.h"
-#include "collectives/board/handover_socket.h"
 
 namespace ronde::collectives {
 
 namespace {
 
-using base::Bytes;
 using base::Clock;
 using base::Code;
 using base::FileDescriptor;
@@ -31,206 +31,226 @@ using base::narrow;
 using base::Result;
 using base::Status;
 
-// The leader keeps this many connections without a hello more than there are ranks, and then closes
-// the oldest, so that strangers cannot use up the descriptors. (A rank sends its hello at once, but
-// many ranks may be accepted together before the first hello is read.)
-constexpr std::size_t kMostStrangers = 64;
+// The kernel takes at most 253 descriptors in one message.
+constexpr std::size_t kFdsPerMessage = 200;
+
+struct Hello {
+  std::uint64_t position = 0;
+  std::uint64_t ranks = 0;  // on the host
+};
+void fields(auto& f, base::Is<Hello> auto& hello) { f(hello.position, hello.ranks); }
 
 // Names a rank of this host in an error text.
 std::string rank_text(int rank) {
   return "rank " + std::to_string(rank) + " (host " + base::host_name() + ")";
 }
 
-std::vector<int> raw_fds(const std::vector<FileDescriptor>& fds, std::size_t begin,
-                         std::size_t count) {
-  std::vector<int> raw;
-  for (std::size_t i = begin; i < begin + count; ++i) raw.push_back(fds[i].get());
-  return raw;
+Status past_deadline() { return Status::error(Code::kDeadline, "the deadline has passed"); }
+Status other_end_closed() {
+  return Status::error(Code::kPeerFailed, "the other end of the socket is closed");
+}
+// Whether it is one of these two; otherwise this process lacks memory or descriptors.
+bool of_other_end(const Status& trouble) {
+  return trouble.code() == Code::kDeadline || trouble.code() == Code::kPeerFailed;
 }
 
-// Receives a message of this kind with this many descriptors; any other is an error.
-Result<ReceivedMessage> expect(const FileDescriptor& socket, HandoverKind kind, std::size_t fds,
-                               const Clock& clock, Instant deadline) {
-  auto received = receive_message(socket, clock, deadline);
-  if (!received.ok()) return received.status();
-  if (received->message.kind == HandoverKind::kGaveUp) {
-    return Status::error(Code::kDeadline, "it gave up waiting at its deadline");
+// A message of a byte, and of descriptors.
+struct Message {
+  explicit Message(std::size_t fds) {
+    header.msg_iov = &bytes;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * fds);
   }
-  if (received->message.kind != kind || received->fds.size() != fds) {
-    return Status::error(Code::kMismatch, "it sent another message than the one expected");
-  }
-  return received;
-}
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
 
-// The leader's connections: strangers, which have not sent a hello yet, and members, which have.
-class Gathering {
- public:
-  Gathering(const FileDescriptor& listener, std::span<const int> ranks_on_host)
-      : listener_(listener), ranks_(ranks_on_host), members_(ranks_on_host.size()) {}
-
-  // Waits until every rank has sent its hello.
-  Status gather(const Clock& clock, Instant deadline) {
-    while (joined_ + 1 < ranks_.size()) {
-      if (clock.now() >= deadline) return missing();
-      RONDE_RETURN_IF_ERROR(wait(base::poll_milliseconds(clock, deadline)));
-    }
-    return {};
-  }
-
-  // Sends a message to a rank and waits for its kOk.
-  Status exchange(std::size_t position, const HandoverMessage& message, const std::vector<int>& fds,
-                  const Clock& clock, Instant deadline) {
-    const FileDescriptor& socket = members_[position].socket;
-    Status status = send_message(socket, message, fds, clock, deadline);
-    // A rank that has closed its end may have sent kGaveUp before, which expect() still receives.
-    if (status.ok() || status.code() == Code::kPeerFailed) {
-      status = expect(socket, HandoverKind::kOk, 0, clock, deadline).status();
-    }
-    if (status.ok()) return {};
-    return Status::error(status.code(),
-                         "could not hand the board of this host to " + rank_text(ranks_[position]) +
-                             "; see that rank's own output",
-                         status)
-        .with_rank(ranks_[position]);
-  }
-
-  // Moves the eventfds out, by position; `own` is the leader's.
-  std::vector<FileDescriptor> take_event_fds(FileDescriptor own) {
-    std::vector<FileDescriptor> fds;
-    fds.push_back(std::move(own));
-    for (std::size_t i = 1; i < members_.size(); ++i) {
-      fds.push_back(std::move(members_[i].event_fd));
-    }
-    return fds;
-  }
-
-  // Moves the sockets out, by position; the leader's own place is empty.
-  std::vector<FileDescriptor> take_connections() {
-    std::vector<FileDescriptor> sockets;
-    sockets.reserve(members_.size());
-    for (Member& member : members_) sockets.push_back(std::move(member.socket));
-    return sockets;
-  }
-
- private:
-  struct Member {
-    FileDescriptor socket;
-    FileDescriptor event_fd;
-  };
-
-  Status wait(int timeout_ms) {
-    std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
-    for (const FileDescriptor& stranger : strangers_) {
-      entries.push_back({stranger.get(), POLLIN, 0});
-    }
-    // A member sends nothing before it is answered, unless it gives up: so a member that is
-    // readable gave up or ended.
-    const std::size_t first_member = entries.size();
-    std::vector<std::size_t> positions;
-    for (std::size_t i = 1; i < members_.size(); ++i) {
-      if (!members_[i].socket.valid()) continue;
-      entries.push_back({members_[i].socket.get(), POLLIN, 0});
-      positions.push_back(i);
-    }
-    if (::poll(entries.data(), entries.size(), timeout_ms) < 0) {
-      if (errno == EINTR) return {};
-      return Status::system("could not wait for the ranks of this host", errno);
-    }
-    // The loop runs from the end, since receive_hello() removes the stranger. It comes before the
-    // members, whose error names the ranks that are missing: a rank that has joined is not.
-    for (std::size_t i = first_member - 1; i >= 1; --i) {
-      if (entries[i].revents != 0) receive_hello(i - 1);
-    }
-    for (std::size_t i = first_member; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) return failure_of(positions[i - first_member]);
-    }
-    return entries[0].revents != 0 ? accept_some() : Status();
-  }
-
-  // Accepts no more than this at once, so that a stranger who connects in a loop cannot keep the
-  // leader from its deadline.
-  static constexpr int kMostPerLook = 64;
-
-  Status accept_some() {
-    for (int accepted = 0; accepted < kMostPerLook; ++accepted) {
-      FileDescriptor socket = base::accept_member(listener_);
-      if (!socket.valid()) {
-        if (errno == EAGAIN) return {};
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        return Status::system("could not accept a rank of this host", errno);
-      }
-      if (!base::same_user(socket)) continue;
-      if (strangers_.size() >= ranks_.size() + kMostStrangers) strangers_.erase(strangers_.begin());
-      strangers_.push_back(std::move(socket));
-    }
-    return {};
-  }
-
-  // Reads what a stranger has sent: it becomes a member if that is the hello of a rank of this
-  // host, and is closed otherwise.
-  void receive_hello(std::size_t index) {
-    FileDescriptor socket = std::move(strangers_[index]);
-    strangers_.erase(strangers_.begin() + narrow<std::ptrdiff_t>(index));
-    const base::SteadyClock clock;
-    auto hello = receive_message(socket, clock, clock.now());  // it is there already
-    if (!hello.ok() || hello->message.kind != HandoverKind::kHello || hello->fds.size() != 1 ||
-        hello->message.ranks != ranks_.size()) {
-      return;
-    }
-    const std::uint64_t position = hello->message.value;
-    if (position == 0 || position >= members_.size() || members_[position].socket.valid()) return;
-    members_[position] = {std::move(socket), std::move(hello->fds.front())};
-    ++joined_;
-  }
-
-  // The error for a member that gave up or ended. A member whose deadline passed a moment before
-  // the leader's waited for the same ranks, so they are named, and not the member.
-  [[nodiscard]] Status failure_of(std::size_t position) const {
-    const base::SteadyClock clock;
-    const auto last = receive_message(members_[position].socket, clock, clock.now());
-    if (last.ok() && last->message.kind == HandoverKind::kGaveUp) {
-      if (joined_ + 1 < ranks_.size()) return missing();
-      return Status::error(
-                 Code::kDeadline,
-                 rank_text(ranks_[position]) +
-                     " gave up waiting for the board of this host; look at its output, or "
-                     "raise RONDE_START_TIMEOUT_SECONDS")
-          .with_rank(ranks_[position]);
-    }
-    return Status::error(Code::kPeerFailed,
-                         rank_text(ranks_[position]) +
-                             " ended while the ranks of this host were starting; see its output")
-        .with_rank(ranks_[position]);
-  }
-
-  [[nodiscard]] Status missing() const {
-    std::string names;
-    int first = -1;
-    for (std::size_t i = 1; i < members_.size(); ++i) {
-      if (members_[i].socket.valid()) continue;
-      if (first < 0) first = ranks_[i];
-      names += (names.empty() ? "" : ", ") + std::to_string(ranks_[i]);
-    }
-    return Status::error(Code::kDeadline,
-                         "these ranks of host " + base::host_name() +
-                             " did not join in time: rank " + names +
-                             "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
-        .with_rank(first);
-  }
-
-  const FileDescriptor& listener_;
-  std::span<const int> ranks_;
-  std::vector<Member> members_;
-  std::vector<FileDescriptor> strangers_;
-  std::size_t joined_ = 0;  // members without the leader
+  char byte = 0;
+  iovec bytes{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)] = {};
+  msghdr header{};
 };
 
-HandoverMessage make_message(HandoverKind kind, std::size_t ranks, std::uint64_t value) {
-  HandoverMessage message;
-  message.kind = kind;
-  message.ranks = narrow<std::uint32_t>(ranks);
-  message.value = value;
-  return message;
+// The receiver gets duplicates.
+Status send_batch(const FileDescriptor& socket, std::span<const int> fds, const Clock& clock,
+                  Instant deadline) {
+  Message message(fds.size());
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+  std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  while (::sendmsg(socket.get(), &message.header, MSG_NOSIGNAL) < 0) {
+    if (errno == EPIPE || errno == ECONNRESET) return other_end_closed();
+    // The kernel bounds a user's descriptors on their way, and announces nowhere that some arrived.
+    if (errno != ETOOMANYREFS && errno != EAGAIN && errno != EINTR) {
+      return Status::system("could not send over a Unix socket", errno);
+    }
+    if (clock.now() >= deadline) return past_deadline();
+    ::poll(nullptr, 0, 1);
+  }
+  return {};
+}
+
+// Appends what send_batch() has sent; the kernel does not join messages that carry descriptors.
+Status receive_batch(const FileDescriptor& socket, std::vector<FileDescriptor>& fds,
+                     const Clock& clock, Instant deadline) {
+  while (base::wait_until_ready(socket, POLLIN, clock, deadline)) {
+    Message message(kFdsPerMessage);
+    const ssize_t size = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (size == 0 || (size < 0 && errno == ECONNRESET)) return other_end_closed();
+    if (size < 0) return Status::system("could not receive over a Unix socket", errno);
+    // Owned before anything else is looked at, so that none leaks.
+    const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+    const std::size_t bytes = rights == nullptr ? 0 : rights->cmsg_len - CMSG_LEN(0);
+    for (std::size_t at = 0; at < bytes; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(rights) + at, sizeof fd);
+      fds.emplace_back(fd);
+    }
+    if ((message.header.msg_flags & MSG_CTRUNC) != 0) {
+      return Status::error(Code::kSystem,
+                           "not all descriptors arrived: the limit of open files (ulimit -n) is "
+                           "too low for this many ranks on a host");
+    }
+    return {};
+  }
+  return past_deadline();
+}
+
+// The leader's door, and those that have come in.
+class Gathering {
+ public:
+  Gathering(const FileDescriptor& listener, std::span<const std::byte> secret,
+            std::span<const int> ranks_on_host)
+      : door_({{&listener},
+               base::accept_member,
+               {secret.begin(), secret.end()},
+               "the secret",
+               "while the ranks of this host came for its board",
+               std::ssize(ranks_on_host)}),
+        ranks_(ranks_on_host),
+        members_(ranks_.size()) {}
+
+  // Waits until every rank has said hello.
+  Status gather(const Clock& clock, Instant deadline) {
+    while (!missing().empty()) {
+      if (clock.now() >= deadline) return absent();
+      std::vector<pollfd> entries;
+      door_.watch(entries);
+      const std::size_t doors = entries.size();
+      // A member sends nothing unless it gives up: so one that is readable gave up or ended.
+      for (const FileDescriptor& member : members_) entries.push_back({member.get(), POLLIN, 0});
+      if (::poll(entries.data(), entries.size(), base::poll_milliseconds(clock, deadline)) < 0) {
+        if (errno == EINTR) continue;
+        return Status::system("could not wait for the ranks of this host", errno);
+      }
+      // The guests come before the members, whose error names the ranks that are missing.
+      const std::span<const pollfd> all(entries);
+      std::vector<base::Guest> guests;
+      RONDE_RETURN_IF_ERROR(door_.step(all.first(doors), clock.now(), guests));
+      for (base::Guest& guest : guests) let_in(std::move(guest));
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (all[doors + i].revents != 0) return failure_of(i);
+      }
+    }
+    return {};
+  }
+  void report(const base::Log& log) { door_.report(log); }
+
+  Status give(std::size_t position, std::span<const int> fds, const Clock& clock,
+              Instant deadline) {
+    while (!fds.empty()) {
+      const std::size_t count = std::min(kFdsPerMessage, fds.size());
+      Status sent = send_batch(members_[position], fds.first(count), clock, deadline);
+      if (!sent.ok()) return of_other_end(sent) ? failure_of(position) : sent;
+      fds = fds.subspan(count);
+    }
+    return {};
+  }
+  // By position; the leader's own place is empty.
+  std::vector<FileDescriptor> take_connections() { return std::move(members_); }
+
+ private:
+  void let_in(base::Guest guest) {
+    const auto hello = base::decoded<Hello>(guest.hello);
+    if (!hello.ok() || hello->ranks != ranks_.size() || hello->position == 0 ||
+        hello->position >= members_.size() || members_[hello->position].valid()) {
+      return door_.count("what came was no rank that this host awaits", guest.from);
+    }
+    members_[hello->position] = std::move(guest.socket);
+  }
+
+  // The error for a member that ended, gave up or takes nothing. One whose deadline passed a moment
+  // before the leader's waited for the same ranks, so they are named, and not the member.
+  [[nodiscard]] Status failure_of(std::size_t position) const {
+    char byte = 0;
+    const ssize_t got = ::recv(members_[position].get(), &byte, 1, MSG_DONTWAIT);
+    if (got > 0 && !missing().empty()) return absent();
+    const bool lives = got > 0 || (got < 0 && errno == EAGAIN);
+    const char* const what =
+        lives ? " did not take the board of this host in time; look at its output, or raise "
+                "RONDE_START_TIMEOUT_SECONDS"
+              : " ended while the ranks of this host were starting; see its output";
+    return Status::error(lives ? Code::kDeadline : Code::kPeerFailed,
+                         rank_text(ranks_[position]) + what)
+        .with_rank(ranks_[position]);
+  }
+
+  [[nodiscard]] std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (std::size_t i = 1; i < members_.size(); ++i) {
+      if (!members_[i].valid()) ranks.push_back(ranks_[i]);
+    }
+    return ranks;
+  }
+  [[nodiscard]] Status absent() const {
+    std::vector<std::string> names;
+    for (const int rank : missing()) names.push_back(std::to_string(rank));
+    return Status::error(Code::kDeadline,
+                         "these ranks of host " + base::host_name() +
+                             " did not join in time: rank " + base::joined(names, ", ") +
+                             "; look at their output, or raise RONDE_START_TIMEOUT_SECONDS")
+        .with_rank(missing().front());
+  }
+
+  base::Door door_;
+  std::span<const int> ranks_;
+  std::vector<FileDescriptor> members_;  // by position; not valid: has not come
+};
+
+// Connects to the leader and comes in; again if the door was closed, because this rank was slow.
+Result<FileDescriptor> come(const std::string& name, const Hello& hello, const Clock& clock,
+                            Instant deadline) {
+  using Got = base::HelloReader::Got;
+  const auto secret = std::as_bytes(std::span(name));
+  do {
+    RONDE_ASSIGN_OR_RETURN(auto socket, base::connect_abstract(name, clock, deadline));
+    if (!base::same_user(socket)) {
+      return Status::error(Code::kSystem, "its socket belongs to another user");
+    }
+    RONDE_ASSIGN_OR_RETURN(const Got got, base::prove_to(socket, secret, clock, deadline));
+    if (got == Got::kProven && base::send_hello(socket, base::encoded(hello))) return socket;
+    if (got != Got::kProven && got != Got::kEnd && got != Got::kPart) {
+      return Status::error(Code::kMismatch, "its socket is not that of this version of Ronde");
+    }
+  } while (clock.now() < deadline);
+  return past_deadline();
+}
+
+// A rank's part, once it has come in.
+Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::size_t ranks,
+                                          const Clock& clock, Instant deadline) {
+  std::vector<FileDescriptor> fds;
+  while (fds.size() < ranks + 1) {
+    RONDE_RETURN_IF_ERROR(receive_batch(socket, fds, clock, deadline));
+  }
+  RONDE_ASSIGN_OR_RETURN(auto memory, SharedMemory::map_fd(std::move(fds.front())));
+  fds.erase(fds.begin());
+  return BoardHandover{std::move(memory),
+                       std::make_shared<const std::vector<FileDescriptor>>(std::move(fds)),
+                       std::vector<FileDescriptor>(ranks)};
 }
 
 Status not_received(std::span<const int> ranks_on_host, const Status& cause) {
@@ -239,33 +259,6 @@ Status not_received(std::span<const int> ranks_on_host, const Status& cause) {
                            "; look at that rank's output, or raise RONDE_START_TIMEOUT_SECONDS",
                        cause)
       .with_rank(ranks_on_host[0]);
-}
-
-// A rank's side of the messages, once it is connected to its leader.
-Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::size_t position,
-                                          std::size_t ranks, const Clock& clock, Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(auto own, make_event_fd());
-  RONDE_RETURN_IF_ERROR(send_message(socket, make_message(HandoverKind::kHello, ranks, position),
-                                     {own.get()}, clock, deadline));
-  RONDE_ASSIGN_OR_RETURN(auto board, expect(socket, HandoverKind::kBoard, 1, clock, deadline));
-  RONDE_ASSIGN_OR_RETURN(const auto bytes, base::try_narrow<std::int64_t>(board.message.value,
-                                                                          "the size of the board"));
-  RONDE_ASSIGN_OR_RETURN(auto memory,
-                         SharedMemory::map_fd(std::move(board.fds.front()), Bytes(bytes)));
-  const HandoverMessage ok = make_message(HandoverKind::kOk, ranks, position);
-  RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
-
-  std::vector<FileDescriptor> event_fds;
-  while (event_fds.size() < ranks) {
-    const std::size_t count = std::min(kFdsPerMessage, ranks - event_fds.size());
-    RONDE_ASSIGN_OR_RETURN(auto batch,
-                           expect(socket, HandoverKind::kEventFds, count, clock, deadline));
-    std::move(batch.fds.begin(), batch.fds.end(), std::back_inserter(event_fds));
-    RONDE_RETURN_IF_ERROR(send_message(socket, ok, {}, clock, deadline));
-  }
-  return BoardHandover{std::move(memory),
-                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
-                       std::vector<FileDescriptor>(ranks)};
 }
 
 }  // namespace
@@ -279,50 +272,37 @@ Result<HandoverListener> HandoverListener::open() {
 
 Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> memory,
                                                   std::span<const int> ranks_on_host,
-                                                  const Clock& clock, Instant deadline) {
+                                                  const Clock& clock, Instant deadline,
+                                                  const base::Log& log) {
   const std::size_t ranks = ranks_on_host.size();
-  RONDE_ASSIGN_OR_RETURN(auto own, make_event_fd());
-  Gathering gathering(socket_, ranks_on_host);
-  RONDE_RETURN_IF_ERROR(gathering.gather(clock, deadline));
-  std::vector<FileDescriptor> event_fds = gathering.take_event_fds(std::move(own));
-  const HandoverMessage board = make_message(HandoverKind::kBoard, ranks, memory->bytes().size());
+  RONDE_ASSIGN_OR_RETURN(auto event_fds, make_event_fds(narrow<int>(ranks)));
+  Gathering gathering(socket_, std::as_bytes(std::span(name_)), ranks_on_host);
+  const Status gathered = gathering.gather(clock, deadline);
+  gathering.report(log);
+  RONDE_RETURN_IF_ERROR(gathered);
+  std::vector<int> fds{memory->fd()};
+  for (const FileDescriptor& one : *event_fds) fds.push_back(one.get());
   for (std::size_t position = 1; position < ranks; ++position) {
-    RONDE_RETURN_IF_ERROR(gathering.exchange(position, board, {memory->fd()}, clock, deadline));
+    RONDE_RETURN_IF_ERROR(gathering.give(position, fds, clock, deadline));
   }
-  // Each batch is confirmed before the next is sent, since the kernel bounds the descriptors in
-  // flight.
-  for (std::size_t position = 1; position < ranks; ++position) {
-    for (std::size_t begin = 0; begin < ranks; begin += kFdsPerMessage) {
-      const std::size_t count = std::min(kFdsPerMessage, ranks - begin);
-      RONDE_RETURN_IF_ERROR(gathering.exchange(position,
-                                               make_message(HandoverKind::kEventFds, ranks, begin),
-                                               raw_fds(event_fds, begin, count), clock, deadline));
-    }
-  }
-  return BoardHandover{std::move(memory),
-                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
-                       gathering.take_connections()};
+  return BoardHandover{std::move(memory), std::move(event_fds), gathering.take_connections()};
 }
 
 Result<BoardHandover> receive_board(const std::string& name, std::size_t position,
                                     std::span<const int> ranks_on_host, const Clock& clock,
                                     Instant deadline) {
-  auto socket = base::connect_abstract(name, clock, deadline);
-  if (!socket.ok()) return not_received(ranks_on_host, socket.status());
-  if (!base::same_user(*socket)) {
-    return not_received(ranks_on_host,
-                        Status::error(Code::kSystem, "its socket belongs to another user"));
-  }
   const std::size_t ranks = ranks_on_host.size();
-  auto board = receive_from_leader(*socket, position, ranks, clock, deadline);
+  auto socket = come(name, {position, ranks}, clock, deadline);
+  if (!socket.ok()) return not_received(ranks_on_host, socket.status());
+  auto board = receive_from_leader(*socket, ranks, clock, deadline);
   if (board.ok()) {
     board->connections.front() = std::move(*socket);
     return board;
   }
+  if (!of_other_end(board.status())) return board;
   if (board.status().code() == Code::kDeadline) {
-    // If this message is lost, the leader takes the end of the connection for a death.
-    static_cast<void>(send_message(*socket, make_message(HandoverKind::kGaveUp, ranks, position),
-                                   {}, clock, deadline));
+    // If this byte is lost, the leader takes the end of the connection for a death.
+    static_cast<void>(::send(socket->get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   }
   return not_received(ranks_on_host, board.status());
 }

@@ -4,25 +4,24 @@
 // bootstrap tells the others the name; then
 //
 //   rank                                     leader
-//   connect
-//   hello {rank}, its own eventfd       ->   collects all ranks
-//   maps the board                      <-   size of the board, the memfd
-//   ok                                  ->
-//   keeps them                          <-   the eventfds of all ranks, in batches
-//   ok (after each batch)               ->
+//   connects, comes in by the door      ->   (base/wire/door.h)
+//   hello {its position}                ->   collects all ranks
+//   maps the board, keeps the rest      <-   the memfd and the eventfds of all ranks, in batches
 //   gave up (at its own deadline)       ->
 //
-// Both sides check that the other belongs to the same user. The leader closes and ignores
-// connections of others and messages that it cannot read.
+// Both sides check that the other belongs to the same user: that is what protects the board. The
+// secret of the door is the name, which any process of the host can see.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "collectives/board/doorbell.h"
@@ -51,10 +50,11 @@ class HandoverListener {
 
   // Waits for the other ranks of the host and gives them the board. `ranks_on_host` has their ranks
   // in the job, for error texts; the leader is the first. Fails with kDeadline or kPeerFailed, and
-  // the status carries the rank.
+  // the status carries the rank. That all could use what they were sent is for them to tell.
   base::Result<BoardHandover> hand_over(std::shared_ptr<SharedMemory> memory,
                                         std::span<const int> ranks_on_host,
-                                        const base::Clock& clock, base::Instant deadline);
+                                        const base::Clock& clock, base::Instant deadline,
+                                        const base::Log& log);
 
  private:
   HandoverListener(base::FileDescriptor socket, std::string name)

@@ -65,23 +65,17 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create_heap(Bytes bytes) {
   return map(FileDescriptor(), bytes);
 }
 
-Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd, Bytes bytes) {
-  RONDE_RETURN_IF_ERROR(check_size(bytes));
+Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) {
     return Status::system("could not inspect the shared memory that was received", errno);
-  }
-  if (status.st_size != bytes.value()) {
-    return Status::error(Code::kSystem, "the shared memory that was received has " +
-                                            std::to_string(status.st_size) + " bytes, not " +
-                                            std::to_string(bytes.value()));
   }
   // Without the seal another process could shrink it, and the next access would be a SIGBUS.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Status::error(Code::kSystem, "the shared memory that was received is not sealed");
   }
-  return map(std::move(fd), bytes);
+  return map(std::move(fd), Bytes(status.st_size));
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor fd, Bytes bytes) {

@@ -25,10 +25,8 @@ class SharedMemory {
   // others use it.
   static base::Result<std::shared_ptr<SharedMemory>> create_memfd(base::Bytes bytes);
   static base::Result<std::shared_ptr<SharedMemory>> create_heap(base::Bytes bytes);
-  // Maps a memfd that another process created. Fails unless it has this size and the size is
-  // sealed.
-  static base::Result<std::shared_ptr<SharedMemory>> map_fd(base::FileDescriptor fd,
-                                                            base::Bytes bytes);
+  // Maps a memfd that another process created. Fails unless its size is sealed.
+  static base::Result<std::shared_ptr<SharedMemory>> map_fd(base::FileDescriptor fd);
 
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;

@@ -93,6 +93,7 @@ class Opening {
         meeting_(*met.meeting),
         config_(config),
         clock_(clock),
+        log_(config.log_level, meeting_.rank()),
         here_(meeting_.ranks_on_this_host()),
         meet_by_(deadline - std::min((deadline - clock.now()) / 2, kVerdictTime)),
         geometry_(board_geometry(base::narrow<std::int32_t>(here_.size()), config)),
@@ -193,8 +194,9 @@ class Opening {
     options.interfaces = interfaces;
     options.peer_timeout = config_.link_timeout;
     options.close_patience = std::min(config_.shutdown_timeout, kGoodBye);
-    options.log = [log = base::Log(config_.log_level, meeting_.rank())](
-                      base::LogLevel level, std::string_view text) { log.log(level, text); };
+    options.log = [log = log_](base::LogLevel level, std::string_view text) {
+      log.log(level, text);
+    };
     RONDE_ASSIGN_OR_RETURN(transport_, collectives::Transport::open(*library, std::move(options)));
     RONDE_ASSIGN_OR_RETURN(mine.transport, transport_->address());
     return {};
@@ -210,7 +212,7 @@ class Opening {
     const auto index = base::narrow<std::size_t>(position - here_.begin());
     const auto leader = base::narrow<std::size_t>(here_.front());
     RONDE_ASSIGN_OR_RETURN(
-        auto handed, is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_)
+        auto handed, is_leader() ? handover_->hand_over(memory_, here_, clock_, meet_by_, log_)
                                  : collectives::receive_board(greetings[leader].socket_name, index,
                                                               here_, clock_, meet_by_));
     RONDE_ASSIGN_OR_RETURN(
@@ -232,7 +234,7 @@ class Opening {
     RONDE_ASSIGN_OR_RETURN(
         auto met, leaders_->meet(HostTree(shape_->hosts()), shape_->host_of(meeting_.rank()),
                                  leaders_of(greetings, *shape_), leaders_secret(greetings), clock_,
-                                 meet_by_, base::Log(config_.log_level, meeting_.rank())));
+                                 meet_by_, log_));
     const base::LinkEnd& first = met.parent ? *met.parent : met.children.front();
     if (const auto own = base::own_end(first.socket)) address_ = text_of(own->address);
     RONDE_ASSIGN_OR_RETURN(links_, TcpLinks::open(std::move(met)));
@@ -243,6 +245,7 @@ class Opening {
   collectives::Meeting& meeting_;
   const base::Config& config_;
   const base::Clock& clock_;
+  const base::Log log_;
   const std::vector<int> here_;
   // Early enough that the ranks can still exchange which rank was not reached.
   const base::Instant meet_by_;

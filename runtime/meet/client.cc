@@ -37,15 +37,6 @@ constexpr Nanoseconds kAskTime = std::chrono::seconds(1);
 constexpr Nanoseconds kFirstRetryPause = std::chrono::milliseconds(5);
 constexpr Nanoseconds kLongestRetryPause = std::chrono::milliseconds(250);
 
-// Returns false at the deadline.
-bool wait_for(const FileDescriptor& socket, short events, const Clock& clock, Instant deadline) {
-  while (clock.now() < deadline) {
-    pollfd entry{socket.get(), events, 0};
-    if (::poll(&entry, 1, base::poll_milliseconds(clock, deadline)) > 0) return true;
-  }
-  return false;
-}
-
 Status failed(const std::string& text) { return Status::error(Code::kTransport, text); }
 
 // Another attempt cannot mend this; `text` goes to the user as it is.
@@ -100,7 +91,8 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
       note(to, socket.status().message());
       continue;
     }
-    if (!wait_for(*socket, POLLOUT, clock, std::min(deadline, clock.after(kReachTime)))) {
+    if (!base::wait_until_ready(*socket, POLLOUT, clock,
+                                std::min(deadline, clock.after(kReachTime)))) {
       note(to, "timed out");
       continue;
     }
@@ -113,17 +105,11 @@ Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadli
 
 Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
   using Got = base::HelloReader::Got;
-  RONDE_ASSIGN_OR_RETURN(const auto nonce, base::make_nonce());
-  base::HelloReader reader(base::Handshake::Role::kCaller, plan_.secret.bytes(), nonce);
-  Got got = reader.begin(socket) ? Got::kPart : Got::kEnd;
-  while (got == Got::kPart) {
-    if (!wait_for(socket, POLLIN, clock, deadline)) {
-      return failed("connected, but there was no answer");
-    }
-    got = reader.read(socket);
-  }
+  RONDE_ASSIGN_OR_RETURN(const Got got,
+                         base::prove_to(socket, plan_.secret.bytes(), clock, deadline));
   switch (got) {
     case Got::kPart:
+      return failed("connected, but there was no answer");
     case Got::kHello:
     case Got::kProven:
       return {};

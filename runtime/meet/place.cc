@@ -117,7 +117,7 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
   listener.keepalive_ = keepalive;
   listener.unix_ = point.one_host;
   if (point.one_host) {
-    auto socket = base::listen_abstract(socket_name(point), SOCK_STREAM);
+    auto socket = base::listen_abstract(socket_name(point));
     if (!socket.ok()) return cannot_listen(point, socket.status());
     listener.sockets_.push_back(std::move(*socket));
     return listener;
@@ -143,19 +143,11 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
 }
 
 base::Accepted MeetingListener::accept(const FileDescriptor& socket) const {
-  base::Accepted accepted;
-  accepted.socket = unix_ ? base::accept_member(socket) : base::accept_next(socket, keepalive_);
+  if (unix_) return base::accept_member(socket);
+  base::Accepted accepted{base::accept_next(socket, keepalive_), "", false};
   if (!accepted.socket.valid()) return accepted;
-  if (!unix_) {
-    const auto from = base::other_end(accepted.socket);
-    accepted.from = from ? text_of(*from) : "a socket";
-    return accepted;
-  }
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  (void)::getsockopt(accepted.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  accepted.from = "process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid);
-  accepted.of_another_user = !base::same_user(accepted.socket);
+  const auto from = base::other_end(accepted.socket);
+  accepted.from = from ? text_of(*from) : "a socket";
   return accepted;
 }
 
@@ -174,7 +166,7 @@ base::DoorPlan door_of(const MeetingListener& listener, const MeetingPoint& poin
 
 Result<FileDescriptor> connect_on_host(const MeetingPoint& point, const Clock& clock,
                                        Instant deadline) {
-  auto socket = base::connect_abstract(socket_name(point), clock, deadline, SOCK_STREAM);
+  auto socket = base::connect_abstract(socket_name(point), clock, deadline);
   RONDE_RETURN_IF_ERROR(socket.status());
   if (!base::same_user(*socket)) {
     return Status::error(Code::kSystem, "a process of another user listens there");

@@ -54,8 +54,7 @@ TEST_F(OtherUsers, AreTurnedAwayUnread) {
   std::thread stranger = as_another_user([&] {
     const auto deadline = job.clock.after(seconds(20));
     while (job.clock.now() < deadline) {
-      const auto socket =
-          base::connect_abstract(name_of(job.plan.point), job.clock, deadline, SOCK_STREAM);
+      const auto socket = base::connect_abstract(name_of(job.plan.point), job.clock, deadline);
       if (!socket.ok()) {
         std::this_thread::sleep_for(milliseconds(2));
         continue;
@@ -85,7 +84,7 @@ TEST_F(OtherUsers, AreNotTakenForRankZero) {
   std::atomic<bool> listening{false};
   std::atomic<bool> over{false};
   std::thread impostor = as_another_user([&] {
-    const auto socket = base::listen_abstract(name_of(job.plan.point), SOCK_STREAM);
+    const auto socket = base::listen_abstract(name_of(job.plan.point));
     EXPECT_TRUE(socket.ok());
     listening = true;
     while (!over) std::this_thread::sleep_for(milliseconds(1));
