@@ -10,8 +10,9 @@
 #include "base/numbers.h"
 #include "base/process/environment.h"
 #include "base/text.h"
+#include "base/wire/search.h"
 #include "runtime/links/child_reception.h"
-#include "runtime/links/parent_search.h"
+#include "runtime/links/link_messages.h"
 
 namespace ronde::runtime {
 
@@ -58,7 +59,7 @@ Result<std::vector<base::Endpoint>> endpoints_of(std::int32_t host, const Leader
 // Both sides of a leader's meeting. They are stepped together, so a leader never waits for its
 // parent before it serves its children, and no order of arrival makes hosts wait for each other.
 struct Sides {
-  ParentSearch* search;  // null: this is the root
+  base::Search* search;  // null: this is the root
   ChildReception* reception;
 
   [[nodiscard]] bool done() const {
@@ -88,7 +89,7 @@ Status run(const Sides& sides, const Clock& clock, Instant deadline) {
   return {};
 }
 
-Status no_parent(const ParentSearch& search, std::int32_t host, std::int32_t parent,
+Status no_parent(const base::Search& search, std::int32_t host, std::int32_t parent,
                  std::span<const LeaderAddress> leaders) {
   const LeaderAddress& above = leader_of(leaders, parent);
   return Status::error(Code::kDeadline, leader_text(host, leader_of(leaders, host)) +
@@ -200,15 +201,27 @@ Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t ho
       {std::move(sockets), accept, secret, "the secret", "while the hosts connected", expected},
       std::move(children), host);
 
-  std::optional<ParentSearch> search;
+  std::optional<base::Search> search;
   const bool root = host == HostTree::kRoot;
   const std::int32_t parent = root ? -1 : tree.parent_of(host);
   if (!root) {
     const LeaderAddress& above = leader_of(leaders, parent);
     RONDE_ASSIGN_OR_RETURN(auto theirs, endpoints_of(parent, above));
-    search.emplace(SearchPlan{parent, above.host_name,
-                              base::order_by_nearness(std::move(theirs), mine), host, secret,
-                              link_local_index, keepalive_});
+    base::SearchPlan plan;
+    for (const base::Endpoint& to : base::order_by_nearness(std::move(theirs), mine)) {
+      plan.addresses.push_back(base::SearchPlan::at(to, link_local_index, keepalive_));
+    }
+    plan.secret = secret;
+    plan.hello = [host] { return encode(LeaderHello{.host = host}); };
+    plan.check_answer = [parent](std::span<const std::byte> bytes) -> std::string {
+      const auto hello = decode_leader_hello(bytes);
+      if (!hello.ok() || hello->version != LeaderHello::kVersion) {
+        return "another version of Ronde answers there";
+      }
+      if (hello->host == parent) return "";
+      return "host " + std::to_string(hello->host) + " answers there";
+    };
+    search.emplace(std::move(plan));
   }
   const Sides sides{search ? &*search : nullptr, &reception};
   const Status status = run(sides, clock, deadline);
@@ -216,7 +229,14 @@ Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t ho
   RONDE_RETURN_IF_ERROR(status);
   if (search && !search->done()) return no_parent(*search, host, parent, leaders);
   if (!reception.done()) return no_children(reception, host, leaders);
-  return base::LinkEnds{search ? search->take() : std::nullopt, reception.take()};
+  std::optional<base::LinkEnd> up;
+  if (auto found = search ? search->take() : std::nullopt) {
+    up = base::LinkEnd{parent,
+                       "host " + std::to_string(parent) + " (" +
+                           leader_of(leaders, parent).host_name + ", " + found->address + ")",
+                       std::move(found->socket)};
+  }
+  return base::LinkEnds{std::move(up), reception.take()};
 }
 
 }  // namespace ronde::runtime

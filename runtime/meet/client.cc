@@ -10,7 +10,7 @@
 
 #include "base/numbers.h"
 #include "base/wire/frame_socket.h"
-#include "base/wire/hello.h"
+#include "base/wire/search.h"
 #include "collectives/transport/roll.h"
 #include "runtime/meet/meet.h"
 #include "runtime/meet/place.h"
@@ -19,7 +19,6 @@ namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
-using base::FileDescriptor;
 using base::Instant;
 using base::Nanoseconds;
 using base::narrow;
@@ -28,14 +27,13 @@ using base::Status;
 
 namespace {
 
-// How long one attempt may take: longer than a lost first packet takes to be sent again (1 s), and
-// than rank 0 is away from its door.
+// After so long a name is looked up anew, and what accepts without an answer is tried again: rank 0
+// is away from its door for less.
 constexpr Nanoseconds kReachTime = std::chrono::seconds(5);
 // How long a second rank 0 waits for the answer of the first.
 constexpr Nanoseconds kAskTime = std::chrono::seconds(1);
-// The pause between two attempts; it grows, so that many ranks that wait for long cost little.
-constexpr Nanoseconds kFirstRetryPause = std::chrono::milliseconds(5);
-constexpr Nanoseconds kLongestRetryPause = std::chrono::milliseconds(250);
+// The pause between two searches.
+constexpr Nanoseconds kPause = std::chrono::milliseconds(20);
 
 Status failed(const std::string& text) { return Status::error(Code::kTransport, text); }
 
@@ -59,10 +57,8 @@ class MeetingClient final : public MeetingEnd {
 
  private:
   void leave() override { socket_.reset(); }
-  // One attempt to reach rank 0. kInvalidArgument ends them all; other errors are tried again.
+  // One search for rank 0. kInvalidArgument ends them all; other errors are tried again.
   Status reach(const Clock& clock, Instant deadline);
-  Result<FileDescriptor> connect(const Clock& clock, Instant deadline);
-  Status prove(const FileDescriptor& socket, const Clock& clock, Instant deadline);
   // The bytes of all ranks, or the verdict.
   Result<Parts> answer(const Clock& clock, Instant deadline);
   [[nodiscard]] Status rank_0_gone(const std::string& how) const;
@@ -78,69 +74,43 @@ Status MeetingClient::rank_0_gone(const std::string& how) const {
       .with_rank(0);
 }
 
-Result<FileDescriptor> MeetingClient::connect(const Clock& clock, Instant deadline) {
-  if (plan_.point.one_host) return connect_on_host(plan_.point, clock, deadline);
-  RONDE_ASSIGN_OR_RETURN(const auto addresses, addresses_of(plan_.point, clock, deadline));
-  std::string tried;
-  const auto note = [&](const base::Endpoint& to, const std::string& what) {
-    tried += (tried.empty() ? "" : ", ") + text_of(to) + ": " + what;
-  };
-  for (const base::Endpoint& to : addresses) {
-    auto socket = base::begin_connect(to, 0, plan_.keepalive);
-    if (!socket.ok()) {
-      note(to, socket.status().message());
-      continue;
-    }
-    if (!base::wait_until_ready(*socket, POLLOUT, clock,
-                                std::min(deadline, clock.after(kReachTime)))) {
-      note(to, "timed out");
-      continue;
-    }
-    const int error = base::pending_error(*socket);
-    if (error == 0) return socket;
-    note(to, base::error_text(error));
-  }
-  return failed(tried.empty() ? "the name " + plan_.point.host + " has no address" : tried);
-}
-
-Status MeetingClient::prove(const FileDescriptor& socket, const Clock& clock, Instant deadline) {
-  using Got = base::HelloReader::Got;
-  RONDE_ASSIGN_OR_RETURN(const Got got,
-                         base::prove_to(socket, plan_.secret.bytes(), clock, deadline));
-  switch (got) {
-    case Got::kPart:
-      return failed("connected, but there was no answer");
-    case Got::kHello:
-    case Got::kProven:
-      return {};
-    case Got::kEnd:
-      return failed("connected, but the other end closed");
-    case Got::kGarbage:
-      return failed("what answers there is no rank 0 of this Ronde");
-    case Got::kVersion:
-      return hopeless("another version of Ronde answers as rank 0 at " + text_of(plan_.point) +
-                      ": use the same libronde.so on every rank");
-    case Got::kSecret:
-      return hopeless("rank " + std::to_string(plan_.rank) + " and what answers as rank 0 at " +
-                      text_of(plan_.point) +
-                      " have different secrets: give every rank of the job the same "
-                      "RONDE_JOB_SECRET (or RONDE_JOB_SECRET_FILE)");
-  }
-  return {};
-}
-
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {
-  RONDE_ASSIGN_OR_RETURN(auto socket, connect(clock, deadline));
-  RONDE_RETURN_IF_ERROR(prove(socket, clock, std::min(deadline, clock.after(kReachTime))));
-  socket_.emplace(base::LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(socket)});
-  MeetingHello mine = own_hello();
-  mine.patience = patience_of(deadline - clock.now());
-  return socket_->send(encode(mine));
+  base::SearchPlan plan;
+  if (plan_.point.one_host) {
+    plan.addresses.push_back(
+        {text_of(plan_.point), [&] { return connect_on_host(plan_.point, clock, clock.now()); }});
+  } else {
+    RONDE_ASSIGN_OR_RETURN(const auto addresses, addresses_of(plan_.point, clock, deadline));
+    for (const base::Endpoint& to : addresses) {
+      plan.addresses.push_back(base::SearchPlan::at(to, 0, plan_.keepalive));
+    }
+  }
+  plan.secret.assign(plan_.secret.bytes().begin(), plan_.secret.bytes().end());
+  plan.hello = [&] {
+    MeetingHello mine = own_hello();
+    mine.patience = patience_of(deadline - clock.now());
+    return encode(mine);
+  };
+  base::Search search(std::move(plan));
+  RONDE_RETURN_IF_ERROR(search.run(clock, std::min(deadline, clock.after(kReachTime))));
+  if (auto found = search.take()) {
+    socket_.emplace(
+        base::LinkEnd{0, "rank 0 at " + text_of(plan_.point), std::move(found->socket)});
+    return {};
+  }
+  if (!search.refusal()) return failed(search.tried());
+  const std::string there = "what answers as rank 0 at " + text_of(plan_.point);
+  return hopeless(search.refusal() == base::HelloReader::Got::kVersion
+                      ? there +
+                            " is of another version of Ronde: use the same libronde.so on "
+                            "every rank"
+                      : "rank " + std::to_string(plan_.rank) + " and " + there +
+                            " have different secrets: give every rank of the job the same "
+                            "RONDE_JOB_SECRET (or RONDE_JOB_SECRET_FILE)");
 }
 
 Status MeetingClient::come(const Clock& clock, Instant deadline) {
   begin_round("meeting at " + text_of(plan_.point));
-  Nanoseconds pause = kFirstRetryPause;
   const Instant began = clock.now();
   for (;;) {
     Status reached = reach(clock, deadline);
@@ -151,7 +121,7 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
       reached = failed("rank 0 has closed its engine there");
     }
     if (reached.code() == Code::kInvalidArgument) return reached;
-    if (clock.now() + pause >= deadline) {
+    if (clock.now() + kPause >= deadline) {
       const auto waited = std::chrono::round<std::chrono::seconds>(clock.now() - began).count();
       return Status::error(Code::kDeadline,
                            "rank " + std::to_string(plan_.rank) + " did not reach rank 0 at " +
@@ -162,9 +132,8 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
                                "(RONDE_START_TIMEOUT_SECONDS raises the limit)")
           .with_rank(0);
     }
-    const Instant until = clock.now() + pause;
+    const Instant until = clock.now() + kPause;
     while (clock.now() < until) ::poll(nullptr, 0, base::poll_milliseconds(clock, until));
-    pause = std::min(2 * pause, kLongestRetryPause);
   }
 }
 

@@ -1,31 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search's step: finished connections, answers, timeouts, and the next address to try.
-#include "runtime/links/parent_search.h"
+#include "base/wire/search.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <utility>
-#include "runtime/links/link_messages.h"
 
-namespace ronde::runtime {
+namespace ronde::base {
 
 namespace {
 
 // How long an attempt may take: longer than a lost first packet takes to be sent again (1 s).
 constexpr auto kTryTime = std::chrono::seconds(2);
-// The pause between two rounds over all addresses, for when each refuses at once.
-constexpr auto kRoundPause = std::chrono::milliseconds(100);
+// The pause between two rounds over all addresses, for when each refuses at once; it grows, so that
+// many who wait for long cost little.
+constexpr Nanoseconds kFirstPause = std::chrono::milliseconds(5);
+constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(250);
 
-constexpr const char* kVersionText = "another version of Ronde answers there";
 constexpr const char* kAskedText = "connected, but there was no answer";
 
 }  // namespace
 
-ParentSearch::ParentSearch(SearchPlan plan)
-    : plan_(std::move(plan)), attempts_(plan_.addresses.size()) {
+SearchPlan::Address SearchPlan::at(const Endpoint& to, std::uint32_t link_local_index,
+                                   const Keepalive& keepalive) {
+  return {text_of(to), [=] { return begin_connect(to, link_local_index, keepalive); }};
+}
+
+Search::Search(SearchPlan plan)
+    : plan_(std::move(plan)), attempts_(plan_.addresses.size()), pause_(kFirstPause) {
   for (std::size_t i = 0; i < attempts_.size(); ++i) attempts_[i].to = plan_.addresses[i];
 }
 
-void ParentSearch::watch(std::vector<pollfd>& entries) {
+void Search::watch(std::vector<pollfd>& entries) {
   watched_.clear();
   if (done()) return;
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
@@ -37,7 +44,7 @@ void ParentSearch::watch(std::vector<pollfd>& entries) {
   }
 }
 
-void ParentSearch::step(std::span<const pollfd> entries, base::Instant now) {
+void Search::step(std::span<const pollfd> entries, Instant now) {
   for (std::size_t i = 0; i < watched_.size() && !done(); ++i) {
     Attempt& attempt = attempts_[watched_[i]];
     const bool ready = entries[i].revents != 0;
@@ -50,69 +57,76 @@ void ParentSearch::step(std::span<const pollfd> entries, base::Instant now) {
     }
   }
   if (done()) {
-    attempts_.clear();  // the parent would reject any other connection
+    attempts_.clear();  // who listens would reject any other connection
     return;
   }
   begin_next(now);
 }
 
-void ParentSearch::fail(Attempt& attempt, std::string outcome) {
+Status Search::run(const Clock& clock, Instant deadline) {
+  std::vector<pollfd> entries;
+  step({}, clock.now());
+  while (!done() && !refusal_ && clock.now() < deadline) {
+    entries.clear();
+    watch(entries);
+    // Without a connection under way only the pause ends the wait.
+    const Instant until = std::min(deadline, entries.empty() ? not_before_ : clock.after(kTryTime));
+    if (::poll(entries.data(), entries.size(), poll_milliseconds(clock, until)) < 0 &&
+        errno != EINTR) {
+      return Status::system("could not wait for a connection", errno);
+    }
+    step(entries, clock.now());
+  }
+  return {};
+}
+
+void Search::fail(Attempt& attempt, std::string outcome) {
   attempt.socket.reset();
   attempt.state = State::kIdle;
   attempt.outcome = std::move(outcome);
 }
 
-void ParentSearch::on_connected(Attempt& attempt, base::Instant now) {
-  const int error = base::pending_error(attempt.socket);
-  if (error != 0) return fail(attempt, base::error_text(error));
-  const auto nonce = base::make_nonce();
+void Search::on_connected(Attempt& attempt, Instant now) {
+  const int error = pending_error(attempt.socket);
+  if (error != 0) return fail(attempt, error_text(error));
+  const auto nonce = make_nonce();
   if (!nonce.ok()) return fail(attempt, nonce.status().message());
-  attempt.answer.emplace(base::Handshake::Role::kCaller, plan_.secret, *nonce);
+  attempt.answer.emplace(Handshake::Role::kCaller, plan_.secret, *nonce);
   if (!attempt.answer->begin(attempt.socket)) return fail(attempt, "the connection was closed");
   attempt.state = State::kAsked;
   attempt.since = now;
   attempt.outcome = kAskedText;
 }
 
-void ParentSearch::on_answer(Attempt& attempt) {
-  using Got = base::HelloReader::Got;
+void Search::on_answer(Attempt& attempt) {
+  using Got = HelloReader::Got;
   Got got = attempt.answer->read(attempt.socket);
-  if (got == Got::kProven) {
-    const bool sent = base::send_hello(attempt.socket, encode(LeaderHello{.host = plan_.host}));
-    got = sent ? attempt.answer->read(attempt.socket) : Got::kEnd;
-  }
+  if (got == Got::kProven && !send_hello(attempt.socket, plan_.hello())) got = Got::kEnd;
+  std::string other;
+  if (got == Got::kProven && plan_.check_answer) got = attempt.answer->read(attempt.socket);
+  if (got == Got::kHello) other = plan_.check_answer(attempt.answer->hello());
   switch (got) {
     case Got::kPart:
+      return;
     case Got::kProven:
+    case Got::kHello:
+      if (!other.empty()) return fail(attempt, other);
+      found_ = Found{std::move(attempt.socket), attempt.to.text};
       return;
     case Got::kGarbage:
       return fail(attempt, "what answers there is not Ronde");
     case Got::kVersion:
-      return fail(attempt, kVersionText);
+      refusal_ = got;
+      return fail(attempt, "another version of Ronde answers there");
     case Got::kSecret:
+      refusal_ = got;
       return fail(attempt, "another job answers there");
     case Got::kEnd:
       return fail(attempt, "the connection was closed without an answer");
-    case Got::kHello:
-      return on_hello(attempt, attempt.answer->hello());
   }
 }
 
-void ParentSearch::on_hello(Attempt& attempt, std::span<const std::byte> hello) {
-  const auto answer = decode_leader_hello(hello);
-  if (!answer.ok() || answer->version != LeaderHello::kVersion) {
-    return fail(attempt, kVersionText);
-  }
-  if (answer->host != plan_.parent) {
-    return fail(attempt, "host " + std::to_string(answer->host) + " answers there");
-  }
-  link_ = base::LinkEnd{plan_.parent,
-                        "host " + std::to_string(plan_.parent) + " (" + plan_.parent_name + ", " +
-                            text_of(attempt.to) + ")",
-                        std::move(attempt.socket)};
-}
-
-void ParentSearch::begin_next(base::Instant now) {
+void Search::begin_next(Instant now) {
   // Only one attempt connects at a time, so that the nearest address that works wins.
   const bool busy = std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
     return attempt.state == State::kConnecting ||
@@ -121,15 +135,15 @@ void ParentSearch::begin_next(base::Instant now) {
   if (busy) return;
   if (next_ == attempts_.size()) {
     next_ = 0;
-    not_before_ = now + kRoundPause;
+    not_before_ = now + std::exchange(pause_, std::min(2 * pause_, kLongestPause));
   }
   if (next_ == 0 && now < not_before_) return;
   while (next_ < attempts_.size() && attempts_[next_].state != State::kIdle) ++next_;
   if (next_ < attempts_.size()) begin(attempts_[next_++], now);
 }
 
-void ParentSearch::begin(Attempt& attempt, base::Instant now) {
-  auto socket = base::begin_connect(attempt.to, plan_.link_local_index, plan_.keepalive);
+void Search::begin(Attempt& attempt, Instant now) {
+  auto socket = attempt.to.begin();
   if (!socket.ok()) return fail(attempt, socket.status().message());
   attempt.socket = std::move(*socket);
   attempt.state = State::kConnecting;
@@ -139,12 +153,12 @@ void ParentSearch::begin(Attempt& attempt, base::Instant now) {
   attempt.tried = true;
 }
 
-std::string ParentSearch::tried() const {
+std::string Search::tried() const {
   std::string text;
   for (const Attempt& attempt : attempts_) {
-    text += (text.empty() ? "" : ", ") + text_of(attempt.to) + ": " + attempt.outcome;
+    text += (text.empty() ? "" : ", ") + attempt.to.text + ": " + attempt.outcome;
   }
   return text.empty() ? "no address" : text;
 }
 
-}  // namespace ronde::runtime
+}  // namespace ronde::base
