@@ -85,6 +85,46 @@ void MeetingEnd::record(std::int32_t rank, base::Instant now) {
   roll_.record(rank, hello_of(rank).host_name, plan_.point.one_host ? plan_.size : 0, now);
 }
 
+void MeetingEnd::open_round(MeetingPart mine, base::Instant now) {
+  parts_.clear();
+  parts_.resize(hellos_.size());
+  answer_by_ = base::Instant::max();
+  take_part(0, std::move(mine), now, now);
+}
+
+void MeetingEnd::take_part(std::int32_t rank, MeetingPart part, base::Instant since,
+                           base::Instant now) {
+  answer_by_ = std::min(answer_by_, since + part.patience);
+  record(rank, now);
+  parts_[base::narrow<std::size_t>(rank)] = std::move(part);
+}
+
+bool MeetingEnd::has_part(std::int32_t rank) const {
+  return parts_[base::narrow<std::size_t>(rank)].has_value();
+}
+
+bool MeetingEnd::complete() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part.has_value(); });
+}
+
+Status MeetingEnd::too_late() const {
+  std::vector<collectives::StartTrouble> troubles;
+  for (const auto& part : parts_) {
+    if (part && !part->trouble.text.empty()) troubles.push_back(part->trouble);
+  }
+  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
+  return roll_.absent(roll_.missing(base::Instant::min()));
+}
+
+MeetingEnd::Parts MeetingEnd::take_parts() {
+  Parts all;
+  all.reserve(parts_.size());
+  for (auto& part : parts_) {
+    all.push_back(part ? std::move(part->bytes) : std::vector<std::byte>());
+  }
+  return all;
+}
+
 Status MeetingEnd::check(const MeetingHello& hello) const {
   if (hello.size != plan_.size) {
     return Status::error(Code::kInvalidArgument,

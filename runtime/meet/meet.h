@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,11 +84,29 @@ class MeetingEnd : public collectives::Meeting {
   // Takes everybody's hellos, and checks that each is that of its rank.
   base::Status take_hellos(const Parts& parts);
 
+  // ---- rank 0's side of a round ----
+  // Begins with its own part.
+  void open_round(MeetingPart mine, base::Instant now);
+  // `since`: when the rank began to wait.
+  void take_part(std::int32_t rank, MeetingPart part, base::Instant since, base::Instant now);
+  [[nodiscard]] bool has_part(std::int32_t rank) const;
+  [[nodiscard]] bool complete() const;
+  // When the most impatient rank wants an answer, and what it is told then: the trouble behind the
+  // others', or who is missing.
+  [[nodiscard]] base::Instant answer_by() const { return answer_by_; }
+  [[nodiscard]] base::Status too_late() const;
+  // By rank; empty of those that have not come.
+  [[nodiscard]] Parts take_parts();
+
   MeetingPlan plan_;
   std::vector<MeetingHello> hellos_;  // by rank; empty ones of those that have not come yet
   collectives::Roll roll_;
   std::uint32_t round_ = 0;
   std::string activity_;
+
+ private:
+  std::vector<std::optional<MeetingPart>> parts_;  // of this round, by rank
+  base::Instant answer_by_{};
 };
 
 // "rank 3 (host node2, pid 4711)".

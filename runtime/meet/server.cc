@@ -47,7 +47,6 @@ class MeetingServer final : public MeetingEnd {
   struct Member {
     base::FrameSocket socket;
     std::string text;  // "rank 3 (host node2, pid 4711)"
-    std::optional<MeetingPart> part;
   };
 
   void leave() override {
@@ -63,9 +62,9 @@ class MeetingServer final : public MeetingEnd {
   }
   // Lets in those that have come to the lobby.
   Status let_in_all(const Clock& clock);
-  // Collects the hellos, or the parts of this round, of the others.
-  Status collect(const Clock& clock, Instant deadline);
-  [[nodiscard]] bool complete() const;
+  // Collects the hellos, or the parts of this round, of the others, and hands all out.
+  Result<Parts> collect(std::span<const std::byte> mine, const collectives::StartTrouble& trouble,
+                        const Clock& clock, Instant deadline);
   // One poll, and what it shows. An error fails the meeting.
   Status step(const Clock& clock, Instant until);
   Status let_in(Arrival arrival, const Clock& clock);
@@ -77,24 +76,15 @@ class MeetingServer final : public MeetingEnd {
   std::size_t tell(const Clock& clock, Instant until);
   // Sends what the sockets did not take at once.
   Status flush(const Clock& clock, Instant deadline);
-  [[nodiscard]] Status too_late() const;
+  [[nodiscard]] Status somebody_missing();
   void hand_out(const Parts& parts);
 
   const Clock& clock_;
   std::shared_ptr<Lobby> lobby_;
-  std::vector<std::optional<Member>> members_;       // by rank; rank 0 is none
-  std::vector<base::FrameSocket> strays_;            // came too late, twice, or with another size
-  Instant answer_by_{};                              // when the most impatient rank wants an answer
-  std::vector<collectives::StartTrouble> troubles_;  // of this round
+  std::vector<std::optional<Member>> members_;  // by rank; rank 0 is none
+  std::vector<base::FrameSocket> strays_;       // came too late, twice, or with another size
   Status failed_;
 };
-
-bool MeetingServer::complete() const {
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    if (!members_[rank] || (round_ > 0 && !members_[rank]->part)) return false;
-  }
-  return true;
-}
 
 // It reads nothing: a rank that has everything may have begun the next round.
 Status MeetingServer::flush(const Clock& clock, Instant deadline) {
@@ -176,10 +166,9 @@ Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
     if (!failed_.ok()) return strays_.back().send(encode(MeetingVerdict::of(failed_)));
     return wrong;
   }
-  answer_by_ = std::min(answer_by_, arrival.since + hello.patience);
   hellos_[rank] = hello;
-  record(hello.rank, clock.now());
-  members_[rank].emplace(Member{std::move(arrival.socket), text_of_rank(hello), std::nullopt});
+  take_part(hello.rank, {0, hello.patience, {}, encode(hello)}, arrival.since, clock.now());
+  members_[rank].emplace(Member{std::move(arrival.socket), text_of_rank(hello)});
   return {};
 }
 
@@ -196,24 +185,19 @@ Status MeetingServer::read(std::size_t rank, Instant now) {
     if (!frame->has_value()) return member.socket.closed() ? gone("ended") : Status();
     RONDE_ASSIGN_OR_RETURN(auto message, decode_meeting_message(**frame));
     auto* const part = std::get_if<MeetingPart>(&message);
-    if (part == nullptr || part->round != round_ || member.part) {
+    const auto from = narrow<std::int32_t>(rank);
+    if (part == nullptr || part->round != round_ || has_part(from)) {
       return gone("sent something unexpected");
     }
-    answer_by_ = std::min(answer_by_, now + part->patience);
-    if (!part->trouble.text.empty()) troubles_.push_back(part->trouble);
-    record(narrow<std::int32_t>(rank), now);
-    member.part = std::move(*part);
+    take_part(from, std::move(*part), now, now);
   }
 }
 
-Status MeetingServer::too_late() const {
-  if (const auto* cause = collectives::root_cause(troubles_)) return cause->status();
-  std::vector<std::int32_t> missing = roll_.missing(Instant::min());
-  std::erase(missing, 0);
-  Status absent = roll_.absent(missing);
+Status MeetingServer::somebody_missing() {
+  const Status why = too_late();
   const std::string strangers = round_ == 0 ? lobby_->turned_away() : "";
-  if (strangers.empty() || missing.empty()) return absent;
-  return Status::error(absent.code(), absent.message() + strangers).with_rank(missing.front());
+  if (strangers.empty() || why.code() != Code::kDeadline) return why;
+  return Status::error(why.code(), why.message() + strangers).with_rank(why.rank().value_or(-1));
 }
 
 Status MeetingServer::fail(const Status& why, const Clock& clock, Awaits awaits) {
@@ -279,15 +263,22 @@ void MeetingServer::hand_out(const Parts& parts) {
   }
 }
 
-Status MeetingServer::collect(const Clock& clock, Instant deadline) {
-  answer_by_ = clock.now() + patience_of(deadline - clock.now());
-  record(0, clock.now());
+Result<MeetingServer::Parts> MeetingServer::collect(std::span<const std::byte> mine,
+                                                    const collectives::StartTrouble& trouble,
+                                                    const Clock& clock, Instant deadline) {
+  const Instant began = clock.now();
+  open_round({round_, patience_of(deadline - began), trouble, {mine.begin(), mine.end()}}, began);
   while (!complete()) {
-    if (clock.now() >= answer_by_) return fail(too_late(), clock, Awaits::kNobody);
-    const Status stepped = step(clock, answer_by_);
+    if (clock.now() >= answer_by()) return fail(somebody_missing(), clock, Awaits::kNobody);
+    const Status stepped = step(clock, answer_by());
     if (!stepped.ok()) return fail(stepped, clock);
   }
-  return {};
+  if (round_ == 0) lobby_->complete(hellos_);
+  lobby_->report();
+  Parts parts = take_parts();
+  hand_out(parts);
+  RONDE_RETURN_IF_ERROR(flush(clock, deadline));
+  return parts;
 }
 
 Status MeetingServer::gather(const Clock& clock, Instant deadline) {
@@ -299,14 +290,7 @@ Status MeetingServer::gather(const Clock& clock, Instant deadline) {
   }
   lobby_ = std::move(*lobby);
   begin_round("meeting at " + text_of(plan_.point));
-  RONDE_RETURN_IF_ERROR(collect(clock, deadline));
-  lobby_->complete(hellos_);
-  lobby_->report();
-  Parts parts;
-  parts.reserve(hellos_.size());
-  for (const MeetingHello& hello : hellos_) parts.push_back(encode(hello));
-  hand_out(parts);
-  return flush(clock, deadline);
+  return collect(encode(own_hello()), {}, clock, deadline).status();
 }
 
 Result<MeetingServer::Parts> MeetingServer::allgather(std::span<const std::byte> mine,
@@ -319,19 +303,7 @@ Result<MeetingServer::Parts> MeetingServer::allgather(std::span<const std::byte>
   }
   ++round_;
   begin_round(activity);
-  troubles_.clear();
-  if (!trouble.text.empty()) troubles_.push_back(trouble);
-  RONDE_RETURN_IF_ERROR(collect(clock, deadline));
-  Parts parts;
-  parts.reserve(members_.size());
-  parts.emplace_back(mine.begin(), mine.end());
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    parts.push_back(std::move(members_[rank]->part->bytes));
-    members_[rank]->part.reset();
-  }
-  hand_out(parts);
-  RONDE_RETURN_IF_ERROR(flush(clock, deadline));
-  return parts;
+  return collect(mine, trouble, clock, deadline);
 }
 
 }  // namespace

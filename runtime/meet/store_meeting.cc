@@ -59,8 +59,6 @@ class StoreMeeting final : public MeetingEnd {
   Result<std::optional<MeetingPart>> look(std::int32_t rank, Nanoseconds patience);
   // The error of a rank to which rank 0 does not answer in time.
   Status no_answer();
-  // The error of those that are missing; rank 0 has told the others.
-  Status give_up(const std::vector<std::optional<MeetingPart>>& parts);
   Result<Parts> send_and_receive(const MeetingPart& mine, const Clock& clock, Instant deadline);
 
   std::shared_ptr<Store> store_;
@@ -96,15 +94,6 @@ Result<std::optional<MeetingPart>> StoreMeeting::look(std::int32_t rank, Nanosec
   return std::optional(std::move(*part));
 }
 
-Status StoreMeeting::give_up(const std::vector<std::optional<MeetingPart>>& parts) {
-  std::vector<collectives::StartTrouble> troubles;
-  for (const auto& part : parts) {
-    if (part && !part->trouble.text.empty()) troubles.push_back(part->trouble);
-  }
-  if (const auto* cause = collectives::root_cause(troubles)) return cause->status();
-  return roll_.absent(roll_.missing(Instant::min()));
-}
-
 // Rank 0 names who is missing, but a rank that has come long before it is out of patience first.
 Status StoreMeeting::no_answer() {
   std::vector<std::int32_t> missing;
@@ -118,44 +107,33 @@ Status StoreMeeting::no_answer() {
 }
 
 Result<StoreMeeting::Parts> StoreMeeting::collect(MeetingPart mine, const Clock& clock) {
-  std::vector<std::optional<MeetingPart>> parts(narrow<std::size_t>(plan_.size));
-  Instant answer_by = clock.now() + mine.patience;
   // The others see by this that rank 0 has come.
   const Status came = store_->set(key("0"), encode(mine));
   if (!came.ok()) return failed_store(came);
-  parts.front() = std::move(mine);
-  record(0, clock.now());
-  std::int32_t missing = plan_.size - 1;
+  open_round(std::move(mine), clock.now());
   Status trouble;
-  while (missing > 0 && trouble.ok()) {
+  while (!complete() && trouble.ok()) {
     const Instant began = clock.now();
-    if (began >= answer_by) trouble = give_up(parts);
+    if (began >= answer_by()) trouble = too_late();
     for (std::int32_t rank = 1; rank < plan_.size && trouble.ok(); ++rank) {
-      auto& part = parts[narrow<std::size_t>(rank)];
-      if (part) continue;
+      if (has_part(rank)) continue;
       const Instant now = clock.now();
-      auto found = look(rank, std::clamp(answer_by - now, kGlance, kLook));
+      auto found = look(rank, std::clamp(answer_by() - now, kGlance, kLook));
       if (!found.ok()) {
         trouble = found.status();
       } else if (*found) {
-        part = std::move(**found);
-        --missing;
-        answer_by = std::min(answer_by, now + part->patience);
-        record(rank, now);
+        take_part(rank, std::move(**found), now, now);
       }
     }
     // A store that does not wait would be asked without a pause.
-    if (missing > 0 && clock.now() - began < kGlance) std::this_thread::sleep_for(kGlance);
+    if (!complete() && clock.now() - began < kGlance) std::this_thread::sleep_for(kGlance);
   }
-  MeetingAnswer answer{{round_, {}}, {}};
-  auto& all = answer.all.parts;
-  all.reserve(parts.size());
-  for (auto& part : parts) all.push_back(part ? std::move(part->bytes) : Bytes());
+  MeetingAnswer answer{{round_, take_parts()}, {}};
   if (!trouble.ok()) answer.verdict = MeetingVerdict::of(trouble);
   const Status set = store_->set(key("all"), encode(answer));
   RONDE_RETURN_IF_ERROR(trouble);
   if (!set.ok()) return failed_store(set);
-  return std::move(all);
+  return std::move(answer.all.parts);
 }
 
 Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mine,
