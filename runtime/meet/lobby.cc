@@ -51,24 +51,25 @@ Result<std::shared_ptr<Lobby>> Lobby::enter(const MeetingPlan& plan, const Meeti
   const std::string place = std::to_string(::getpid()) + " " + text_of(plan.point);
   const MutexLock all(lobbies().lock);
   std::weak_ptr<Lobby>& known = lobbies().places[place];
-  std::shared_ptr<Lobby> lobby = known.lock();
-  if (lobby == nullptr) {
-    lobby = std::shared_ptr<Lobby>(new Lobby(plan, own));
-    lobby->epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
-    lobby->timer_ =
-        base::FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (!lobby->epoll_.valid() || !lobby->timer_.valid()) {
-      return Status::system("could not watch the meeting point " + text_of(plan.point), errno);
-    }
-    known = lobby;
+  if (auto lobby = known.lock()) {
+    const MutexLock lock(lobby->mutex_);
+    lobby->engines_ += lobby->door_ ? 1 : 0;
+    if (lobby->door_) return lobby;
   }
+  // One that is closed was that of an engine which may have had another size, job or secret.
+  auto lobby = std::shared_ptr<Lobby>(new Lobby(plan, own));
   const MutexLock lock(lobby->mutex_);
-  if (lobby->engines_ == 0) RONDE_RETURN_IF_ERROR(lobby->open());
-  ++lobby->engines_;
+  RONDE_RETURN_IF_ERROR(lobby->open());
+  known = lobby;
   return lobby;
 }
 
 Status Lobby::open() {
+  epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = base::FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!epoll_.valid() || !timer_.valid()) {
+    return Status::system("could not watch the meeting point " + text_of(plan_.point), errno);
+  }
   RONDE_ASSIGN_OR_RETURN(listener_,
                          MeetingListener::open(plan_.point, plan_.interfaces, plan_.keepalive));
   door_.emplace(door_of(*listener_, plan_.point, plan_.secret, plan_.size));
@@ -129,7 +130,8 @@ bool Lobby::attend(const Clock& clock) {
   try {
     const Status answered = answer(clock);
     const MutexLock lock(mutex_);
-    if (door_) door_->report(plan_.log, base::Door::Report::kNewReasons);
+    if (!door_) return false;
+    door_->report(plan_.log, base::Door::Report::kNewReasons);
     if (answered.ok()) return true;
     plan_.log.warning("whoever comes to " + text_of(plan_.point) +
                       " is not answered any more: " + answered.message());

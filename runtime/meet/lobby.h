@@ -75,7 +75,7 @@ class Lobby {
   base::FileDescriptor epoll_;
   base::FileDescriptor timer_;  // when silence at the door has lasted too long
   base::Mutex mutex_;
-  int engines_ RONDE_GUARDED_BY(mutex_) = 0;
+  int engines_ RONDE_GUARDED_BY(mutex_) = 1;  // that have not left
   std::optional<MeetingListener> listener_ RONDE_GUARDED_BY(mutex_);
   std::optional<base::Door> door_ RONDE_GUARDED_BY(mutex_);
   std::vector<MeetingHello> ranks_ RONDE_GUARDED_BY(mutex_);  // by rank; empty until all have come

@@ -162,6 +162,7 @@ TEST(Meet, TheDoorStaysOpenWhileTheJobLives) {
     over = true;
     agent.join();
     EXPECT_TRUE((*rank_0)->close().ok());
+    EXPECT_FALSE(visitors.answer()) << "an agent would watch it for ever";
     EXPECT_TRUE(job.meet_one(job.plan_of(0)).ok());
     waits.join();
     EXPECT_TRUE(again.ok()) << again.status().to_string();
