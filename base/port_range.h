@@ -39,7 +39,7 @@ struct PortRange {
         why.code(),
         "none of the " + std::to_string(size()) + " ports of RONDE_PORTS=" + std::to_string(first) +
             "-" + std::to_string(last) +
-            " is free here: on each host an engine needs 1 for the leader and, over UCX, 1 for "
+            " can be used here: on each host an engine needs 1 for the leader and, over UCX, 1 for "
             "each rank; widen the range (a port is free a minute after its job), or end what has "
             "them ('ss -tan' shows it)",
         why);

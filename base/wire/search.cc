@@ -66,7 +66,7 @@ void Search::step(std::span<const pollfd> entries, Instant now) {
 Status Search::run(const Clock& clock, Instant deadline) {
   std::vector<pollfd> entries;
   step({}, clock.now());
-  while (!done() && !refusal_ && clock.now() < deadline) {
+  while (!done() && !refusal() && clock.now() < deadline) {
     entries.clear();
     watch(entries);
     // Without a connection under way only the pause ends the wait.
@@ -78,6 +78,13 @@ Status Search::run(const Clock& clock, Instant deadline) {
     step(entries, clock.now());
   }
   return {};
+}
+
+std::optional<HelloReader::Got> Search::refusal() const {
+  if (attempts_.empty()) return std::nullopt;
+  const bool all = std::ranges::all_of(
+      attempts_, [](const Attempt& one) { return one.refusal && one.state == State::kIdle; });
+  return all ? attempts_.front().refusal : std::nullopt;
 }
 
 void Search::fail(Attempt& attempt, std::string outcome) {
@@ -116,10 +123,10 @@ void Search::on_answer(Attempt& attempt) {
     case Got::kGarbage:
       return fail(attempt, "what answers there is not Ronde");
     case Got::kVersion:
-      refusal_ = got;
+      attempt.refusal = got;
       return fail(attempt, "another version of Ronde answers there");
     case Got::kSecret:
-      refusal_ = got;
+      attempt.refusal = got;
       return fail(attempt, "another job answers there");
     case Got::kEnd:
       return fail(attempt, "the connection was closed without an answer");
@@ -146,6 +153,7 @@ void Search::begin(Attempt& attempt, Instant now) {
   auto socket = attempt.to.begin();
   if (!socket.ok()) return fail(attempt, socket.status().message());
   attempt.socket = std::move(*socket);
+  attempt.refusal.reset();
   attempt.state = State::kConnecting;
   attempt.since = now;
   // An attempt that the deadline cuts short must not replace the outcome of a finished one.

@@ -57,9 +57,9 @@ class Search {
     std::string address;
   };
   std::optional<Found> take() { return std::move(found_); }
-  // What another attempt will hardly mend: who listens has another secret, or is of another
-  // version.
-  [[nodiscard]] std::optional<HelloReader::Got> refusal() const { return refusal_; }
+  // What another attempt will hardly mend: who listens, at every address, has another secret, or is
+  // of another version.
+  [[nodiscard]] std::optional<HelloReader::Got> refusal() const;
   // "10.0.0.1:4000: Connection refused, 192.168.1.1:4000: timed out".
   [[nodiscard]] std::string tried() const;
 
@@ -72,6 +72,7 @@ class Search {
     Instant since{};  // when the state began
     FileDescriptor socket;
     std::optional<HelloReader> answer;
+    std::optional<HelloReader::Got> refusal;
     bool tried = false;
     std::string outcome = "not tried";
   };
@@ -88,7 +89,6 @@ class Search {
   std::size_t next_ = 0;
   Nanoseconds pause_{};   // between two rounds over all addresses
   Instant not_before_{};  // when the next round may begin
-  std::optional<HelloReader::Got> refusal_;
   std::optional<Found> found_;
 };
 

@@ -48,8 +48,8 @@ class MeetingClient final : public MeetingEnd {
   using MeetingEnd::MeetingEnd;
 
   Status come(const Clock& clock, Instant deadline);
-  // One attempt; returns what the rank 0 that is there says.
-  Status ask(const Clock& clock, Instant deadline);
+  // One attempt; what the rank 0 that is there says to a second one.
+  std::optional<Status> ask(const Clock& clock, Instant deadline);
 
   Result<Parts> allgather(std::span<const std::byte> mine, const std::string& activity,
                           const collectives::StartTrouble& trouble, const Clock& clock,
@@ -118,18 +118,19 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
       const auto parts = answer(clock, deadline);
       if (parts.ok()) return take_hellos(*parts);
       if (!comes_again(parts.status())) return parts.status();
+      if (clock.now() < deadline) continue;
       reached = failed("rank 0 has closed its engine there");
     }
     if (reached.code() == Code::kInvalidArgument) return reached;
     if (clock.now() + kPause >= deadline) {
       const auto waited = std::chrono::round<std::chrono::seconds>(clock.now() - began).count();
-      return Status::error(Code::kDeadline,
-                           "rank " + std::to_string(plan_.rank) + " did not reach rank 0 at " +
-                               text_of(plan_) + " in " + std::to_string(waited) + " s (" +
-                               reached.message() +
-                               "): rank 0 was not started, has ended, or has begun without this "
-                               "rank; or a firewall is between them "
-                               "(RONDE_START_TIMEOUT_SECONDS raises the limit)")
+      return Status::error(
+                 Code::kDeadline,
+                 "rank " + std::to_string(plan_.rank) + " did not reach rank 0 at " +
+                     text_of(plan_) + " in " + std::to_string(waited) + " s (" + reached.message() +
+                     "): rank 0 was not started, has ended, or has begun without this "
+                     "rank; or a firewall is between them, or who listens there is stopped "
+                     "(RONDE_START_TIMEOUT_SECONDS raises the limit)")
           .with_rank(0);
     }
     const Instant until = clock.now() + kPause;
@@ -137,9 +138,11 @@ Status MeetingClient::come(const Clock& clock, Instant deadline) {
   }
 }
 
-Status MeetingClient::ask(const Clock& clock, Instant deadline) {
-  RONDE_RETURN_IF_ERROR(reach(clock, deadline));
-  return answer(clock, deadline).status();
+std::optional<Status> MeetingClient::ask(const Clock& clock, Instant deadline) {
+  if (!reach(clock, deadline).ok()) return std::nullopt;
+  Status said = answer(clock, deadline).status();
+  if (said.code() == Code::kInvalidArgument) return said;
+  return std::nullopt;
 }
 
 Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant deadline) {
@@ -194,7 +197,7 @@ Result<std::unique_ptr<collectives::Meeting>> meet_rank_0(const MeetingPlan& pla
   return std::unique_ptr<collectives::Meeting>(std::move(client));
 }
 
-Status ask_rank_0(const MeetingPlan& plan, const Clock& clock) {
+std::optional<Status> ask_rank_0(const MeetingPlan& plan, const Clock& clock) {
   MeetingClient client(plan);
   return client.ask(clock, clock.after(kAskTime));
 }

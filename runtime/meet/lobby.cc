@@ -40,9 +40,8 @@ std::string text_of_job(const std::string& job) {
   return job.empty() ? "a job without a name" : "job '" + job + "'";
 }
 
-constexpr const char* kApart =
-    ": give each job a meeting point of its own (RONDE_MEET, MASTER_PORT, or TF_CONFIG's first "
-    "worker)";
+// How long the door is left alone where a descriptor could not be had.
+constexpr std::int64_t kRestSeconds = 1;
 
 }  // namespace
 
@@ -50,9 +49,19 @@ Result<std::shared_ptr<Lobby>> Lobby::enter(const MeetingPlan& plan, const Meeti
   // A forked child has no part in what its parent has opened.
   const std::string place = std::to_string(::getpid()) + " " + text_of(plan.point);
   const MutexLock all(lobbies().lock);
+  std::erase_if(lobbies().places, [](const auto& one) { return one.second.expired(); });
   std::weak_ptr<Lobby>& known = lobbies().places[place];
   if (auto lobby = known.lock()) {
     const MutexLock lock(lobby->mutex_);
+    if (lobby->door_ && (own.job != lobby->own_.job || own.size != lobby->own_.size)) {
+      return Status::error(Code::kInvalidArgument,
+                           "this process has an engine of " + text_of_job(lobby->own_.job) +
+                               " with " + std::to_string(lobby->own_.size) + " ranks open at " +
+                               text_of(plan.point) + ", and opens one of " + text_of_job(own.job) +
+                               " with " + std::to_string(own.size) +
+                               ": close it first, or give them a meeting point each")
+          .with_rank(0);
+    }
     lobby->engines_ += lobby->door_ ? 1 : 0;
     if (lobby->door_) return lobby;
   }
@@ -79,14 +88,23 @@ Status Lobby::open() {
 }
 
 void Lobby::leave(const Clock& clock) {
-  answer(clock).ignore();
-  report();
+  try {
+    answer(clock).ignore();
+    report();
+    // Those who wait for this process's next engine come again.
+    const auto again = encode(MeetingVerdict());
+    const MutexLock lock(mutex_);
+    for (Arrival& one : waiting_) {
+      if (engines_ == 1) one.socket.send(again).ignore();
+    }
+    if (engines_ == 1) door_->send_to_proven(again);
+  } catch (const std::bad_alloc&) {
+    // They hear that the connection has ended.
+    const MutexLock lock(mutex_);
+    waiting_.clear();
+  }
   const MutexLock lock(mutex_);
   if (--engines_ > 0) return;
-  // Those who wait for this process's next engine come again.
-  const auto again = encode(MeetingVerdict());
-  for (Arrival& one : waiting_) one.socket.send(again).ignore();
-  door_->send_to_proven(again);
   waiting_.clear();
   ranks_.clear();
   door_.reset();
@@ -120,10 +138,22 @@ Status Lobby::answer(const Clock& clock) {
   door_->watch(entries);
   const bool strangers = entries.size() > listener_->sockets().size();
   for (const Arrival& one : waiting_) entries.push_back({one.socket.fd(), POLLIN, 0});
-  const itimerspec silence{{}, {strangers ? base::Door::kTime.count() : 0, 0}};
+  if (stepped.ok()) {
+    look_again_in(strangers ? base::Door::kTime.count() : 0);
+    return watch(entries);
+  }
+  // Without descriptors the listeners stay readable: they are left alone for a while.
+  for (const base::FileDescriptor& one : listener_->sockets()) {
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, one.get(), nullptr);
+  }
+  look_again_in(kRestSeconds);
+  return stepped;
+}
+
+// 0: not at all.
+void Lobby::look_again_in(std::int64_t seconds) const {
+  const itimerspec silence{{}, {seconds, 0}};
   (void)::timerfd_settime(timer_.get(), 0, &silence, nullptr);
-  const Status watched = watch(entries);
-  return stepped.ok() ? watched : stepped;
 }
 
 bool Lobby::attend(const Clock& clock) {
@@ -132,10 +162,11 @@ bool Lobby::attend(const Clock& clock) {
     const MutexLock lock(mutex_);
     if (!door_) return false;
     door_->report(plan_.log, base::Door::Report::kNewReasons);
-    if (answered.ok()) return true;
-    plan_.log.warning("whoever comes to " + text_of(plan_.point) +
-                      " is not answered any more: " + answered.message());
-    return false;
+    if (!answered.ok() && !std::exchange(troubled_, true)) {
+      plan_.log.warning("whoever comes to " + text_of(plan_.point) +
+                        " is not answered for now: " + answered.message());
+    }
+    return true;
   } catch (const std::bad_alloc&) {
     return false;  // the job may do without its door
   }
@@ -153,6 +184,10 @@ void Lobby::receive(base::Guest guest, Instant now) {
   auto message = decode_meeting_message(guest.hello);
   auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
   if (hello == nullptr || hello->version != kMeetingVersion) {
+    const Status why = Status::error(
+        Code::kInvalidArgument, "another version of Ronde is rank 0 at " + text_of(plan_.point) +
+                                    ": use the same libronde.so on every rank");
+    (void)base::send_hello(guest.socket, encode(MeetingVerdict::of(why)));
     return door_->count(base::Door::kOtherVersion, guest.from);
   }
   Arrival arrival{std::move(*hello),
@@ -182,7 +217,8 @@ void Lobby::receive(base::Guest guest, Instant now) {
        came + " came to a job that is complete" + at + ": " + here + " has all " +
            std::to_string(ranks_.size()) + " ranks" +
            (known != nullptr ? ", among them " + text_of_rank(*known) : "") + kApart +
-           ", or wait until that one has ended",
+           ", or wait until that one has ended (that a rank on a host that is lost has died shows "
+           "after RONDE_LINK_TIMEOUT_SECONDS)",
        "the job is complete");
 }
 

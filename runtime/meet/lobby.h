@@ -34,6 +34,10 @@ struct Arrival {
   base::Instant since{};
 };
 
+inline constexpr const char* kApart =
+    ": give each job a meeting point of its own (RONDE_MEET, MASTER_PORT, or TF_CONFIG's first "
+    "worker)";
+
 // Thread safety: any thread; no function blocks.
 class Lobby {
  public:
@@ -47,8 +51,8 @@ class Lobby {
   [[nodiscard]] int fd() const { return epoll_.get(); }
   // Answers those who have come, as far as it can without an engine that meets.
   base::Status answer(const base::Clock& clock);
-  // The same beside a job that goes on: logs each reason at its first time. False: it cannot answer
-  // any more.
+  // The same beside a job that goes on: logs each reason at its first time. False: nobody is to be
+  // answered any more.
   bool attend(const base::Clock& clock);
   // For the engine that meets; there is one at a time (opening_engine.h).
   [[nodiscard]] std::vector<Arrival> take();
@@ -69,6 +73,7 @@ class Lobby {
   void tell(Arrival arrival, const std::string& text, const std::string& reason)
       RONDE_REQUIRES(mutex_);
   void drop_those_who_left() RONDE_REQUIRES(mutex_);
+  void look_again_in(std::int64_t seconds) const;
 
   const MeetingPlan plan_;
   const MeetingHello own_;
@@ -80,6 +85,7 @@ class Lobby {
   std::optional<base::Door> door_ RONDE_GUARDED_BY(mutex_);
   std::vector<MeetingHello> ranks_ RONDE_GUARDED_BY(mutex_);  // by rank; empty until all have come
   std::vector<Arrival> waiting_ RONDE_GUARDED_BY(mutex_);
+  bool troubled_ RONDE_GUARDED_BY(mutex_) = false;  // a warning said so
 };
 
 }  // namespace ronde::runtime

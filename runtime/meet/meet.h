@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meeting of ranks that MPI does not introduce: rank 0 listens at a meeting point, every other
 // rank comes with its greeting and is sent everybody's. The connections stay until the start is
-// over; nothing listens once all ranks have come. Over hosts the ranks need a secret; on one host
-// they meet at a Unix socket of their user.
+// over, and rank 0 listens as long as an engine of it is open there (lobby.h). Over hosts the ranks
+// need a secret; on one host they meet at a Unix socket of their user.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct MeetingPlan {
 
 // Returns when every rank has come, or the deadline has passed. Every rank gets the error of one:
 // a rank that does not come (kDeadline, with the rank), one that dies (kPeerFailed), comes twice or
-// was told another size (kInvalidArgument). Rank 0 fails at once where it cannot listen; a rank
-// whose secret is not rank 0's fails at once. Everything else that keeps a rank from rank 0 (it is
-// not there yet, its name is not known yet) is tried again until the deadline.
+// was told another size (kInvalidArgument). Rank 0 fails where it cannot listen, within a
+// second; a rank whose secret is not rank 0's fails at once. Everything else that keeps a rank from
+// rank 0 (it is not there yet, its name is not known yet) is tried again until the deadline.
 base::Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan,
                                                          const base::Clock& clock,
                                                          base::Instant deadline);
@@ -119,7 +119,8 @@ base::Result<std::unique_ptr<collectives::Meeting>> meet_as_rank_0(const Meeting
 base::Result<std::unique_ptr<collectives::Meeting>> meet_rank_0(const MeetingPlan& plan,
                                                                 const base::Clock& clock,
                                                                 base::Instant deadline);
-// What another rank 0 that listens at the point of the plan answers to this one; within a second.
-base::Status ask_rank_0(const MeetingPlan& plan, const base::Clock& clock);
+// What another rank 0 that listens at the point of the plan answers to this one within a second, if
+// it does.
+std::optional<base::Status> ask_rank_0(const MeetingPlan& plan, const base::Clock& clock);
 
 }  // namespace ronde::runtime

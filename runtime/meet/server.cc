@@ -155,11 +155,13 @@ Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   Status wrong = failed_.ok() ? check(hello) : failed_;
   const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
   if (wrong.ok() && members_[rank]) {
-    wrong = Status::error(Code::kInvalidArgument,
-                          "two processes came as rank " + std::to_string(hello.rank) + ": " +
-                              text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
-                              ": give each a rank of its own (RONDE_RANK)")
-                .with_rank(hello.rank);
+    wrong =
+        Status::error(Code::kInvalidArgument,
+                      "two processes came as rank " + std::to_string(hello.rank) + ": " +
+                          text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
+                          ": give each a rank of its own (RONDE_RANK); or, if two jobs begin here" +
+                          std::string(kApart).substr(1) + " or a RONDE_JOB")
+            .with_rank(hello.rank);
   }
   if (!wrong.ok()) {
     strays_.push_back(std::move(arrival.socket));
@@ -273,8 +275,10 @@ Result<MeetingServer::Parts> MeetingServer::collect(std::span<const std::byte> m
     const Status stepped = step(clock, answer_by());
     if (!stepped.ok()) return fail(stepped, clock);
   }
-  if (round_ == 0) lobby_->complete(hellos_);
-  lobby_->report();
+  if (round_ == 0) {
+    lobby_->complete(hellos_);
+    lobby_->report();
+  }
   Parts parts = take_parts();
   hand_out(parts);
   RONDE_RETURN_IF_ERROR(flush(clock, deadline));
@@ -284,9 +288,10 @@ Result<MeetingServer::Parts> MeetingServer::collect(std::span<const std::byte> m
 Status MeetingServer::gather(const Clock& clock, Instant deadline) {
   auto lobby = Lobby::enter(plan_, own_hello());
   if (!lobby.ok()) {
+    if (lobby.status().code() != Code::kSystem) return lobby.status();
     // Where another rank 0 listens it says so by name.
-    const Status other = ask_rank_0(plan_, clock);
-    return other.code() == Code::kInvalidArgument ? other.with_rank(0) : lobby.status();
+    const auto other = ask_rank_0(plan_, clock);
+    return other ? other->with_rank(0) : lobby.status();
   }
   lobby_ = std::move(*lobby);
   begin_round("meeting at " + text_of(plan_.point));

@@ -44,6 +44,7 @@ constexpr base::Nanoseconds kLocalEnd = std::chrono::seconds(1);
 int trouble_at(std::uint16_t port) {
   const auto socket = base::FileDescriptor::kept_from_children(
       [] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  if (!socket.valid()) return errno;
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(port);

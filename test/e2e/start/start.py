@@ -327,8 +327,16 @@ def check_door(folder, _):
         done.touch()
         codes = sorted(one.returncode for one in job.end())
         assert codes in ([0, 0, 1, 1], [1, 1, 1, 1]), codes
-        # A restart at the same port, while a child of the dead rank 0 lives.
         done.unlink()
+        job = Job(folder)
+        began = time.monotonic()
+        for variables in 2 * by_hand(3, **paths):
+            job.start(line(), **variables)
+        while any(rank.poll() is None for rank in job.ranks) and time.monotonic() - began < 20:
+            time.sleep(0.02)
+        for one in job.end():
+            expect(one.returncode == 1 and "RONDE_JOB" in one.stderr, one, "two jobs of three cannot be told apart")
+        # A restart at the same port, while a child of the dead rank 0 lives.
         job = Job(folder)
         environments = by_hand(2, **paths)
         first, second = opened(job, environments, "child")

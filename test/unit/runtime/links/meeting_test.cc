@@ -219,13 +219,14 @@ TEST(LeaderMeeting, TakesTheFirstFreePortOfItsRange) {
   EXPECT_LE(port_of(*second), 29459);
   const auto none = in(taken);
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.status().message(),
-            "none of the " + std::to_string(taken - 29439) + " ports of RONDE_PORTS=29440-" +
-                std::to_string(taken) +
-                " is free here: on each host an engine needs 1 for the leader and, over UCX, 1 for "
-                "each rank; widen the range (a port is free a minute after its job), or end what "
-                "has them ('ss -tan' shows it): could not listen on 127.0.0.1:" +
-                std::to_string(taken) + ": Address already in use");
+  EXPECT_EQ(
+      none.status().message(),
+      "none of the " + std::to_string(taken - 29439) + " ports of RONDE_PORTS=29440-" +
+          std::to_string(taken) +
+          " can be used here: on each host an engine needs 1 for the leader and, over UCX, 1 for "
+          "each rank; widen the range (a port is free a minute after its job), or end what "
+          "has them ('ss -tan' shows it): could not listen on 127.0.0.1:" +
+          std::to_string(taken) + ": Address already in use");
 }
 
 }  // namespace

@@ -148,8 +148,18 @@ TEST(Meet, TheDoorStaysOpenWhileTheJobLives) {
         EXPECT_TRUE(visitors.answer());
       }
     });
-    expect_all_say({ask_rank_0(job.plan_of(0), job.clock)}, Code::kInvalidArgument,
-                   {"is a second rank 0 at", "where rank 0 (host "});
+    expect_all_say({ask_rank_0(job.plan_of(0), job.clock).value_or(Status())},
+                   Code::kInvalidArgument, {"is a second rank 0 at", "where rank 0 (host "});
+    if (!point.one_host) {
+      MeetingPlan with_another_secret = job.plan_of(0);
+      with_another_secret.secret = secret_of("another secret of this test");
+      EXPECT_FALSE(ask_rank_0(with_another_secret, job.clock)) << "that is no rank 0 of this job";
+    }
+    MeetingPlan wider = job.plan_of(0);
+    wider.size = 3;
+    expect_all_say({job.meet_one(wider).status()}, Code::kInvalidArgument,
+                   {"this process has an engine of a job without a name with 2 ranks open at",
+                    "close it first"});
     MeetingPlan third = job.plan_of(2);
     third.size = 3;
     expect_all_say({job.meet_one(third).status()}, Code::kInvalidArgument,
@@ -252,7 +262,8 @@ TEST(Meet, ARankThatComesTwice) {
     if (rank == 2) mine.rank = 1;
   });
   expect_all_say(results, Code::kInvalidArgument,
-                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK"});
+                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK",
+                  "if two jobs begin here", "RONDE_JOB"});
 }
 
 TEST(Meet, OverHostsWithoutASecret) {
