@@ -18,7 +18,7 @@
 namespace ronde::base {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::span<const std::byte> frame_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

@@ -22,7 +22,7 @@ using base::Code;
 using base::Result;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(LeaderMeeting, OneHostMeetsNobody) {
   Leaders job(1);
@@ -113,13 +113,13 @@ TEST(LeaderMeeting, NobodyListensAfterwards) {
   Leaders job(2);
   expect_all_meet(job);
   for (const std::int32_t host : {0, 1}) {
-    EXPECT_FALSE(stranger(job.endpoint(host)).valid());
+    EXPECT_FALSE(strangers::knock(job.endpoint(host)).valid());
     EXPECT_EQ(errno, ECONNREFUSED);
     EXPECT_TRUE(job.meetings[static_cast<std::size_t>(host)].addresses().empty());
   }
   Leaders failing(2);
   EXPECT_FALSE(failing.meet(0, milliseconds(50)).ok());
-  EXPECT_FALSE(stranger(failing.endpoint(0)).valid());
+  EXPECT_FALSE(strangers::knock(failing.endpoint(0)).valid());
 }
 
 TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
@@ -195,7 +195,7 @@ TEST(LeaderMeeting, ListensOnWhatIsWantedAlone) {
   const auto meeting = LeaderMeeting::listen("127.0.0.1", "node7");
   ASSERT_TRUE(meeting.ok());
   ASSERT_EQ(meeting->addresses().size(), 1U);
-  EXPECT_THAT(meeting->addresses().front(), testing::StartsWith("127.0.0.1:"));
+  EXPECT_THAT(meeting->addresses().front(), ::testing::StartsWith("127.0.0.1:"));
   const auto refused = LeaderMeeting::listen("eht0", "node7");
   EXPECT_THAT(refused.status().message(),
               HasSubstr("RONDE_INTERFACE names 'eht0', which no interface of host node7 matches"));

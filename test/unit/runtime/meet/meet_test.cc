@@ -25,8 +25,7 @@ using base::Code;
 using base::Status;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 void expect_all_well(MeetingRanks& job, int rounds) {
   std::vector<int> everybody(static_cast<std::size_t>(job.size));
@@ -294,22 +293,16 @@ TEST(Meet, RankZeroEndsMeanwhile) {
 Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& said) {
   Status rank_1;
   std::thread meets([&] { rank_1 = job.meet_one(job.plan_of(1)).status(); });
-  const auto let_in = [&] {
-    auto listener = MeetingListener::open(job.plan.point, "", {});
-    ASSERT_TRUE(listener.ok());
-    base::Door door(door_of(*listener, job.plan.point, {}, job.size));
-    std::vector<base::Guest> guests;
-    while (guests.empty()) {
-      std::vector<pollfd> entries;
-      door.watch(entries);
-      ASSERT_GE(::poll(entries.data(), entries.size(), 10'000), 1);
-      ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
-    }
-    if (!said.empty()) {
-      EXPECT_TRUE(base::send_hello(guests.front().socket, said));
-    }
-  };
-  let_in();
+  {
+    const auto listener = MeetingListener::open(job.plan.point, "", {});
+    EXPECT_TRUE(listener.ok());
+    const auto has_come = [&](std::vector<base::Guest>& guests) {
+      if (guests.empty()) return false;
+      EXPECT_TRUE(said.empty() || base::send_hello(guests.front().socket, said));
+      return true;
+    };
+    strangers::keep_door(door_of(*listener, job.plan.point, {}, job.size), has_come);
+  }
   meets.join();
   return rank_1;
 }

@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uid_t kOther = 12345;
 
@@ -41,7 +41,7 @@ std::thread as_another_user(const std::function<void()>& body) {
 // The name of root's meeting at this port.
 std::string name_of(const MeetingPoint& point) { return "meet-0-" + std::to_string(point.port); }
 
-class OtherUsers : public testing::Test {
+class OtherUsers : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
@@ -98,7 +98,8 @@ TEST_F(OtherUsers, AreNotTakenForRankZero) {
 }
 
 TEST_F(OtherUsers, KnowTheSecretInTheirFile) {
-  const std::string path = testing::TempDir() + "ronde-secret-given-" + std::to_string(::getpid());
+  const std::string path =
+      ::testing::TempDir() + "ronde-secret-given-" + std::to_string(::getpid());
   std::ofstream(path) << "0123456789abcdef";
   ::chmod(path.c_str(), 0600);
   ASSERT_EQ(::chown(path.c_str(), kOther, kOther), 0);

@@ -23,7 +23,7 @@ using base::Code;
 using base::Result;
 using base::Status;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // What all ranks share.
 class Values {
