@@ -21,7 +21,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -37,6 +36,7 @@
 
 namespace {
 
+using ronde::testing::now_ns;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kExitFailedJob = 3;
@@ -69,13 +69,8 @@ int from_mpirun(const char* variable) {
 
 int own_rank() { return from_mpirun("OMPI_COMM_WORLD_RANK"); }
 
-std::int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
-
-// Readers look for the name, so it appears with all of its content.
 void write_file(const std::string& name, const std::string& content) {
-  const std::string path = settings().folder + "/" + name;
-  std::ofstream(path + ".tmp") << content;
-  std::rename((path + ".tmp").c_str(), path.c_str());
+  ronde::testing::write_file(settings().folder + "/" + name, content);
 }
 
 void wait_for_file(const std::string& name, Clock::time_point limit) {
@@ -163,25 +158,15 @@ void report(const std::string& verdict) {
 }
 
 void parse(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto [key, value] = ronde::testing::key_and_value(word);
-    if (key == "folder") {
-      settings().folder = value;
-    } else if (key == "victim") {
-      settings().victim = std::stoi(value);
-    } else if (key == "after") {
-      settings().after = std::stoi(value);
-    } else if (key == "at") {
-      settings().at = value;
-    } else if (key == "signal") {
-      settings().signal = std::stoi(value);
-    } else if (key == "level") {
-      settings().level = level_of(value);
-    } else {
-      throw std::invalid_argument("unknown word " + word);
-    }
-  }
+  using Value = const std::string&;
+  Settings& all = settings();
+  ronde::testing::read_words(argc, argv,
+                             {{"folder", [&](Value value) { all.folder = value; }},
+                              {"victim", [&](Value value) { all.victim = std::stoi(value); }},
+                              {"after", [&](Value value) { all.after = std::stoi(value); }},
+                              {"at", [&](Value value) { all.at = value; }},
+                              {"signal", [&](Value value) { all.signal = std::stoi(value); }},
+                              {"level", [&](Value value) { all.level = level_of(value); }}});
 }
 
 int run() {
