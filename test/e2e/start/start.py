@@ -365,7 +365,7 @@ def check_strangers(folder, _):
 
 
 def check_secret(folder, _):
-    """Over TCP, as over hosts: with the secret in a file or in the environment, and with a wrong one."""
+    """Over TCP, as over hosts: with the secret in a file or in the environment."""
     line = ("linear_regression",)
     port = free_port()
     with tempfile.TemporaryDirectory() as place:
@@ -387,20 +387,11 @@ def check_secret(folder, _):
             return both
         same = secret.read_text(encoding="ascii")
         assert values(Job(folder).run(line, environments(RONDE_JOB_SECRET=same)))["ranks"] == "2"
-        rank_0, rank_1 = Job(folder).run(line, environments(4, RONDE_JOB_SECRET="another secret of this job"))
-        expect_line(rank_1, "have different secrets", "RONDE_JOB_SECRET")
-        expect_line(rank_0, "rank 1 (host unknown) took no part",
-                    "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's")
-        for one in (rank_0, rank_1):
-            expect(same.strip() not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
         # Somebody else's program has the port.
         with socket.create_server(("", port)):
             rank_0, rank_1 = Job(folder).run(line, environments(2, RONDE_JOB_SECRET=same))
         expect_line(rank_0, "rank 0 cannot listen at the meeting point", "Address already in use", "choose another port")
         expect_line(rank_1, "rank 1 did not reach rank 0 at", "connected, but there was no answer")
-        secret.chmod(0o640)
-        rank_0 = Job(folder).run(line, environments()[:1])[0]
-        expect_line(rank_0, "has mode 0640", "chmod 600")
 
 
 def check_death(folder, _):
@@ -470,7 +461,7 @@ def check_late_chief(folder, _):
 
 
 def check_store(folder, _):
-    """Ranks that meet over a folder: together, with one missing, and in one that was used before."""
+    """Ranks that meet over a folder, and over one that cannot be."""
     with tempfile.TemporaryDirectory() as place:
         def run(where, ranks, size, **variables):
             job = Job(folder)
@@ -481,10 +472,6 @@ def check_store(folder, _):
         assert values(done) == {"ranks": "3", "average": "1"}, done
         # What started the processes does not matter: the program knows better.
         assert values(run("b", (0, 1), 2, RANK=7, WORLD_SIZE=9))["ranks"] == "2"
-        for one in run("c", (0, 2), 3, RONDE_START_TIMEOUT_SECONDS=3):
-            expect_line(one, "rank 1 (host unknown) took no part in meeting over the store")
-        again, = run("a", (1,), 3)
-        expect_line(again, "the store holds what another engine has left there")
         full, = run("/dev/null", (1,), 2)
         expect(full.returncode == 1 and "Not a directory" in full.stderr, full, "an exception of the store is lost")
 

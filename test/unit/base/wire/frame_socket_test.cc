@@ -98,43 +98,6 @@ TEST(FrameSocket, QueuedFramesGoOutTogether) {
   EXPECT_EQ(pair.heard(), wire("a") + wire("bc") + wire("d"));
 }
 
-TEST(FrameSocket, FramesInSingleBytes) {
-  Wire pair;
-  const std::string all = wire("first") + wire(std::string(300, 'x')) + wire("z");
-  std::vector<std::string> frames;
-  for (const char letter : all) {
-    pair.say(std::string(1, letter));
-    for (std::string frame = pair.next(); !frame.empty(); frame = pair.next()) {
-      frames.push_back(frame);
-    }
-  }
-  EXPECT_EQ(frames, (std::vector<std::string>{"first", std::string(300, 'x'), "z"}));
-}
-
-TEST(FrameSocket, ManySmallFramesAndALongOneInOneStream) {
-  Wire pair;
-  const std::string longest(3'000'000, 'L');
-  std::thread writer([&] {
-    std::string all;
-    for (int i = 0; i < 5000; ++i) all += wire("frame " + std::to_string(i));
-    all += wire(longest);
-    all += wire("after");
-    for (std::size_t at = 0; at < all.size();) {
-      const ssize_t sent = ::send(pair.other.get(), all.data() + at, all.size() - at, MSG_NOSIGNAL);
-      if (sent > 0) at += static_cast<std::size_t>(sent);
-    }
-  });
-  const auto wait_next = [&] {
-    std::string frame;
-    while ((frame = pair.next()).empty()) std::this_thread::yield();
-    return frame;
-  };
-  for (int i = 0; i < 5000; ++i) ASSERT_EQ(wait_next(), "frame " + std::to_string(i));
-  EXPECT_TRUE(wait_next() == longest);
-  EXPECT_EQ(wait_next(), "after");
-  writer.join();
-}
-
 // Once the socket is full, frames are kept in order, without a system call for each.
 TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
   Wire pair;
