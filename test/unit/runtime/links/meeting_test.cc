@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "test/unit/runtime/links/meeting_leaders.h"
 
@@ -23,6 +24,15 @@ using base::Result;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+
+// What the leaders of two hosts have then.
+std::pair<base::LinkEnds, base::LinkEnds> both_meet(Leaders& job) {
+  std::optional<Result<base::LinkEnds>> child;
+  std::thread thread([&] { child.emplace(job.meet(1)); });
+  auto parent = job.meet(0);
+  thread.join();
+  return {std::move(parent.value()), std::move(child->value())};
+}
 
 TEST(LeaderMeeting, OneHostMeetsNobody) {
   Leaders job(1);
@@ -58,13 +68,8 @@ TEST(LeaderMeeting, AParentThatComesLateIsWaitedFor) {
 
 TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
   Leaders job(2);
-  std::optional<Result<base::LinkEnds>> child;
-  std::thread thread([&] { child.emplace(job.meet(1)); });
-  const auto parent = job.meet(0);
-  thread.join();
-  ASSERT_TRUE(parent.ok() && child->ok());
-  for (const int fd :
-       {parent->children.front().socket.get(), child->value().parent->socket.get()}) {
+  const auto [parent, child] = both_meet(job);
+  for (const int fd : {parent.children.front().socket.get(), child.parent->socket.get()}) {
     const auto option = [fd](int level, int name) {
       int value = -1;
       socklen_t size = sizeof value;
@@ -149,12 +154,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
     Leaders job(2);
     job.meetings[0] = std::move(*LeaderMeeting::listen("lo", "node0"));
     job.addresses[0].addresses = {job.meetings[0].addresses().at(i)};
-    std::optional<Result<base::LinkEnds>> child;
-    std::thread thread([&] { child.emplace(job.meet(1)); });
-    const auto parent = job.meet(0);
-    thread.join();
-    ASSERT_TRUE(parent.ok() && child->ok()) << child->status().to_string();
-    EXPECT_EQ(child->value().parent->peer,
+    EXPECT_EQ(both_meet(job).second.parent->peer,
               "host 0 (node0, " + job.addresses[0].addresses.front() + ")");
   }
 }

@@ -59,6 +59,9 @@ const Variables kByHand{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=localhost:40
 std::string tf_config(const std::string& task, const std::string& cluster) {
   return R"(TF_CONFIG={"cluster": )" + cluster + R"(, "task": )" + task + "}";
 }
+std::string task(const std::string& type, int index) {
+  return R"({"type": ")" + type + R"(", "index": )" + std::to_string(index) + "}";
+}
 const std::string kCluster = R"({"chief": ["a:1"], "worker": ["b:2", "[fd00::3]:3"]})";
 
 const std::pair<Variables, const char*> kSaid[] = {
@@ -126,9 +129,8 @@ TEST(Identity, WhatEveryLauncherSays) {
   EXPECT_EQ(said(with(kSlurm, kTorchrun), {kSlurm}), "rank 3 of 8 at node1:29500")
       << "started by srun";
   EXPECT_EQ(said(with(kSlurm, kByHand), {kSlurm}), "rank 1 of 2 at localhost:4000 on one host");
-  EXPECT_EQ(
-      said(with(kSlurm, {tf_config(R"({"type": "worker", "index": 0})", kCluster)}), {kSlurm}),
-      "rank 1 of 3 at a:1");
+  EXPECT_EQ(said(with(kSlurm, {tf_config(task("worker", 0), kCluster)}), {kSlurm}),
+            "rank 1 of 3 at a:1");
 }
 
 TEST(Identity, ByHandWithNonsense) {
@@ -169,23 +171,20 @@ TEST(Identity, FirstHostOfAList) {
 }
 
 TEST(Identity, TfConfig) {
-  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", kCluster)}), "rank 0 of 3 at a:1");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", kCluster)}), "rank 1 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(task("chief", 0), kCluster)}), "rank 0 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(task("worker", 0), kCluster)}), "rank 1 of 3 at a:1");
   EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": "1"})", kCluster)}),
             "rank 2 of 3 at a:1")
       << "some write the index as a text";
   const std::string no_chief = R"({"worker": ["localhost:1", "localhost:2"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})", no_chief)}),
+  EXPECT_EQ(said({tf_config(task("worker", 1), no_chief)}),
             "rank 1 of 2 at localhost:1 on one host");
   const std::string same = R"({"chief": ["n:1"], "worker": ["n:2"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", same)}),
-            "rank 0 of 2 at n:1 on one host");
+  EXPECT_EQ(said({tf_config(task("chief", 0), same)}), "rank 0 of 2 at n:1 on one host");
   const std::string master = R"({"master": ["m:1"], "worker": ["n:2"], "ps": ["p:3"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "master", "index": 0})", master)}), "rank 0 of 2 at m:1");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", R"({"worker": ["a:1"]})")}),
-            "alone");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})",
-                            R"({"worker": {"1": "b:2", "0": "a:1"}})")}),
+  EXPECT_EQ(said({tf_config(task("master", 0), master)}), "rank 0 of 2 at m:1");
+  EXPECT_EQ(said({tf_config(task("worker", 0), R"({"worker": ["a:1"]})")}), "alone");
+  EXPECT_EQ(said({tf_config(task("worker", 1), R"({"worker": {"1": "b:2", "0": "a:1"}})")}),
             "rank 1 of 2 at a:1")
       << "numbered, as TensorFlow's ClusterSpec takes it";
   EXPECT_EQ(said({"TF_CONFIG={}"}), "alone");
@@ -195,21 +194,21 @@ TEST(Identity, TfConfig) {
 TEST(Identity, TfConfigOfOthersThanRanks) {
   const std::string cluster = R"({"chief": ["a:1"], "worker": ["b:2"], "ps": ["c:3"]})";
   for (const std::string type : {"ps", "evaluator"}) {
-    const std::string task = R"({"type": ")" + type + R"(", "index": 0})";
-    EXPECT_THAT(said({tf_config(task, cluster)}),
+    EXPECT_THAT(said({tf_config(task(type, 0), cluster)}),
                 HasSubstr("TF_CONFIG makes this process " + type + " 0, which is no rank"));
-    EXPECT_EQ(said({tf_config(task, cluster), "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=3"}),
+    EXPECT_EQ(said({tf_config(task(type, 0), cluster), "OMPI_COMM_WORLD_SIZE=4",
+                    "OMPI_COMM_WORLD_RANK=3"}),
               "rank 3 of 4 over MPI")
         << "servers under mpirun";
   }
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", cluster), "OMPI_COMM_WORLD_SIZE=4",
+  EXPECT_EQ(said({tf_config(task("worker", 0), cluster), "OMPI_COMM_WORLD_SIZE=4",
                   "OMPI_COMM_WORLD_RANK=3"}),
             "rank 3 of 4 over MPI")
       << "a worker beside servers under mpirun";
 }
 
 TEST(Identity, TfConfigWithNonsense) {
-  const std::string worker = R"({"type": "worker", "index": 0})";
+  const std::string worker = task("worker", 0);
   const std::pair<std::string, std::string> cases[] = {
       {"TF_CONFIG=nonsense", "is no JSON object"},
       {"TF_CONFIG=[1]", "is no JSON object"},
@@ -226,9 +225,8 @@ TEST(Identity, TfConfigWithNonsense) {
        "task.index=1.5 that is no whole number"},
       {tf_config(R"({"type": "worker", "index": "x"})", kCluster),
        "task.index=x that is no whole number"},
-      {tf_config(R"({"type": "worker", "index": 2})", kCluster),
-       "worker 2, but its cluster has 2 of them"},
-      {tf_config(R"({"type": "chief", "index": 0})", R"({"worker": ["a:1"]})"),
+      {tf_config(task("worker", 2), kCluster), "worker 2, but its cluster has 2 of them"},
+      {tf_config(task("chief", 0), R"({"worker": ["a:1"]})"),
        "chief 0, but its cluster has 0 of them"},
       {tf_config(worker, R"({"worker": "a:1"})"), "whose 'worker' is no list of addresses"},
       {tf_config(worker, R"({"worker": [1]})"),
@@ -270,7 +268,7 @@ TEST(Identity, TwoThatContradictEachOther) {
   both(said(with(kTorchrun, {"PMIX_RANK=0"})), "PMIX_RANK=0", "torchrun");
   both(said(with(kByHand, mpi)), "you (RONDE_RANK=1 RONDE_SIZE=2)", "Open MPI's mpirun");
   both(said(with(kByHand, kTorchrun)), "you (", "torchrun");
-  const std::string tf = tf_config(R"({"type": "worker", "index": 0})", kCluster);
+  const std::string tf = tf_config(task("worker", 0), kCluster);
   both(said(with(kTorchrun, {tf})), "torchrun", "TF_CONFIG: worker 0 of 3 ranks");
   both(said(with({"PMIX_RANK=2"}, {tf})), "PMIX_RANK=2", "TF_CONFIG");
   both(said({tf, "RONDE_RANK=2", "RONDE_SIZE=3"}), "you", "TF_CONFIG");
