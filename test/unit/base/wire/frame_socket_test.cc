@@ -91,6 +91,19 @@ TEST(FrameSocket, QueuedFramesGoOutTogether) {
   EXPECT_EQ(pair.heard(), wire("a") + wire("bc") + wire("d"));
 }
 
+TEST(FrameSocket, FramesInSingleBytes) {
+  Wire pair;
+  const std::string all = wire("first") + wire(std::string(300, 'x')) + wire("z");
+  std::vector<std::string> frames;
+  for (const char letter : all) {
+    pair.say(std::string(1, letter));
+    for (std::string frame = pair.next(); !frame.empty(); frame = pair.next()) {
+      frames.push_back(frame);
+    }
+  }
+  EXPECT_EQ(frames, (std::vector<std::string>{"first", std::string(300, 'x'), "z"}));
+}
+
 // Once the socket is full, frames are kept in order, without a system call for each.
 TEST(FrameSocket, APeerThatDoesNotReadMakesABacklog) {
   Wire pair;
