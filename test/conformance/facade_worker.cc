@@ -302,22 +302,17 @@ struct Settings {
 
 Settings parse(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto [key, value] = ronde::testing::key_and_value(word);
-    if (key == "leaders") {
-      std::istringstream list(value);
-      for (std::string leader; std::getline(list, leader, ',');) {
-        settings.leaders.push_back(std::stoi(leader));
-      }
-    } else if (word == "single") {
-      settings.single = true;
-    } else if (key == "seed") {
-      settings.seed = std::stoul(value);
-    } else {
-      throw std::invalid_argument("unknown word " + word);
-    }
-  }
+  using Value = const std::string&;
+  ronde::testing::read_words(argc, argv,
+                             {{"leaders",
+                               [&](Value value) {
+                                 std::istringstream list(value);
+                                 for (std::string leader; std::getline(list, leader, ',');) {
+                                   settings.leaders.push_back(std::stoi(leader));
+                                 }
+                               }},
+                              {"single", [&](Value) { settings.single = true; }},
+                              {"seed", [&](Value value) { settings.seed = std::stoul(value); }}});
   return settings;
 }
 

@@ -5,17 +5,22 @@
 // writes its report into a file of its own.
 //
 // usage: start_worker folder=DIR victim=RANK signal=N after=N|at=close|at=closing
+//        start_worker folder=DIR [level=LEVEL]
 // after: so many collectives of the start have finished for the victim. 0: none has begun, but MPI
 // has been started. at=close: the others close their engines, the victim is about to. at=closing:
 // the victim closes its own as well, and strikes a moment later, while the first of the others
 // waits.
+// Without a victim every rank starts MPI itself, for LEVEL (single, funneled, serialized or
+// multiple), and reports whether anything of Ronde's listens once the engine is open.
 #include <mpi.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <csignal>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -31,6 +36,7 @@
 
 namespace {
 
+using ronde::testing::now_ns;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kExitFailedJob = 3;
@@ -38,6 +44,7 @@ constexpr int kExitFailedJob = 3;
 constexpr auto kUntilClosing = std::chrono::milliseconds(200);
 constexpr auto kUntilAllInMpi = std::chrono::seconds(30);
 constexpr auto kUntilCut = std::chrono::seconds(30);
+constexpr auto kUntilAllHaveReported = std::chrono::seconds(10);
 
 struct Settings {
   std::string folder;
@@ -45,6 +52,7 @@ struct Settings {
   int after = 0;
   std::string at = "start";
   int signal = SIGKILL;
+  int level = MPI_THREAD_MULTIPLE;
 };
 
 // It is global, because MPI's functions have no argument for it.
@@ -61,13 +69,8 @@ int from_mpirun(const char* variable) {
 
 int own_rank() { return from_mpirun("OMPI_COMM_WORLD_RANK"); }
 
-std::int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
-
-// Readers look for the name, so it appears with all of its content.
 void write_file(const std::string& name, const std::string& content) {
-  const std::string path = settings().folder + "/" + name;
-  std::ofstream(path + ".tmp") << content;
-  std::rename((path + ".tmp").c_str(), path.c_str());
+  ronde::testing::write_file(settings().folder + "/" + name, content);
 }
 
 void wait_for_file(const std::string& name, Clock::time_point limit) {
@@ -126,41 +129,71 @@ void close(ronde::Engine& engine) {
   if (striker.joinable()) striker.join();
 }
 
-void parse(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto [key, value] = ronde::testing::key_and_value(word);
-    if (key == "folder") {
-      settings().folder = value;
-    } else if (key == "victim") {
-      settings().victim = std::stoi(value);
-    } else if (key == "after") {
-      settings().after = std::stoi(value);
-    } else if (key == "at") {
-      settings().at = value;
-    } else if (key == "signal") {
-      settings().signal = std::stoi(value);
-    } else {
-      throw std::invalid_argument("unknown word " + word);
-    }
+int level_of(const std::string& name) {
+  constexpr std::array levels{"single", "funneled", "serialized", "multiple"};
+  const auto* const found = std::find(levels.begin(), levels.end(), name);
+  if (found == levels.end()) throw std::invalid_argument("level=" + name);
+  return static_cast<int>(found - levels.begin());  // as the MPIs number them
+}
+
+// The sockets of this process that listen.
+int listeners() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0) count += listens;
   }
+  return count;
+}
+
+// mpirun kills the other ranks as soon as one has failed, so each waits until all have reported.
+void report(const std::string& verdict) {
+  write_file("rank-" + std::to_string(own_rank()) + ".verdict", verdict);
+  if (settings().victim >= 0) return;
+  const auto limit = Clock::now() + kUntilAllHaveReported;
+  for (int rank = 0; rank < from_mpirun("OMPI_COMM_WORLD_SIZE"); ++rank) {
+    wait_for_file("rank-" + std::to_string(rank) + ".verdict", limit);
+  }
+}
+
+void parse(int argc, char** argv) {
+  using Value = const std::string&;
+  Settings& all = settings();
+  ronde::testing::read_words(argc, argv,
+                             {{"folder", [&](Value value) { all.folder = value; }},
+                              {"victim", [&](Value value) { all.victim = std::stoi(value); }},
+                              {"after", [&](Value value) { all.after = std::stoi(value); }},
+                              {"at", [&](Value value) { all.at = value; }},
+                              {"signal", [&](Value value) { all.signal = std::stoi(value); }},
+                              {"level", [&](Value value) { all.level = level_of(value); }}});
 }
 
 int run() {
   const std::string mine = "rank-" + std::to_string(own_rank());
   write_file(mine + ".pid", std::to_string(::getpid()) + "\n");
+  const bool unharmed = settings().victim < 0;
+  int offered = 0;
+  if (unharmed) MPI_Init_thread(nullptr, nullptr, settings().level, &offered);
   try {
+    const int before = listeners();
     ronde::Engine engine;
-    std::vector<float> vector(1000, 1.0F);
-    engine.allreduce_blocking("vector", std::span(vector), ronde::sum);
+    const int still = listeners() - before;
+    for (int step = 0; step < 20; ++step) {
+      std::vector<float> vector(1000, 1.0F);
+      engine.allreduce_blocking("vector", std::span(vector), ronde::sum);
+      if (vector.back() != static_cast<float>(engine.size())) throw std::runtime_error("wrong sum");
+    }
     close(engine);
-    write_file(mine + ".verdict", "status=done\n");
+    report("status=done\nstill=" + std::to_string(still) + '\n');
+    if (unharmed) MPI_Finalize();
     return 0;
   } catch (const ronde::Error& error) {
-    write_file(mine + ".verdict", "failed_ns=" + std::to_string(now_ns()) +
-                                      "\nstatus=" + ronde_status_name(error.status()) +
-                                      "\nculprit=" + std::to_string(error.rank()) +
-                                      "\ntext=" + error.what() + '\n');
+    report("failed_ns=" + std::to_string(now_ns()) +
+           "\nstatus=" + ronde_status_name(error.status()) +
+           "\nculprit=" + std::to_string(error.rank()) + "\ntext=" + error.what() + '\n');
+    // A job that failed may not be able to end MPI together.
+    if (unharmed) std::_Exit(kExitFailedJob);
     return kExitFailedJob;
   }
 }

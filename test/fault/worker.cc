@@ -17,7 +17,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <sstream>
@@ -30,6 +29,9 @@
 #include "test/support/words.h"
 
 namespace {
+
+using ronde::testing::now_ns;
+using ronde::testing::write_file;
 
 constexpr int kExitFailedJob = 3;  // a survivor's exit code
 
@@ -47,49 +49,27 @@ struct Settings {
 
 Settings parse(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto [key, value] = ronde::testing::key_and_value(word);
-    if (key == "folder") {
-      settings.folder = value;
-    } else if (key == "bytes") {
-      settings.bytes.clear();
-      std::istringstream list(value);
-      for (std::string size; std::getline(list, size, ',');) {
-        settings.bytes.push_back(std::stoul(size));
-      }
-    } else if (key == "iterations") {
-      settings.iterations = std::stoul(value);
-    } else if (key == "in_place") {
-      settings.in_place = value == "1";
-    } else if (key == "seed") {
-      settings.seed = std::stoul(value);
-    } else if (key == "victim") {
-      settings.victim = std::stoi(value);
-    } else if (key == "at") {
-      settings.at = std::stoul(value);
-    } else if (key == "after") {
-      settings.after = std::stod(value);
-    } else if (key == "signal") {
-      settings.signal = std::stoi(value);
-    } else {
-      throw std::invalid_argument("worker: unknown word " + word);
-    }
-  }
+  using Value = const std::string&;
+  ronde::testing::read_words(
+      argc, argv,
+      {{"folder", [&](Value value) { settings.folder = value; }},
+       {"bytes",
+        [&](Value value) {
+          settings.bytes.clear();
+          std::istringstream list(value);
+          for (std::string size; std::getline(list, size, ',');) {
+            settings.bytes.push_back(std::stoul(size));
+          }
+        }},
+       {"iterations", [&](Value value) { settings.iterations = std::stoul(value); }},
+       {"in_place", [&](Value value) { settings.in_place = value == "1"; }},
+       {"seed", [&](Value value) { settings.seed = std::stoul(value); }},
+       {"victim", [&](Value value) { settings.victim = std::stoi(value); }},
+       {"at", [&](Value value) { settings.at = std::stoul(value); }},
+       {"after", [&](Value value) { settings.after = std::stod(value); }},
+       {"signal", [&](Value value) { settings.signal = std::stoi(value); }}});
   if (settings.folder.empty()) throw std::invalid_argument("worker: folder=DIR is missing");
   return settings;
-}
-
-// The clock of Python's time.monotonic(), and of every process of the machine.
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-// Readers look for the name, so it appears with all of its content.
-void write_file(const std::string& path, const std::string& content) {
-  const std::string unfinished = path + ".tmp";
-  std::ofstream(unfinished) << content;
-  std::rename(unfinished.c_str(), path.c_str());
 }
 
 // Whole numbers, so small that their sums are exact in any order. They differ by seed and rank, so

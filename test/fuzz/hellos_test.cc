@@ -12,6 +12,7 @@
 #include "runtime/meet/lobby.h"
 #include "runtime/meet/messages.h"
 #include "test/fuzz/damage.h"
+#include "test/support/strangers.h"
 
 namespace ronde::runtime {
 namespace {
@@ -100,21 +101,16 @@ TEST(LobbyFuzz, OnlyRanksOfTheJobGetToTheMeeting) {
   Random random(11);
   int taken = 0;
   constexpr int kTries = 3000;
-  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+  for (int i = 0; i < kTries && !::testing::Test::HasFailure(); ++i) {
     const auto member = static_cast<std::size_t>(draw(random, 0, 2));
     Bytes hello = encode(draw(random, 0, 1) == 0 ? ranks[member] : random_hello(random));
     if (draw(random, 0, 2) != 0) fuzz::damage(random, hello, random_meeting_message(random));
     if (hello.empty()) continue;
     auto socket = connect_on_host(plan.point, clock, clock.after(std::chrono::seconds(5)));
     ASSERT_TRUE(socket.ok());
-    base::HelloReader caller(base::Handshake::Role::kCaller, {}, base::Nonce{std::byte{1}});
-    ASSERT_TRUE(caller.begin(*socket));
-    ASSERT_TRUE((*lobby)->answer(clock).ok());
-    EXPECT_EQ(caller.read(*socket), base::HelloReader::Got::kPart);
-    ASSERT_TRUE((*lobby)->answer(clock).ok());
-    ASSERT_EQ(caller.read(*socket), base::HelloReader::Got::kProven);
-    ASSERT_TRUE(base::send_hello(*socket, hello));
-    ASSERT_TRUE((*lobby)->answer(clock).ok());
+    const auto answer = [&] { EXPECT_TRUE((*lobby)->answer(clock).ok()); };
+    ASSERT_EQ(strangers::introduce(*socket, {}, hello, answer), base::HelloReader::Got::kProven);
+    answer();
     for (const Arrival& one : (*lobby)->take()) {
       ++taken;
       EXPECT_TRUE(one.hello.rank == 1 || one.hello.rank == 2);

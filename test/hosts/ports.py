@@ -3,7 +3,7 @@
 """A job that nobody's mpirun has introduced, behind firewalls that let in the meeting point's port and those of
 RONDE_PORTS: on each host one for the leader and one for each rank's UCX, of each of two engines.
 
-usage: ports.py WORKER      (store_engines_worker)
+usage: ports.py WORKER      (engines_worker)
 """
 import pathlib
 import shutil
@@ -21,7 +21,7 @@ WALL = "table inet wall { chain input { type filter hook input priority 0; tcp f
 
 def walled(worker, **settings):
     with tempfile.TemporaryDirectory(prefix="ronde_ports_") as folder:
-        return Job("2:2").run("sh", "-c", 'nft "$0" && exec "$@"', WALL, LAUNCHED, "hand", worker, folder, "point",
+        return Job("2:2").run("sh", "-c", 'nft "$0" && exec "$@"', WALL, LAUNCHED, "hand", worker, "point", folder,
                               settings={"RONDE_TRANSPORT": "ucx", **settings}, whole="RONDE_PORTS" in settings)
 
 

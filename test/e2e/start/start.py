@@ -140,21 +140,11 @@ def expect_line(done, *parts):
 def check_wrong(folder, _):
     """What is wrong at the start is one line on each rank."""
     line = ("linear_regression",)
-    # A rank that was told another size, and one that is there twice.
+    # A rank that was told another size.
     environments = by_hand(3)
     environments[2]["RONDE_SIZE"] = 4
     for done in Job(folder).run(line, environments):
         expect_line(done, "rank 2 (host ", "was told that the job has 4 ranks", "RONDE_SIZE")
-    environments = by_hand(3)
-    environments[2]["RONDE_RANK"] = 1
-    for done in Job(folder).run(line, environments):
-        expect_line(done, "two processes came as rank 1", "RONDE_RANK")
-    # A second rank 0: the first one waits for the others in vain.
-    environments = by_hand(2, RONDE_START_TIMEOUT_SECONDS=8)
-    environments[1]["RONDE_RANK"] = 0
-    second, first = sorted(Job(folder).run(line, environments), key=lambda done: "is a second" not in done.stderr)
-    expect_line(second, "is a second rank 0 at localhost:", "give each job a meeting point of its own")
-    expect_line(first, "rank 1 (host ", "took no part in meeting at localhost:", "turned away: it was a second rank 0")
     # A rank that is missing is named at the deadline, and so is rank 0.
     began = time.monotonic()
     environments = by_hand(3, RONDE_START_TIMEOUT_SECONDS=4)
@@ -165,17 +155,10 @@ def check_wrong(folder, _):
     late.at_most(time.monotonic() - began, 40, "what has deadlines of 4 s")
     # What cannot be: each says so at once.
     for variables, parts in (
-            ({"RONDE_RANK": 0, "RONDE_SIZE": 2}, ("RONDE_MEET is not set",)),
-            ({"RONDE_RANK": 2, "RONDE_SIZE": 2, "RONDE_MEET": "localhost:1"}, ("RONDE_RANK=2 is no rank",)),
-            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "node1:29500"},
-             ("without a secret", "export RONDE_JOB_SECRET=$(head")),
-            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "192.0.2.7:29500", "RONDE_JOB_SECRET": "x" * 20},
-             ("has no such address", "start rank 0 on the host that has it")),
             ({"RANK": 0, "WORLD_SIZE": 2, "RONDE_RANK": 0, "RONDE_SIZE": 3},
              ("two launchers contradict each other", "RANK=0 WORLD_SIZE=2", "RONDE_RANK=0 RONDE_SIZE=3")),
-            ({"TF_CONFIG": "{"}, ("TF_CONFIG is no JSON object",)),
-            ({"TF_CONFIG": tf_config(2)[0]["TF_CONFIG"].replace('"type": "chief"', '"type": "ps"')},
-             ("TF_CONFIG makes this process ps 0", "RONDE_ALONE=1")),
+            ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "node1:29500"},
+             ("without a secret", "export RONDE_JOB_SECRET=$(head")),
             ({"RONDE_RANK": 0, "RONDE_SIZE": 2, "RONDE_MEET": "localhost:1", "RONDE_JOB_SECRET": "short"},
              ("RONDE_JOB_SECRET holds a secret of 5 bytes",))):
         done, = Job(folder).run(line, [variables])
@@ -188,16 +171,11 @@ def check_wrong(folder, _):
 
 def check_half_words(folder, _):
     """Half of a launcher's words is a line, and no training; so are a launcher's words under a strategy of one process."""
-    sparse = {"sparseCluster": {"worker": {"1": "b:1"}}, "task": {"type": "worker", "index": 1}}
     for variables, parts in (
             ({"LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 2, "NODE_RANK": 0, "MASTER_ADDR": "localhost",
               "MASTER_PORT": 29777}, ("WORLD_SIZE is set, but RANK is not",)),
-            ({"OMPI_COMM_WORLD_RANK": 1}, ("OMPI_COMM_WORLD_SIZE is not",)),
             ({"MV2_COMM_WORLD_RANK": 1, "MV2_COMM_WORLD_SIZE": 2}, ("2 processes were started by the mpirun of MVAPICH",)),
-            ({"MPI_LOCALRANKID": 1, "MPI_LOCALNRANKS": 2}, ("PMI_RANK is not",)),
-            ({"TF_CONFIG": '{"Cluster": {"worker": ["a:1"]}, "Task": {}}'}, ("a key 'Cluster'",)),
-            ({"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'}, ("names no cluster",)),
-            ({"TF_CONFIG": json.dumps(sparse)}, ("enableDynamicWorker",))):
+            ({"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'}, ("names no cluster",))):
         done, = Job(folder).run(("linear_regression",), [variables])
         expect_line(done, *parts, "RONDE_ALONE=1" if "TF_CONFIG" not in variables else "TF_CONFIG")
     for strategy in ("none", "onedevice", "mirrored", "central"):
@@ -395,7 +373,7 @@ def check_strangers(folder, _):
 
 
 def check_secret(folder, _):
-    """Over TCP, as over hosts: with the secret in a file or in the environment, and with a wrong one."""
+    """Over TCP, as over hosts: with the secret in a file or in the environment."""
     line = ("linear_regression",)
     port = free_port()
     with tempfile.TemporaryDirectory() as place:
@@ -417,20 +395,11 @@ def check_secret(folder, _):
             return both
         same = secret.read_text(encoding="ascii")
         assert values(Job(folder).run(line, environments(RONDE_JOB_SECRET=same)))["ranks"] == "2"
-        rank_0, rank_1 = Job(folder).run(line, environments(4, RONDE_JOB_SECRET="another secret of this job"))
-        expect_line(rank_1, "have different secrets", "RONDE_JOB_SECRET")
-        expect_line(rank_0, "rank 1 (host unknown) took no part",
-                    "1 connection was turned away: the secret (RONDE_JOB_SECRET) was not this job's")
-        for one in (rank_0, rank_1):
-            expect(same.strip() not in one.stderr and "another secret" not in one.stderr, one, "a secret was printed")
         # Somebody else's program has the port.
         with socket.create_server(("", port)):
             rank_0, rank_1 = Job(folder).run(line, environments(2, RONDE_JOB_SECRET=same))
         expect_line(rank_0, "rank 0 cannot listen at the meeting point", "Address already in use", "choose another port")
         expect_line(rank_1, "rank 1 did not reach rank 0 at", "connected, but there was no answer")
-        secret.chmod(0o640)
-        rank_0 = Job(folder).run(line, environments()[:1])[0]
-        expect_line(rank_0, "has mode 0640", "chmod 600")
 
 
 def check_death(folder, _):
@@ -500,7 +469,7 @@ def check_late_chief(folder, _):
 
 
 def check_store(folder, _):
-    """Ranks that meet over a folder: together, with one missing, and in one that was used before."""
+    """Ranks that meet over a folder, and over one that cannot be."""
     with tempfile.TemporaryDirectory() as place:
         def run(where, ranks, size, **variables):
             job = Job(folder)
@@ -511,10 +480,6 @@ def check_store(folder, _):
         assert values(done) == {"ranks": "3", "average": "1"}, done
         # What started the processes does not matter: the program knows better.
         assert values(run("b", (0, 1), 2, RANK=7, WORLD_SIZE=9))["ranks"] == "2"
-        for one in run("c", (0, 2), 3, RONDE_START_TIMEOUT_SECONDS=3):
-            expect_line(one, "rank 1 (host unknown) took no part in meeting over the store")
-        again, = run("a", (1,), 3)
-        expect_line(again, "the store holds what another engine has left there")
         full, = run("/dev/null", (1,), 2)
         expect(full.returncode == 1 and "Not a directory" in full.stderr, full, "an exception of the store is lost")
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection begins: whom a listener lets in, what it reads and what not, and damaged bytes.
+// How a connection begins: what a listener reads and what not, and damaged bytes.
 #include "base/wire/hello.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 
 #include <random>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
+
+#include "test/support/strangers.h"
 
 namespace ronde::base {
 namespace {
@@ -17,10 +17,7 @@ namespace {
 using Got = HelloReader::Got;
 using Bytes = std::vector<std::byte>;
 
-Bytes of_text(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
+using strangers::bytes_of;
 
 // A connection; its listener knows a secret.
 struct Connection {
@@ -37,48 +34,26 @@ struct Connection {
 
   FileDescriptor near;
   FileDescriptor far;
-  Bytes secret = of_text("the secret of this test");
+  Bytes secret = bytes_of("the secret of this test");
   HelloReader reader{Handshake::Role::kListener, secret, Nonce{std::byte{1}}};
 };
 
-// What a caller with this secret is told, and what the listener has concluded.
-std::pair<Got, Got> shake(Connection& connection, const Bytes& secret, std::string_view hello) {
-  HelloReader caller(Handshake::Role::kCaller, secret, Nonce{std::byte{2}});
-  EXPECT_TRUE(caller.begin(connection.far));
-  EXPECT_EQ(connection.listen(), Got::kPart);
-  EXPECT_EQ(caller.read(connection.far), Got::kPart);
-  Got listener = connection.listen();
-  const Got told = caller.read(connection.far);
-  if (told == Got::kProven && listener == Got::kProven) {
-    EXPECT_TRUE(send_hello(connection.far, of_text(hello)));
-    listener = connection.listen();
+// A connection on which the secret is proved: what follows is a hello.
+struct ProvenConnection : Connection {
+  ProvenConnection() {
+    HelloReader caller(Handshake::Role::kCaller, secret, Nonce{});
+    EXPECT_TRUE(caller.begin(far));
+    EXPECT_EQ(listen(), Got::kPart);
+    EXPECT_EQ(caller.read(far), Got::kPart);
+    EXPECT_EQ(listen(), Got::kProven);
   }
-  return {told, listener};
-}
-
-TEST(Hello, WhoKnowsTheSecretIsLetIn) {
-  Connection connection;
-  EXPECT_EQ(shake(connection, connection.secret, "rank 3"), std::pair(Got::kProven, Got::kHello));
-  EXPECT_EQ(Bytes(connection.reader.hello().begin(), connection.reader.hello().end()),
-            of_text("rank 3"));
-}
-
-TEST(Hello, AnotherSecretIsToldToBoth) {
-  Connection connection;
-  EXPECT_EQ(shake(connection, of_text("another secret of this test"), "rank 3"),
-            std::pair(Got::kSecret, Got::kSecret));
-}
+};
 
 TEST(Hello, NothingIsReadOfWhatFollows) {
-  Connection connection;
-  HelloReader caller(Handshake::Role::kCaller, connection.secret, Nonce{});
-  ASSERT_TRUE(caller.begin(connection.far));
-  EXPECT_EQ(connection.listen(), Got::kPart);
-  EXPECT_EQ(caller.read(connection.far), Got::kPart);
+  ProvenConnection connection;
   Bytes all(4, std::byte{0});
   all[0] = std::byte{5};
-  for (const std::byte byte : of_text("helloand a frame")) all.push_back(byte);
-  EXPECT_EQ(connection.listen(), Got::kProven);
+  for (const std::byte byte : bytes_of("helloand a frame")) all.push_back(byte);
   for (std::size_t i = 0; i < 9; ++i) {
     EXPECT_EQ(connection.listen(), Got::kPart) << i;
     connection.send(std::span(all).subspan(i, 1));
@@ -88,38 +63,13 @@ TEST(Hello, NothingIsReadOfWhatFollows) {
   std::string rest(100, ' ');
   rest.resize(static_cast<std::size_t>(::recv(connection.near.get(), rest.data(), 100, 0)));
   EXPECT_EQ(rest, "and a frame");
+  connection.far.reset();
+  EXPECT_FALSE(send_hello(connection.near, all));
 }
 
-TEST(Hello, GarbageOtherVersionsAndTheEnd) {
-  Bytes opening = Handshake(Handshake::Role::kCaller, {}, Nonce{}).begin();
-  {
-    Connection connection;
-    Bytes garbage = opening;
-    garbage[5] ^= std::byte{1};
-    connection.send(garbage);
-    EXPECT_EQ(connection.listen(), Got::kGarbage);
-  }
-  {
-    Connection connection;
-    Bytes older = opening;
-    older[kHandshakeMagicBytes - 1] = static_cast<std::byte>('1');
-    connection.send(older);
-    EXPECT_EQ(connection.listen(), Got::kVersion);
-  }
-  {
-    Connection connection;
-    connection.send(std::span(opening).first(8));
-    connection.far.reset();
-    EXPECT_EQ(connection.listen(), Got::kEnd);
-    EXPECT_FALSE(send_hello(connection.near, opening));
-  }
+TEST(Hello, OfAnImpossibleLengthIsGarbage) {
   for (const std::uint32_t length : {0U, std::uint32_t{HelloReader::kLongestHello} + 1, ~0U}) {
-    Connection connection;
-    HelloReader caller(Handshake::Role::kCaller, connection.secret, Nonce{});
-    ASSERT_TRUE(caller.begin(connection.far));
-    EXPECT_EQ(connection.listen(), Got::kPart);
-    EXPECT_EQ(caller.read(connection.far), Got::kPart);
-    EXPECT_EQ(connection.listen(), Got::kProven);
+    ProvenConnection connection;
     connection.send(std::as_bytes(std::span(&length, 1)));
     EXPECT_EQ(connection.listen(), Got::kGarbage) << length;
   }

@@ -11,7 +11,7 @@
 namespace ronde::base {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 InterfaceAddress interface(const std::string& name, const std::string& address, int prefix_length,
                            bool up = true) {

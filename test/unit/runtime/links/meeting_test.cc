@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "test/unit/runtime/links/meeting_leaders.h"
 
@@ -22,7 +23,16 @@ using base::Code;
 using base::Result;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+
+// What the leaders of two hosts have then.
+std::pair<base::LinkEnds, base::LinkEnds> both_meet(Leaders& job) {
+  std::optional<Result<base::LinkEnds>> child;
+  std::thread thread([&] { child.emplace(job.meet(1)); });
+  auto parent = job.meet(0);
+  thread.join();
+  return {std::move(parent.value()), std::move(child->value())};
+}
 
 TEST(LeaderMeeting, OneHostMeetsNobody) {
   Leaders job(1);
@@ -58,13 +68,8 @@ TEST(LeaderMeeting, AParentThatComesLateIsWaitedFor) {
 
 TEST(LeaderMeeting, TheLinksDoNotBlockAndNoticeAVanishedHost) {
   Leaders job(2);
-  std::optional<Result<base::LinkEnds>> child;
-  std::thread thread([&] { child.emplace(job.meet(1)); });
-  const auto parent = job.meet(0);
-  thread.join();
-  ASSERT_TRUE(parent.ok() && child->ok());
-  for (const int fd :
-       {parent->children.front().socket.get(), child->value().parent->socket.get()}) {
+  const auto [parent, child] = both_meet(job);
+  for (const int fd : {parent.children.front().socket.get(), child.parent->socket.get()}) {
     const auto option = [fd](int level, int name) {
       int value = -1;
       socklen_t size = sizeof value;
@@ -113,13 +118,13 @@ TEST(LeaderMeeting, NobodyListensAfterwards) {
   Leaders job(2);
   expect_all_meet(job);
   for (const std::int32_t host : {0, 1}) {
-    EXPECT_FALSE(stranger(job.endpoint(host)).valid());
+    EXPECT_FALSE(strangers::knock(job.endpoint(host)).valid());
     EXPECT_EQ(errno, ECONNREFUSED);
     EXPECT_TRUE(job.meetings[static_cast<std::size_t>(host)].addresses().empty());
   }
   Leaders failing(2);
   EXPECT_FALSE(failing.meet(0, milliseconds(50)).ok());
-  EXPECT_FALSE(stranger(failing.endpoint(0)).valid());
+  EXPECT_FALSE(strangers::knock(failing.endpoint(0)).valid());
 }
 
 TEST(LeaderMeeting, AParentThatIsGoneIsNamedWithBothEnds) {
@@ -149,12 +154,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
     Leaders job(2);
     job.meetings[0] = std::move(*LeaderMeeting::listen("lo", "node0"));
     job.addresses[0].addresses = {job.meetings[0].addresses().at(i)};
-    std::optional<Result<base::LinkEnds>> child;
-    std::thread thread([&] { child.emplace(job.meet(1)); });
-    const auto parent = job.meet(0);
-    thread.join();
-    ASSERT_TRUE(parent.ok() && child->ok()) << child->status().to_string();
-    EXPECT_EQ(child->value().parent->peer,
+    EXPECT_EQ(both_meet(job).second.parent->peer,
               "host 0 (node0, " + job.addresses[0].addresses.front() + ")");
   }
 }
@@ -195,7 +195,7 @@ TEST(LeaderMeeting, ListensOnWhatIsWantedAlone) {
   const auto meeting = LeaderMeeting::listen("127.0.0.1", "node7");
   ASSERT_TRUE(meeting.ok());
   ASSERT_EQ(meeting->addresses().size(), 1U);
-  EXPECT_THAT(meeting->addresses().front(), testing::StartsWith("127.0.0.1:"));
+  EXPECT_THAT(meeting->addresses().front(), ::testing::StartsWith("127.0.0.1:"));
   const auto refused = LeaderMeeting::listen("eht0", "node7");
   EXPECT_THAT(refused.status().message(),
               HasSubstr("RONDE_INTERFACE names 'eht0', which no interface of host node7 matches"));

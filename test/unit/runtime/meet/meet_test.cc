@@ -25,8 +25,7 @@ using base::Code;
 using base::Status;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 void expect_all_well(MeetingRanks& job, int rounds) {
   std::vector<int> everybody(static_cast<std::size_t>(job.size));
@@ -54,34 +53,21 @@ void expect_all_say(const std::vector<Status>& results, Code code,
   }
 }
 
-TEST(Meet, OnOneHost) {
+TEST(Meet, OnOneHostAndOverTcp) {
   for (const std::int32_t ranks : {2, 3, 16}) {
-    MeetingRanks job(ranks, point_on_host());
-    expect_all_well(job, 4);
+    for (const MeetingPoint& point : {point_on_host(), point_over_tcp()}) {
+      MeetingRanks job(ranks, point);
+      expect_all_well(job, 4);
+    }
   }
-}
-
-TEST(Meet, OverTcp) {
-  for (const std::int32_t ranks : {2, 5}) {
-    MeetingRanks job(ranks, point_over_tcp());
-    expect_all_well(job, 4);
-  }
-}
-
-TEST(Meet, OverIpv6) {
+  MeetingRanks at_a_name(3, {"localhost", free_port(), false});
+  expect_all_well(at_a_name, 2);
   const auto all = base::list_interfaces();
   ASSERT_TRUE(all.ok());
-  const bool has = std::any_of(all->begin(), all->end(), [](const base::InterfaceAddress& one) {
-    return one.address == *base::parse_address("::1");
-  });
-  if (!has) return;  // nothing to connect over
-  MeetingRanks job(3, {"::1", free_port(), false});
-  expect_all_well(job, 2);
-}
-
-TEST(Meet, AtAName) {
-  MeetingRanks job(3, {"localhost", free_port(), false});
-  expect_all_well(job, 2);
+  const auto ipv6 = [](const auto& one) { return one.address == *base::parse_address("::1"); };
+  if (std::ranges::none_of(*all, ipv6)) return;
+  MeetingRanks over_ipv6(3, {"::1", free_port(), false});
+  expect_all_well(over_ipv6, 2);
 }
 
 // All in one process, so the clients' threads share its cores with rank 0.
@@ -246,24 +232,19 @@ TEST(Meet, APlaceThatIsTaken) {
   }
 }
 
-TEST(Meet, RanksOfDifferentSizes) {
-  MeetingRanks job(3, point_on_host());
-  const auto results = job.run({}, [](std::int32_t rank, MeetingPlan& mine) {
+TEST(Meet, RanksThatWereToldWrong) {
+  MeetingRanks sizes(3, point_on_host());
+  const auto another_size = [](std::int32_t rank, MeetingPlan& mine) {
     if (rank == 2) mine.size = 4;
-  });
-  expect_all_say(results, Code::kInvalidArgument,
+  };
+  expect_all_say(sizes.run({}, another_size), Code::kInvalidArgument,
                  {"rank 2 (host ", "was told that the job has 4 ranks, and rank 0 (host ",
                   "that it has 3", "RONDE_SIZE"});
-}
-
-TEST(Meet, ARankThatComesTwice) {
-  MeetingRanks job(3, point_on_host());
-  const auto results = job.run({}, [](std::int32_t rank, MeetingPlan& mine) {
-    if (rank == 2) mine.rank = 1;
-  });
-  expect_all_say(results, Code::kInvalidArgument,
-                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK",
-                  "if two jobs begin here", "RONDE_JOB"});
+  MeetingRanks twice(3, point_on_host());
+  const auto rank_1 = [](std::int32_t rank, MeetingPlan& mine) { mine.rank = std::min(rank, 1); };
+  expect_all_say(twice.run({}, rank_1), Code::kInvalidArgument,
+                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK", "if two jobs begin here",
+                  "RONDE_JOB"});
 }
 
 TEST(Meet, OverHostsWithoutASecret) {
@@ -274,53 +255,34 @@ TEST(Meet, OverHostsWithoutASecret) {
 }
 
 TEST(Meet, ARankThatEndsMeanwhile) {
-  MeetingRanks job(3, point_on_host());
-  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
-    if (rank == 2) {
-      meeting.abandon();
-      return {};
-    }
-    return exchange_and_check(rank, meeting, 1, job.clock);
-  });
-  EXPECT_TRUE(results[2].ok());
-  expect_all_say({results[0], results[1]}, Code::kPeerFailed,
-                 {"rank 2 (host ", ") ended while the ranks were exchanging numbers"});
-  EXPECT_EQ(results[1].rank(), 2);
-}
-
-TEST(Meet, RankZeroEndsMeanwhile) {
-  MeetingRanks job(3, point_on_host());
-  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
-    if (rank == 0) {
-      meeting.abandon();
-      return {};
-    }
-    return exchange_and_check(rank, meeting, 1, job.clock);
-  });
-  expect_all_say({results[1], results[2]}, Code::kPeerFailed,
-                 {"rank 0 (host ", ") ended while the ranks were exchanging numbers"});
+  for (const std::int32_t victim : {2, 0}) {
+    MeetingRanks job(3, point_on_host());
+    auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+      if (rank == victim) meeting.abandon();
+      return rank == victim ? Status() : exchange_and_check(rank, meeting, 1, job.clock);
+    });
+    results.erase(results.begin() + victim);
+    expect_all_say(results, Code::kPeerFailed,
+                   {"rank " + std::to_string(victim) + " (host ",
+                    ") ended while the ranks were exchanging numbers"});
+    EXPECT_EQ(results[1].rank(), victim);
+  }
 }
 
 // A rank 0 that lets rank 1 in, says so much, and vanishes; returns the error of rank 1.
 Status meet_false_rank_0(const MeetingRanks& job, const std::vector<std::byte>& said) {
   Status rank_1;
   std::thread meets([&] { rank_1 = job.meet_one(job.plan_of(1)).status(); });
-  const auto let_in = [&] {
-    auto listener = MeetingListener::open(job.plan.point, "", {});
-    ASSERT_TRUE(listener.ok());
-    base::Door door(door_of(*listener, job.plan.point, {}, job.size));
-    std::vector<base::Guest> guests;
-    while (guests.empty()) {
-      std::vector<pollfd> entries;
-      door.watch(entries);
-      ASSERT_GE(::poll(entries.data(), entries.size(), 10'000), 1);
-      ASSERT_TRUE(door.step(entries, job.clock.now(), guests).ok());
-    }
-    if (!said.empty()) {
-      EXPECT_TRUE(base::send_hello(guests.front().socket, said));
-    }
-  };
-  let_in();
+  {
+    const auto listener = MeetingListener::open(job.plan.point, "", {});
+    EXPECT_TRUE(listener.ok());
+    const auto has_come = [&](std::vector<base::Guest>& guests) {
+      if (guests.empty()) return false;
+      EXPECT_TRUE(said.empty() || base::send_hello(guests.front().socket, said));
+      return true;
+    };
+    strangers::keep_door(door_of(*listener, job.plan.point, {}, job.size), has_come);
+  }
   meets.join();
   return rank_1;
 }
@@ -368,42 +330,36 @@ TEST(Meet, ARankOfAnotherJobIsToldSoAndTheJobGoesOn) {
   }
 }
 
-TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
+// What ranks 0 and 1 of 3 are told of an exchange to which rank 2 does not come.
+std::vector<Status> exchange_without_rank_2(const collectives::StartTrouble& of_rank_1) {
   std::latch others(2);
   MeetingRanks job(3, point_on_host());
-  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
+  auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
     RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
     if (rank == 2) {
       others.wait();
       return {};
     }
     auto status =
-        meeting.allgather({}, "doing more", {}, job.clock, job.clock.after(seconds(2))).status();
-    others.count_down();
-    return status;
-  });
-  expect_all_say(
-      {results[0], results[1]}, Code::kDeadline,
-      {"rank 2 (host ", "took no part in doing more", "its last step was exchanging numbers"});
-}
-
-TEST(Meet, TheTroubleOfOneIsTheErrorOfAllWhoWait) {
-  std::latch others(2);
-  MeetingRanks job(3, point_on_host());
-  const auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
-    if (rank == 2) {
-      others.wait();
-      return {};
-    }
-    collectives::StartTrouble trouble;
-    if (rank == 1) trouble = {1, 1, "its disk is full"};
-    auto status =
-        meeting.allgather({}, "doing more", trouble, job.clock, job.clock.after(seconds(2)))
+        meeting
+            .allgather({}, "doing more", rank == 1 ? of_rank_1 : collectives::StartTrouble(),
+                       job.clock, job.clock.after(seconds(2)))
             .status();
     others.count_down();
     return status;
   });
-  expect_all_say({results[0], results[1]}, Code::kPeerFailed,
+  results.pop_back();
+  return results;
+}
+
+TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
+  expect_all_say(
+      exchange_without_rank_2({}), Code::kDeadline,
+      {"rank 2 (host ", "took no part in doing more", "its last step was exchanging numbers"});
+}
+
+TEST(Meet, TheTroubleOfOneIsTheErrorOfAllWhoWait) {
+  expect_all_say(exchange_without_rank_2({1, 1, "its disk is full"}), Code::kPeerFailed,
                  {"rank 1 cannot start: its disk is full"});
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +18,7 @@
 
 #include "base/wire/tcp_socket.h"
 #include "runtime/meet/meet.h"
+#include "test/support/strangers.h"
 
 namespace ronde::runtime {
 
@@ -26,8 +26,7 @@ using MeetingPtr = std::unique_ptr<collectives::Meeting>;
 using Met = base::Result<MeetingPtr>;
 
 inline MeetingSecret secret_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return MeetingSecret({bytes.begin(), bytes.end()});
+  return MeetingSecret(strangers::bytes_of(text));
 }
 
 // A port of 127.0.0.1 below those that the kernel gives to connections, so that none of other
@@ -54,25 +53,6 @@ inline MeetingPoint point_on_host() {
 // Ranks meet over TCP at 127.0.0.1, as if they were on several hosts.
 inline MeetingPoint point_over_tcp() { return {"127.0.0.1", free_port(), false}; }
 
-// The warnings of all ranks of a test.
-class Warnings {
- public:
-  base::Log log() {
-    return base::Log(base::LogLevel::kWarning, -1, [this](std::string_view line) {
-      const std::lock_guard lock(mutex_);
-      text_ += line;
-    });
-  }
-  std::string text() {
-    const std::lock_guard lock(mutex_);
-    return text_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string text_;
-};
-
 // The ranks of one job. `change`, if given, changes the plan of a rank before it meets.
 struct MeetingRanks {
   explicit MeetingRanks(std::int32_t ranks, MeetingPoint point) : size(ranks) {
@@ -80,7 +60,7 @@ struct MeetingRanks {
     plan.point = std::move(point);
     plan.launcher = "a test";
     if (!plan.point.one_host) plan.secret = secret_of("the secret of this test");
-    plan.log = warnings.log();
+    plan.log = warnings.log(base::LogLevel::kWarning);
   }
 
   [[nodiscard]] MeetingPlan plan_of(std::int32_t rank) const {
@@ -115,14 +95,8 @@ struct MeetingRanks {
   MeetingPlan plan;
   base::SteadyClock clock;
   base::Nanoseconds limit = std::chrono::seconds(60);
-  Warnings warnings;
+  strangers::LogLines warnings;
 };
-
-// The bytes of a text, as a rank's contribution.
-inline std::vector<std::byte> part_of(const std::string& text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
 
 // Exchanges what names the rank and the round, of a length of its own, and checks what comes back.
 inline base::Status exchange_and_check(std::int32_t rank, collectives::Meeting& meeting, int rounds,
@@ -132,11 +106,11 @@ inline base::Status exchange_and_check(std::int32_t rank, collectives::Meeting& 
       return std::to_string(of) + "/" + std::to_string(round) +
              std::string(static_cast<std::size_t>(of % 7), '.');
     };
-    const auto all = meeting.allgather(part_of(text(rank)), "exchanging numbers", {}, clock,
-                                       clock.after(std::chrono::seconds(60)));
+    const auto all = meeting.allgather(strangers::bytes_of(text(rank)), "exchanging numbers", {},
+                                       clock, clock.after(std::chrono::seconds(60)));
     RONDE_RETURN_IF_ERROR(all.status());
     for (std::int32_t other = 0; other < meeting.size(); ++other) {
-      if ((*all)[static_cast<std::size_t>(other)] == part_of(text(other))) continue;
+      if ((*all)[static_cast<std::size_t>(other)] == strangers::bytes_of(text(other))) continue;
       return base::Status::error(base::Code::kInternal,
                                  "rank " + std::to_string(other) + "'s bytes are not what it sent");
     }

@@ -3,7 +3,6 @@
 // alone can become them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,7 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uid_t kOther = 12345;
 
@@ -41,7 +40,7 @@ std::thread as_another_user(const std::function<void()>& body) {
 // The name of root's meeting at this port.
 std::string name_of(const MeetingPoint& point) { return "meet-0-" + std::to_string(point.port); }
 
-class OtherUsers : public testing::Test {
+class OtherUsers : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
@@ -52,20 +51,16 @@ TEST_F(OtherUsers, AreTurnedAwayUnread) {
   MeetingRanks job(2, point_on_host());
   std::atomic<bool> over{false};
   std::thread stranger = as_another_user([&] {
-    const auto deadline = job.clock.after(seconds(20));
-    while (job.clock.now() < deadline) {
-      const auto socket = base::connect_abstract(name_of(job.plan.point), job.clock, deadline);
-      if (!socket.ok()) {
-        std::this_thread::sleep_for(milliseconds(2));
-        continue;
-      }
-      pollfd entry{socket->get(), POLLIN, 0};
-      char byte = 0;
-      // Closed, although it has sent nothing that is wrong.
-      EXPECT_EQ(::poll(&entry, 1, 4000), 1);
-      EXPECT_LE(::recv(socket->get(), &byte, 1, MSG_DONTWAIT), 0);
-      break;
-    }
+    base::FileDescriptor socket;
+    EXPECT_TRUE(ronde::testing::eventually([&] {
+      auto one =
+          base::connect_abstract(name_of(job.plan.point), job.clock, job.clock.after(seconds(1)));
+      if (one.ok()) socket = std::move(*one);
+      return socket.valid();
+    }));
+    // Closed, although it has sent nothing that is wrong.
+    strangers::let_block(socket);
+    EXPECT_TRUE(strangers::is_closed_soon(socket));
     over = true;
   });
   const auto results = job.run({}, [&](std::int32_t rank, MeetingPlan& /*mine*/) {
@@ -98,7 +93,8 @@ TEST_F(OtherUsers, AreNotTakenForRankZero) {
 }
 
 TEST_F(OtherUsers, KnowTheSecretInTheirFile) {
-  const std::string path = testing::TempDir() + "ronde-secret-given-" + std::to_string(::getpid());
+  const std::string path =
+      ::testing::TempDir() + "ronde-secret-given-" + std::to_string(::getpid());
   std::ofstream(path) << "0123456789abcdef";
   ::chmod(path.c_str(), 0600);
   ASSERT_EQ(::chown(path.c_str(), kOther, kOther), 0);

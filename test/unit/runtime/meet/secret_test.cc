@@ -14,7 +14,7 @@
 namespace ronde::runtime {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::string kGood = "0123456789abcdef";
 
@@ -22,7 +22,7 @@ const std::string kGood = "0123456789abcdef";
 class SecretFile {
  public:
   explicit SecretFile(const std::string& content, mode_t mode = 0600)
-      : path_(testing::TempDir() + "ronde-secret-" + std::to_string(::getpid())) {
+      : path_(::testing::TempDir() + "ronde-secret-" + std::to_string(::getpid())) {
     std::ofstream(path_, std::ios::binary) << content;
     ::chmod(path_.c_str(), mode);
   }

@@ -59,37 +59,81 @@ const Variables kByHand{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=localhost:40
 std::string tf_config(const std::string& task, const std::string& cluster) {
   return R"(TF_CONFIG={"cluster": )" + cluster + R"(, "task": )" + task + "}";
 }
+std::string task(const std::string& type, int index) {
+  return R"({"type": ")" + type + R"(", "index": )" + std::to_string(index) + "}";
+}
 const std::string kCluster = R"({"chief": ["a:1"], "worker": ["b:2", "[fd00::3]:3"]})";
 
-TEST(Identity, NobodySaysAnything) {
-  EXPECT_EQ(said({}), "alone");
-  EXPECT_EQ(said({"WORLD_SIZE=3"}), "alone") << "anybody may use that name";
-  EXPECT_EQ(said({"RANK=3"}), "alone");
-  EXPECT_EQ(said({"SLURM_NTASKS=4", "SLURM_JOB_ID=7", "SLURM_PROCID=0"}), "alone")
-      << "a shell in an allocation";
-  EXPECT_EQ(said({"RONDE_RANK=", "RONDE_SIZE=", "RONDE_MEET=", "PMI_SIZE=", "TF_CONFIG="}),
-            "alone");
-  EXPECT_EQ(said({"PMI_SIZE_OF=2"}), "alone");
-  EXPECT_EQ(said({"SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0"}), "alone");
-  EXPECT_EQ(said({"RANK=0", "WORLD_SIZE=1"}), "alone");
-  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=1"}), "alone");
-}
+const std::pair<Variables, const char*> kSaid[] = {
+    {{"WORLD_SIZE=3"}, "alone"},  // anybody may use that name
+    {{"RANK=3"}, "alone"},
+    {{"RONDE_RANK=", "RONDE_SIZE=", "RONDE_MEET=", "PMI_SIZE=", "TF_CONFIG="}, "alone"},
+    {{"PMI_SIZE_OF=2"}, "alone"},
+    {{"RANK=0", "WORLD_SIZE=1"}, "alone"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=1"}, "alone"},
+    {kByHand, "rank 1 of 2 at localhost:4000 on one host"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=node1:4000"}, "rank 0 of 2 at node1:4000"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[fd00::1]:4000"},
+     "rank 0 of 2 at [fd00::1]:4000"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=127.0.0.1:65535"},
+     "rank 0 of 2 at 127.0.0.1:65535 on one host"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[::1]:1"}, "rank 0 of 2 at [::1]:1 on one host"},
+    {{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2"}, "rank 2 of 4 over MPI"},
+    {{"JSM_NAMESPACE_SIZE=4", "JSM_NAMESPACE_RANK=2"}, "rank 2 of 4 over MPI"},
+    {{"PMIX_RANK=2"}, "rank 2 of -1 over MPI"},
+    {{"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"},
+     "rank 0 of 1 over MPI"},                                       // the innermost
+    {with(kSlurm, {"PMIX_RANK=1"}), "rank 1 of 4 over MPI"},        // Slurm says the size
+    {with({"PMI_SIZE=many"}, kSlurm), "rank 1 of 4 at n07:21002"},  // no launcher writes this
+    {kTorchrun, "rank 3 of 8 at node1:29500"},
+    {with(kTorchrun, {"TORCHELASTIC_USE_AGENT_STORE=True"}),
+     "rank 3 of 8 at node1:29501"},  // its agent listens at MASTER_PORT
+    {{"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a",
+      "MASTER_PORT=65535"},
+     "rank 0 of 2 at a:65534"},
+    {with(kTorchrun, {"LOCAL_WORLD_SIZE=8"}), "rank 3 of 8 at node1:29500 on one host"},
+    {with(kTorchrun, {"LOCAL_WORLD_SIZE=4"}), "rank 3 of 8 at node1:29500"},
+    {with(kTorchrun, {"RONDE_MEET=node2:7"}), "rank 3 of 8 at node2:7"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=fd00::1", "MASTER_PORT=5"},
+     "rank 0 of 2 at [fd00::1]:5"},
+    {kSlurm, "rank 1 of 4 at n07:21002"},
+    {with(kSlurm, {"SLURM_STEP_NUM_NODES=1"}), "rank 1 of 4 at n07:21002 on one host"},
+    {with(kSlurm, {"SLURM_STEP_RESV_PORTS=12000-12003"}), "rank 1 of 4 at n07:12000"},
+    {with(kSlurm, {"RONDE_MEET=node2:7"}), "rank 1 of 4 at node2:7"},
+    {with(kByHand, {"SLURM_STEP_NUM_TASKS=four"}), "rank 1 of 2 at localhost:4000 on one host"},
+};
+const std::pair<Variables, const char*> kNonsense[] = {
+    {{"PMI_SIZE=many", "PMI_RANK=0"}, "PMI_SIZE=many is not valid"},
+    {{"RANK=0", "WORLD_SIZE=2"}, "MASTER_ADDR is not set"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"}, "MASTER_PORT is not set"},
+    {{"RANK=a", "WORLD_SIZE=2"}, "RANK=a is not valid"},
+    {{"RANK=0", "WORLD_SIZE=two"}, "WORLD_SIZE=two is not valid"},
+    {{"RANK=2", "WORLD_SIZE=2"}, "RANK=2 is no rank of a job of WORLD_SIZE=2"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=x"},
+     "MASTER_PORT=x is not valid: expected a whole number from 1 to 65535"},
+    {{"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=4"}, "SLURM_PROCID=4 is no rank"},
+    {{"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1"}, "SLURM_STEP_NODELIST is not set"},
+    {{"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1"},
+     "SLURM_STEP_NODELIST=n[1 is not valid"},
+    {{"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1"},
+     "SLURM_JOB_ID is not set"},
+    {{"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1", "SLURM_JOB_ID=x"},
+     "SLURM_JOB_ID=x is not valid"},
+    {with(kSlurm, {"SLURM_STEP_RESV_PORTS=a-b"}), "SLURM_STEP_RESV_PORTS=a-b is no list of ports"},
+};
 
-TEST(Identity, ByHand) {
-  EXPECT_EQ(said(kByHand), "rank 1 of 2 at localhost:4000 on one host");
-  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=node1:4000"}),
-            "rank 0 of 2 at node1:4000");
-  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[fd00::1]:4000"}),
-            "rank 0 of 2 at [fd00::1]:4000");
-  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=127.0.0.1:65535"}),
-            "rank 0 of 2 at 127.0.0.1:65535 on one host");
-  EXPECT_EQ(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[::1]:1"}),
-            "rank 0 of 2 at [::1]:1 on one host");
+TEST(Identity, WhatEveryLauncherSays) {
+  for (const auto& [variables, answer] : kSaid) EXPECT_EQ(said(variables), answer);
+  for (const auto& [variables, error] : kNonsense) EXPECT_THAT(said(variables), HasSubstr(error));
+  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"}), {kSlurm}), "rank 0 of 1 over MPI");
+  EXPECT_EQ(said(with(kSlurm, kTorchrun), {kSlurm}), "rank 3 of 8 at node1:29500")
+      << "started by srun";
+  EXPECT_EQ(said(with(kSlurm, kByHand), {kSlurm}), "rank 1 of 2 at localhost:4000 on one host");
+  EXPECT_EQ(said(with(kSlurm, {tf_config(task("worker", 0), kCluster)}), {kSlurm}),
+            "rank 1 of 3 at a:1");
 }
 
 TEST(Identity, ByHandWithNonsense) {
-  EXPECT_THAT(said({"RONDE_RANK=1"}), HasSubstr("RONDE_RANK is set, but RONDE_SIZE is not"));
-  EXPECT_THAT(said({"RONDE_SIZE=2"}), HasSubstr("RONDE_SIZE is set, but RONDE_RANK is not"));
   EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=2"}), HasSubstr("RONDE_MEET is not set"));
   EXPECT_THAT(said({"RONDE_MEET=a:1"}), HasSubstr("set RONDE_RANK and RONDE_SIZE"));
   for (const std::string rank : {"x", "-1", "1.5", " 1", "99999999999999999999"}) {
@@ -114,82 +158,6 @@ TEST(Identity, ByHandWithNonsense) {
               HasSubstr("is not valid"));
 }
 
-TEST(Identity, Mpi) {
-  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
-  EXPECT_EQ(said({"PMI_SIZE=4", "PMI_RANK=2"}), "rank 2 of 4 over MPI");
-  EXPECT_EQ(said({"MV2_COMM_WORLD_SIZE=4", "MV2_COMM_WORLD_RANK=2"}), "rank 2 of 4 over MPI");
-  EXPECT_EQ(said({"JSM_NAMESPACE_SIZE=4", "JSM_NAMESPACE_RANK=2"}), "rank 2 of 4 over MPI");
-  EXPECT_EQ(said({"PMIX_RANK=2"}), "rank 2 of -1 over MPI");
-  EXPECT_EQ(said({"OMPI_COMM_WORLD_SIZE=1", "PMI_SIZE=2", "PMI_RANK=1"}), "rank 0 of 1 over MPI")
-      << "the innermost";
-  EXPECT_EQ(said(with(kSlurm, {"OMPI_COMM_WORLD_SIZE=1"}), {kSlurm}), "rank 0 of 1 over MPI");
-  EXPECT_EQ(said(with(kSlurm, {"PMIX_RANK=1"})), "rank 1 of 4 over MPI") << "Slurm says the size";
-  EXPECT_EQ(said(with({"PMI_SIZE=many"}, kSlurm)), "rank 1 of 4 at n07:21002")
-      << "no launcher writes this";
-  EXPECT_THAT(said({"PMI_SIZE=many", "PMI_RANK=0"}), HasSubstr("PMI_SIZE=many is not valid"));
-}
-
-TEST(Identity, Torchrun) {
-  EXPECT_EQ(said(kTorchrun), "rank 3 of 8 at node1:29500");
-  EXPECT_EQ(said(with(kTorchrun, {"TORCHELASTIC_USE_AGENT_STORE=True"})),
-            "rank 3 of 8 at node1:29501")
-      << "its agent listens at MASTER_PORT";
-  EXPECT_EQ(said({"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a",
-                  "MASTER_PORT=65535"}),
-            "rank 0 of 2 at a:65534");
-  EXPECT_EQ(said(with(kTorchrun, {"LOCAL_WORLD_SIZE=8"})),
-            "rank 3 of 8 at node1:29500 on one host");
-  EXPECT_EQ(said(with(kTorchrun, {"LOCAL_WORLD_SIZE=4"})), "rank 3 of 8 at node1:29500");
-  EXPECT_EQ(said(with(kTorchrun, {"RONDE_MEET=node2:7"})), "rank 3 of 8 at node2:7");
-  EXPECT_EQ(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=fd00::1", "MASTER_PORT=5"}),
-            "rank 0 of 2 at [fd00::1]:5");
-}
-
-TEST(Identity, TorchrunWithNonsense) {
-  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2"}), HasSubstr("MASTER_ADDR is not set"));
-  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"}),
-              HasSubstr("MASTER_PORT is not set"));
-  EXPECT_THAT(said({"RANK=a", "WORLD_SIZE=2"}), HasSubstr("RANK=a is not valid"));
-  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=two"}), HasSubstr("WORLD_SIZE=two is not valid"));
-  EXPECT_THAT(said({"RANK=2", "WORLD_SIZE=2"}),
-              HasSubstr("RANK=2 is no rank of a job of WORLD_SIZE=2"));
-  EXPECT_THAT(said({"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=x"}),
-              HasSubstr("MASTER_PORT=x is not valid: expected a whole number from 1 to 65535"));
-}
-
-TEST(Identity, Slurm) {
-  EXPECT_EQ(said(kSlurm), "rank 1 of 4 at n07:21002");
-  EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_NUM_NODES=1"})), "rank 1 of 4 at n07:21002 on one host");
-  EXPECT_EQ(said(with(kSlurm, {"SLURM_STEP_RESV_PORTS=12000-12003"})), "rank 1 of 4 at n07:12000");
-  EXPECT_EQ(said(with(kSlurm, {"RONDE_MEET=node2:7"})), "rank 1 of 4 at node2:7");
-  EXPECT_EQ(said(with(kSlurm, kTorchrun), {kSlurm}), "rank 3 of 8 at node1:29500")
-      << "started by srun";
-  EXPECT_EQ(said(with(kSlurm, kByHand), {kSlurm}), "rank 1 of 2 at localhost:4000 on one host");
-  EXPECT_EQ(
-      said(with(kSlurm, {tf_config(R"({"type": "worker", "index": 0})", kCluster)}), {kSlurm}),
-      "rank 1 of 3 at a:1");
-}
-
-TEST(Identity, SlurmWithNonsense) {
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4"}), HasSubstr("SLURM_PROCID is not"));
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=4"}),
-              HasSubstr("SLURM_PROCID=4 is no rank"));
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1"}),
-              HasSubstr("SLURM_STEP_NODELIST is not set"));
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1"}),
-              HasSubstr("SLURM_STEP_NODELIST=n[1 is not valid"));
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1"}),
-              HasSubstr("SLURM_JOB_ID is not set"));
-  EXPECT_THAT(said({"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n1",
-                    "SLURM_JOB_ID=x"}),
-              HasSubstr("SLURM_JOB_ID=x is not valid"));
-  EXPECT_THAT(said(with(kSlurm, {"SLURM_STEP_RESV_PORTS=a-b"})),
-              HasSubstr("SLURM_STEP_RESV_PORTS=a-b is no list of ports"));
-  // What runs inside does not depend on it.
-  EXPECT_EQ(said(with(kByHand, {"SLURM_STEP_NUM_TASKS=four"})),
-            "rank 1 of 2 at localhost:4000 on one host");
-}
-
 TEST(Identity, FirstHostOfAList) {
   EXPECT_EQ(first_host("node1"), "node1");
   EXPECT_EQ(first_host("node1,node2"), "node1");
@@ -203,23 +171,20 @@ TEST(Identity, FirstHostOfAList) {
 }
 
 TEST(Identity, TfConfig) {
-  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", kCluster)}), "rank 0 of 3 at a:1");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", kCluster)}), "rank 1 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(task("chief", 0), kCluster)}), "rank 0 of 3 at a:1");
+  EXPECT_EQ(said({tf_config(task("worker", 0), kCluster)}), "rank 1 of 3 at a:1");
   EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": "1"})", kCluster)}),
             "rank 2 of 3 at a:1")
       << "some write the index as a text";
   const std::string no_chief = R"({"worker": ["localhost:1", "localhost:2"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})", no_chief)}),
+  EXPECT_EQ(said({tf_config(task("worker", 1), no_chief)}),
             "rank 1 of 2 at localhost:1 on one host");
   const std::string same = R"({"chief": ["n:1"], "worker": ["n:2"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "chief", "index": 0})", same)}),
-            "rank 0 of 2 at n:1 on one host");
+  EXPECT_EQ(said({tf_config(task("chief", 0), same)}), "rank 0 of 2 at n:1 on one host");
   const std::string master = R"({"master": ["m:1"], "worker": ["n:2"], "ps": ["p:3"]})";
-  EXPECT_EQ(said({tf_config(R"({"type": "master", "index": 0})", master)}), "rank 0 of 2 at m:1");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", R"({"worker": ["a:1"]})")}),
-            "alone");
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 1})",
-                            R"({"worker": {"1": "b:2", "0": "a:1"}})")}),
+  EXPECT_EQ(said({tf_config(task("master", 0), master)}), "rank 0 of 2 at m:1");
+  EXPECT_EQ(said({tf_config(task("worker", 0), R"({"worker": ["a:1"]})")}), "alone");
+  EXPECT_EQ(said({tf_config(task("worker", 1), R"({"worker": {"1": "b:2", "0": "a:1"}})")}),
             "rank 1 of 2 at a:1")
       << "numbered, as TensorFlow's ClusterSpec takes it";
   EXPECT_EQ(said({"TF_CONFIG={}"}), "alone");
@@ -229,21 +194,21 @@ TEST(Identity, TfConfig) {
 TEST(Identity, TfConfigOfOthersThanRanks) {
   const std::string cluster = R"({"chief": ["a:1"], "worker": ["b:2"], "ps": ["c:3"]})";
   for (const std::string type : {"ps", "evaluator"}) {
-    const std::string task = R"({"type": ")" + type + R"(", "index": 0})";
-    EXPECT_THAT(said({tf_config(task, cluster)}),
+    EXPECT_THAT(said({tf_config(task(type, 0), cluster)}),
                 HasSubstr("TF_CONFIG makes this process " + type + " 0, which is no rank"));
-    EXPECT_EQ(said({tf_config(task, cluster), "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=3"}),
+    EXPECT_EQ(said({tf_config(task(type, 0), cluster), "OMPI_COMM_WORLD_SIZE=4",
+                    "OMPI_COMM_WORLD_RANK=3"}),
               "rank 3 of 4 over MPI")
         << "servers under mpirun";
   }
-  EXPECT_EQ(said({tf_config(R"({"type": "worker", "index": 0})", cluster), "OMPI_COMM_WORLD_SIZE=4",
+  EXPECT_EQ(said({tf_config(task("worker", 0), cluster), "OMPI_COMM_WORLD_SIZE=4",
                   "OMPI_COMM_WORLD_RANK=3"}),
             "rank 3 of 4 over MPI")
       << "a worker beside servers under mpirun";
 }
 
 TEST(Identity, TfConfigWithNonsense) {
-  const std::string worker = R"({"type": "worker", "index": 0})";
+  const std::string worker = task("worker", 0);
   const std::pair<std::string, std::string> cases[] = {
       {"TF_CONFIG=nonsense", "is no JSON object"},
       {"TF_CONFIG=[1]", "is no JSON object"},
@@ -260,9 +225,8 @@ TEST(Identity, TfConfigWithNonsense) {
        "task.index=1.5 that is no whole number"},
       {tf_config(R"({"type": "worker", "index": "x"})", kCluster),
        "task.index=x that is no whole number"},
-      {tf_config(R"({"type": "worker", "index": 2})", kCluster),
-       "worker 2, but its cluster has 2 of them"},
-      {tf_config(R"({"type": "chief", "index": 0})", R"({"worker": ["a:1"]})"),
+      {tf_config(task("worker", 2), kCluster), "worker 2, but its cluster has 2 of them"},
+      {tf_config(task("chief", 0), R"({"worker": ["a:1"]})"),
        "chief 0, but its cluster has 0 of them"},
       {tf_config(worker, R"({"worker": "a:1"})"), "whose 'worker' is no list of addresses"},
       {tf_config(worker, R"({"worker": [1]})"),
@@ -304,7 +268,7 @@ TEST(Identity, TwoThatContradictEachOther) {
   both(said(with(kTorchrun, {"PMIX_RANK=0"})), "PMIX_RANK=0", "torchrun");
   both(said(with(kByHand, mpi)), "you (RONDE_RANK=1 RONDE_SIZE=2)", "Open MPI's mpirun");
   both(said(with(kByHand, kTorchrun)), "you (", "torchrun");
-  const std::string tf = tf_config(R"({"type": "worker", "index": 0})", kCluster);
+  const std::string tf = tf_config(task("worker", 0), kCluster);
   both(said(with(kTorchrun, {tf})), "torchrun", "TF_CONFIG: worker 0 of 3 ranks");
   both(said(with({"PMIX_RANK=2"}, {tf})), "PMIX_RANK=2", "TF_CONFIG");
   both(said({tf, "RONDE_RANK=2", "RONDE_SIZE=3"}), "you", "TF_CONFIG");
