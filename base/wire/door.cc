@@ -17,6 +17,14 @@ constexpr int kAcceptedInATurn = 64;
 
 }  // namespace
 
+Accepted accept_over_tcp(const FileDescriptor& listener, const Keepalive& keepalive) {
+  Accepted accepted{accept_next(listener, keepalive), "", false};
+  if (!accepted.socket.valid()) return accepted;
+  const auto from = other_end(accepted.socket);
+  accepted.from = from ? text_of(*from) : "a socket";
+  return accepted;
+}
+
 Door::Door(DoorPlan plan)
     : plan_(std::move(plan)),
       most_strangers_(narrow<std::size_t>(std::max(kFewestStrangers, plan_.guests))) {}

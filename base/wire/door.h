@@ -19,6 +19,7 @@
 #include "base/process/file_descriptor.h"
 #include "base/status.h"
 #include "base/wire/hello.h"
+#include "base/wire/tcp_socket.h"
 
 namespace ronde::base {
 
@@ -28,6 +29,9 @@ struct Accepted {
   std::string from;       // "10.0.0.3:40112", "process 4711 of user 0"
   bool of_another_user = false;
 };
+
+// The next connection of a TCP listener.
+[[nodiscard]] Accepted accept_over_tcp(const FileDescriptor& listener, const Keepalive& keepalive);
 
 // One that knows the secret, with its hello.
 struct Guest {

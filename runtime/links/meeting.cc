@@ -89,6 +89,22 @@ Status run(const Sides& sides, const Clock& clock, Instant deadline) {
   return {};
 }
 
+// What a leader says to its parent, and hears; without the addresses.
+base::SearchPlan search_for(std::int32_t parent, std::int32_t host, const base::JobSecret& secret) {
+  base::SearchPlan plan;
+  plan.secret = secret;
+  plan.hello = [host] { return encode(LeaderHello{.host = host}); };
+  plan.check_answer = [parent](std::span<const std::byte> bytes) -> std::string {
+    const auto hello = decode_leader_hello(bytes);
+    if (!hello.ok() || hello->version != LeaderHello::kVersion) {
+      return "another version of Ronde answers there";
+    }
+    if (hello->host == parent) return "";
+    return "host " + std::to_string(hello->host) + " answers there";
+  };
+  return plan;
+}
+
 Status no_parent(const base::Search& search, std::int32_t host, std::int32_t parent,
                  std::span<const LeaderAddress> leaders) {
   const LeaderAddress& above = leader_of(leaders, parent);
@@ -190,11 +206,7 @@ Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t ho
   }
   if (children.empty()) sockets.clear();
   const auto accept = [this](const base::FileDescriptor& listener) {
-    base::Accepted accepted{base::accept_next(listener, keepalive_), "", false};
-    if (!accepted.socket.valid()) return accepted;
-    const auto from = base::other_end(accepted.socket);
-    accepted.from = from ? text_of(*from) : "a socket";
-    return accepted;
+    return base::accept_over_tcp(listener, keepalive_);
   };
   const auto expected = std::ssize(children);
   ChildReception reception(
@@ -207,20 +219,10 @@ Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t ho
   if (!root) {
     const LeaderAddress& above = leader_of(leaders, parent);
     RONDE_ASSIGN_OR_RETURN(auto theirs, endpoints_of(parent, above));
-    base::SearchPlan plan;
+    base::SearchPlan plan = search_for(parent, host, secret);
     for (const base::Endpoint& to : base::order_by_nearness(std::move(theirs), mine)) {
       plan.addresses.push_back(base::SearchPlan::at(to, link_local_index, keepalive_));
     }
-    plan.secret = secret;
-    plan.hello = [host] { return encode(LeaderHello{.host = host}); };
-    plan.check_answer = [parent](std::span<const std::byte> bytes) -> std::string {
-      const auto hello = decode_leader_hello(bytes);
-      if (!hello.ok() || hello->version != LeaderHello::kVersion) {
-        return "another version of Ronde answers there";
-      }
-      if (hello->host == parent) return "";
-      return "host " + std::to_string(hello->host) + " answers there";
-    };
     search.emplace(std::move(plan));
   }
   const Sides sides{search ? &*search : nullptr, &reception};

@@ -132,7 +132,7 @@ Status Lobby::answer(const Clock& clock) {
   door_->watch(entries);
   if (::poll(entries.data(), entries.size(), 0) < 0) return {};
   std::vector<base::Guest> guests;
-  const Status stepped = door_->step(entries, clock.now(), guests);
+  Status stepped = door_->step(entries, clock.now(), guests);
   for (base::Guest& guest : guests) receive(std::move(guest), clock.now());
   entries.clear();
   door_->watch(entries);

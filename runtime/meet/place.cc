@@ -143,12 +143,7 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
 }
 
 base::Accepted MeetingListener::accept(const FileDescriptor& socket) const {
-  if (unix_) return base::accept_member(socket);
-  base::Accepted accepted{base::accept_next(socket, keepalive_), "", false};
-  if (!accepted.socket.valid()) return accepted;
-  const auto from = base::other_end(accepted.socket);
-  accepted.from = from ? text_of(*from) : "a socket";
-  return accepted;
+  return unix_ ? base::accept_member(socket) : base::accept_over_tcp(socket, keepalive_);
 }
 
 base::DoorPlan door_of(const MeetingListener& listener, const MeetingPoint& point,

@@ -196,7 +196,7 @@ Status MeetingServer::read(std::size_t rank, Instant now) {
 }
 
 Status MeetingServer::somebody_missing() {
-  const Status why = too_late();
+  Status why = too_late();
   const std::string strangers = round_ == 0 ? lobby_->turned_away() : "";
   if (strangers.empty() || why.code() != Code::kDeadline) return why;
   return Status::error(why.code(), why.message() + strangers).with_rank(why.rank().value_or(-1));

@@ -128,9 +128,7 @@ std::string answered(const std::string& secret, const LeaderHello& says) {
   job.addresses[0].addresses = {text_of(*base::own_end(*listener))};
   std::atomic<bool> stop{false};
   std::thread parent([&] {
-    const auto accept = [](const FileDescriptor& one) {
-      return base::Accepted{base::accept_next(one, {}), "", false};
-    };
+    const auto accept = [](const FileDescriptor& one) { return base::accept_over_tcp(one, {}); };
     strangers::keep_door({{&*listener}, accept, bytes_of(secret), "the secret", "in a test", 1},
                          [&](std::vector<base::Guest>& guests) {
                            for (const auto& one : guests) {

@@ -243,8 +243,8 @@ TEST(Meet, RanksThatWereToldWrong) {
   MeetingRanks twice(3, point_on_host());
   const auto rank_1 = [](std::int32_t rank, MeetingPlan& mine) { mine.rank = std::min(rank, 1); };
   expect_all_say(twice.run({}, rank_1), Code::kInvalidArgument,
-                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK", "if two jobs begin here",
-                  "RONDE_JOB"});
+                 {"two processes came as rank 1: rank 1 (host ", "RONDE_RANK",
+                  "if two jobs begin here", "RONDE_JOB"});
 }
 
 TEST(Meet, OverHostsWithoutASecret) {
