@@ -37,7 +37,7 @@ def main():
     worker = sys.argv[1]
     done = walled(worker, RONDE_PORTS="29600-29605")  # exactly enough
     expect(done.returncode == 0 and done.stdout.count("two engines are right\n") == 4, done, "failed at its own ports")
-    expect_refused(walled(worker, RONDE_PORTS="29600-29601"), "none of the 2 ports of RONDE_PORTS=29600-29601 is free")
+    expect_refused(walled(worker, RONDE_PORTS="29600-29601"), "none of the 2 ports of RONDE_PORTS=29600-29601 can be used")
     # Elsewhere nobody can be reached.
     expect_refused(walled(worker, RONDE_START_TIMEOUT_SECONDS="6"), "check the firewall between them (RONDE_PORTS)")
 
