@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A door of a job: accepts connections, lets in those that prove that they know the secret and say
-// hello, and turns everybody else away. The meeting point and the leaders of hosts have one; they
-// say who of those that come is expected.
+// hello, and turns everybody else away. The meeting point, the leaders of hosts
+// and a board's handover have one; they say who of those that come is expected.
 #pragma once
 
 #include <poll.h>

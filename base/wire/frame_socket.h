@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection between the leaders of two hosts: whole frames over a stream socket, without ever
-// blocking. A frame on the wire is its length (32 bits, little-endian) and its bytes.
+// A connection between two processes: whole frames over a stream socket, without ever blocking. A
+// frame on the wire is its length (32 bits, little-endian) and its bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,11 @@
 
 namespace ronde::base {
 
-// A connection as the meeting of the leaders hands it over.
+// A connection to a process of another host, or of this one.
 struct LinkEnd {
-  std::int32_t host = -1;  // the host at the other end
+  std::int32_t host = -1;  // the host at the other end, between leaders
   std::string peer;        // "host 2 (node7, 10.0.0.3:4711)", for error texts
   FileDescriptor socket;   // connected, non-blocking
-};
-
-// The connections of one leader to its neighbours in the tree of hosts, as they are handed over.
-struct LinkEnds {
-  std::optional<LinkEnd> parent;  // every host but the root has one
-  std::vector<LinkEnd> children;  // in the order of HostTree::children_of
 };
 
 // Finds the frames in a stream of bytes that arrives in pieces. Pure; owns its buffer.

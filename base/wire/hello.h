@@ -16,7 +16,7 @@
 
 namespace ronde::base {
 
-// By which the leaders of a job recognise each other.
+// What both ends of a connection know.
 using JobSecret = std::vector<std::byte>;
 
 // The beginning of one connection, as its bytes arrive: reads not one byte more than that, because

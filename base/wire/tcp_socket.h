@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets between the leaders of hosts: listening, connecting and accepting without blocking.
+// TCP sockets between hosts: listening, connecting and accepting without blocking.
 #pragma once
 
 #include <chrono>

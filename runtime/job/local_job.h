@@ -66,7 +66,7 @@ class LocalJob : public std::enable_shared_from_this<LocalJob> {
   struct Host {
     collectives::EventFds event_fds;
     std::shared_ptr<collectives::SharedMemory> memory;
-    base::LinkEnds links;  // until the leader takes them
+    LinkEnds links;  // until the leader takes them
   };
 
   LocalJob(const base::JobShape& shape, std::int32_t fan_in, Transports transports)

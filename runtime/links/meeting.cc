@@ -186,10 +186,10 @@ std::vector<std::string> LeaderMeeting::addresses() const {
   return texts;
 }
 
-Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
-                                           std::span<const LeaderAddress> leaders,
-                                           const base::JobSecret& secret, const Clock& clock,
-                                           Instant deadline, const base::Log& log) {
+Result<LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t host,
+                                     std::span<const LeaderAddress> leaders,
+                                     const base::JobSecret& secret, const Clock& clock,
+                                     Instant deadline, const base::Log& log) {
   base::check(std::ssize(leaders) == tree.hosts(), "every host has a leader");
   const std::vector<Listener> listeners = std::exchange(listeners_, {});  // closed at the end
   std::vector<base::InterfaceAddress> mine;
@@ -238,7 +238,7 @@ Result<base::LinkEnds> LeaderMeeting::meet(const HostTree& tree, std::int32_t ho
                            leader_of(leaders, parent).host_name + ", " + found->address + ")",
                        std::move(found->socket)};
   }
-  return base::LinkEnds{std::move(up), reception.take()};
+  return LinkEnds{std::move(up), reception.take()};
 }
 
 }  // namespace ronde::runtime

@@ -18,10 +18,10 @@
 #include "base/process/file_descriptor.h"
 #include "base/process/secrets.h"
 #include "base/status.h"
-#include "base/wire/frame_socket.h"
 #include "base/wire/hello.h"
 #include "base/wire/interfaces.h"
 #include "base/wire/tcp_socket.h"
+#include "runtime/links/tcp_links.h"
 #include "runtime/links/tree.h"
 
 namespace ronde::runtime {
@@ -50,10 +50,10 @@ class LeaderMeeting {
   // Connects to the parent of `host` in the tree and accepts its children. `leaders`: of all hosts.
   // Stops listening before it returns, with an error too. An error (kDeadline) names both ends, and
   // the rank of the leader that was not connected.
-  base::Result<base::LinkEnds> meet(const HostTree& tree, std::int32_t host,
-                                    std::span<const LeaderAddress> leaders,
-                                    const base::JobSecret& secret, const base::Clock& clock,
-                                    base::Instant deadline, const base::Log& log);
+  base::Result<LinkEnds> meet(const HostTree& tree, std::int32_t host,
+                              std::span<const LeaderAddress> leaders, const base::JobSecret& secret,
+                              const base::Clock& clock, base::Instant deadline,
+                              const base::Log& log);
 
  private:
   struct Listener {

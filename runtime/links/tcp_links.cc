@@ -24,7 +24,7 @@ constexpr int kLastMessageMilliseconds = 200;
 
 }  // namespace
 
-Result<std::unique_ptr<TcpLinks>> TcpLinks::open(base::LinkEnds ends) {
+Result<std::unique_ptr<TcpLinks>> TcpLinks::open(LinkEnds ends) {
   std::unique_ptr<TcpLinks> links(new TcpLinks);
   links->epoll_ = base::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (links->epoll_.get() < 0) return Status::system("epoll_create1", errno);

@@ -21,12 +21,18 @@
 
 namespace ronde::runtime {
 
+// The connections of one leader to its neighbours in the tree of hosts, as they are handed over.
+struct LinkEnds {
+  std::optional<base::LinkEnd> parent;  // every host but the root has one
+  std::vector<base::LinkEnd> children;  // in the order of HostTree::children_of
+};
+
 // Owns the sockets.
 //
 // Thread safety: only the agent uses it, but any thread may call fd().
 class TcpLinks final : public Links {
  public:
-  static base::Result<std::unique_ptr<TcpLinks>> open(base::LinkEnds ends);
+  static base::Result<std::unique_ptr<TcpLinks>> open(LinkEnds ends);
 
   // Becomes readable when poll() or flush() has something to do.
   [[nodiscard]] int fd() const { return epoll_.get(); }

@@ -88,27 +88,30 @@ Status Lobby::open() {
 }
 
 void Lobby::leave(const Clock& clock) {
-  try {
-    answer(clock).ignore();
-    report();
-    // Those who wait for this process's next engine come again.
-    const auto again = encode(MeetingVerdict());
-    const MutexLock lock(mutex_);
-    for (Arrival& one : waiting_) {
-      if (engines_ == 1) one.socket.send(again).ignore();
-    }
-    if (engines_ == 1) door_->send_to_proven(again);
-  } catch (const std::bad_alloc&) {
-    // They hear that the connection has ended.
-    const MutexLock lock(mutex_);
-    waiting_.clear();
-  }
+  static_cast<void>(say_good_bye(clock));
   const MutexLock lock(mutex_);
   if (--engines_ > 0) return;
   waiting_.clear();
   ranks_.clear();
   door_.reset();
   listener_.reset();
+}
+
+// Those who wait for this process's next engine come again; without memory for it they hear that
+// the connection has ended.
+bool Lobby::say_good_bye(const Clock& clock) {
+  try {
+    answer(clock).ignore();
+    report();
+    const auto again = encode(MeetingVerdict());
+    const MutexLock lock(mutex_);
+    if (engines_ > 1) return true;
+    for (Arrival& one : waiting_) one.socket.send(again).ignore();
+    door_->send_to_proven(again);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // What is closed leaves the epoll by itself.
@@ -198,13 +201,13 @@ void Lobby::receive(base::Guest guest, Instant now) {
   const std::string at = " at " + text_of(plan_.point);
   if (who.job != own_.job) {
     return tell(std::move(arrival),
-                came + " is of " + text_of_job(who.job) + ", and came to " + here + at + kApart +
-                    ", and all ranks of one the same RONDE_JOB",
+                came + " is of " + text_of_job(who.job) + ", and came to " + here + at + ": " +
+                    kApart + ", and all ranks of one the same RONDE_JOB",
                 "it was a rank of another job (RONDE_JOB)");
   }
   if (who.rank == 0) {
     return tell(std::move(arrival),
-                came + " is a second rank 0" + at + ", where " + here + " is" + kApart +
+                came + " is a second rank 0" + at + ", where " + here + " is: " + kApart +
                     ", and each process a rank of its own",
                 "it was a second rank 0");
   }
@@ -216,7 +219,7 @@ void Lobby::receive(base::Guest guest, Instant now) {
   tell(std::move(arrival),
        came + " came to a job that is complete" + at + ": " + here + " has all " +
            std::to_string(ranks_.size()) + " ranks" +
-           (known != nullptr ? ", among them " + text_of_rank(*known) : "") + kApart +
+           (known != nullptr ? ", among them " + text_of_rank(*known) : "") + ": " + kApart +
            ", or wait until that one has ended (that a rank on a host that is lost has died shows "
            "after RONDE_LINK_TIMEOUT_SECONDS)",
        "the job is complete");

@@ -34,8 +34,9 @@ struct Arrival {
   base::Instant since{};
 };
 
+// What two jobs that meet at one point are to do.
 inline constexpr const char* kApart =
-    ": give each job a meeting point of its own (RONDE_MEET, MASTER_PORT, or TF_CONFIG's first "
+    "give each job a meeting point of its own (RONDE_MEET, MASTER_PORT, or TF_CONFIG's first "
     "worker)";
 
 // Thread safety: any thread; no function blocks.
@@ -72,6 +73,7 @@ class Lobby {
   void receive(base::Guest guest, base::Instant now) RONDE_REQUIRES(mutex_);
   void tell(Arrival arrival, const std::string& text, const std::string& reason)
       RONDE_REQUIRES(mutex_);
+  bool say_good_bye(const base::Clock& clock);
   void drop_those_who_left() RONDE_REQUIRES(mutex_);
   void look_again_in(std::int64_t seconds) const;
 

@@ -155,13 +155,13 @@ Status MeetingServer::let_in(Arrival arrival, const Clock& clock) {
   Status wrong = failed_.ok() ? check(hello) : failed_;
   const auto rank = narrow<std::size_t>(std::max(hello.rank, 0));
   if (wrong.ok() && members_[rank]) {
-    wrong =
-        Status::error(Code::kInvalidArgument,
-                      "two processes came as rank " + std::to_string(hello.rank) + ": " +
-                          text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
-                          ": give each a rank of its own (RONDE_RANK); or, if two jobs begin here" +
-                          std::string(kApart).substr(1) + " or a RONDE_JOB")
-            .with_rank(hello.rank);
+    wrong = Status::error(
+                Code::kInvalidArgument,
+                "two processes came as rank " + std::to_string(hello.rank) + ": " +
+                    text_of_rank(hello_of(hello.rank)) + " and " + text_of_rank(hello) +
+                    ": give each a rank of its own (RONDE_RANK); or, if two jobs begin here, " +
+                    kApart + " or a RONDE_JOB")
+                .with_rank(hello.rank);
   }
   if (!wrong.ok()) {
     strays_.push_back(std::move(arrival.socket));

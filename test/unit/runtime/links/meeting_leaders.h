@@ -33,8 +33,8 @@ struct Leaders {
   }
   static std::string name(std::int32_t host) { return "node" + std::to_string(host); }
 
-  base::Result<base::LinkEnds> meet(std::int32_t host,
-                                    std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
+  base::Result<LinkEnds> meet(std::int32_t host,
+                              std::chrono::nanoseconds limit = std::chrono::seconds(30)) {
     return meetings[static_cast<std::size_t>(host)].meet(tree, host, addresses, secret, clock,
                                                          clock.after(limit), log);
   }
@@ -66,7 +66,7 @@ inline std::string next_frame(base::FrameSocket& link) {
 }
 
 // Every host sends its number to each neighbour, which shows that each link joins the right two.
-inline bool talk(const HostTree& tree, std::int32_t host, base::LinkEnds ends) {
+inline bool talk(const HostTree& tree, std::int32_t host, LinkEnds ends) {
   bool good = ends.parent.has_value() == (host != HostTree::kRoot);
   std::vector<base::FrameSocket> links;
   if (ends.parent) {

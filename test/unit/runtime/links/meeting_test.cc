@@ -26,8 +26,8 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 // What the leaders of two hosts have then.
-std::pair<base::LinkEnds, base::LinkEnds> both_meet(Leaders& job) {
-  std::optional<Result<base::LinkEnds>> child;
+std::pair<LinkEnds, LinkEnds> both_meet(Leaders& job) {
+  std::optional<Result<LinkEnds>> child;
   std::thread thread([&] { child.emplace(job.meet(1)); });
   auto parent = job.meet(0);
   thread.join();
@@ -161,7 +161,7 @@ TEST(LeaderMeeting, EveryAddressOfAnInterfaceServes) {
 
 TEST(LeaderMeeting, ChildrenThatDoNotComeAreNamedWithBothEnds) {
   Leaders job(4);
-  std::optional<Result<base::LinkEnds>> other;
+  std::optional<Result<LinkEnds>> other;
   std::thread thread([&] { other.emplace(job.meet(2, seconds(20))); });
   const auto links = job.meet(0, milliseconds(500));
   thread.join();

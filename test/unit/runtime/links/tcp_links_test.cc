@@ -24,7 +24,7 @@ std::pair<base::LinkEnd, base::LinkEnd> connection(std::int32_t left, std::int32
           base::LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
-LinksPtr open(base::LinkEnds ends) {
+LinksPtr open(LinkEnds ends) {
   auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
@@ -41,15 +41,15 @@ class TcpLinksTest : public ::testing::Test {
     auto [top, middle] = connection(0, 1);
     auto [upper, left] = connection(1, 2);
     auto [also_upper, right] = connection(1, 3);
-    base::LinkEnds of_root;
+    LinkEnds of_root;
     of_root.children.push_back(std::move(top));
-    base::LinkEnds of_middle;
+    LinkEnds of_middle;
     of_middle.parent = std::move(middle);
     of_middle.children.push_back(std::move(upper));
     of_middle.children.push_back(std::move(also_upper));
-    base::LinkEnds of_left;
+    LinkEnds of_left;
     of_left.parent = std::move(left);
-    base::LinkEnds of_right;
+    LinkEnds of_right;
     of_right.parent = std::move(right);
     root_ = open(std::move(of_root));
     middle_ = open(std::move(of_middle));
@@ -180,7 +180,7 @@ TEST_F(TcpLinksTest, WhoDoesNotAnswerTheRollIsNamed) {
 
 TEST_F(TcpLinksTest, AMessageThatCannotBeUnderstoodNamesItsSender) {
   auto [stranger, end] = connection(9, 8);
-  base::LinkEnds of_victim;
+  LinkEnds of_victim;
   of_victim.parent = std::move(end);
   const LinksPtr victim = open(std::move(of_victim));
   base::FrameSocket link(std::move(stranger));

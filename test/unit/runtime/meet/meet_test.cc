@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +18,7 @@
 #include "base/wire/interfaces.h"
 #include "runtime/meet/messages.h"
 #include "runtime/meet/place.h"
+#include "test/support/strangers.h"
 #include "test/unit/runtime/meet/meeting_ranks.h"
 
 namespace ronde::runtime {
@@ -165,6 +168,42 @@ TEST(Meet, TheDoorStaysOpenWhileTheJobLives) {
     EXPECT_TRUE(MeetingListener::open(point, "", {}).ok());
     EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("turned away: the job is complete"));
   }
+}
+
+// Where rank 0 has no descriptor left, who comes waits until it has one.
+TEST(Meet, ADoorWithoutDescriptorsRestsAndGoesOn) {
+  MeetingRanks job(2, point_on_host());
+  Met rank_0 = Status::error(Code::kInternal, "it has not met");
+  std::thread meets([&] { rank_0 = job.meet_one(job.plan_of(0)); });
+  const Met rank_1 = job.meet_one(job.plan_of(1));
+  meets.join();
+  ASSERT_TRUE(rank_0.ok() && rank_1.ok());
+  const collectives::Visitors visitors = (*rank_0)->visitors();
+  const auto knock =
+      connect_on_host(job.plan.point, job.clock, job.clock.after(std::chrono::seconds(5)));
+  ASSERT_TRUE(knock.ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = ::dup(knock->get());  // that is free
+  ::close(lowest);
+  const rlimit none{static_cast<rlim_t>(lowest), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(visitors.answer());
+  pollfd entry{visitors.fd, POLLIN, 0};
+  const int rests = ::poll(&entry, 1, 0);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(rests, 0) << "the agent would spin";
+  EXPECT_EQ(::poll(&entry, 1, 5000), 1);
+  EXPECT_TRUE(visitors.answer());
+  EXPECT_EQ(strangers::introduce(*knock, {},
+                                 encode(MeetingHello{kMeetingVersion + 1, 1, 2, {}, "a", "b", 3}),
+                                 [&] { (void)visitors.answer(); }),
+            base::HelloReader::Got::kProven);
+  EXPECT_TRUE(visitors.answer());
+  const auto said = strangers::hear(*knock, 4096);
+  const std::string text(reinterpret_cast<const char*>(said.data()), said.size());
+  EXPECT_THAT(text, ::testing::HasSubstr("another version of Ronde is rank 0 at"));
+  EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("is not answered for now: "));
 }
 
 TEST(Meet, ARankThatDoesNotCome) {

@@ -39,7 +39,7 @@ inline std::pair<base::LinkEnd, base::LinkEnd> connection(std::int32_t left, std
           base::LinkEnd{left, "host " + std::to_string(left), base::FileDescriptor(ends[1])}};
 }
 
-inline LinksPtr open(base::LinkEnds ends) {
+inline LinksPtr open(LinkEnds ends) {
   auto links = TcpLinks::open(std::move(ends));
   EXPECT_TRUE(links.ok());
   return std::move(*links);
@@ -85,16 +85,16 @@ using Words = std::vector<std::string>;
 class RelayTest : public ::testing::TestWithParam<int> {
  protected:
   RelayTest() : shape_(shape_of_test()), boards_(collectives::make_boards(geometry())) {
-    base::LinkEnds own;
+    LinkEnds own;
     auto [down, up] = connection(0, kHost);
     own.parent = std::move(up);
-    base::LinkEnds of_root;
+    LinkEnds of_root;
     of_root.children.push_back(std::move(down));
     parent_ = open(std::move(of_root));
     for (int i = 0; i < children(); ++i) {
       auto [lower, upper] = connection(kHost, 2 + i);
       own.children.push_back(std::move(lower));
-      base::LinkEnds of_child;
+      LinkEnds of_child;
       of_child.parent = std::move(upper);
       children_.push_back(open(std::move(of_child)));
     }
