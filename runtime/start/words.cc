@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/words/node_list.h"
 #include "runtime/start/variables.h"
 
 namespace ronde::runtime {
@@ -127,13 +128,13 @@ Status complete_slurm(Environment environment, Word& word) {
     word.no_point = "SLURM_STEP_NODELIST is not set: expected the hosts of the step";
     return {};
   }
-  const auto host = first_host(*list);
-  if (!host) {
+  const auto hosts = base::read_node_list(*list);
+  if (!hosts) {
     return refused_words("SLURM_STEP_NODELIST=" + *list +
                          " is not valid: expected a list of hosts, as in node[01-04]");
   }
   RONDE_ASSIGN_OR_RETURN(const auto port, port_of_slurm(environment));
-  word.point = MeetingPoint{*host, narrow<std::uint16_t>(port),
+  word.point = MeetingPoint{hosts->front(), narrow<std::uint16_t>(port),
                             all_on_one_host(environment, "SLURM_STEP_NUM_NODES", 1)};
   return {};
 }
@@ -223,26 +224,6 @@ std::string half_said(const Launcher& launcher, Environment environment) {
   const std::string missing(ranked ? launcher.size : launcher.rank);
   return seen + " is set, but " + missing + " is not (" + std::string(launcher.name) +
          " sets both): set both, or neither; RONDE_ALONE=1 makes this process a job of one";
-}
-
-std::optional<std::string> first_host(const std::string& list) {
-  std::string host;
-  for (std::size_t at = 0; at < list.size() && list[at] != ',';) {
-    if (list[at] != '[') {
-      host += list[at++];
-      continue;
-    }
-    // "[07-09,12]": the first number, with its zeros.
-    const std::size_t end = list.find(']', at);
-    const std::size_t stop = list.find_first_of("-,]", at);
-    if (end == std::string::npos || stop == at + 1) return std::nullopt;
-    const std::string digits = list.substr(at + 1, stop - at - 1);
-    if (digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-    host += digits;
-    at = end + 1;
-  }
-  if (host.empty() || host.find_first_of("[] \t") != std::string::npos) return std::nullopt;
-  return host;
 }
 
 }  // namespace ronde::runtime

@@ -72,10 +72,6 @@ MaybeWord word_of_tf_config(Environment environment);
 // its words would train alone. Empty: nothing. A size of 1 is enough.
 [[nodiscard]] std::string half_said(const Launcher& launcher, Environment environment);
 
-// The first host of a list as Slurm writes it: "node[07-09,12],login" is "node07". Nothing if it is
-// no such list.
-[[nodiscard]] std::optional<std::string> first_host(const std::string& list);
-
 // The limit of ranks that a launcher may name: more are a mistake.
 inline constexpr std::int64_t kMostRanks = 1 << 20;
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/start/ancestry.h"
-#include "runtime/start/words.h"
 
 namespace ronde::runtime {
 namespace {
@@ -156,18 +155,6 @@ TEST(Identity, ByHandWithNonsense) {
   }
   EXPECT_THAT(said({"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=" + std::string(256, 'a') + ":1"}),
               HasSubstr("is not valid"));
-}
-
-TEST(Identity, FirstHostOfAList) {
-  EXPECT_EQ(first_host("node1"), "node1");
-  EXPECT_EQ(first_host("node1,node2"), "node1");
-  EXPECT_EQ(first_host("node[07-09,12],login"), "node07");
-  EXPECT_EQ(first_host("node[12]"), "node12");
-  EXPECT_EQ(first_host("r[1-2]n[003,7]-ib,x"), "r1n003-ib");
-  EXPECT_EQ(first_host("a.b-c_d"), "a.b-c_d");
-  for (const std::string bad : {"", ",a", "n[", "n[]", "n[-2]", "n[a-b]", "n]1", "n[1-2", "a b"}) {
-    EXPECT_EQ(first_host(bad), std::nullopt) << bad;
-  }
 }
 
 TEST(Identity, TfConfig) {
