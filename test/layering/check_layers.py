@@ -28,7 +28,7 @@ LAYERS = {
     "bindings/mpi": ["public"],
     "bindings/torch": ["public"],
     "bindings/trainer": ["public", "base/words"],
-    "launcher": ["base"],
+    "launcher": ["base", "base/words"],
     "examples": ["public", "bindings/trainer"],
 }
 
