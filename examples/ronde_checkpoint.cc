@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <ronde/ronde.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,22 @@ using trainer::Checkpoint;
 using trainer::CheckpointDirectory;
 using trainer::disk;
 
-constexpr const char* kUsage =
-    "ronde-checkpoint list DIRECTORY          its checkpoints, oldest first\n"
-    "ronde-checkpoint verify PATH             reads a directory's, or one: 1 where any is damaged\n"
-    "ronde-checkpoint export PATH FILE        writes the parameters of one, or of a directory's\n"
-    "                                         newest, without the optimiser's moments\n";
+// As help2man reads it, too.
+constexpr const char* kHelp =
+    R"(Usage: ronde-checkpoint list DIRECTORY
+  or:  ronde-checkpoint verify PATH
+  or:  ronde-checkpoint export PATH FILE
+
+Says which checkpoints a training has left in its directory and whether they are whole, and takes
+the parameters out of them.
+
+  list       the checkpoints of a directory, oldest first
+  verify     reads one, or all of a directory: exit code 1 where any is damaged
+  export     writes the parameters of one, or of a directory's newest, into a safetensors file,
+             without the optimiser's moments
+  --version  print the version and stop
+  --help     print this text and stop
+)";
 
 std::string path_of(const std::string& directory, std::uint64_t step) {
   return trainer::checkpoint_path(directory, step);
@@ -113,20 +125,24 @@ int export_parameters(const std::string& path, const std::string& file) {
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.size() == 1 && words[0] == "--help") {
-    std::fputs(kUsage, stdout);
+  const std::string first = words.empty() ? "" : words[0];
+  if (words.size() == 1 && (first == "--help" || first == "--version")) {
+    const std::string version = std::string("ronde-checkpoint ") + ronde_version() + "\n";
+    std::fputs(first == "--help" ? kHelp : version.c_str(), stdout);
     return 0;
   }
-  if (words.size() == 2 && words[0] == "list") return list(words[1]);
-  if (words.size() == 2 && words[0] == "verify") return verify(words[1]);
-  if (words.size() == 3 && words[0] == "export") return export_parameters(words[1], words[2]);
-  throw trainer::UsageError(std::string("it takes one of these:\n") + kUsage);
+  if (words.size() == 2 && first == "list") return list(words[1]);
+  if (words.size() == 2 && first == "verify") return verify(words[1]);
+  if (words.size() == 3 && first == "export") return export_parameters(words[1], words[2]);
+  throw trainer::UsageError(
+      "it takes list DIRECTORY, verify PATH or export PATH FILE: see ronde-checkpoint --help");
 }
 
 }  // namespace
 }  // namespace ronde::examples
 
 int main(int argc, char** argv) {
-  return ronde::trainer::report_errors(
-      "ronde-checkpoint", [&] { return ronde::examples::run({argv + 1, argv + argc}); });
+  return ronde::trainer::report_errors("ronde-checkpoint", [&] {
+    return ronde::examples::run({argv + 1, argv + argc});
+  });
 }

@@ -100,18 +100,43 @@ std::string shown(const std::string& value) { return value.empty() ? "\"\"" : va
 
 po::options_description description() {
   po::options_description all("Flags");
-  const std::string operations = operation_names();
   for (const Flag& flag : kFlags) {
-    const char* const help = flag.help == nullptr ? operations.c_str() : flag.help;
     if (flag.default_value == nullptr) {
-      all.add_options()(flag.names, help);
+      all.add_options()(flag.names, "");
     } else {
-      all.add_options()(
-          flag.names,
-          po::value<std::string>()->default_value(flag.default_value)->value_name("VALUE"), help);
+      all.add_options()(flag.names, po::value<std::string>()->default_value(flag.default_value),
+                        "");
     }
   }
   return all;
+}
+
+// A line for each flag. Not Boost's "-b [ --minbytes ] VALUE (=8)", which no tool takes for
+// options.
+std::string flag_lines() {
+  constexpr std::size_t kColumn = 29;
+  constexpr std::size_t kWidth = 100;
+  std::string text;
+  for (const Flag& flag : kFlags) {
+    const std::string name = long_name(flag);
+    const std::string letter(std::string_view(flag.names).substr(name.size()));
+    std::string line = "  " + (letter.empty() ? "" : "-" + letter.substr(1) + ", ") + "--" + name;
+    if (flag.default_value != nullptr) line += " VALUE";
+    line.resize(kColumn, ' ');
+    std::string help = flag.help == nullptr ? operation_names() : flag.help;
+    const std::string value = flag.default_value == nullptr ? "" : flag.default_value;
+    if (!value.empty()) help += " (default " + value + ")";
+    std::istringstream words(help);
+    for (std::string word; words >> word;) {
+      if (line.size() + word.size() >= kWidth) {
+        text += line + "\n";
+        line.assign(kColumn, ' ');
+      }
+      line += (line.size() > kColumn ? " " : "") + word;
+    }
+    text += line + "\n";
+  }
+  return text;
 }
 
 using Values = std::map<std::string, std::string>;
@@ -299,21 +324,25 @@ Options parse_options(int argc, const char* const* argv) {
 }
 
 std::string help_text() {
-  std::ostringstream text;
-  text << "Measures the collectives of Ronde, and those of others in the same run.\n\n"
-          "Usage: ronde-perf [flags], or mpirun -np N ronde-perf [flags]\n\n"
-       << description() << R"(
+  return "Measures the collectives of Ronde, and those of others in the same run.\n\n"
+         "Usage: ronde-perf [flags], or mpirun -np N ronde-perf [flags]\n\n"
+         "Flags:\n" +
+         flag_lines() + R"(
 Time of an iteration: that of the slowest rank, from its own call to its own return (Ronde: from
 submit to the end of wait; with --device cuda, by events of the stream: from the submit to where the
-stream goes on, and memcpy is a copy from device to device). Before each iteration every rank rewrites its buffers, then all leave a
-starting line together; afterwards every element of the result is compared. None of that is timed.
-  time       mean over the iterations        p50, p99   percentiles over the iterations
-  algbw      size / p50                      busbw      algbw times 2(n-1)/n for allreduce,
-             (nccl-tests' definitions)                  (n-1)/n for allgather, reduce_scatter and
-                                                        all_to_all, 1 otherwise
+stream goes on, and memcpy is a copy from device to device). Before each iteration every rank
+rewrites its buffers, then all leave a starting line together; afterwards every element of the
+result is compared. None of that is timed.
+
+  time       mean over the iterations
+  p50, p99   percentiles over the iterations
+  algbw      size / p50 (this and busbw are nccl-tests' definitions)
+  busbw      algbw times 2(n-1)/n for allreduce, (n-1)/n for allgather, reduce_scatter and
+             all_to_all, 1 otherwise
   #wrong     elements that are not exactly what they should be, on all ranks, in all iterations
   ratio      p50 of this contender / p50 of Ronde, each pair taken from one repetition; above 1
              Ronde is faster
+
 The core-to-core round trip (two threads of rank 0 bouncing a cache line) is taken before and after
 each sample; a row marked ~ has samples between which it changed by more than 1.5 times.
 
@@ -330,7 +359,6 @@ memcpy work on one flat tensor.
 
 Exit code: 0; 1 a wrong result or a failure; 2 a bad flag; 3 worse than --baseline.
 )";
-  return text.str();
 }
 
 }  // namespace ronde::perf
