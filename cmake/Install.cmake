@@ -5,6 +5,12 @@
 if(TARGET ronderun)
   install(TARGETS ronderun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 endif()
+if(TARGET ronde_checkpoint AND NOT RONDE_SANITIZE)
+  # Beside libronde.so in an installed tree, which may lie anywhere.
+  set_target_properties(ronde_checkpoint PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS ronde_checkpoint RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+endif()
+include(cmake/Manuals.cmake)
 
 # Plug-ins lie beside libronde.so, which looks for them there.
 foreach(component cuda mpi ucx)

@@ -86,7 +86,8 @@ between hosts.")
 ronde_package(tools SUMMARY "allreduce runtime for data-parallel training (tools)" SECTION utils
   DEPENDS "${exactly}, ${mpi_package} (= ${version}), openmpi-bin"
   TEXT "${what} This package has ronderun, which
-starts jobs, and ronde-perf, which measures a machine.")
+starts jobs, ronde-perf, which measures a machine, and ronde-checkpoint, which
+looks at what trainings have saved.")
 ronde_package(python SUMMARY "allreduce runtime for data-parallel training (Python 3)" SECTION python
   DEPENDS "${runtime_package} (>= ${version}), python3, python3-numpy" SUGGESTS "${mpi_package}, python3-torch"
   TEXT "${what} This package has Horovod's names for
