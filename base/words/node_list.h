@@ -24,8 +24,9 @@ using Names = std::vector<std::string>;
 
 inline std::optional<std::uint32_t> number(std::string_view digits) {
   std::uint32_t value = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
+  const char* const begin = digits.data();
+  const char* const end = begin + digits.size();
+  const auto [stop, error] = std::from_chars(begin, end, value);
   constexpr std::size_t kMostDigits = 9;
   if (digits.size() > kMostDigits || error != std::errc() || stop != end) return std::nullopt;
   return value;
